@@ -75,10 +75,12 @@ struct ErasureReplay {
     let deadline = ContinuousClock.now + .seconds(600)
     while true {
       try Task.checkCancellation()
-      let answer = try? await caller.call(.delete, path, token: token)
-      if let answer, (200..<300).contains(answer.status) { return }
-      if let answer, answer.status < 500 {
-        throw BackupFailure("a user of the erasure ledger cannot be erased: \(answer.status) \(answer.text)")
+      let response = try? await caller.call(.delete, path, token: token)
+      if let response, (200..<300).contains(response.status) { return }
+      if let response, response.status < 500 {
+        throw BackupFailure(
+          "a user of the erasure ledger cannot be erased: \(response.status) \(response.text)"
+        )
       }
       guard ContinuousClock.now < deadline else {
         throw BackupFailure("a user of the erasure ledger was not erased in 10 minutes: run this again")

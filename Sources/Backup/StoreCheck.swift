@@ -306,7 +306,7 @@ private final class ShardRecovery: StoreLoopDriver {
   func readSteps(_ request: StepRequest) {}
   func purge() {}
   func deliver(_ deliveries: [MembershipDelivery]) {}
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
+  func confirm(_ confirmations: [MembershipConfirmation]) {}
   func peek(_ request: StorageReadRequest) {}
   func sliceLater() {}
   func report(_ error: StorageError) {}

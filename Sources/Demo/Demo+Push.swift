@@ -23,9 +23,9 @@ extension Demo {
     )
     conversation.printLine(style.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
     let taken = "ok \(client.cid) alice-4 \(dan)"
-    let answer = try await phone.post(ticket)
-    conversation.printLine(answer)
-    conversation.expect("what \(dan)'s phone is told", taken, answer)
+    let response = try await phone.post(ticket)
+    conversation.printLine(response)
+    conversation.expect("what \(dan)'s phone is told", taken, response)
     try await conversation.show(
       "read by bob and carol, delivered to dan",
       "read by alice and carol, delivered to dan",

@@ -246,7 +246,7 @@ extension ServerCore {
   mutating func bodyCompleted(_ slot: UnsafeMutablePointer<StreamSlot>) { bodies.complete(slot) }
 
   /// Drop the rest of a body. Its stored bytes are returned to the stream's window, so that the rest can arrive.
-  mutating func bodyDiscarded(_ slot: UnsafeMutablePointer<StreamSlot>) {
+  mutating func bodyDropped(_ slot: UnsafeMutablePointer<StreamSlot>) {
     _ = nghttp2_session_consume_stream(session, slot.pointee.streamID, slot.pointee.bodyShare.held)
   }
 

@@ -6,7 +6,7 @@ struct ConnectionMemory {
   private var held = 0
   /// The part of ``held`` that frames in nghttp2's queue hold.
   private var queued = 0
-  /// Frames that are queued in any turn: the answers of as many streams.
+  /// Frames that are queued in any turn: the responses of as many streams.
   private static let freeFrames = 1_000
   /// Set with ``markAuthenticated()``, or before the first stream.
   private(set) var isAuthenticated = false
@@ -60,10 +60,10 @@ struct ConnectionMemory {
   /// Update the charge of an open stream: its fixed cost, the received part of its request, its response, and the bytes
   /// that the application keeps for it.
   @inline(__always)
-  mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, answer: Int = 0) {
+  mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, response: Int = 0) {
     setCharge(
       slot,
-      MemoryBudget.streamBytes + slot.pointee.received.count + answer + slot.pointee.charge.retained
+      MemoryBudget.streamBytes + slot.pointee.received.count + response + slot.pointee.charge.retained
     )
   }
 
@@ -76,7 +76,7 @@ struct ConnectionMemory {
     } else {
       slot.pointee.flags.remove(.isQueueCharged)
     }
-    charge(slot, answer: waiting)
+    charge(slot, response: waiting)
   }
 
   /// Mark the peer as authenticated: what it holds no longer counts among unauthenticated peers.
@@ -106,11 +106,11 @@ struct ConnectionMemory {
 
   /// Charge a stream to a user or client, including the expected size of its response.
   @inline(__always)
-  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, answerBytes: Int)
+  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, responseBytes: Int)
     -> MemoryAdmission
   {
     let mayHold = key == 0 || assign(slot, to: key)
-    charge(slot, answer: answerBytes)
+    charge(slot, response: responseBytes)
     if !mayHold { return .callerIsOverShare }
     return isWithinLimit(slot) ? .admitted : .connectionIsOverLimit
   }

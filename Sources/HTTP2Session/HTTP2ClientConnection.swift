@@ -318,7 +318,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       switch slot.pointee.phase {
       case .ready:
         delegate.http2ResponseReceived(token: token, response: HTTP2ClientResponse(slot), on: self)
-        core.pointee.counters.answers += 1
+        core.pointee.counters.responses += 1
         core.pointee.pool.pointee.put(slot)
       case .streaming:
         delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)

@@ -65,7 +65,7 @@ package struct HTTP2Limits: Sendable {
   package var maxDecodedHeaderBytes: Int = 64 * 1024
 
   /// A write of up to this many bytes to the empty queue of a streaming response is not charged.
-  package static let uncountedAnswerBytes = 4_096
+  package static let uncountedResponseBytes = 4_096
 
   /// Bytes that one streaming response may queue before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
   package var maxStreamQueueBytes: Int = 256 * 1024

@@ -488,9 +488,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         case .answered where slot.pointee.flags.contains(.localEnded):
           // The client is sending the rest of a body that is not needed.
           slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
-        case .answered: isAnswerStalled(slot, session, hasProgressed: hasProgressed, now: now)
+        case .answered: isResponseStalled(slot, session, hasProgressed: hasProgressed, now: now)
         case .streaming where slot.pointee.flags.contains(.finished):
-          isAnswerStalled(slot, session, hasProgressed: hasProgressed, now: now)
+          isResponseStalled(slot, session, hasProgressed: hasProgressed, now: now)
         case .free, .ready, .delivered, .streaming, .aborted: false
         }
       if isStalled {
@@ -505,7 +505,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   /// Whether the peer blocks this response. A response that only queues behind others on a slow connection is not
   /// stalled.
-  private func isAnswerStalled(
+  private func isResponseStalled(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ session: OpaquePointer,
     hasProgressed: Bool,

@@ -82,7 +82,7 @@ package struct HTTP2Header: Sendable {
     self.value = value
   }
 
-  /// Answers that are written over time, for one caller, are not kept by caches (RFC 9111 section 5.2.2.5).
+  /// Responses that are written over time, for one caller, are not kept by caches (RFC 9111 section 5.2.2.5).
   package static let noStore = HTTP2Header("cache-control", "no-store")
 }
 
@@ -120,7 +120,7 @@ package struct HTTP2Counters: Sendable, Equatable {
   /// Streams opened by the peer.
   package var streamsOpened: UInt64 = 0
   /// Responses submitted.
-  package var answers: UInt64 = 0
+  package var responses: UInt64 = 0
   /// RST_STREAM frames received.
   package var resetsReceived: UInt64 = 0
   /// RST_STREAM frames sent.

@@ -30,16 +30,16 @@ struct InboundFrames {
   var isPrefaceComplete = false
   private var controlFrames: ControlFrameBudget
   /// Remaining bytes of the client's preface.
-  private var prefaceLeft = 24
+  private var prefaceRemaining = 24
   /// Remaining bytes of the current frame's payload.
-  private var payloadLeft = 0
+  private var payloadRemaining = 0
   /// First bytes of an incomplete header.
   private var header: UInt64 = 0
   private var headerLast: UInt8 = 0
   private var headerCount = 0
   /// Stream of the current PRIORITY frame, and the remaining bytes of its dependency.
   private var priorityStream: Int32 = 0
-  private var priorityLeft = 0
+  private var priorityRemaining = 0
   private var priorityValue: UInt32 = 0
 
   init(controlFrames: ControlFrameBudget) { self.controlFrames = controlFrames }
@@ -52,22 +52,22 @@ struct InboundFrames {
   /// Take the bytes of the client's preface that begin a read of `count` bytes; returns their number.
   @inline(__always)
   mutating func takePreface(_ count: Int) -> Int {
-    if prefaceLeft == 0 { return 0 }
-    let taken = min(prefaceLeft, count)
-    prefaceLeft -= taken
+    if prefaceRemaining == 0 { return 0 }
+    let taken = min(prefaceRemaining, count)
+    prefaceRemaining -= taken
     return taken
   }
 
   @inline(__always)
-  var isInPayload: Bool { payloadLeft > 0 }
+  var isInPayload: Bool { payloadRemaining > 0 }
 
   /// Pass over the payload's bytes among the next `count`, and move `at` behind them. Returns the error of a PRIORITY
   /// frame.
   @inline(__always)
   mutating func passPayload(_ base: UnsafePointer<UInt8>, _ at: inout Int, _ count: Int) -> HTTP2ErrorCode? {
-    let taken = min(payloadLeft, count - at)
-    if priorityLeft > 0, let code = readPriority(base + at, taken) { return code }
-    payloadLeft -= taken
+    let taken = min(payloadRemaining, count - at)
+    if priorityRemaining > 0, let code = readPriority(base + at, taken) { return code }
+    payloadRemaining -= taken
     at += taken
     return nil
   }
@@ -76,11 +76,11 @@ struct InboundFrames {
   /// and is still rejected here.
   @inline(never)
   private mutating func readPriority(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> HTTP2ErrorCode? {
-    for at in 0..<min(priorityLeft, count) {
+    for at in 0..<min(priorityRemaining, count) {
       priorityValue = priorityValue << 8 | UInt32(bytes[at])
-      priorityLeft -= 1
+      priorityRemaining -= 1
     }
-    guard priorityLeft == 0 else { return nil }
+    guard priorityRemaining == 0 else { return nil }
     let dependency = Int32(bitPattern: priorityValue & 0x7fff_ffff)
     return dependency == priorityStream ? .protocolError : nil
   }
@@ -151,7 +151,7 @@ struct InboundFrames {
     isUncertain: inout Bool,
     now: NIODeadline
   ) -> Verdict {
-    payloadLeft = frame.length
+    payloadRemaining = frame.length
     let id = frame.streamID
     switch frame.type {
     case .data, .headers:
@@ -181,7 +181,7 @@ struct InboundFrames {
       if id == 0 { return .fail(.protocolError) }
       if frame.length == 5 {
         priorityStream = id
-        priorityLeft = 4
+        priorityRemaining = 4
         priorityValue = 0
       }
       return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)

@@ -143,8 +143,8 @@ struct StreamCharge {
 /// Whether a request may hold memory until it is answered.
 package enum MemoryAdmission: Sendable {
   case admitted
-  /// The user or client holds too much, over all of its connections. Reset the stream: an answer that its client leaves
-  /// unread would hold memory too.
+  /// The user or client holds too much, over all of its connections. Reset the stream: a response that its client
+  /// leaves unread would hold memory too.
   case callerIsOverShare
   /// The connection, or all connections together, hold too much.
   case connectionIsOverLimit

@@ -56,7 +56,7 @@ struct ReceivedMessage {
   }
 
   /// Forget whom a proxy named.
-  mutating func forgetForwardedFor() { fields.forwardedFor = ByteRange() }
+  mutating func clearForwardedFor() { fields.forwardedFor = ByteRange() }
 
   /// Count a field of the header list. Returns false if the list exceeds its limit.
   @inline(__always)

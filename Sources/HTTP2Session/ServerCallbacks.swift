@@ -85,7 +85,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     slot.pointee.flags.insert(.headersTooLarge)
     // A proxy appends its field last: an earlier one is the client's own, and may name somebody else.
-    slot.pointee.received.forgetForwardedFor()
+    slot.pointee.received.clearForwardedFor()
     return 0
   }
   if slot.pointee.flags.contains(.refused) { return 0 }
@@ -173,7 +173,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   slot.pointee.bodyShare.drop(length)
   if isReceiving {
     slot.pointee.flags.insert(.bodyTooLarge)
-    core.pointee.bodyDiscarded(slot)
+    core.pointee.bodyDropped(slot)
     core.pointee.deliver(slot)
   }
   return 0
@@ -193,7 +193,7 @@ extension ServerCore {
   mutating func deliverWithoutBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     guard slot.pointee.phase == .receiving else { return }
     slot.pointee.flags.insert(.bodyRefused)
-    bodyDiscarded(slot)
+    bodyDropped(slot)
     deliver(slot)
   }
 

@@ -15,7 +15,7 @@ package protocol Benchmark: AsyncParsableCommand, Sendable {
 
   var options: BenchOptions { get }
 
-  /// Set up, measure every round, check all answers.
+  /// Set up, measure every round, check all responses.
   ///
   /// - Throws: ``LoadError`` for a wrong answer.
   func measure(_ run: BenchRun) async throws -> Report

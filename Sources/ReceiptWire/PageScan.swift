@@ -21,7 +21,7 @@ package struct PageScan: ~Escapable {
   /// The parent message of the effect's thread; zero: the effect concerns the channel.
   package private(set) var parent = SequenceNumber.zero
   private var reader: FieldReader
-  private var left: Int
+  private var remaining: Int
   private var fieldsStart = 0
 
   @_lifetime(copy bytes)
@@ -29,7 +29,7 @@ package struct PageScan: ~Escapable {
     reader = FieldReader(bytes)
     guard try reader.byte() == Page.formatVersion else { throw .badValue(.format) }
     index = LogIndex(try reader.varint())
-    left = try reader.count(elementBytesMin: 2)
+    remaining = try reader.count(elementBytesMin: 2)
   }
 
   /// Advance to the next effect.
@@ -37,11 +37,11 @@ package struct PageScan: ~Escapable {
   /// - Returns: false if there is none; the page must end there.
   @_lifetime(self: copy self)
   package mutating func advance() throws(WireError) -> Bool {
-    guard left > 0 else {
+    guard remaining > 0 else {
       try reader.end()
       return false
     }
-    left -= 1
+    remaining -= 1
     parent = .zero
     var number = try reader.byte()
     var length = try reader.varint()

@@ -155,7 +155,7 @@ package struct ChannelFields: Hashable, Sendable {
 
 extension FieldReader {
   @_lifetime(self: copy self)
-  package mutating func status() throws(WireError) -> StatusAnswer {
+  package mutating func status() throws(WireError) -> ShownStatus {
     let sequence = try sequence()
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
     guard let receipt = ReceiptStatus(rawValue: try byte()) else { throw .badValue(.status) }
@@ -169,7 +169,7 @@ extension FieldReader {
     let created = try time()
     let acknowledged = flags & 4 != 0 ? try varint32() : nil
     if let acknowledged, acknowledged > members { throw .badValue(.count) }
-    return StatusAnswer(
+    return ShownStatus(
       sequence: sequence,
       status: status,
       receipt: receipt,
@@ -185,7 +185,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  package mutating func writeStatus(_ status: StatusAnswer) {
+  package mutating func writeStatus(_ status: ShownStatus) {
     writeSequence(status.sequence)
     writeInteger(status.status.rawValue)
     writeInteger(status.receipt.rawValue)

@@ -28,7 +28,7 @@ extension RocksDBEngine {
   // MARK: Purge
 
   /// Flush all memtables, so that no earlier write-ahead file is needed any more, and compact the log's tables, in
-  /// which cut batches are only marked as deleted. Returns when those files are gone.
+  /// which trimmed batches are only marked as deleted. Returns when those files are gone.
   package func purge() throws(StorageError) {
     purging.lock()
     defer { purging.unlock() }
@@ -40,7 +40,7 @@ extension RocksDBEngine {
     // A file is released when every family has flushed its part of it. Each flush begins a new file, so writes made
     // meanwhile are in none of these.
     for family in [log, pages, meta] { try flush(family) }
-    // A log that is cut often has few tables.
+    // A log that is trimmed often has few tables.
     try FreeDescriptors.check(for: directory)
     let faults = backgroundFaults
     merge(log)

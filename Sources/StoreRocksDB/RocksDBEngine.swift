@@ -7,9 +7,9 @@ package import StoreEngine
 
 /// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (docs/architecture.md).
 ///
-/// A commit is one synced write batch. The batches of the log, the pages and the cuts of a group become durable
+/// A commit is one synced write batch. The batches of the log, the pages and the log trims of a group become durable
 /// together or not at all. The write-ahead log keeps the order of groups. So pages are never ahead of the log, nor is a
-/// cut ahead of the pages that allow it.
+/// trimmed ahead of the pages that allow it.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and they never change between `init` and
 /// `close`. The owner calls `close` when no other call is in flight.
@@ -191,15 +191,15 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         )
       }
     }
-    for cut in group.cuts {
+    for trim in group.logTrims {
       deleteRange(
         batch,
-        from: StorageKey.log(cut.shard, .zero),
-        to: StorageKey.log(cut.shard, cut.through.next),
+        from: StorageKey.log(trim.shard, .zero),
+        to: StorageKey.log(trim.shard, trim.through.next),
         in: log
       )
     }
-    for trim in group.trims {
+    for trim in group.stepTrims {
       func key(_ segment: UInt32) -> StorageKey {
         StorageKey.page(
           PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, segment))

@@ -45,7 +45,7 @@ final class RocksDBOptions {
   ///   - toleratesHoles: whether the write-ahead log may have lost blocks in a machine failure.
   ///   - pageCacheBytes: size of the cache for blocks of pages.
   static func ofFamilies(toleratesHoles: Bool, pageCacheBytes: Int) -> [RocksDBOptions] {
-    // The log is written once, read at start and cut: with a large buffer most of it is deleted before it reaches a
+    // The log is written once, read at start and trimmed: with a large buffer most of it is deleted before it reaches a
     // table.
     let log = RocksDBOptions(writeBufferBytes: 128 << 20)
     // Written in rising order and read only at start, so a vector is enough.

@@ -107,7 +107,7 @@ extension RocksDBReader {
   }
 
   /// Per shard, the last log index in the directory: that of the last batch, or of the shard's own pages if the log is
-  /// cut up to them.
+  /// trimmed up to them.
   package func lastIndexes() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: identity.shardCount)
     func record(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {

@@ -36,14 +36,14 @@ final class BackupFrames {
       try FieldReader(payload).end()
       countRequest()
       backups.begin(owner, serving.current()?.hosts ?? []) { result in
-        eventLoop.execute { bound.value.answer(header, result) { $0.write(into: &$1) } }
+        eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
       }
     case .backupRead:
       let part = try BackupPart(payload)
       countRequest()
       backups.read(owner, part) { result in
         eventLoop.execute {
-          bound.value.answer(header, result) { value, buffer in
+          bound.value.reply(header, result) { value, buffer in
             buffer.writeBytes(value.1)
             buffer.writeImmutableBuffer(value.0)
           }
@@ -53,13 +53,13 @@ final class BackupFrames {
       let part = try BackupPart(payload)
       countRequest()
       backups.digest(owner, part) { result in
-        eventLoop.execute { bound.value.answer(header, result) { $1.writeBytes($0) } }
+        eventLoop.execute { bound.value.reply(header, result) { $1.writeBytes($0) } }
       }
     case .backupEnd:
       try FieldReader(payload).end()
       countRequest()
       backups.end(owner, reason: "done") {
-        eventLoop.execute { bound.value.answer(header, Result<Void, BackupRefusal>.success(())) { _, _ in } }
+        eventLoop.execute { bound.value.reply(header, Result<Void, BackupRefusal>.success(())) { _, _ in } }
       }
     default: throw .unknownKind(header.kind.rawValue)
     }
@@ -77,7 +77,7 @@ final class BackupFrames {
     silence = nil
   }
 
-  private func answer<Value>(
+  private func reply<Value>(
     _ header: FrameHeader,
     _ result: Result<Value, BackupRefusal>,
     _ fields: (Value, inout ByteBuffer) -> Void

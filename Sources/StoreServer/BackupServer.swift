@@ -63,43 +63,46 @@ final class BackupServer: Sendable {
 
   // MARK: Requests; answers arrive on any thread
 
-  typealias Answer<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
+  typealias Completion<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is durable now.
-  func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ answer: @escaping Answer<BackupContents>)
-  {
+  func begin(
+    _ owner: BackupOwnership.Owner,
+    _ hosts: [LoopHost],
+    _ completion: @escaping Completion<BackupContents>
+  ) {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
-      return answer(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
+      return completion(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
     let indexes = hosts.map { host in host.eventLoop.submit { host.loop.durableIndexes } }
-    guard let first = hosts.first?.eventLoop else { return made(.failure(Self.unavailable), answer) }
+    guard let first = hosts.first?.eventLoop else { return made(.failure(Self.unavailable), completion) }
     EventLoopFuture.whenAllSucceed(indexes, on: first).whenComplete { [self] result in
-      guard case .success(let parts) = result else { return made(.failure(Self.unavailable), answer) }
+      guard case .success(let parts) = result else { return made(.failure(Self.unavailable), completion) }
       let indexes = parts.flatMap { $0 }.sorted { $0.shard.rawValue < $1.shard.rawValue }.map(\.index)
-      thread.submit { [self] _ in make(time, indexes, answer) }
+      thread.submit { [self] _ in make(time, indexes, completion) }
     }
   }
 
-  private func make(_ time: Timestamp, _ indexes: [LogIndex], _ answer: Answer<BackupContents>) {
+  private func make(_ time: Timestamp, _ indexes: [LogIndex], _ completion: Completion<BackupContents>) {
     guard let storage = state.withLockedValue({ $0.storage }) else {
-      return made(.failure(Self.unavailable), answer)
+      return made(.failure(Self.unavailable), completion)
     }
     let checkpoint: any StorageCheckpoint
     do throws(StorageError) {
       checkpoint = try storage.makeCheckpoint()
     } catch {
       logger.error("A checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
-      return made(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")), answer)
+      return made(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")), completion)
     }
     let files = checkpoint.files.map { BackupContents.File(name: $0.name, size: $0.size) }
     let contents = BackupContents(store: store, time: time, indexes: indexes, files: files)
-    made(.success((checkpoint, contents)), answer)
+    made(.success((checkpoint, contents)), completion)
   }
 
   private func made(
     _ result: Result<(any StorageCheckpoint, BackupContents), BackupRefusal>,
-    _ answer: Answer<BackupContents>
+    _ completion: Completion<BackupContents>
   ) {
     let checkpoint = try? result.get().0
     let isAwaited = state.withLockedValue { $0.turn.made(checkpoint) }
@@ -114,16 +117,16 @@ final class BackupServer: Sendable {
         metadata: ["files": "\(contents.files.count)", "bytes": "\(bytes)"]
       )
     }
-    answer(result.map(\.1))
+    completion(result.map(\.1))
   }
 
   /// Read a part of a file and compute its SHA-256.
   func read(
     _ owner: BackupOwnership.Owner,
     _ part: BackupPart,
-    _ answer: @escaping Answer<(ByteBuffer, [UInt8])>
+    _ completion: @escaping Completion<(ByteBuffer, [UInt8])>
   ) {
-    perform(owner, part, countMax: BackupLimits.chunkBytesMax, answer) {
+    perform(owner, part, countMax: BackupLimits.chunkBytesMax, completion) {
       checkpoint throws(StorageError) in
       let bytes = try checkpoint.read(Int(part.file), at: part.offset, count: Int(part.count))
       var hash = SHA256()
@@ -133,8 +136,9 @@ final class BackupServer: Sendable {
   }
 
   /// Compute the SHA-256 of a part of a file.
-  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ answer: @escaping Answer<[UInt8]>) {
-    perform(owner, part, countMax: BackupLimits.digestBytesMax, answer) {
+  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>)
+  {
+    perform(owner, part, countMax: BackupLimits.digestBytesMax, completion) {
       checkpoint throws(StorageError) in
       var hash = SHA256()
       var done: UInt64 = 0
@@ -152,12 +156,12 @@ final class BackupServer: Sendable {
     _ owner: BackupOwnership.Owner,
     _ part: BackupPart,
     countMax: UInt64,
-    _ answer: @escaping Answer<Value>,
+    _ completion: @escaping Completion<Value>,
     _ body: @escaping @Sendable (any StorageCheckpoint) throws(StorageError) -> Value
   ) {
     thread.submit { [self] _ in
       guard let checkpoint = state.withLockedValue({ $0.turn.checkpoint(of: owner) }) else {
-        return answer(.failure(BackupRefusal(code: .backupNotFound, detail: Self.notFound)))
+        return completion(.failure(BackupRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
         case let size = checkpoint.files[Int(part.file)].size, part.offset <= size,
@@ -165,12 +169,12 @@ final class BackupServer: Sendable {
       else {
         let detail =
           "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
-        return answer(.failure(BackupRefusal(code: .invalidField, detail: detail)))
+        return completion(.failure(BackupRefusal(code: .invalidField, detail: detail)))
       }
       do throws(StorageError) {
-        answer(.success(try body(checkpoint)))
+        completion(.success(try body(checkpoint)))
       } catch {
-        answer(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")))
+        completion(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")))
       }
     }
   }
@@ -178,12 +182,13 @@ final class BackupServer: Sendable {
   /// Remove the owner's checkpoint, if it has one, so that another backup may begin.
   ///
   /// - Parameter reason: text for the log.
-  func end(_ owner: BackupOwnership.Owner, reason: String, _ answer: @escaping @Sendable () -> Void = {}) {
-    guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return answer() }
+  func end(_ owner: BackupOwnership.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {})
+  {
+    guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return completion() }
     logger.notice("A backup has ended", metadata: ["reason": "\(reason)"])
     thread.submit { [self] _ in
       remove(checkpoint)
-      answer()
+      completion()
     }
   }
 

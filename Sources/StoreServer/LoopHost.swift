@@ -318,8 +318,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     post(deliveries, to: \.to) { host, deliveries in host.loop.receive(deliveries) }
   }
 
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
-    post(acknowledgements, to: \.to) { host, acknowledgements in host.loop.acknowledged(acknowledgements) }
+  func confirm(_ confirmations: [MembershipConfirmation]) {
+    post(confirmations, to: \.to) { host, confirmations in host.loop.confirmed(confirmations) }
   }
 
   private func post<Item: Sendable>(

@@ -8,15 +8,15 @@ internal import NIOPosix
 /// Call everything on the event loop.
 final class PollNotifier {
   private let eventLoop: any EventLoop
-  private let answer: () -> Void
+  private let onEvent: () -> Void
   /// Write end of the pipe; −1 before it is open and after it is closed.
   private var descriptor: CInt = -1
   private var channel: (any Channel)?
   private var isClosed = false
 
-  init(eventLoop: any EventLoop, answer: @escaping () -> Void) {
+  init(eventLoop: any EventLoop, onEvent: @escaping () -> Void) {
     self.eventLoop = eventLoop
-    self.answer = answer
+    self.onEvent = onEvent
   }
 
   func open() {
@@ -30,7 +30,7 @@ final class PollNotifier {
     NIOPipeBootstrap(group: eventLoop)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(Listener { notifier.value.answer() })
+          try channel.pipeline.syncOperations.addHandler(Listener { notifier.value.onEvent() })
         }
       }
       .takingOwnershipOfDescriptor(input: input)
@@ -54,7 +54,7 @@ final class PollNotifier {
     var byte: UInt8 = 0
     if descriptor >= 0, write(descriptor, &byte, 1) == 1 { return }
     let notifier = NIOLoopBound(self, eventLoop: eventLoop)
-    eventLoop.scheduleTask(in: .microseconds(20)) { notifier.value.answer() }
+    eventLoop.scheduleTask(in: .microseconds(20)) { notifier.value.onEvent() }
   }
 
   func close() {

@@ -27,8 +27,8 @@ package struct TicketPost: Sendable {
 
   /// Post tickets one request after the other. Posting a ticket twice does no harm.
   ///
-  /// - Parameter take: receives the answers of each request when they arrive, in order. Text that cannot be a ticket is
-  ///   refused here, and not sent.
+  /// - Parameter take: receives the responses of each request when they arrive, in order. Text that cannot be a ticket
+  ///   is refused here, and not sent.
   /// - Throws: ``StackError`` if a request was not answered with 200. Its tickets, and all later ones, are unanswered.
   package func post(_ tickets: [String], _ take: ([TicketResult]) -> Void) async throws {
     var rest = tickets[...]
@@ -44,27 +44,28 @@ package struct TicketPost: Sendable {
 
   private func postBatch(_ tickets: [String]) async throws -> [TicketResult] {
     let sent = tickets.filter(Self.isPlausibleTicket)
-    var answers = try await send(sent)[...]
+    var responses = try await send(sent)[...]
     return tickets.map { ticket in
-      Self.isPlausibleTicket(ticket) ? answers.removeFirst() : TicketResult(.refused(code: "ticket_invalid"))
+      Self.isPlausibleTicket(ticket)
+        ? responses.removeFirst() : TicketResult(.refused(code: "ticket_invalid"))
     }
   }
 
   private func send(_ tickets: [String]) async throws -> [TicketResult] {
     guard !tickets.isEmpty else { return [] }
     let body = Array(try JSONEncoder().encode(["tickets": tickets]))
-    let answer = try await caller.call(.post, "/v1/push/acks", body: body)
-    guard answer.status == 200 else {
-      let (code, detail) = ProblemDocument.parts(of: answer.body)
-      let words = ["\(answer.status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
+    let response = try await caller.call(.post, "/v1/push/acks", body: body)
+    guard response.status == 200 else {
+      let (code, detail) = ProblemDocument.parts(of: response.body)
+      let words = ["\(response.status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
       throw StackError("the gateway answered \(words)")
     }
-    guard let answers = TicketResult.answers(answer.body, count: tickets.count) else {
+    guard let responses = TicketResult.parse(response.body, count: tickets.count) else {
       throw StackError(
-        "the response does not match the \(tickets.count) tickets sent: \(answer.text.prefix(200))"
+        "the response does not match the \(tickets.count) tickets sent: \(response.text.prefix(200))"
       )
     }
-    return answers
+    return responses
   }
 
   /// Whether the text may be a ticket: base64url, and not longer than any ticket.

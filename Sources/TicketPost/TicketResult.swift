@@ -48,15 +48,15 @@ package struct TicketResult: Hashable, Sendable {
     "data_directory_lost": "the store has lost its data directory, and commands are refused; post it again",
   ]
 
-  /// Parse the answers to a request, in its order.
+  /// Parse the responses to a request, in its order.
   ///
   /// - Returns: nil if the bytes are not such answers, or not `count` of them.
-  static func answers(_ body: [UInt8], count: Int) -> [TicketResult]? {
+  static func parse(_ body: [UInt8], count: Int) -> [TicketResult]? {
     guard let results = try? JSONDecoder().decode(Results.self, from: Data(body)).results,
       results.count == count
     else { return nil }
-    let answers = results.compactMap(\.answer)
-    return answers.count == count ? answers : nil
+    let responses = results.compactMap(\.response)
+    return responses.count == count ? responses : nil
   }
 
   private struct Results: Decodable { var results: [Document] }
@@ -70,15 +70,15 @@ package struct TicketResult: Hashable, Sendable {
     var user_id: String?
     var code: String?
 
-    init(_ answer: TicketResult) {
-      ok = answer.isDelivered
-      switch answer.outcome {
+    init(_ response: TicketResult) {
+      ok = response.isDelivered
+      switch response.outcome {
       case .delivered(let cid, let message, let user): (self.cid, message_id, user_id) = (cid, message, user)
       case .refused(let code): self.code = code
       }
     }
 
-    var answer: TicketResult? {
+    var response: TicketResult? {
       if ok, let cid, let message_id, let user_id {
         return TicketResult(.delivered(cid: cid, message: message_id, user: user_id))
       }

@@ -31,9 +31,9 @@ struct AckCommand: AsyncParsableCommand {
       var refused = 0
       var batch = nextBatch(isFirst: true)
       while !batch.isEmpty {
-        try await post.post(batch) { answers in
-          for answer in answers { Terminal.print(json ? answer.json : answer.line) }
-          refused += answers.count { !$0.isDelivered }
+        try await post.post(batch) { responses in
+          for response in responses { Terminal.print(json ? response.json : response.line) }
+          refused += responses.count { !$0.isDelivered }
         }
         batch = nextBatch(isFirst: false)
       }

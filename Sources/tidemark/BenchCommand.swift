@@ -179,9 +179,9 @@ struct LoadCommand: AsyncParsableCommand {
   }
 
   private func load(_ plan: LoadPlan, _ progress: ProgressLine) async throws -> LoadReport {
-    let report = try await LoadGenerator.run(plan) { answers, seconds in
-      let rate = Figures.count(Int(Double(answers) / seconds))
-      progress.show("\(Figures.count(answers)) answers, \(rate)/s")
+    let report = try await LoadGenerator.run(plan) { responses, seconds in
+      let rate = Figures.count(Int(Double(responses) / seconds))
+      progress.show("\(Figures.count(responses)) answers, \(rate)/s")
     }
     progress.clear()
     return report

@@ -47,7 +47,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private static func configuration(_ random: inout SplitMix64) -> StoreLoopConfiguration {
     var configuration = StoreLoopConfiguration()
     configuration.checkpointAgeMilliseconds = random.pick([0, 300, 3_000])
-    configuration.cutBatchesMin = random.pick([1, 50])
+    configuration.trimBatchesMin = random.pick([1, 50])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000])
     configuration.followWaitingBytesMax = random.pick([5_000, 16 << 20])
     return configuration
@@ -238,7 +238,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   func peek(_ request: StorageReadRequest) { simulation.oracle.failed(id, "an unexpected peek") }
   func purge() { simulation.oracle.failed(id, "an unexpected purge") }
   func deliver(_ deliveries: [MembershipDelivery]) { simulation.oracle.failed(id, "unexpected deliveries") }
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
+  func confirm(_ confirmations: [MembershipConfirmation]) {}
   func report(_ error: StorageError) { simulation.oracle.failed(id, "\(error)") }
   func loopHalted(_ error: StorageError) { simulation.oracle.failed(id, "the loop halted: \(error)") }
 }

@@ -16,7 +16,7 @@ final class SynchronousStore: StoreLoopDriver {
   private var commits: [CommitGroup] = []
   private var loads: [(request: LoadRequest, reference: ChannelReference)] = []
   private var deliveries: [MembershipDelivery] = []
-  private var acknowledgements: [MembershipAcknowledgement] = []
+  private var confirmations: [MembershipConfirmation] = []
 
   init(_ data: StoredData, shards: [ShardID], of shardCount: Int) {
     self.data = data
@@ -66,7 +66,7 @@ final class SynchronousStore: StoreLoopDriver {
   }
 
   private func settle() {
-    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty {
+    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty {
       if let group = commits.popLast() {
         data.commit(group)
         loop.committed(.success(()))
@@ -78,9 +78,9 @@ final class SynchronousStore: StoreLoopDriver {
       let delivered = deliveries
       deliveries = []
       if !delivered.isEmpty { loop.receive(delivered) }
-      let acknowledged = acknowledgements
-      acknowledgements = []
-      if !acknowledged.isEmpty { loop.acknowledged(acknowledged) }
+      let confirmed = confirmations
+      confirmations = []
+      if !confirmed.isEmpty { loop.confirmed(confirmed) }
     }
   }
 
@@ -89,8 +89,8 @@ final class SynchronousStore: StoreLoopDriver {
   func commit(_ group: CommitGroup) { commits.append(group) }
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
-    self.acknowledgements += acknowledgements
+  func confirm(_ confirmations: [MembershipConfirmation]) {
+    self.confirmations += confirmations
   }
   func readSteps(_ request: StepRequest) { preconditionFailure("a read of steps") }
   func purge() { preconditionFailure("a purge") }
@@ -106,7 +106,7 @@ extension StoredData {
     for batch in group.batches { apply(batch) }
     for drop in group.drops { apply(drop) }
     for page in group.pages { apply(page) }
-    for cut in group.cuts { cutLog(of: cut.shard, through: cut.through.rawValue) }
-    for trim in group.trims { apply(trim) }
+    for trim in group.logTrims { trimLog(of: trim.shard, through: trim.through.rawValue) }
+    for trim in group.stepTrims { apply(trim) }
   }
 }

@@ -232,7 +232,7 @@ struct StreamedBodyTests {
       connection.startStreaming(stream, status: 200, contentType: .ndjson)
     }
     pair.server.delegate.onBody = { stream, connection in
-      var answer = ByteBuffer()
+      var response = ByteBuffer()
       var isOver = false
       connection.readBody(stream) { bytes, isEnd in
         let line = text(bytes)
@@ -241,10 +241,10 @@ struct StreamedBodyTests {
           return isEnd ? bytes.byteCount : 0
         }
         let whole = line.utf8.distance(from: line.utf8.startIndex, to: last) + 1
-        answer.writeString(String(line[...last]).uppercased())
+        response.writeString(String(line[...last]).uppercased())
         return isEnd ? bytes.byteCount : whole
       }
-      if answer.readableBytes > 0 { connection.write(stream, answer) }
+      if response.readableBytes > 0 { connection.write(stream, response) }
       if isOver { connection.finish(stream) }
     }
   }
@@ -307,29 +307,29 @@ struct StreamedBodyTests {
     let (pair, template) = try pair(limits, clientLimits: clientLimits)
     lines(pair)
     let piece = String(repeating: "one line\n", count: 1_000)
-    var left = 200
+    var remaining = 200
     var most = 0
     let handle = try #require(
       pair.client.submit(template, path: "/acks", token: 1, streaming: true, hasMoreBody: true)
     )
     let fill = { (client: HTTP2ClientConnection<TestClient>) in
       while let queued = client.queuedBytes(handle), queued < 20_000 {
-        guard left > 0 else { return _ = client.finish(handle) }
+        guard remaining > 0 else { return _ = client.finish(handle) }
         client.write(handle, ByteBuffer(string: piece))
-        left -= 1
+        remaining -= 1
         most = max(most, client.queuedBytes(handle) ?? 0)
       }
     }
     pair.delegate.onReadComplete = fill
     fill(pair.client)
     pair.run()
-    #expect(left == 0 && most < 20_000 + piece.utf8.count)
+    #expect(remaining == 0 && most < 20_000 + piece.utf8.count)
     let end = "1 200 application/x-ndjson "
-    let answers = pair.delegate.log.map { $0.replacing(end, with: "").replacing("1 part ", with: "") }
+    let responses = pair.delegate.log.map { $0.replacing(end, with: "").replacing("1 part ", with: "") }
     #expect(
       pair.delegate.log.count { $0.hasPrefix(end) } == 1 && pair.delegate.log.last?.hasPrefix(end) == true
     )
-    #expect(answers.joined() == String(repeating: piece.uppercased(), count: 200))
+    #expect(responses.joined() == String(repeating: piece.uppercased(), count: 200))
     #expect(pair.client.openStreams == 0)
   }
 

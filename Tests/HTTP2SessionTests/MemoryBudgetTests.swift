@@ -222,7 +222,7 @@ import Testing
     let idle = resources.heldBytes
     let piece = ByteBuffer(repeating: 7, count: 30_000)
     // A small first piece is shared with other streams, as an event is, and does not count.
-    let event = ByteBuffer(repeating: 7, count: HTTP2Limits.uncountedAnswerBytes)
+    let event = ByteBuffer(repeating: 7, count: HTTP2Limits.uncountedResponseBytes)
     #expect(server.connection.write(second, event) == .queued && resources.heldBytes == idle)
     server.send(windowUpdate(3, UInt32(event.readableBytes)))
     #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle + 30_000)
@@ -247,7 +247,7 @@ import Testing
       // Requests on every second stream come from the greedy caller.
       server.delegate.onRequest = { stream, connection in
         let path = connection.withRequest(stream) { text($0.path) }
-        guard connection.admit(stream, for: path == "/greedy" ? 7 : 9, answerBytes: 0) == .admitted else {
+        guard connection.admit(stream, for: path == "/greedy" ? 7 : 9, responseBytes: 0) == .admitted else {
           return connection.reset(stream, .refusedStream)
         }
         connection.respond(stream, status: 200) {

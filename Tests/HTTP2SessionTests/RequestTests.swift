@@ -107,7 +107,7 @@ struct RequestTests {
   @Test(
     "two authorization headers: reset, and neither's verdict becomes the other's",
     arguments: [
-      // The headers of each stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
+      // The headers of each stream, and the responses: 400 stands for a refusal, nil for PROTOCOL_ERROR.
       ([[forged], [bob, forged], [forged]], [400, nil, 400]),
       ([[other, bob], [bob]], [nil, 200]),
       (
@@ -291,7 +291,7 @@ struct RequestTests {
     server.send(get(1), get(3, "/hold"), rst(3), get(5, ""))
     let counters = server.connection.counters
     #expect(counters.streamsOpened == 3)
-    #expect(counters.answers == 1)
+    #expect(counters.responses == 1)
     #expect(counters.resetsReceived == 1 && counters.resetsSent == 1)
     #expect(counters.protocolErrors == 1)
     #expect(counters.bytesIn > 100 && counters.bytesOut > 50)

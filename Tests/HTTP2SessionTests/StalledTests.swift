@@ -25,7 +25,7 @@ struct StalledTests {
   private final class Uploads {
     let server: TestServer
     var windows: [Int32: Int] = [:]
-    var left: [Int32: Int] = [:]
+    var remaining: [Int32: Int] = [:]
     var connectionWindow: Int
     var resets: [Int32] = []
     var answered: [Int32] = []
@@ -37,19 +37,19 @@ struct StalledTests {
       connectionWindow = Int(limits.connectionWindowSize)
       for stream in streams {
         windows[stream] = Int(limits.initialWindowSize)
-        left[stream] = bytes
+        remaining[stream] = bytes
         server.send(post(stream))
       }
     }
 
     /// Send a piece of a body. Return false if a window is closed or no bytes are left.
     func send(_ stream: Int32, ends: Bool) -> Bool {
-      let count = min(windows[stream]!, connectionWindow, left[stream]!, StalledTests.piece)
+      let count = min(windows[stream]!, connectionWindow, remaining[stream]!, StalledTests.piece)
       guard count > 0, !resets.contains(stream) else { return false }
       windows[stream]! -= count
       connectionWindow -= count
-      left[stream]! -= count
-      let isEnd = ends && left[stream]! == 0
+      remaining[stream]! -= count
+      let isEnd = ends && remaining[stream]! == 0
       server.send(
         Frame(
           .data,
@@ -79,7 +79,7 @@ struct StalledTests {
       var hasProgressed = true
       while hasProgressed {
         hasProgressed = false
-        for stream in left.keys.sorted() {
+        for stream in remaining.keys.sorted() {
           while send(stream, ends: ends) {
             hasProgressed = true
             if interleaved { break }

@@ -26,7 +26,7 @@ struct FakeShards {
 
   mutating func restart() { for index in shards.indices { shards[index].phase = .none } }
 
-  mutating func answer(_ request: RebuildRequest) -> RebuildFields {
+  mutating func reply(_ request: RebuildRequest) -> RebuildFields {
     let index = Int(request.shard.rawValue)
     var shard = shards[index]
     switch request.kind {

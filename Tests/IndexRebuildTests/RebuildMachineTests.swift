@@ -263,7 +263,7 @@ struct RebuildMachineTests {
       switch Int.random(in: 0..<10, using: &generator) {
       case 0..<6 where !underWay.isEmpty:
         let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
-        perform(machine.replied(request.shard, store.answer(request), now: .seconds(steps)))
+        perform(machine.replied(request.shard, store.reply(request), now: .seconds(steps)))
       case 6 where !underWay.isEmpty && Bool.random(using: &generator):
         let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
         perform(machine.refused(request.shard, .busy, detail: "", now: .seconds(steps)))

@@ -140,7 +140,7 @@ private final class Listener: Sendable {
           guard let next = next(), case .frame(let header, let count) = next else { break }
           input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
           guard let payload = input.readSlice(length: count) else { return }
-          guard try answer(header, payload, &output) else { return context.close(promise: nil) }
+          guard try reply(header, payload, &output) else { return context.close(promise: nil) }
         }
       } catch {
         Issue.record("\(error)")
@@ -158,7 +158,7 @@ private final class Listener: Sendable {
     }
 
     /// False if the store closes the connection here.
-    private func answer(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws
+    private func reply(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws
       -> Bool
     {
       switch header.kind {
@@ -183,7 +183,7 @@ private final class Listener: Sendable {
           return true
         }
         let (fields, isEnding) = store.withLock { store in
-          let fields = store.shards.answer(request)
+          let fields = store.shards.reply(request)
           let isEnding = request.kind == .ask && fields.phase != .none && fields.phase == store.restartsIn
           if isEnding {
             store.restartsIn = nil

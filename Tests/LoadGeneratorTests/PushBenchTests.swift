@@ -48,7 +48,7 @@ import Testing
   }
 }
 
-/// A walk of several pieces, with a ticket for each acknowledgement.
+/// A walk of several pieces, with a ticket for each push ack.
 private func bodies(_ walk: PushWalk, _ way: PushWay) -> PushBodies {
   let perBlock = PushBodies.piecesPerBlock(walk)
   return PushBodies(
@@ -114,7 +114,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
   }
 }
 
-@Suite struct PushAnswersTests {
+@Suite struct PushResultsTests {
   private static let walk = PushWalk(atLeast: 12, channels: 3, members: 2)
 
   private func line(_ number: Int) -> String {
@@ -124,8 +124,8 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
       + #"\#(walk.message(ofBlock: block))","user_id":"user-\#(walk.user(at: place))"}"# + "\n"
   }
 
-  /// Feed bytes in pieces, and return the count of answers and the error.
-  private func read(_ answers: some PushAnswers, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String)
+  /// Feed bytes in pieces, and return the count of responses and the error.
+  private func read(_ answers: some PushResults, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String)
   {
     var answers = answers
     do throws(LoadError) {

@@ -115,8 +115,8 @@ private final class Hello: HTTP2ServerDelegate {
       try await withThrowingTaskGroup(of: Bool.self) { group in
         for number in 0..<50 {
           group.addTask {
-            let answer = try await caller.call(.get, "/\(number)", token: "t")
-            return answer.status == 200 && answer.text == "/\(number)"
+            let response = try await caller.call(.get, "/\(number)", token: "t")
+            return response.status == 200 && response.text == "/\(number)"
           }
         }
         for try await isRight in group { #expect(isRight) }

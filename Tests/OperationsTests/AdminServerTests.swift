@@ -28,7 +28,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// Send one request over a new connection, and return the whole answer.
+  /// Send one request over a new connection, and return the whole response.
   private func exchange(_ request: String, with server: AdminServer, on group: MultiThreadedEventLoopGroup)
     async throws -> String
   {
@@ -40,9 +40,9 @@ import Testing
       }
     return try await channel.executeThenClose { inbound, outbound in
       try await outbound.write(ByteBuffer(string: request))
-      var answer = ""
-      for try await part in inbound { answer += String(buffer: part) }
-      return answer
+      var response = ""
+      for try await part in inbound { response += String(buffer: part) }
+      return response
     }
   }
 

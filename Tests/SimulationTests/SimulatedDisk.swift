@@ -13,8 +13,8 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   enum Step {
     case batch(CommitGroup.Batch)
     case page(CommitGroup.PageWrite)
-    case cut(CommitGroup.Cut)
-    case trim(CommitGroup.Trim)
+    case cut(CommitGroup.LogTrim)
+    case trim(CommitGroup.StepTrim)
     case drop(CommitGroup.Drop)
   }
 
@@ -39,11 +39,11 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   /// Requests that the store must not make.
   private(set) var faults: [String] = []
   private(set) var pageWrites = 0
-  private(set) var cuts = 0
+  private(set) var logTrims = 0
   private(set) var logLengthMost = 0
 
   static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
-    var later = group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim)
+    var later = group.pages.map(Step.page) + group.logTrims.map(Step.cut) + group.stepTrims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
     return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
   }
@@ -69,10 +69,10 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       if fails(.losesPage) { return }
       data.apply(write)
     case .cut(let cut):
-      cuts += 1
+      logTrims += 1
       if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
       let end = fails(.cutsWholeLog) ? .max : cut.through.rawValue
-      data.cutLog(of: cut.shard, through: end)
+      data.trimLog(of: cut.shard, through: end)
     case .drop(let drop): data.apply(drop)
     case .trim(let trim): data.apply(trim)
     }

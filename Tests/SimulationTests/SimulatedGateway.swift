@@ -31,7 +31,7 @@ final class Connection {
 
   /// The oracle's answer to a request.
   struct Expectation {
-    var answer: Answer
+    var reply: Reply
     var shard: Int
     var needs: Int
   }
@@ -44,7 +44,7 @@ final class Connection {
   var wire: Deque<(request: Request, isResend: Bool)> = []
   var inboxes: [Deque<Item>]
   /// Written by the store, not yet read by the gateway.
-  var back: Deque<(correlation: UInt32, answer: Answer)> = []
+  var back: Deque<(correlation: UInt32, reply: Reply)> = []
   var expected: [UInt32: Expectation] = [:]
   /// The gateway has dropped it.
   var isCut = false

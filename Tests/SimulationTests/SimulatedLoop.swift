@@ -125,8 +125,8 @@ final class SimulatedLoop: StoreLoopDriver {
     simulation.post(.changes(deliveries))
   }
 
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
-    simulation.post(.taken(acknowledgements))
+  func confirm(_ confirmations: [MembershipConfirmation]) {
+    simulation.post(.taken(confirmations))
   }
 
   /// Used for indexes only: no channel here is large enough for a sliced query.

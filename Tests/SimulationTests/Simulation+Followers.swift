@@ -53,7 +53,7 @@ extension Simulation {
     configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
     configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
     configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
-    configuration.cutBatchesMin = random.pick([1, 3, 50])
+    configuration.trimBatchesMin = random.pick([1, 3, 50])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
     configuration.evictionScanMax = random.pick([1, 16, 256])
@@ -89,7 +89,7 @@ extension Simulation {
     switch random.below(20) {
     case 0..<8: follow(follower, atMost: 1 + random.below(8))
     case 8..<14: commitStep(follower)
-    case 14..<17: answerFollowersLoad(follower)
+    case 14..<17: completeFollowersLoad(follower)
     case 17: tick(follower)
     case 18: follower.slice()
     default:
@@ -126,7 +126,7 @@ extension Simulation {
       follow(follower, atMost: .max - follower.position)
       for _ in 0..<20_000 where follower.commit != nil || follower.loop.gauges.tailChannels > 0 {
         commitStep(follower)
-        answerFollowersLoad(follower)
+        completeFollowersLoad(follower)
         follower.slice()
         if follower.commit == nil, follower.loads.isEmpty {
           pass(milliseconds: 10)
@@ -136,7 +136,7 @@ extension Simulation {
     }
   }
 
-  private func answerFollowersLoad(_ follower: SimulatedLoop) {
+  private func completeFollowersLoad(_ follower: SimulatedLoop) {
     guard !follower.loads.isEmpty else { return }
     let load = follower.loads.remove(at: random.below(follower.loads.count))
     follower.setClock(clock)

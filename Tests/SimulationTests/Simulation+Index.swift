@@ -9,7 +9,7 @@ extension Simulation {
   /// A message between loops.
   enum LoopMessage {
     case changes([MembershipDelivery])
-    case taken([MembershipAcknowledgement])
+    case taken([MembershipConfirmation])
   }
 
   /// Send a message from a loop: it arrives at a random time, in any order, perhaps twice or never.
@@ -34,9 +34,9 @@ extension Simulation {
       case .changes(let deliveries):
         let own = deliveries.filter { isOwn($0.to) }
         if !own.isEmpty { target.loop.receive(own) }
-      case .taken(let acknowledgements):
-        let own = acknowledgements.filter { isOwn($0.to) }
-        if !own.isEmpty { target.loop.acknowledged(own) }
+      case .taken(let confirmations):
+        let own = confirmations.filter { isOwn($0.to) }
+        if !own.isEmpty { target.loop.confirmed(own) }
       }
     }
   }
@@ -107,7 +107,7 @@ extension Simulation {
         try target.loop.receive(header, payload.readableBytesSpan, lane: lane)
         target.loop.endTurn()
         for _ in 0..<50 where reply == nil {
-          answerLoad(target)
+          completeLoad(target)
           commitStep(target)
         }
         guard let reply else { return ["no answer": ""] }

@@ -75,7 +75,7 @@ extension Simulation {
     }
   }
 
-  /// Query the whole content of the store; every answer is compared as usual.
+  /// Query the whole content of the store; every reply is compared as usual.
   func audit(isComplete: Bool) {
     let auditor = gateways.count - 1
     for shard in oracles.indices {

@@ -14,7 +14,7 @@ struct SimulationFault: Error, CustomStringConvertible {
 
 extension Simulation {
   /// Run random steps, then finish all work: all requests are answered, all pages written, the logs cut. A last
-  /// start reads the pages alone, and its answers are compared with the model's.
+  /// start reads the pages alone, and its replies are compared with the model's.
   func run(steps: Int) throws(SimulationFault) {
     for number in 1...max(1, steps) {
       step()
@@ -29,7 +29,7 @@ extension Simulation {
     checkIndexes()
     try check(steps)
     tally["pages"] = disk.pageWrites
-    tally["log cuts"] = disk.cuts
+    tally["log cuts"] = disk.logTrims
     tally["longest log"] = disk.logLengthMost
     for channel in oracles.flatMap(\.live.channels.values) {
       if channel.messages.count > 256 { count("messages over 256") }
@@ -52,7 +52,7 @@ extension Simulation {
         deliverFrames(20)
         for target in loops {
           commitStep(target)
-          answerLoad(target)
+          completeLoad(target)
           target.slice()
         }
         deliverMessages()
@@ -84,7 +84,7 @@ extension Simulation {
         target.setClock(clock)
         tick(target)
         while target.commit != nil { commitStep(target) }
-        answerLoad(target)
+        completeLoad(target)
         target.slice()
       }
       while !mail.isEmpty { deliverMessages() }

@@ -11,7 +11,7 @@ extension Simulation {
     faultsAreOff || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
   }
 
-  func answerPeek(_ target: SimulatedLoop) {
+  func completePeek(_ target: SimulatedLoop) {
     guard !target.peeks.isEmpty else { return }
     let peek = target.peeks.remove(at: random.below(target.peeks.count))
     target.setClock(clock)
@@ -76,8 +76,8 @@ extension Simulation {
     oracles[Int(batch.shard.rawValue)].persisted(batch.index.rawValue)
   }
 
-  func answerLoad(_ target: SimulatedLoop) {
-    answerPeek(target)
+  func completeLoad(_ target: SimulatedLoop) {
+    completePeek(target)
     guard !target.loads.isEmpty else { return }
     let load = target.loads.remove(at: random.below(target.loads.count))
     let shard = Int(load.request.shard.rawValue)

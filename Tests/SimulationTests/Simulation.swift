@@ -45,7 +45,7 @@ final class Simulation {
   var closingConnections: Set<UInt64> = []
   /// Whether faults are turned off.
   var faultsAreOff = false
-  /// Membership changes, and acknowledgements of them, in flight between the loops.
+  /// Membership changes, and confirmations of them, in flight between the loops.
   var mail: [LoopMessage] = []
   /// Steps since the last start: crashes are more frequent during recovery.
   var sinceStart = 0
@@ -73,7 +73,7 @@ final class Simulation {
     configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
     configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
     configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
-    configuration.cutBatchesMin = random.pick([1, 3, 50])
+    configuration.trimBatchesMin = random.pick([1, 3, 50])
     configuration.loadsMax = random.pick([1, 2, 4, 64])
     configuration.waitingPerLoadMax = random.pick([1, 3, 64])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
@@ -127,7 +127,7 @@ final class Simulation {
     case 16..<36: receiveFrames(random.below(6) + 1)
     case 36..<58: deliverFrames(random.below(6) + 1)
     case 58..<74: commitStep(random.pick(loops))
-    case 74..<84: answerLoad(random.pick(loops))
+    case 74..<84: completeLoad(random.pick(loops))
     case 84..<92: readReplies(random.below(8) + 1)
     case 92..<94: tick(random.pick(loops))
     case 94: for target in loops { target.slice() }
@@ -410,10 +410,10 @@ final class Simulation {
     return false
   }
 
-  func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
-    if case .refused(let code) = answer { count(Self.refusal(code)) }
+  func expect(_ reply: Reply, _ request: Request, _ connection: Connection, needs: Int = 0) {
+    if case .refused(let code) = reply { count(Self.refusal(code)) }
     connection.expected[request.correlation] = Connection.Expectation(
-      answer: answer,
+      reply: reply,
       shard: request.shard,
       needs: needs
     )
@@ -432,7 +432,7 @@ final class Simulation {
       return
     }
     if isOver(request, connection, target) { return }
-    let (answer, needs) = oracles[request.shard].decide(
+    let (reply, needs) = oracles[request.shard].decide(
       request,
       session: connection.session,
       clock: target.clock
@@ -441,7 +441,7 @@ final class Simulation {
     if refused.contains(key), oracles[request.shard].taken[key] != nil {
       faults.append("\(request) is applied after its gateway received the refusal")
     }
-    expect(answer, request, connection, needs: needs)
+    expect(reply, request, connection, needs: needs)
   }
 
   // MARK: Replies
@@ -456,7 +456,7 @@ final class Simulation {
         let start = offset + FrameHeader.byteCount
         offset = start + payloadCount
         frames += 1
-        answered(header, try Answer(header, span.extracting(start..<offset)), connection)
+        answered(header, try Reply(header, span.extracting(start..<offset)), connection)
       }
     } catch {
       faults.append("a reply does not parse: \(error)")
@@ -464,24 +464,24 @@ final class Simulation {
     if frames != count { faults.append("\(count) replies are counted, \(frames) came") }
   }
 
-  private func answered(_ header: FrameHeader, _ answer: Answer, _ connection: Connection) {
+  private func answered(_ header: FrameHeader, _ reply: Reply, _ connection: Connection) {
     guard let expected = connection.expected.removeValue(forKey: header.correlation) else {
-      faults.append("a reply that nothing waits for: \(header) \(answer)")
+      faults.append("a reply that nothing waits for: \(header) \(reply)")
       return
     }
-    if answer != expected.answer {
-      faults.append("\(header): the model says \(expected.answer), the store \(answer)")
+    if reply != expected.reply {
+      faults.append("\(header): the model says \(expected.reply), the store \(reply)")
     }
     if expected.needs > oracles[expected.shard].durableChangeCount {
       faults.append(
         """
         \(header): left before the changes that it shows were on storage (\(expected.needs), storage has \
-        \(oracles[expected.shard].durableChangeCount)): \(answer)
+        \(oracles[expected.shard].durableChangeCount)): \(reply)
         """
       )
     }
     count("replies")
-    if !connection.isCut, !connection.isEnded { connection.back.append((header.correlation, answer)) }
+    if !connection.isCut, !connection.isEnded { connection.back.append((header.correlation, reply)) }
   }
 
   func readReplies(_ most: Int) {
@@ -490,11 +490,11 @@ final class Simulation {
   }
 
   func readReply(_ connection: Connection) {
-    let (correlation, answer) = connection.back.removeFirst()
+    let (correlation, reply) = connection.back.removeFirst()
     let place = gateways[connection.gateway].outstanding.firstIndex { $0.correlation == correlation }
     guard let place else { return }
     let request = gateways[connection.gateway].outstanding.remove(at: place)
-    if case .refused = answer, request.counter > 0 {
+    if case .refused = reply, request.counter > 0 {
       refused.insert(CommandKey(session: connection.session, counter: request.counter))
     }
   }

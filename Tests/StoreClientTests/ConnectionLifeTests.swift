@@ -39,7 +39,7 @@ struct ConnectionLifeTests {
     harness.advance(.milliseconds(5300))
     #expect(harness.recorder.failures == [1: .outcomeUnknown, 2: .unavailable])
     // Late replies belong to no request, and free the window.
-    for request in harness.store.waiting { harness.connection!.answer(request) }
+    for request in harness.store.waiting { harness.connection!.reply(request) }
     harness.pump()
     #expect(harness.recorder.replies.isEmpty)
     #expect(harness.client.isReady)
@@ -77,7 +77,7 @@ struct ConnectionLifeTests {
     #expect(harness.recorder.failures.count == 4)
     // The store still owes four replies: it would refuse a fifth request as busy.
     #expect(!harness.command(5))
-    harness.connection!.answer(harness.store.waiting[0])
+    harness.connection!.reply(harness.store.waiting[0])
     harness.pump()
     #expect(harness.command(6))
     harness.flush()
@@ -155,7 +155,7 @@ struct ConnectionLifeTests {
     harness.flush()
     #expect(harness.store.requests.count == 1)
     #expect(harness.attempts == [0])
-    harness.connection!.answer(harness.store.waiting[0])
+    harness.connection!.reply(harness.store.waiting[0])
     harness.pump()
     #expect(harness.recorder.replies == [1])
     // All requests are answered: the client continues at the other address, in the same session.

@@ -198,10 +198,10 @@ final class FakeConnection {
       issued: issued.isEmpty ? nil : issued.reduce(0) { $0 << 8 | UInt32($1) }
     )
     store.take(request)
-    if store.holdsReplies { store.waiting.append(request) } else { answer(request) }
+    if store.holdsReplies { store.waiting.append(request) } else { reply(request) }
   }
 
-  func answer(_ request: EchoStore.Request) {
+  func reply(_ request: EchoStore.Request) {
     output.writeFrame(
       FrameHeader(request.kind.reply, shard: request.shard, correlation: request.correlation)
     ) { $0.writeBytes(request.rest) }

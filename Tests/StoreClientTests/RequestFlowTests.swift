@@ -51,7 +51,7 @@ struct RequestFlowTests {
     #expect(harness.client.stats.inFlight == 100)
     var generator = SplitMix64(printingSeedOf: "replies in any order")
     let order = harness.store.waiting.shuffled(using: &generator)
-    for request in order { harness.connection!.answer(request) }
+    for request in order { harness.connection!.reply(request) }
     harness.pump()
     #expect(harness.recorder.replies == order.map { token(of: $0.rest) })
     for case .replied(let token, let kind, let payload) in harness.recorder.events {
@@ -92,7 +92,7 @@ struct RequestFlowTests {
         3: .refused(.busy, retryAfterMilliseconds: 250, detail: ""),
       ]
     )
-    harness.connection!.answer(waiting[1])
+    harness.connection!.reply(waiting[1])
     harness.pump()
     #expect(harness.recorder.replies == [2])
     #expect(harness.attempts == [0])
@@ -149,7 +149,7 @@ struct RequestFlowTests {
       #expect(Array(accepted.prefix(expected)) == Array(repeating: true, count: expected))
       harness.flush()
       #expect(harness.store.requests.count == expected)
-      harness.connection!.answer(harness.store.waiting[4])
+      harness.connection!.reply(harness.store.waiting[4])
       harness.pump()
       #expect(harness.command(100))
       #expect(!harness.command(101))
@@ -168,7 +168,7 @@ struct RequestFlowTests {
     #expect(harness.store.requests.count == 8)
     while !harness.store.waiting.isEmpty {
       let first = harness.store.waiting.removeFirst()
-      harness.connection!.answer(first)
+      harness.connection!.reply(first)
       harness.pump()
       #expect(harness.store.waiting.count <= 8)
     }
@@ -218,7 +218,7 @@ struct RequestFlowTests {
     // Each batch has one large request, and a small one that stays unanswered.
     while harness.command(sent, bytes: 8), harness.command(sent + 1, bytes: 900_000), sent < 1000 {
       harness.flush()
-      harness.connection!.answer(harness.store.waiting.last!)
+      harness.connection!.reply(harness.store.waiting.last!)
       harness.pump()
       sent += 2
     }
@@ -226,7 +226,7 @@ struct RequestFlowTests {
     #expect(sent < 1000)
     #expect(harness.client.stats.retainedBytes <= StoreClientLimits.retainedBytesMax + (2 << 20))
     harness.flush()
-    for request in harness.store.waiting where request.rest.count == 8 { harness.connection!.answer(request) }
+    for request in harness.store.waiting where request.rest.count == 8 { harness.connection!.reply(request) }
     harness.pump()
     #expect(harness.command(5000))
   }

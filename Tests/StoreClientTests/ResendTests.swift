@@ -14,7 +14,7 @@ struct ResendTests {
     harness.open()
     for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? harness.query(token) : harness.command(token) }
     harness.flush()
-    harness.connection!.answer(harness.store.waiting[1])
+    harness.connection!.reply(harness.store.waiting[1])
     harness.pump()
     harness.cut()
     harness.command(7)

@@ -77,8 +77,8 @@ final class ErasureHarness: StoreLoopDriver {
   }
 
   func deliver(_ deliveries: [MembershipDelivery]) { asked.append { [self] in loop.receive(deliveries) } }
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
-    asked.append { [self] in loop.acknowledged(acknowledgements) }
+  func confirm(_ confirmations: [MembershipConfirmation]) {
+    asked.append { [self] in loop.confirmed(confirmations) }
   }
 
   func readSteps(_ request: StepRequest) { faults.append("steps are read") }

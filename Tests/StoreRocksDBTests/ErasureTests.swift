@@ -304,7 +304,7 @@ struct ErasureTests {
       // similar text precedes it.
       if round == 1 { try engine.purge() }
       var cut = CommitGroup()
-      cut.cuts = [CommitGroup.Cut(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
+      cut.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
       if round == 1 {
         let (inTables, inLogs) = (try has(".sst"), try has(".log"))
         #expect(inTables && !inLogs)

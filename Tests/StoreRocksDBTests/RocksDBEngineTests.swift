@@ -154,14 +154,14 @@ struct RocksDBEngineTests {
     var engine = try directory.open()
     for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
     var group = CommitGroup()
-    group.cuts.append(CommitGroup.Cut(shard: ShardID(0), through: LogIndex(6)))
+    group.logTrims.append(CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(6)))
     try engine.commit(group)
     #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
     // A batch and a cut in one group, and a cut of everything.
     group = CommitGroup(index: 10)
-    group.cuts = [
-      CommitGroup.Cut(shard: ShardID(0), through: LogIndex(9)),
-      CommitGroup.Cut(shard: ShardID(1), through: LogIndex(9)),
+    group.logTrims = [
+      CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(9)),
+      CommitGroup.LogTrim(shard: ShardID(1), through: LogIndex(9)),
     ]
     try engine.commit(group)
     engine.close()

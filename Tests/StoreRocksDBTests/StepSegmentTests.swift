@@ -46,8 +46,8 @@ struct StepSegmentTests {
     #expect(try read(engine, 5, 9) == [])
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(5)))?.pages.map(\.page) == [.head])
     var trim = CommitGroup()
-    trim.trims = [
-      CommitGroup.Trim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, before: 256)
+    trim.stepTrims = [
+      CommitGroup.StepTrim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, before: 256)
     ]
     #expect(!trim.isEmpty)
     try engine.commit(trim)

@@ -49,47 +49,47 @@ import Testing
   private struct Refusal {
     var name: String
     var bytes: @Sendable (inout GatewayFrames) -> [ByteBuffer]
-    var answers: [String]
+    var replies: [String]
   }
 
   private static let refusedHandshakes = [
-    Refusal(name: "a proof before the hello", bytes: { [$0.proof()] }, answers: ["error handshake_required"]),
-    Refusal(name: "a request", bytes: { [$0.known("a")] }, answers: ["error handshake_required"]),
-    Refusal(name: "a ping", bytes: { [$0.ping()] }, answers: ["error handshake_required"]),
+    Refusal(name: "a proof before the hello", bytes: { [$0.proof()] }, replies: ["error handshake_required"]),
+    Refusal(name: "a request", bytes: { [$0.known("a")] }, replies: ["error handshake_required"]),
+    Refusal(name: "a ping", bytes: { [$0.ping()] }, replies: ["error handshake_required"]),
     Refusal(
       name: "two hellos",
       bytes: { [$0.hello(), $0.hello()] },
-      answers: ["challenge with proof", "error handshake_required"]
+      replies: ["challenge with proof", "error handshake_required"]
     ),
     Refusal(
       name: "a request instead of the proof",
       bytes: { [$0.hello(), $0.known("a")] },
-      answers: ["challenge with proof", "error handshake_required"]
+      replies: ["challenge with proof", "error handshake_required"]
     ),
     Refusal(
       name: "an empty proof",
       bytes: { [$0.hello(), $0.proof(), $0.known("a")] },
-      answers: ["challenge with proof", "error authentication_failed"]
+      replies: ["challenge with proof", "error authentication_failed"]
     ),
     Refusal(
       name: "a session that has expired",
       bytes: { [$0.hello(age: 60_001)] },
-      answers: ["error session_expired"]
+      replies: ["error session_expired"]
     ),
     Refusal(
       name: "a length above 4,096",
       bytes: { _ in [ByteBuffer(hex: "00001001")] },
-      answers: ["error frame_too_large"]
+      replies: ["error frame_too_large"]
     ),
     Refusal(
       name: "the start of a TLS handshake",
       bytes: { _ in [ByteBuffer(hex: "16030100")] },
-      answers: ["error frame_too_large"]
+      replies: ["error frame_too_large"]
     ),
     Refusal(
       name: "an unknown kind",
       bytes: { _ in [ByteBuffer(hex: "00000008 7f00")] },
-      answers: ["error unknown_kind"]
+      replies: ["error unknown_kind"]
     ),
   ]
 
@@ -102,7 +102,7 @@ import Testing
     whole.send(ByteBuffer(joining: row.bytes(&whole.frames)))
     drip.sendBytewise(ByteBuffer(joining: row.bytes(&drip.frames)))
     for gateway in [whole, drip] {
-      #expect(gateway.take() == row.answers, "\(row.name)")
+      #expect(gateway.take() == row.replies, "\(row.name)")
       #expect(gateway.isClosed, "\(row.name)")
       gateway.send(gateway.frames.hello())
       #expect(gateway.take() == [], "\(row.name)")
@@ -140,7 +140,7 @@ import Testing
     #expect(late.take() == ["challenge", "ready"])
   }
 
-  /// The session's commands without an answer are sent again on its new connection, and are applied once.
+  /// The session's commands without a reply are sent again on its new connection, and are applied once.
   @Test func aNewConnectionOfASessionClosesItsOlderOne() throws {
     let harness = try ServerHarness()
     let old = try harness.open(session: 1)
@@ -158,7 +158,7 @@ import Testing
 
   // MARK: - Frames
 
-  private static let answers = [
+  private static let replies = [
     "1 noted", "2 not known", "3 pong 8 bytes.", "4 invalid_field", "5 noted", "6 known",
   ]
 
@@ -172,8 +172,8 @@ import Testing
     )
   }
 
-  /// The answers to an exchange whose bytes are read in these pieces.
-  private static func answers(_ pieces: (ByteBuffer) -> [ByteBuffer]) throws -> [String] {
+  /// The replies to an exchange whose bytes are read in these pieces.
+  private static func repliesToPieces(_ pieces: (ByteBuffer) -> [ByteBuffer]) throws -> [String] {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     for piece in pieces(exchange(&gateway.frames)) { gateway.send(piece) }
@@ -182,24 +182,25 @@ import Testing
   }
 
   @Test func framesInOneRead() throws {
-    #expect(try Self.answers { [$0] } == Self.answers)
+    #expect(try Self.repliesToPieces { [$0] } == Self.replies)
   }
 
   @Test func framesByteByByte() throws {
     #expect(
-      try Self.answers { bytes in bytes.readableBytesView.map { ByteBuffer(bytes: [$0]) } } == Self.answers
+      try Self.repliesToPieces { bytes in bytes.readableBytesView.map { ByteBuffer(bytes: [$0]) } }
+        == Self.replies
     )
   }
 
   @Test func framesSplitAtEveryByte() throws {
     var frames = GatewayFrames()
     for cut in 1..<Self.exchange(&frames).readableBytes {
-      let answers = try Self.answers { bytes in
+      let replies = try Self.repliesToPieces { bytes in
         var rest = bytes
         let first = rest.readSlice(length: cut)!
         return [first, rest]
       }
-      #expect(answers == Self.answers, "split after byte \(cut)")
+      #expect(replies == Self.replies, "split after byte \(cut)")
     }
   }
 
@@ -241,7 +242,7 @@ import Testing
   // MARK: - Frames that end the connection
 
   /// Each row has the fewest bytes that show the fault: of a header's fault, no byte of the payload.
-  private static let faults: [(name: String, hex: String, answer: String)] = [
+  private static let faults: [(name: String, hex: String, reply: String)] = [
     ("length below 8", "00000007", "error malformed_frame"),
     ("length above the limit", "00100001", "error frame_too_large"),
     ("the greatest length", "ffffffff", "error frame_too_large"),
@@ -267,9 +268,9 @@ import Testing
       ByteBuffer(hex: row.hex),
       gateway.frames.known("c")
     )
-    let answers = gateway.take()
-    #expect(answers.dropLast().sorted() == ["1 not known", "2 pong 8 bytes.", "3 not known"], "\(row.name)")
-    #expect(answers.last == row.answer, "\(row.name)")
+    let replies = gateway.take()
+    #expect(replies.dropLast().sorted() == ["1 not known", "2 pong 8 bytes.", "3 not known"], "\(row.name)")
+    #expect(replies.last == row.reply, "\(row.name)")
     #expect(gateway.isClosed, "\(row.name)")
     #expect(harness.remains == [], "\(row.name)")
   }
@@ -284,14 +285,14 @@ import Testing
     gateway.sendBytewise(bytes.readSlice(length: bytes.readableBytes - 1)!)
     #expect(gateway.take() == [] && !gateway.isClosed, "\(row.name)")
     gateway.send(bytes)
-    #expect(gateway.take() == [row.answer], "\(row.name)")
+    #expect(gateway.take() == [row.reply], "\(row.name)")
     #expect(gateway.isClosed, "\(row.name)")
     gateway.send(gateway.frames.known("a"))
     #expect(gateway.take() == [], "\(row.name)")
     #expect(harness.remains == [], "\(row.name)")
   }
 
-  /// The connection is gone before the commit that their answers wait for.
+  /// The connection is gone before the commit that their replies wait for.
   @Test func commandsBeforeAFaultAreApplied() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open(session: 1)

@@ -125,7 +125,7 @@ struct GatewayFrames {
     return buffer
   }
 
-  // MARK: Answers
+  // MARK: Replies
 
   /// The frames that these bytes complete, in words: `challenge`, `ready`, `1 noted`, `2 busy, retry after 100 ms`,
   /// `error unknown_kind`.

@@ -57,7 +57,7 @@ struct SocketGateway: Sendable {
       .connect(to: address).get()
   }
 
-  /// Connect and perform the handshake. The last answer is `ready`, or why it was refused.
+  /// Connect and perform the handshake. The last reply is `ready`, or why it was refused.
   init(opening address: SocketAddress, session: UInt64 = 1, secret: String? = nil) async throws {
     try await self.init(connectingTo: address, session: session)
     send { [$0.hello()] }
@@ -76,7 +76,7 @@ struct SocketGateway: Sendable {
   }
 
   /// Wait for this many answers and return them; the next call returns later ones.
-  func answers(_ count: Int = 1) async throws -> [String] {
+  func nextReplies(_ count: Int = 1) async throws -> [String] {
     try await waitForAnswers(count)
     return log.state.withLock { state in
       defer { state.words.removeFirst(count) }

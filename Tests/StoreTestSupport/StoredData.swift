@@ -27,14 +27,14 @@ package struct StoredData {
     if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
   }
 
-  package mutating func apply(_ trim: CommitGroup.Trim) {
+  package mutating func apply(_ trim: CommitGroup.StepTrim) {
     for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
       if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
     }
   }
 
   /// Remove a shard's batches up to and including `index`.
-  package mutating func cutLog(of shard: ShardID, through index: UInt64) {
+  package mutating func trimLog(of shard: ShardID, through index: UInt64) {
     log[shard]?.keys.filter { $0 <= index }.forEach { log[shard]![$0] = nil }
   }
 

@@ -3,21 +3,21 @@ import Testing
 
 @testable import TicketPost
 
-@Suite struct TicketAnswerTests {
+@Suite struct TicketResultTests {
   @Test func answersFollowTicketOrder() throws {
     let body = """
       {"results":[{"ok":true,"cid":"messaging:team","message_id":"m1","user_id":"dan"},
        {"ok":false,"code":"ticket_expired"},{"ok":false,"code":"not_known_here"}]}
       """
-    let answers = try #require(TicketResult.answers(Array(body.utf8), count: 3))
-    #expect(answers.map(\.isDelivered) == [true, false, false])
+    let responses = try #require(TicketResult.parse(Array(body.utf8), count: 3))
+    #expect(responses.map(\.isDelivered) == [true, false, false])
     #expect(
-      answers.map(\.line) == [
+      responses.map(\.line) == [
         "ok messaging:team m1 dan", "ticket_expired: its time is over", "not_known_here",
       ]
     )
     #expect(
-      answers.map(\.json) == [
+      responses.map(\.json) == [
         #"{"cid":"messaging:team","message_id":"m1","ok":true,"user_id":"dan"}"#,
         #"{"code":"ticket_expired","ok":false}"#, #"{"code":"not_known_here","ok":false}"#,
       ]
@@ -29,7 +29,7 @@ import Testing
     #"{"results":[{"ok":false}]}"#, #"{"results":[{"ok":false,"code":"a"},{"ok":false,"code":"b"}]}"#,
   ])
   func malformedAnswersAreRejected(_ body: String) {
-    #expect(TicketResult.answers(Array(body.utf8), count: 1) == nil)
+    #expect(TicketResult.parse(Array(body.utf8), count: 1) == nil)
   }
 
   @Test func plausibleTicketsAreRecognised() {
@@ -43,10 +43,10 @@ import Testing
 
 /// Posts tickets to a fake gateway.
 @Suite struct TicketPostTests {
-  private func post(_ tickets: [String], _ answers: [(status: Int, body: String)]) async throws -> (
+  private func post(_ tickets: [String], _ responses: [(status: Int, body: String)]) async throws -> (
     lines: [String], error: String, requests: [FakeAcks.Request]
   ) {
-    try await FakeAcks.run(answers) { endpoint, requests in
+    try await FakeAcks.run(responses) { endpoint, requests in
       let post = try await TicketPost.connect(to: try #require(GatewayURL("http://\(endpoint)")), tls: nil)
       var lines: [String] = []
       var error = ""
@@ -82,8 +82,8 @@ import Testing
   }
 
   @Test func implausibleTicketsAreAnsweredInOrder() async throws {
-    let answer = #"{"results":[{"ok":false,"code":"ticket_expired"},"# + Self.taken(1).dropFirst(12)
-    let (lines, error, requests) = try await post(["no ticket", "AQ-1", "", "AQ-2"], [(200, answer)])
+    let response = #"{"results":[{"ok":false,"code":"ticket_expired"},"# + Self.taken(1).dropFirst(12)
+    let (lines, error, requests) = try await post(["no ticket", "AQ-1", "", "AQ-2"], [(200, response)])
     #expect(error.isEmpty)
     #expect(
       lines.map { $0.prefix { $0 != ":" } } == [
@@ -96,8 +96,8 @@ import Testing
 
   @Test func manyTicketsAreSplitIntoRequests() async throws {
     let tickets = (0..<2_500).map { "AQ-\($0)" }
-    let answers = [1_000, 1_000, 500].map { (status: 200, body: Self.taken($0)) }
-    let (lines, error, requests) = try await post(tickets, answers)
+    let responses = [1_000, 1_000, 500].map { (status: 200, body: Self.taken($0)) }
+    let (lines, error, requests) = try await post(tickets, responses)
     #expect(lines.count == 2_500 && error.isEmpty && requests.count == 3)
     #expect(requests[2].body.hasPrefix(#"{"tickets":["AQ-2000","#))
   }

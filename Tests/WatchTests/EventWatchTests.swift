@@ -11,13 +11,13 @@ import Testing
 @Suite struct EventWatchTests {
   /// Run a watch to its end, and return its results.
   private func watch(
-    _ answers: [FakeEvents.Answer],
+    _ responses: [FakeEvents.Response],
     request: WatchRequest = WatchRequest(user: "bob"),
     since: String = "",
     count: Int?,
     silenceMax: Duration = .seconds(60)
   ) async throws -> (events: [String], notes: [String], error: String, requests: [FakeEvents.Request]) {
-    try await FakeEvents.run(answers) { endpoint, requests in
+    try await FakeEvents.run(responses) { endpoint, requests in
       let seen = Mutex((events: [String](), notes: [String](), tokens: 0))
       var watch = EventWatch(
         gateway: try #require(GatewayURL("http://\(endpoint)")),
@@ -98,15 +98,15 @@ import Testing
   }
 
   @Test func refusalsAreReported() async throws {
-    for (answer, says) in [
+    for (response, says) in [
       (
-        FakeEvents.Answer.problem(403, #"{"code":"not_a_member"}"#, retryAfter: ""),
+        FakeEvents.Response.problem(403, #"{"code":"not_a_member"}"#, retryAfter: ""),
         "the gateway answered 403 not_a_member"
       ),
       (.problem(404, "no document", retryAfter: ""), "the gateway answered 404"),
       (.problem(200, "{}", retryAfter: ""), "the response is not an event stream"),
     ] {
-      let (events, notes, error, requests) = try await watch([answer], count: 1)
+      let (events, notes, error, requests) = try await watch([response], count: 1)
       #expect(error == says)
       #expect(events.isEmpty && notes.isEmpty && requests.count == 1)
     }
@@ -128,11 +128,11 @@ import Testing
 
   /// Each new stream is noted before its events; a refused one is not.
   @Test func newStreamsAreReported() async throws {
-    let answers: [FakeEvents.Answer] = [
+    let responses: [FakeEvents.Response] = [
       .stream(["retry: 1\ndata: 1\n\n"], thenEnds: true), .problem(503, "{}", retryAfter: "0"),
       .stream([":\n\n", "data: 2\n\n"], thenEnds: false),
     ]
-    let seen = try await FakeEvents.run(answers) { endpoint, _ in
+    let seen = try await FakeEvents.run(responses) { endpoint, _ in
       let seen = Mutex([String]())
       var watch = EventWatch(
         gateway: try #require(GatewayURL("http://\(endpoint)")),

@@ -3,9 +3,9 @@ import NIOCore
 import Operations
 import TestPrograms
 
-/// A fake gateway that answers each request for events with the next of its answers.
+/// A fake gateway that answers each request for events with the next of its responses.
 final class FakeEvents: HTTP2ServerDelegate {
-  enum Answer: Sendable {
+  enum Response: Sendable {
     /// Pieces of an event stream, each in its own write; then the stream ends, or stays open.
     case stream([String], thenEnds: Bool)
     /// The stream is reset.
@@ -19,10 +19,10 @@ final class FakeEvents: HTTP2ServerDelegate {
     var lastEventID: String
   }
 
-  private let answers: [Answer]
+  private let responses: [Response]
   private(set) var requests: [Request] = []
 
-  init(_ answers: [Answer]) { self.answers = answers }
+  init(_ responses: [Response]) { self.responses = responses }
 
   func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<FakeEvents>) {
     func text(_ span: RawSpan) -> String { span.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
@@ -36,8 +36,8 @@ final class FakeEvents: HTTP2ServerDelegate {
     }
     guard let request else { return }
     requests.append(request)
-    guard requests.count <= answers.count else { return connection.fail(.internalError) }
-    switch answers[requests.count - 1] {
+    guard requests.count <= responses.count else { return connection.fail(.internalError) }
+    switch responses[requests.count - 1] {
     case .stream(let pieces, let thenEnds):
       connection.startStreaming(stream, status: 200, contentType: .eventStream)
       for piece in pieces { connection.write(stream, ByteBuffer(string: piece)) }
@@ -51,12 +51,12 @@ final class FakeEvents: HTTP2ServerDelegate {
     }
   }
 
-  /// Serve the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
+  /// Serve the responses on a free loopback port while `body` runs. `body` can ask for the received requests.
   static func run<Value>(
-    _ answers: [Answer],
+    _ responses: [Response],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value
   ) async throws -> Value {
-    try await withServer({ FakeEvents(answers) }) { endpoint, server in
+    try await withServer({ FakeEvents(responses) }) { endpoint, server in
       try await body(endpoint) { try await server.eventLoop.submit { server.value.requests }.get() }
     }
   }

@@ -5,7 +5,7 @@ package import ReceiptWire
 /// JSON of channels and channel types (Proto/openapi.yaml).
 package enum ChannelJSON {
   /// Write `{"channel": …}`.
-  package static func writeAnswer(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
+  package static func writeResponse(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"channel\":")
     write(channel, into: &buffer)
     buffer.writeStaticString("}")

@@ -8,13 +8,13 @@ internal import StoreClient
 extension ChannelRoutes {
   /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    let answer = EchoingAnswer.deletedChannel(cid: match.subject.bytes)
-    try loop.echoingAnswers.send(
+    let response = EchoingResponse.deletedChannel(cid: match.subject.bytes)
+    try loop.echoingResponses.send(
       .deleteChannel,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       _ in
     }

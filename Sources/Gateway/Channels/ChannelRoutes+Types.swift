@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// Channel types: versioned values replicated to every shard. A type's home shard decides changes. The result is
-/// assigned to all other shards, and the answer waits for the last of them.
+/// assigned to all other shards, and the response waits for the last of them.
 extension ChannelRoutes {
   /// `PUT /v1/channel-types/{type}`.
   func putChannelType(

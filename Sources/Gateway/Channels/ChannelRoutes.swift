@@ -145,13 +145,13 @@ struct ChannelRoutes {
     let flags =
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
-    let answer = EchoingAnswer.member(match.member.bytes)
-    try loop.echoingAnswers.send(
+    let response = EchoingResponse.member(match.member.bytes)
+    try loop.echoingResponses.send(
       .setMember,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)

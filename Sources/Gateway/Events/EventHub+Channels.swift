@@ -161,7 +161,7 @@ extension EventHub {
         streams[ref]?.listing.append(entry.cid, joinedAt: entry.joinedAt)
       }
       if stream.phase == .listing {
-        // Events of the channel must follow the answer.
+        // Events of the channel must follow the reply.
         if case .since(let time) = stream.start { record(entry, ref, since: time) }
       } else if let channel, !isLeaving(ref, channel) {
         streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt

@@ -65,7 +65,7 @@ extension EventHub {
     streams.remove(ref)
   }
 
-  /// End a stream because of a problem; the problem is the answer if the stream has not begun.
+  /// End a stream because of a problem; the problem is the response if the stream has not begun.
   mutating func fail(_ ref: Ref, _ problem: Problem) {
     guard let stream = self[ref] else { return }
     emit(stream.hasBegun ? .end(ref) : .refuse(ref, problem.code, detail: problem.detail))

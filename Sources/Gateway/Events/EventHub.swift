@@ -4,7 +4,7 @@ internal import ReceiptWire
 
 /// Event subscriptions of one event loop: which streams get which channels, what to request from the store for that,
 /// and up to which time events are complete. A pure state machine: actions come out in order as the steps of
-/// ``takeSteps()``, and each answer goes in exactly once.
+/// ``takeSteps()``, and each reply goes in exactly once.
 ///
 /// A stream is *opened* in steps: subscribe to its user, list the user's channels, and subscribe to each of them, in
 /// frames of at most 1,024 channels of one shard. The number of concurrent openings is limited. Further streams wait,
@@ -44,17 +44,17 @@ struct EventHub {
 
   /// An action to perform.
   enum Step: Hashable {
-    /// Send subscribe_user; its answer is ``userSubscribed(_:through:)`` or ``userFailed(_:_:)``.
+    /// Send subscribe_user; its reply is ``userSubscribed(_:through:)`` or ``userFailed(_:_:)``.
     case subscribeUser(index: UserIndex, name: String)
-    /// Send subscribe_user with *on* 0; its answer is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
+    /// Send subscribe_user with *on* 0; its reply is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
     case unsubscribeUser(index: UserIndex, name: String)
     /// Send list_channels for the stream. A resuming stream also asks for channels left and deleted since its id. The
-    /// answer is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
+    /// reply is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
     case list(Ref, user: String, issued: UInt32?, cursor: UInt64?, since: Timestamp?)
-    /// Subscribe to ``cids(of:)`` in ``shard(of:)``; its answer is ``subscribed(_:through:isComplete:)`` or
+    /// Subscribe to ``cids(of:)`` in ``shard(of:)``; its reply is ``subscribed(_:through:isComplete:)`` or
     /// ``subscribeFailed(_:_:)``.
     case subscribe(frame: Int, since: Timestamp?)
-    /// Unsubscribe from ``cids(of:)`` in ``shard(of:)``; its answer is ``unsubscribed(_:)`` or
+    /// Unsubscribe from ``cids(of:)`` in ``shard(of:)``; its reply is ``unsubscribed(_:)`` or
     /// ``unsubscribeFailed(_:)``.
     case unsubscribe(frame: Int)
     /// Answer 200; events follow.

@@ -323,13 +323,13 @@ final class EventStreams: GatewayPart {
     cid: String,
     to stream: EventStream
   ) {
-    guard let left = event.limited(by: limit, forms, joinedAt: joinedAt) else { return }
-    for form in EventForm.allCases where left.forms.contains(EventForm.Forms(form)) {
-      write(EventJSON.block(form, of: left.event, cid: cid), stream) {
-        StreamQueue.Key(form, of: left.event, cid: cid)
+    guard let visible = event.limited(by: limit, forms, joinedAt: joinedAt) else { return }
+    for form in EventForm.allCases where visible.forms.contains(EventForm.Forms(form)) {
+      write(EventJSON.block(form, of: visible.event, cid: cid), stream) {
+        StreamQueue.Key(form, of: visible.event, cid: cid)
       }
     }
-    scheduleTotals(left.event, stream, isOwn: left.forms.hasOwn)
+    scheduleTotals(visible.event, stream, isOwn: visible.forms.hasOwn)
   }
 
   // MARK: Timers

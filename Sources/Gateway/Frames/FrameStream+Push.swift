@@ -69,12 +69,12 @@ extension FrameStream {
     guard Int(ticket.shard.rawValue) < store.shardCount else {
       return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
     }
-    let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
+    let replyBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
     let request = FrameStoreRequest(
       kind: .ticket,
       device: device,
       correlation: correlation,
-      answerBytes: UInt32(truncatingIfNeeded: answerBytes)
+      replyBytes: UInt32(truncatingIfNeeded: replyBytes)
     )
     let place = ticket.place
     let isSent = loop.trySend(
@@ -112,7 +112,7 @@ extension FrameStream {
         loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       let replyKind = request.kind == .ticket ? FrameKind.presentTicketReply : kind
-      answer(replyKind, request.correlation) { $0.writeRaw(payload) }
+      reply(replyKind, request.correlation) { $0.writeRaw(payload) }
     } catch {
       loop.logMalformedReply(error, kind)
       refuse(request.correlation, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)

@@ -18,8 +18,8 @@ struct FrameStoreRequest {
   /// Index of the device label of an acknowledgement.
   var device: UInt8 = LabelNames.none
   var correlation: UInt32
-  /// Bytes reserved for the answer.
-  var answerBytes: UInt32
+  /// Bytes reserved for the reply.
+  var replyBytes: UInt32
 }
 
 /// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"). Each request frame is parsed as a whole and sent to the store in
@@ -39,13 +39,13 @@ final class FrameStream: RequestStream {
   private let rules = FrameRule.all
   private var state = State.reading
   private var inFlight = 0
-  /// Maximum total size in bytes of the pending answers.
+  /// Maximum total size in bytes of the pending replies.
   private var reserved = 0
-  /// Answers not yet passed to HTTP/2.
+  /// Replies not yet passed to HTTP/2.
   private var output = ByteBuffer()
-  /// Whether the token and the connection may hold more answers, and how many bytes a stream keeps if not.
+  /// Whether the token and the connection may hold more replies, and how many bytes a stream keeps if not.
   private var mayHold = true
-  private static let minAnswerBytes = 16_384
+  private static let replyBytesMin = 16_384
 
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     self.limits = limits
@@ -104,9 +104,9 @@ final class FrameStream: RequestStream {
 
   /// Whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
-    let answerBytes = mayHold ? limits.streamAnswerBytes : Self.minAnswerBytes
+    let replyBytes = mayHold ? limits.streamReplyBytes : Self.replyBytesMin
     lacksRoom =
-      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes || isTurnOver
+      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= replyBytes || isTurnOver
     return !lacksRoom && loop.streams.canSend(self)
   }
 
@@ -131,7 +131,7 @@ final class FrameStream: RequestStream {
       } else if header.kind == .presentTicket {
         try presentTicket(header, payload, loop)
       } else if header.kind == .ping {
-        try answerPing(header, payload)
+        try replyToPing(header, payload)
       } else {
         refuse(header.correlation, .notImplemented, "this frame kind is not accepted here")
       }
@@ -152,12 +152,12 @@ final class FrameStream: RequestStream {
       return refuse(header.correlation, .invalidField, "\(invalid)")
     }
     let fields = request.fields
-    // Names in an answer are the request's own.
-    let answerBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
+    // Names in a reply are the request's own.
+    let replyBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
     let storeRequest = FrameStoreRequest(
       kind: isPush ? .push : .plain,
       correlation: header.correlation,
-      answerBytes: UInt32(truncatingIfNeeded: answerBytes)
+      replyBytes: UInt32(truncatingIfNeeded: replyBytes)
     )
     let isSent = loop.trySend(
       header.kind,
@@ -178,15 +178,15 @@ final class FrameStream: RequestStream {
     }
     loop.streams.recordSent()
     inFlight += 1
-    reserved += Int(request.answerBytes)
+    reserved += Int(request.replyBytes)
   }
 
-  private func answerPing(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+  private func replyToPing(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     guard payload.byteCount == 8 else { throw payload.byteCount < 8 ? .truncated : .trailingBytes }
     output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
   }
 
-  // MARK: Answers
+  // MARK: Replies
 
   override func replied(
     _ request: StreamStoreRequest,
@@ -197,11 +197,11 @@ final class FrameStream: RequestStream {
     guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
     answered(request)
     if request.kind != .plain { return acknowledged(request, kind: kind, payload: payload, on: loop) }
-    answer(kind, request.correlation) { $0.writeRaw(payload) }
+    reply(kind, request.correlation) { $0.writeRaw(payload) }
   }
 
   @inline(__always)
-  func answer(_ kind: FrameKind, _ correlation: UInt32, _ fields: (inout ByteBuffer) -> Void) {
+  func reply(_ kind: FrameKind, _ correlation: UInt32, _ fields: (inout ByteBuffer) -> Void) {
     output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
   }
 
@@ -220,7 +220,7 @@ final class FrameStream: RequestStream {
 
   private func answered(_ request: FrameStoreRequest) {
     inFlight -= 1
-    reserved -= Int(request.answerBytes)
+    reserved -= Int(request.replyBytes)
   }
 
   static let retryAfterMilliseconds: UInt32 = 1_000
@@ -239,7 +239,7 @@ final class FrameStream: RequestStream {
     )
   }
 
-  /// Pass the pending answers to HTTP/2, as one buffer.
+  /// Pass the pending replies to HTTP/2, as one buffer.
   override func write(_ loop: GatewayLoop) {
     guard output.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, output)

@@ -3,7 +3,7 @@ internal import NIOCore
 
 /// Writing of JSON directly into a buffer's spare capacity.
 ///
-/// The caller reserves capacity for the whole answer, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan`
+/// The caller reserves capacity for the whole response, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan`
 /// and the bounds below. Writing past it traps; it never corrupts memory. Text that is not known to be ASCII must be
 /// UTF-8.
 extension OutputRawSpan {

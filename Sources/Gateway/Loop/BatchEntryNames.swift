@@ -1,4 +1,4 @@
-/// The names of a batch's entries, kept from its body for the answer: a cid and an id for each entry.
+/// The names of a batch's entries, kept from its body for the response: a cid and an id for each entry.
 struct BatchEntryNames {
   /// A part of `bytes`; a negative start: the entry has no such name.
   private struct Name {

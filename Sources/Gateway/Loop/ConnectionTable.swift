@@ -105,7 +105,7 @@ struct ConnectionTable {
   }
 
   /// Forget every connection's credential, for instance after the keys have changed.
-  mutating func forgetCredentials() {
+  mutating func clearCredentials() {
     for index in entries.indices {
       entries[index].identity = 0
       entries[index].caller = nil

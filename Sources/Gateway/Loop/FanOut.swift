@@ -21,7 +21,7 @@ final class FanOut {
   }
 
   /// How the results are answered.
-  enum Answer {
+  enum Response {
     /// Each on its own.
     case results(status: Int, _ write: (FanOut, inout ByteBuffer) -> Void)
     /// The channel types found; or the problem of any part.
@@ -31,8 +31,8 @@ final class FanOut {
   let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   let route: Route
-  let answer: Answer
-  /// The names that the answer repeats from the request, in its order.
+  let response: Response
+  /// The names that the response repeats from the request, in its order.
   var names = BatchEntryNames()
   /// In the order of the request.
   var results: [Result]
@@ -46,11 +46,11 @@ final class FanOut {
   /// The problem of the whole request; nil: none.
   var problem: Problem?
 
-  init(_ context: RequestContext, _ route: Route, count: Int, _ answer: Answer) {
+  init(_ context: RequestContext, _ route: Route, count: Int, _ response: Response) {
     connection = context.connection
     stream = context.stream
     self.route = route
-    self.answer = answer
+    self.response = response
     results = Array(repeating: Result(), count: count)
     waiting = count + 1
   }

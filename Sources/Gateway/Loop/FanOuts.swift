@@ -11,11 +11,12 @@ final class FanOuts: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  func begin(_ context: RequestContext, _ route: Route, count: Int, _ answer: FanOut.Answer) -> SlotIndex {
-    fanOuts.insert(FanOut(context, route, count: count, answer))
+  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> SlotIndex
+  {
+    fanOuts.insert(FanOut(context, route, count: count, response))
   }
 
-  /// Add the names of the next entry for the answer.
+  /// Add the names of the next entry for the response.
   func addNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
     fanOuts[index]?.names.append(cid: cid, id: id)
   }
@@ -53,14 +54,14 @@ final class FanOuts: GatewayPart {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.results[entry].code = code
     fanOut.waiting -= 1
-    answerIfComplete(fanOut, index)
+    respondIfComplete(fanOut, index)
   }
 
   /// End the sending of entries: from here on the last result answers.
   func finishSending(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.waiting -= 1
-    answerIfComplete(fanOut, index)
+    respondIfComplete(fanOut, index)
   }
 
   // MARK: Replies
@@ -75,7 +76,7 @@ final class FanOuts: GatewayPart {
       fanOut.problem = Problem(.internalError)
     }
     fanOut.waiting -= 1
-    answerIfComplete(fanOut, index)
+    respondIfComplete(fanOut, index)
   }
 
   func failed(_ index: SlotIndex, _ entry: UInt32, _ problem: Problem) {
@@ -83,7 +84,7 @@ final class FanOuts: GatewayPart {
     fanOut.results[Int(entry)].code = problem.code
     fanOut.problem = fanOut.problem ?? problem
     fanOut.waiting -= 1
-    answerIfComplete(fanOut, index)
+    respondIfComplete(fanOut, index)
   }
 
   private func apply(
@@ -123,10 +124,10 @@ final class FanOuts: GatewayPart {
     }
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   /// Answer when the last result has arrived.
-  private func answerIfComplete(_ fanOut: FanOut, _ index: SlotIndex) {
+  private func respondIfComplete(_ fanOut: FanOut, _ index: SlotIndex) {
     guard fanOut.waiting == 0, fanOuts[index] === fanOut else { return }
     fanOuts.remove(index)
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
@@ -139,7 +140,7 @@ final class FanOuts: GatewayPart {
         connection: connection
       )
     }
-    switch fanOut.answer {
+    switch fanOut.response {
     case .results(let status, let write):
       guard fanOut.names.count == fanOut.results.count else {
         return loop.respondInternalError(
@@ -152,11 +153,11 @@ final class FanOuts: GatewayPart {
       loop.respond(fanOut.route, stream: fanOut.stream, connection: connection, status: status) {
         write(fanOut, &$0)
       }
-    case .channelTypes: answerChannelTypes(fanOut, connection)
+    case .channelTypes: respondChannelTypes(fanOut, connection)
     }
   }
 
-  private func answerChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
+  private func respondChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
       return loop.answer(

@@ -4,7 +4,7 @@ internal import Operations
 /// Counters of one event loop: plain integers, summed over the loops at each scrape.
 struct GatewayCounters {
   /// By route and status class; a request without a route counts in the last row.
-  private var answers = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
+  private var responses = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
   var tokenHits: UInt64 = 0
   var tokenMisses: UInt64 = 0
   var tokenRefusals: UInt64 = 0
@@ -26,12 +26,12 @@ struct GatewayCounters {
   /// The row of requests without a route.
   private static let noRoute = Route.allCases.count
 
-  /// Count an answer.
+  /// Count a response.
   ///
   /// - Parameter route: nil: no route was found.
   mutating func answered(_ route: Route?, status: Int) {
     let row = route.map { Int($0.rawValue) } ?? Self.noRoute
-    answers[row * 6 + min(status / 100, 5)] &+= 1
+    responses[row * 6 + min(status / 100, 5)] &+= 1
   }
 
   /// Add a closed connection's counters.
@@ -57,12 +57,12 @@ struct GatewayCounters {
     addHTTP2(open.reduce(closed) { Self.sum($0, $1) }, to: &samples)
     for route in 0...Self.noRoute {
       let name = Route(rawValue: UInt8(route)).map { "\($0.name)" } ?? "none"
-      for statusClass in 1...5 where answers[route * 6 + statusClass] > 0 {
+      for statusClass in 1...5 where responses[route * 6 + statusClass] > 0 {
         samples.counter(
           "tidemark_gateway_requests_total",
           help: "Requests answered, by route and class of status.",
           labels: ["route": name, "status": "\(statusClass)xx"],
-          Int64(answers[route * 6 + statusClass])
+          Int64(responses[route * 6 + statusClass])
         )
       }
     }

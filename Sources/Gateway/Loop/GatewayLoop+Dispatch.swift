@@ -3,7 +3,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-// The handler of each route, and the answer for each kind of reply that is a whole answer.
+// The handler of each route, and the response for each kind of reply that is a whole response.
 
 extension GatewayLoop {
   /// Call the handler of a route. Each handler validates its whole input before it sends anything to the store.
@@ -68,8 +68,8 @@ extension GatewayLoop {
     }
   }
 
-  /// Write a store's reply as the answer of its request.
-  func writeAnswer(
+  /// Write a store's reply as the response of its request.
+  func writeResponse(
     to request: PendingRequest,
     kind: FrameKind,
     payload: RawSpan,
@@ -82,11 +82,11 @@ extension GatewayLoop {
     case .markReadReply, .markUnreadReply, .markUnreadSinceReply:
       let row = try RowFields(&reader)
       let uncounted = try reader.uncounted()
-      connection.respond(stream, status: status) { RowJSON.writeAnswer(row, uncounted, into: &$0) }
+      connection.respond(stream, status: status) { RowJSON.writeResponse(row, uncounted, into: &$0) }
     case .putChannelReply, .getChannelReply, .changeMembersReply, .truncateChannelReply:
       if kind == .putChannelReply { status = try reader.byte() == 1 ? 201 : 200 }
       let channel = try ChannelFields(&reader)
-      connection.respond(stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
+      connection.respond(stream, status: status) { ChannelJSON.writeResponse(channel, into: &$0) }
     case .getChannelTypeReply:
       let record = try reader.channelTypeRecord()
       connection.respond(stream, status: status) { ChannelJSON.write(record, into: &$0) }

@@ -47,7 +47,8 @@ extension GatewayLoop {
     if !caller.isServer { _ = rates.charge(cost, to: address, at: clock, .always) }
   }
 
-  /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
+  /// The response to a request that was refused before it was charged: its problem, or that its address is over its
+  /// rate.
   func refusalAfterCharge(
     _ problem: Problem,
     stream: HTTP2StreamHandle,
@@ -72,21 +73,21 @@ extension GatewayLoop {
     connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(Problem) {
     let index = connection.tableIndex
-    guard let answer = rates.charge(1, to: client(request, index), at: clock) else { return }
-    if !answer.decision.isAllowed { throw limited(answer, request, connection: index, stream: stream) }
-    connection.setApplicationTag(stream, answer.packed)
+    guard let charge = rates.charge(1, to: client(request, index), at: clock) else { return }
+    if !charge.decision.isAllowed { throw limited(charge, request, connection: index, stream: stream) }
+    connection.setApplicationTag(stream, charge.packed)
   }
 
   private func limited(
-    _ answer: RateAnswer,
+    _ charge: RateCharge,
     _ request: borrowing HTTP2Request,
     connection index: ConnectionIndex,
     stream: HTTP2StreamHandle
   ) -> Problem {
-    connections.connection(index)?.setApplicationTag(stream, answer.packed)
-    counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
+    connections.connection(index)?.setApplicationTag(stream, charge.packed)
+    counters.rateLimited[Int(charge.share.rawValue) - 1] &+= 1
     refusals?.record(.rate, from: client(request, index))
-    return rates.problem(answer)
+    return rates.problem(charge)
   }
 
   /// Whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
@@ -105,7 +106,7 @@ extension GatewayLoop {
     if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }
   }
 
-  /// Install the headers that all answers share: CORS headers and, where limits are set, rate headers.
+  /// Install the headers that all responses share: CORS headers and, where limits are set, rate headers.
   func setCommonHeaders() {
     let (origins, rates) = (origins, rates)
     switch (origins.isEmpty, rates.isOn) {

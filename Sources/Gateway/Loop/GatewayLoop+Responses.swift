@@ -2,9 +2,9 @@ internal import HTTP2Session
 internal import Logging
 internal import NIOCore
 
-/// Answers to requests. Each is counted where it is written.
+/// Responses to requests. Each is counted where it is written.
 extension GatewayLoop {
-  /// Write an answer, and count it.
+  /// Write a response, and count it.
   func respond(
     _ route: Route,
     stream: HTTP2StreamHandle,
@@ -17,7 +17,7 @@ extension GatewayLoop {
     counters.answered(route, status: status)
   }
 
-  /// Write an answer whose body is ready, and count it.
+  /// Write a response whose body is ready, and count it.
   func respond(
     _ route: Route,
     stream: HTTP2StreamHandle,
@@ -29,7 +29,7 @@ extension GatewayLoop {
     counters.answered(route, status: status)
   }
 
-  /// Answer where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
+  /// Answer where a bug of the gateway leaves no response: 500 with a log line, never an empty success. Traps in debug
   /// builds.
   func respondInternalError(
     _ what: StaticString,

@@ -14,17 +14,17 @@ extension GatewayLoop: StoreClientDelegate {
     guard let pending = takePending(token) else { return }
     if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
     switch pending.target {
-    case .answer(let stream, let index):
+    case .response(let stream, let index):
       guard let connection = connections.connection(index) else { return }
       connections.markDirty(index)
       do throws(WireError) {
-        try writeAnswer(to: pending, kind: kind, payload: payload, stream: stream, connection: connection)
+        try writeResponse(to: pending, kind: kind, payload: payload, stream: stream, connection: connection)
       } catch {
         logMalformedReply(error, kind)
         answer(Problem(.internalError), route: pending.route, stream: stream, connection: connection)
       }
-    case .echoingAnswer(let index, let stream, let connection):
-      echoingAnswers.replied(
+    case .echoingResponse(let index, let stream, let connection):
+      echoingResponses.replied(
         index,
         pending,
         kind: kind,
@@ -52,10 +52,10 @@ extension GatewayLoop: StoreClientDelegate {
     guard let pending = takePending(token) else { return }
     let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
     switch pending.target {
-    case .answer(let stream, let connection):
+    case .response(let stream, let connection):
       answer(problem(), route: pending.route, stream: stream, connection: connection)
-    case .echoingAnswer(let index, let stream, let connection):
-      echoingAnswers.failed(index)
+    case .echoingResponse(let index, let stream, let connection):
+      echoingResponses.failed(index)
       answer(problem(), route: pending.route, stream: stream, connection: connection)
     case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
     case .valueChange(let index, let request): valueChanges.failed(index, request, problem())
@@ -87,7 +87,7 @@ extension GatewayLoop: StoreClientDelegate {
     try events.deliver(shard, payload)
   }
 
-  /// Flush the answers of one read of the store's connection.
+  /// Flush the responses of one read of the store's connection.
   package func storeReadComplete() {
     // Replies have made room in the window.
     if batches.waitingCount > 0 { batches.beginWaiting() }

@@ -12,8 +12,8 @@ package import StoreClient
 /// requests. Mutable state is not shared between loops.
 ///
 /// A request's path: `http2RequestReceived` → route → caller → a frame in the store client's buffer, flushed once at
-/// the end of the loop's turn. The answer's path: `storeReplied` → the stream's own buffer, flushed once per connection
-/// at the end of the store's read.
+/// the end of the loop's turn. The response's path: `storeReplied` → the stream's own buffer, flushed once per
+/// connection at the end of the store's read.
 package final class GatewayLoop {
   let eventLoop: any EventLoop
   let logger: Logger
@@ -45,7 +45,7 @@ package final class GatewayLoop {
 
   let origins: CrossOrigins
   // The features with state of their own.
-  let echoingAnswers = EchoingAnswers()
+  let echoingResponses = EchoingResponses()
   let fanOuts = FanOuts()
   let valueChanges = ValueChanges()
   let batches = Batches()
@@ -116,7 +116,7 @@ package final class GatewayLoop {
   /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
-      echoingAnswers, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userJobs,
+      echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userJobs,
       userLists,
       erasures, replication, tokens,
     ]
@@ -131,10 +131,10 @@ package final class GatewayLoop {
   /// The tokens in this loop's cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
-  /// Count an HTTP/1 client, and return its answer.
+  /// Count an HTTP/1 client, and return its response.
   func refuseHTTP1(isHead: Bool) -> ByteBuffer {
     counters.http1Refused &+= 1
-    return HTTP1Refusal.answer(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
+    return HTTP1Refusal.response(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
   }
 
   /// Apply a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
@@ -142,7 +142,7 @@ package final class GatewayLoop {
     let configuration = update.configuration
     if let tokens = update.tokens {
       authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
-      connections.forgetCredentials()
+      connections.clearCredentials()
     }
     hooks.apply(configuration.hooks)
     push.apply(configuration.ticketKeys)
@@ -345,7 +345,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     // A request that has waited was admitted before, and is charged since.
     if !admission.hasWaited {
       let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
-      switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
+      switch connection.admit(stream, for: share, responseBytes: match.route.responseBytes) {
       case .admitted: break
       case .connectionIsOverLimit: throw Problem(.overloaded)
       case .callerIsOverShare: return connection.reset(stream, .refusedStream)
@@ -445,7 +445,7 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Send a request whose reply becomes the answer (``writeAnswer(to:kind:payload:stream:connection:)``).
+  /// Send a request whose reply becomes the response (``writeResponse(to:kind:payload:stream:connection:)``).
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -456,7 +456,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = PendingRequest(
-      .answer(context.stream, connection: context.connection),
+      .response(context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery

@@ -42,9 +42,9 @@ final class Queries: GatewayPart {
 
   /// Send queries that have room now.
   func beginWaiting() {
-    var left = Self.countPerTurn
-    while hasRoom, left > 0, let query = queue.next() {
-      left -= 1
+    var remaining = Self.countPerTurn
+    while hasRoom, remaining > 0, let query = queue.next() {
+      remaining -= 1
       guard let connection = loop.connections.answering(query.stream, on: query.connection) else { continue }
       loop.resumeRequest(query.stream, connection, caller: query.caller)
     }

@@ -4,9 +4,9 @@ internal import ReceiptModel
 /// The request or part that sent a store request, and the index of the store request in it.
 enum ReplyTarget {
   /// A request of a client, answered with this one reply.
-  case answer(HTTP2StreamHandle, connection: ConnectionIndex)
-  /// A request of a client, whose answer also has names that ``EchoingAnswers`` keeps.
-  case echoingAnswer(SlotIndex, HTTP2StreamHandle, connection: ConnectionIndex)
+  case response(HTTP2StreamHandle, connection: ConnectionIndex)
+  /// A request of a client, whose answer also has names that ``EchoingResponses`` keeps.
+  case echoingResponse(SlotIndex, HTTP2StreamHandle, connection: ConnectionIndex)
   /// An entry of a ``FanOut``.
   case fanOut(SlotIndex, entry: UInt32)
   case valueChange(SlotIndex, ValueChangeStoreRequest)

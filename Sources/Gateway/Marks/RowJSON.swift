@@ -16,7 +16,7 @@ package enum RowJSON {
   }
 
   /// Write `{"read": row}`, with `"counted": false` and the reason where the mark does not count.
-  package static func writeAnswer(
+  package static func writeResponse(
     _ row: borrowing RowFields,
     _ uncounted: ShardState.Uncounted? = nil,
     into buffer: inout ByteBuffer

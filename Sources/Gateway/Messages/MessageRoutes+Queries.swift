@@ -58,13 +58,13 @@ extension MessageRoutes {
     let viewer = context.viewingUser(parameters.user)
     let isServer = context.caller.isServer
     let message = match.message
-    let answer = EchoingAnswer.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(
+    let response = EchoingResponse.status(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingResponses.send(
       .statuses,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
@@ -97,14 +97,14 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     // The store requires at least one message in the query.
-    guard count > 0 else { return answerWithoutStore(match, context, names) }
-    let answer = EchoingAnswer.statuses(cid: match.subject.bytes, names)
-    try loop.echoingAnswers.send(
+    guard count > 0 else { return respondWithoutStore(match, context, names) }
+    let response = EchoingResponse.statuses(cid: match.subject.bytes, names)
+    try loop.echoingResponses.send(
       .statuses,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
@@ -146,7 +146,7 @@ extension MessageRoutes {
     buffer.writeStaticString("]}")
   }
 
-  private func answerWithoutStore(
+  private func respondWithoutStore(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ messages: BatchEntryNames
@@ -160,7 +160,7 @@ extension MessageRoutes {
 
 /// The store's result for one message of a query.
 enum StatusResult {
-  case found(StatusAnswer)
+  case found(ShownStatus)
   case missing(ProblemCode)
 
   /// Read the results of a query.

@@ -30,14 +30,14 @@ extension MessageRoutes {
       names.append(id: message.string)
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
-    guard count > 0 else { return answerRefused(match, context, names) }
-    let answer = EchoingAnswer.acknowledged(names)
-    try loop.echoingAnswers.send(
+    guard count > 0 else { return respondRefused(match, context, names) }
+    let response = EchoingResponse.acknowledged(names)
+    try loop.echoingResponses.send(
       .acknowledge,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
@@ -49,7 +49,7 @@ extension MessageRoutes {
   }
 
   /// Answer a request without any valid id.
-  private func answerRefused(
+  private func respondRefused(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ messages: BatchEntryNames

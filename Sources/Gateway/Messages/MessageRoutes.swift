@@ -17,25 +17,25 @@ struct MessageRoutes {
     let body = try loop.object(request, .registerMessage)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: loop.now)
-    try loop.echoingAnswers.send(
+    try loop.echoingResponses.send(
       .registerMessage,
       to: .channel(match.subject, thread: message.thread),
       context,
       route: match.route,
-      answer: .registration(cid: match.subject.bytes, id: message.id.bytes)
+      response: .registration(cid: match.subject.bytes, id: message.id.bytes)
     ) { message.write(into: &$0) }
   }
 
   /// `DELETE /v1/channels/{cid}/messages/{id}`.
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
-    let answer = EchoingAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(
+    let response = EchoingResponse.deletion(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingResponses.send(
       .deleteMessage,
       to: .channel(match.subject),
       context,
       route: match.route,
-      answer: answer
+      response: response
     ) {
       $0.writeMessageRequest(message)
     }

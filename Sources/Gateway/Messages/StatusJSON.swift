@@ -8,7 +8,7 @@ package enum StatusJSON {
 
   /// Write a status.
   package static func write(
-    _ status: StatusAnswer,
+    _ status: ShownStatus,
     message: RawSpan,
     cid: RawSpan,
     into buffer: inout ByteBuffer
@@ -100,7 +100,7 @@ package enum StatusJSON {
   }
 
   /// Write `{"message": …}` of a registered message or, without status, of a deleted one.
-  static func writeMessageAnswer(
+  static func writeMessageResponse(
     id: RawSpan,
     cid: RawSpan,
     sequence: UInt32,

@@ -1,6 +1,6 @@
 internal import HTTP2Session
 
-/// Acknowledgements that are answered together: of one request body, or on behalf of a webhook.
+/// Push acks that are answered together: of one request body, or on behalf of a webhook.
 final class AckBatch {
   /// The recipient of the results.
   enum Caller {
@@ -33,7 +33,7 @@ final class AckBatch {
     order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))
   }
 
-  /// Whether the answer names what each entry marked.
+  /// Whether the response names what each entry marked.
   var wantsNames: Bool {
     switch caller {
     case .body: true

@@ -1,11 +1,11 @@
 internal import ReceiptModel
 
-/// The source of an acknowledgement, as a metric label.
+/// The source of a push ack, as a metric label.
 package enum AckSource: UInt8, CaseIterable, Sendable {
   case ticket, worker, hook
 }
 
-/// The metric labels of an acknowledgement, besides its outcome: the source, and indexes of the other names in
+/// The metric labels of a push ack, besides its outcome: the source, and indexes of the other names in
 /// ``PushCounters``.
 package struct AckLabels: Sendable, Equatable {
   package var source = AckSource.ticket

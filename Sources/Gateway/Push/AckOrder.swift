@@ -1,15 +1,15 @@
 package import NIOCore
 
 /// Buffer that puts answers, which arrive in any order, into request order. Answers whose turn has come are collected
-/// in ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
-/// each batch or stream of acknowledgements.
+/// in ``orderedResults``; others wait. The waiting results and the entries in flight are bounded. A pure state machine,
+/// each batch or stream of push acks.
 package struct AckOrder {
   /// In-flight limits.
   package struct Limits: Sendable {
     /// Entries in flight, including answered ones that wait for an earlier entry; at least 1.
     package var entries: Int
-    /// Bytes of answers that wait for earlier ones or to be taken; at this limit no entry is begun. Entries in flight
-    /// may still add one answer each.
+    /// Bytes of results that wait for earlier ones or to be taken; at this limit no entry is begun. Entries in flight
+    /// may still add one result each.
     package var bytes: Int
 
     package init(entries: Int = 4_096, bytes: Int = 256 << 10) {
@@ -19,9 +19,9 @@ package struct AckOrder {
   }
 
   private struct Slot {
-    /// Offset of the answer in `ahead`.
+    /// Offset of the result in `ahead`.
     var offset: UInt32 = 0
-    /// Size of the answer; `open`: not answered yet.
+    /// Size of the result; `open`: not answered yet.
     var count: UInt32 = Slot.open
     var labels: AckLabels
 
@@ -34,23 +34,23 @@ package struct AckOrder {
   /// The oldest unanswered entry; numbers wrap around.
   private var first: UInt32 = 0
   private var next: UInt32 = 0
-  /// Answers that wait for an earlier entry. Answers already taken stay until compaction.
+  /// Results that wait for an earlier entry. Answers already taken stay until compaction.
   private var ahead = ByteBuffer()
   private var aheadBytes = 0
   private var isHeld = false
   /// Answers in entry order, ready to be taken.
-  package private(set) var orderedAnswers = ByteBuffer()
+  package private(set) var orderedResults = ByteBuffer()
 
   package init(limits: Limits = Limits()) { self.limits = limits }
 
-  /// Entries begun whose answers are not in ``orderedAnswers`` yet.
+  /// Entries begun whose results are not in ``orderedResults`` yet.
   package var waiting: Int { Int(next &- first) }
 
   /// The number of the next entry.
   package var nextEntry: UInt32 { next }
 
-  /// Bytes of all answers in memory.
-  package var heldBytes: Int { aheadBytes + orderedAnswers.readableBytes }
+  /// Bytes of all results in memory.
+  package var heldBytes: Int { aheadBytes + orderedResults.readableBytes }
 
   /// Whether another entry may begin. At a limit, not before half of the load is done, so that a body is read in few
   /// large pieces.
@@ -77,9 +77,9 @@ package struct AckOrder {
   package mutating func finish(_ entry: UInt32, _ write: (inout ByteBuffer) -> Void) {
     precondition(entry &- first < next &- first && isOpen(entry), "an answer to nothing that was asked")
     if entry == first {
-      write(&orderedAnswers)
+      write(&orderedResults)
       first &+= 1
-      takeReadyAnswers()
+      takeReadyResults()
       return
     }
     let offset = ahead.writerIndex
@@ -91,8 +91,8 @@ package struct AckOrder {
     if ahead.writerIndex > max(Self.compactBytesMin, 2 * aheadBytes) { compact() }
   }
 
-  /// Clear ``orderedAnswers`` after it was written.
-  package mutating func clearOrderedAnswers() { orderedAnswers = ByteBuffer() }
+  /// Clear ``orderedResults`` after it was written.
+  package mutating func clearOrderedResults() { orderedResults = ByteBuffer() }
 
   // MARK: -
 
@@ -105,10 +105,10 @@ package struct AckOrder {
 
   private func isOpen(_ entry: UInt32) -> Bool { slots[slotIndex(entry)].count == Slot.open }
 
-  private mutating func takeReadyAnswers() {
+  private mutating func takeReadyResults() {
     while first != next, !isOpen(first) {
       let slot = slots[slotIndex(first)]
-      Self.copy(slot.offset, slot.count, of: ahead, into: &orderedAnswers)
+      Self.copy(slot.offset, slot.count, of: ahead, into: &orderedResults)
       aheadBytes -= Int(slot.count)
       first &+= 1
     }
@@ -126,7 +126,7 @@ package struct AckOrder {
     }
   }
 
-  /// Drop the answers that were taken from `ahead`.
+  /// Drop the results that were taken from `ahead`.
   private mutating func compact() {
     var kept = ByteBuffer()
     kept.reserveCapacity(aheadBytes)

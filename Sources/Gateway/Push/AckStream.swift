@@ -3,11 +3,11 @@ internal import NIOCore
 internal import ReceiptWire
 internal import StoreClient
 
-/// `POST /v1/push/acks` as NDJSON (Proto/openapi.yaml): each line is an acknowledgement, answered in order while
+/// `POST /v1/push/acks` as NDJSON (Proto/openapi.yaml): each line is a push ack, answered in order while
 /// further lines arrive.
 ///
-/// The ``AckOrder`` bounds what is in flight. When it has no room, or the client reads no answers, the body is not read
-/// further and HTTP/2's window stops the client.
+/// The ``AckOrder`` bounds what is in flight. When it has no room, or the client reads no responses, the body is not
+/// read further and HTTP/2's window stops the client.
 final class AckStream: RequestStream {
   private enum State {
     case reading
@@ -121,7 +121,7 @@ final class AckStream: RequestStream {
     }
   }
 
-  /// Answer a line that is no valid acknowledgement.
+  /// Answer a line that is no valid push ack.
   private func refuse(_ code: ProblemCode, _ loop: GatewayLoop) {
     let entry = order.nextEntry
     var labels = AckLabels()
@@ -130,12 +130,12 @@ final class AckStream: RequestStream {
     loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   override func write(_ loop: GatewayLoop) {
-    guard order.orderedAnswers.readableBytes > 0 else { return }
-    isFull = !loop.streams.write(self, order.orderedAnswers)
-    if !isFull { order.clearOrderedAnswers() }
+    guard order.orderedResults.readableBytes > 0 else { return }
+    isFull = !loop.streams.write(self, order.orderedResults)
+    if !isFull { order.clearOrderedResults() }
   }
 
   override func finish(_ loop: GatewayLoop) {
@@ -145,6 +145,6 @@ final class AckStream: RequestStream {
       refuse(code, loop)
       write(loop)
     }
-    if order.orderedAnswers.readableBytes == 0 { loop.streams.finish(self) }
+    if order.orderedResults.readableBytes == 0 { loop.streams.finish(self) }
   }
 }

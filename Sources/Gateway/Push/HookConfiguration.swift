@@ -2,12 +2,12 @@ internal import Foundation
 package import Operations
 internal import Yams
 
-/// A sender of webhooks whose deliveries count as acknowledgements.
+/// A sender of webhooks whose deliveries count as push acks.
 package struct PushHook: Sendable {
   /// The last part of `/v1/push/hooks/{name}`.
   package let name: String
   package let signature: HookSignature
-  /// The provider label of its acknowledgements in metrics.
+  /// The provider label of its push acks in metrics.
   package let provider: [UInt8]
   package let mapping: HookMapping
   /// Files that hold its secrets, besides the hooks file.

@@ -140,7 +140,7 @@ final class Hooks: GatewayPart {
       let flag = try reader.byte()
       try reader.end()
       switch (request, flag) {
-      case (.isReplay, 0): acknowledgeDeliveries(index, job)
+      case (.isReplay, 0): ackDeliveries(index, job)
       case (.record, 1): answer(index, job)
       case (.isReplay, 1), (.record, 0): end(index, job, Problem(.webhookReplayed))
       default: throw .badValue(.flags)
@@ -155,7 +155,7 @@ final class Hooks: GatewayPart {
     if let job = jobs[index] { end(index, job, problem) }
   }
 
-  private func acknowledgeDeliveries(_ index: SlotIndex, _ job: HookJob) {
+  private func ackDeliveries(_ index: SlotIndex, _ job: HookJob) {
     guard let connection = loop.connections.connection(job.context.connection),
       connection.isOpen(job.context.stream)
     else {
@@ -163,7 +163,7 @@ final class Hooks: GatewayPart {
       return
     }
     let batch = loop.push.begin(
-      .closure { self.deliveriesAcknowledged(index, job, $0) },
+      .closure { self.deliveriesAcked(index, job, $0) },
       source: .hook,
       countMax: max(1, job.events.count)
     )
@@ -171,13 +171,13 @@ final class Hooks: GatewayPart {
       switch event {
       case .ignored: job.ignored += 1
       case .malformed(let code, let id): refuse(code, id, job, in: batch)
-      case .delivery(let delivery, let id): acknowledge(delivery, id, job, in: batch)
+      case .delivery(let delivery, let id): ack(delivery, id, job, in: batch)
       }
     }
     loop.push.end(batch)
   }
 
-  private func acknowledge(_ delivery: HookDelivery, _ id: String, _ job: HookJob, in batch: SlotIndex) {
+  private func ack(_ delivery: HookDelivery, _ id: String, _ job: HookJob, in batch: SlotIndex) {
     let (provider, device) = (job.hook.provider, delivery.device)
     do throws(ProblemCode) {
       switch delivery.mark {
@@ -188,7 +188,7 @@ final class Hooks: GatewayPart {
           device: device.span.bytes,
           ackedAt: delivery.ackedAt
         )
-        loop.push.acknowledge(ack, in: batch)
+        loop.push.add(ack, in: batch)
       case .names(let cid, let message, let user):
         let ack = try PushAck(
           cid: cid.span.bytes,
@@ -198,7 +198,7 @@ final class Hooks: GatewayPart {
           device: device.span.bytes,
           ackedAt: delivery.ackedAt
         )
-        loop.push.acknowledge(ack, in: batch)
+        loop.push.add(ack, in: batch)
       }
     } catch {
       refuse(error, id, job, in: batch)
@@ -217,7 +217,7 @@ final class Hooks: GatewayPart {
   }
 
   /// Record the webhook, unless the sender should retry because deliveries failed temporarily.
-  private func deliveriesAcknowledged(_ index: SlotIndex, _ job: HookJob, _ codes: [ProblemCode?]) {
+  private func deliveriesAcked(_ index: SlotIndex, _ job: HookJob, _ codes: [ProblemCode?]) {
     job.codes = codes
     if let code = codes.lazy.compactMap({ $0 }).first(where: \.isServiceFailure) {
       return end(index, job, Problem(code))
@@ -230,7 +230,7 @@ final class Hooks: GatewayPart {
     }
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   private func answer(_ index: SlotIndex, _ job: HookJob) {
     jobs.remove(index)

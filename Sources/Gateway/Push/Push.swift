@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Tickets and acknowledgements (Proto/openapi.yaml): the ticket keys, and the batches of acknowledgements in progress.
+/// Tickets and push acks (Proto/openapi.yaml): the ticket keys, and the batches of push acks in progress.
 final class Push: GatewayPart {
   /// Nil: tickets are neither issued nor accepted.
   private(set) var tickets: TicketCodec?
@@ -41,11 +41,11 @@ extension Push {
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
     guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
-    let answer = FanOut.Answer.results(status: 200) {
+    let response = FanOut.Response.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, answer)
+    let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
@@ -117,9 +117,9 @@ extension Push {
     return LabelNames.isLabel(device) ? device.bytes : Array("other".utf8)
   }
 
-  // MARK: Acknowledgements
+  // MARK: Push acks
 
-  /// `POST /v1/push/acks`: acknowledgements in one JSON body, or as streamed lines.
+  /// `POST /v1/push/acks`: push acks in one JSON body, or as streamed lines.
   func acknowledgePushes(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -131,7 +131,7 @@ extension Push {
       if request.bodyStreams {
         return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
       }
-      return loop.streams.answerEmpty(match.route, context, contentType: .ndjson)
+      return loop.streams.respondEmpty(match.route, context, contentType: .ndjson)
     }
     let body = try loop.object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil
@@ -160,9 +160,9 @@ extension Push {
     while let entry = elements.next() {
       do throws(ProblemCode) {
         if !hasTickets {
-          acknowledge(try PushAck(entry), in: batch)
+          add(try PushAck(entry), in: batch)
         } else if let ticket = entry.string {
-          acknowledge(try PushAck(ticket: ticket, provider: RawSpan(), device: RawSpan()), in: batch)
+          add(try PushAck(ticket: ticket, provider: RawSpan(), device: RawSpan()), in: batch)
         } else {
           throw .invalidField
         }
@@ -181,7 +181,7 @@ extension Push {
   }
 }
 
-/// Processing of acknowledgements: begin a batch, add entries, end the batch; the last reply answers.
+/// Processing of push acks: begin a batch, add entries, end the batch; the last reply answers.
 extension Push {
   // MARK: Batches
 
@@ -197,8 +197,8 @@ extension Push {
     return batches.insert(batch)
   }
 
-  /// Add an acknowledgement to a batch.
-  func acknowledge(_ ack: borrowing PushAck, in index: SlotIndex) {
+  /// Add a push ack to a batch.
+  func add(_ ack: borrowing PushAck, in index: SlotIndex) {
     guard let batch = batches[index] else { return }
     let entry = batch.order.nextEntry
     if !batch.wantsNames { batch.codes.append(nil) }
@@ -223,7 +223,7 @@ extension Push {
   func end(_ index: SlotIndex) {
     guard let batch = batches[index] else { return }
     batch.isOpen = false
-    answerIfDone(batch, index)
+    respondIfDone(batch, index)
   }
 
   func replied(_ index: SlotIndex, _ entry: UInt32, kind: FrameKind, payload: RawSpan) {
@@ -231,13 +231,13 @@ extension Push {
     if let code = finish(entry, payload, kind, separator: UInt8(ascii: ","), in: &batch.order) {
       finish(entry, code, batch)
     }
-    answerIfDone(batch, index)
+    respondIfDone(batch, index)
   }
 
   func failed(_ index: SlotIndex, _ entry: UInt32, _ failure: StoreFailure, isByName: Bool) {
     guard let batch = batches[index] else { return }
     finish(entry, Self.code(failure, isByName: isByName), batch)
-    answerIfDone(batch, index)
+    respondIfDone(batch, index)
   }
 
   private func finish(_ entry: UInt32, _ code: ProblemCode, _ batch: AckBatch) {
@@ -245,7 +245,7 @@ extension Push {
     refuse(entry, code, separator: UInt8(ascii: ","), in: &batch.order)
   }
 
-  private func answerIfDone(_ batch: AckBatch, _ index: SlotIndex) {
+  private func respondIfDone(_ batch: AckBatch, _ index: SlotIndex) {
     guard !batch.isOpen, batch.order.waiting == 0 else { return }
     batches.remove(index)
     deviceEntries -= batch.deviceEntries
@@ -256,17 +256,17 @@ extension Push {
         return
       }
       loop.respond(route, stream: context.stream, connection: connection) {
-        PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
+        PushJSON.writeResults(batch.order.orderedResults, into: &$0)
       }
     }
   }
 
-  // MARK: Single acknowledgements
+  // MARK: Single push acks
 
   /// Begin an entry and send it to the store.
   ///
   /// - Parameter request: the request to the store, given whether it is by name.
-  /// - Returns: why it was not sent; the entry has begun but needs its answer from the caller.
+  /// - Returns: why it was not sent; the entry has begun but needs its result from the caller.
   func send(
     _ ack: borrowing PushAck,
     source: AckSource?,
@@ -340,7 +340,7 @@ extension Push {
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 
-  /// The code of a failed acknowledgement. A ticket proves that its user was a member, so its holder may learn that the
+  /// The code of a failed push ack. A ticket proves that its user was a member, so its holder may learn that the
   /// user has left.
   static func code(_ failure: StoreFailure, isByName: Bool) -> ProblemCode {
     if case .refused(.notAMember, _, _) = failure, !isByName { return .notAMember }

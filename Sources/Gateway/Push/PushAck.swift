@@ -1,9 +1,9 @@
 package import ReceiptModel
 
-/// One acknowledgement of a push (Proto/openapi.yaml), by ticket or by names. Valid as long as the bytes that it was
+/// One push ack (Proto/openapi.yaml), by ticket or by names. Valid as long as the bytes that it was
 /// read from.
 package struct PushAck: ~Escapable {
-  /// Empty: the acknowledgement is by names.
+  /// Empty: the push ack is by names.
   package let ticket: RawSpan
   package let cid: RawSpan
   package let user: RawSpan
@@ -17,7 +17,7 @@ package struct PushAck: ~Escapable {
 
   package var isByTicket: Bool { !ticket.isEmpty }
 
-  /// Make an acknowledgement by ticket, which is not verified here. An unknown provider or device is empty, here and
+  /// Make a push ack by ticket, which is not verified here. An unknown provider or device is empty, here and
   /// below.
   ///
   /// - Throws: `ticket_invalid` for an empty ticket.
@@ -38,7 +38,7 @@ package struct PushAck: ~Escapable {
     self.ackedAt = ackedAt
   }
 
-  /// Make an acknowledgement by names, which are validated.
+  /// Make a push ack by names, which are validated.
   ///
   /// - Throws: `invalid_cid`, `invalid_message_id`, `invalid_user_id`.
   @_lifetime(copy cid, copy message, copy user, copy provider, copy device)

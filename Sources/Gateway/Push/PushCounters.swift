@@ -2,12 +2,12 @@ internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Counters of acknowledgements for one event loop.
+/// Counters of push acks for one event loop.
 struct PushCounters {
-  /// Outcome of an acknowledgement.
+  /// Outcome of a push ack.
   enum Outcome: Int, CaseIterable {
     case moved, known
-    /// The acknowledgement is invalid.
+    /// The push ack is invalid.
     case refused
     /// A temporary failure: a retry may succeed.
     case failed
@@ -36,7 +36,7 @@ struct PushCounters {
     return labels
   }
 
-  /// Count an answered acknowledgement.
+  /// Count an answered push ack.
   mutating func count(_ labels: AckLabels, _ outcome: Outcome) {
     if counts.isEmpty {
       let count = AckSource.allCases.count * LabelNames.numberCount * LabelNames.numberCount
@@ -97,7 +97,7 @@ extension ProblemCode {
 }
 
 extension PushCounters.Outcome {
-  /// The outcome of an acknowledgement refused in a frame, by the rule of ``ProblemCode/isServiceFailure``.
+  /// The outcome of a push ack refused in a frame, by the rule of ``ProblemCode/isServiceFailure``.
   init(refusedWith code: ErrorCode) {
     switch code {
     case .busy, .unavailable, .outcomeUnknown, .clockJump, .dataDirectoryLost, .notImplemented:

@@ -1,7 +1,7 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// JSON of the results of acknowledgements (Proto/openapi.yaml).
+/// JSON of the results of push acks (Proto/openapi.yaml).
 enum PushJSON {
   /// Write `{"ok":true,"cid","message_id","user_id"}` and the separator; with `"counted": false` and the reason where
   /// the delivery does not count.

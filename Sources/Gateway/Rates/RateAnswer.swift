@@ -1,5 +1,5 @@
-/// The result of a charge, small enough to be stored beside a stream until its answer is written.
-struct RateAnswer {
+/// The result of a charge, small enough to be stored beside a stream until its response is written.
+struct RateCharge {
   let share: RateLimiter.Share
   let decision: RateDecision
 

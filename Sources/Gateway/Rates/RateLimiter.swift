@@ -62,7 +62,7 @@ package final class RateLimiter: Sendable {
 
   /// Charge a request to its caller's bucket; nil for a caller without a token.
   func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
-    -> RateAnswer?
+    -> RateCharge?
   {
     if caller.isServer { return charge(cost, share: .server, key: caller.key, now: now, mode: mode) }
     return caller.userID.isEmpty ? nil : charge(cost, share: .user, key: caller.key, now: now, mode: mode)
@@ -70,16 +70,16 @@ package final class RateLimiter: Sendable {
 
   /// Charge a request to the bucket of its client address; nil where the address is unknown.
   func charge(_ cost: Int, to address: PeerAddress?, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
-    -> RateAnswer?
+    -> RateCharge?
   {
     guard addresses.isOn, let address else { return nil }
     return charge(cost, share: .address, key: address.key, now: now, mode: mode)
   }
 
   private func charge(_ cost: Int, share: Share, key: UInt64, now: Int64, mode: RateTable.ChargeMode)
-    -> RateAnswer?
+    -> RateCharge?
   {
-    table(share).charge(cost, to: key, at: now, mode).map { RateAnswer(share: share, decision: $0) }
+    table(share).charge(cost, to: key, at: now, mode).map { RateCharge(share: share, decision: $0) }
   }
 
   /// Whether a token that is new from this address may be verified.
@@ -93,18 +93,18 @@ package final class RateLimiter: Sendable {
     _ = badTokens.charge(1, to: address.key, at: now, .always)
   }
 
-  /// Add the headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
+  /// Add the headers for a response whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
   ///
-  /// - Parameter packed: ``RateAnswer/packed``; 0: the request was not charged.
+  /// - Parameter packed: ``RateCharge/packed``; 0: the request was not charged.
   func addHeaders(_ packed: UInt64, to fields: inout ResponseFields) {
-    guard let answer = RateAnswer(packed: packed), let perSecond = table(answer.share).perSecond else {
+    guard let charge = RateCharge(packed: packed), let perSecond = table(charge.share).perSecond else {
       return
     }
     Self.addHeaders(
-      answer.share.name,
+      charge.share.name,
       perSecond: perSecond,
-      remaining: answer.decision.remaining,
-      resetSeconds: answer.decision.resetSeconds,
+      remaining: charge.decision.remaining,
+      resetSeconds: charge.decision.resetSeconds,
       to: &fields
     )
   }
@@ -132,10 +132,10 @@ package final class RateLimiter: Sendable {
   }
 
   /// The problem for a refused request.
-  func problem(_ answer: RateAnswer) -> Problem {
-    let perSecond = table(answer.share).perSecond ?? 0
+  func problem(_ charge: RateCharge) -> Problem {
+    let perSecond = table(charge.share).perSecond ?? 0
     let requests =
-      switch answer.share {
+      switch charge.share {
       case .user: "this user's requests"
       case .server: "the requests of this server's token"
       case .address: "requests from this address"
@@ -144,7 +144,7 @@ package final class RateLimiter: Sendable {
       .rateLimited,
       "\(requests) are limited to \(perSecond) a second, and \(2 * perSecond) at once"
     )
-    problem.retryAfterSeconds = answer.decision.retryAfterSeconds
+    problem.retryAfterSeconds = charge.decision.retryAfterSeconds
     return problem
   }
 }

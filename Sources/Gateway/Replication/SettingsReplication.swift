@@ -7,7 +7,7 @@ internal import ReceiptModel
 /// in the same version, has lost its gateway: it is assigned to the other shards and settled. A new value may belong to
 /// a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only a higher version.
 ///
-/// Every request gets exactly one answer, success or failure, so each round ends.
+/// Every request gets exactly one reply, success or failure, so each round ends.
 struct SettingsReplication {
   /// list_unsettled requests in flight at once.
   static let listsInFlightMax = 16
@@ -18,14 +18,14 @@ struct SettingsReplication {
 
   /// A request to send.
   enum Step: Equatable {
-    /// Send list_unsettled to this shard; its answer is ``found(_:in:)`` or ``listFailed()``.
+    /// Send list_unsettled to this shard; its reply is ``found(_:in:)`` or ``listFailed()``.
     case listUnsettled(ShardID)
-    /// Assign this value to every shard but its home; each answer is ``assigned(_:isDone:)``.
+    /// Assign this value to every shard but its home; each reply is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
     /// ``announced(_:isDone:)``.
     case announce(Int, SharedValue, shardCount: Int)
-    /// Send settle to the value's home shard; its answer is ``settled(_:isDone:)``.
+    /// Send settle to the value's home shard; its reply is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)
     /// The user is being erased: run the rest of ``Erasure``; its end is ``erased(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)

@@ -12,10 +12,10 @@ enum ValueChangeStoreRequest {
   case settle
 }
 
-/// A change of a channel type or of a user's settings, from the request to its answer.
+/// A change of a channel type or of a user's settings, from the request to its response.
 final class ValueChange {
   /// Where the result goes.
-  enum Answer {
+  enum Response {
     /// To the client of a request of its own: the value, or a problem.
     case value
     /// To an entry of a batch.
@@ -26,24 +26,24 @@ final class ValueChange {
   let stream: HTTP2StreamHandle
   let route: Route
   let isServer: Bool
-  let answer: Answer
+  let response: Response
   /// Whether the request changes what a user hides, so that others see the user's rows differently.
   let changesPrivacy: Bool
   /// Nil until the home shard has made the change.
   var replication: ValueReplication?
 
-  init(_ context: RequestContext, _ route: Route, _ answer: Answer, changesPrivacy: Bool) {
+  init(_ context: RequestContext, _ route: Route, _ response: Response, changesPrivacy: Bool) {
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
     self.route = route
-    self.answer = answer
+    self.response = response
     self.changesPrivacy = changesPrivacy
   }
 }
 
 /// The changes of channel types and users in progress: the home shard makes the change, and ``ValueReplication`` brings
-/// it to every other shard before the answer.
+/// it to every other shard before the response.
 final class ValueChanges: GatewayPart {
   private var changes = SlotTable<ValueChange>()
 
@@ -57,11 +57,11 @@ final class ValueChanges: GatewayPart {
     at destination: StoreDestination,
     _ context: RequestContext,
     route: Route,
-    as answer: ValueChange.Answer = .value,
+    as response: ValueChange.Response = .value,
     changesPrivacy: Bool = false,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    let change = ValueChange(context, route, answer, changesPrivacy: changesPrivacy)
+    let change = ValueChange(context, route, response, changesPrivacy: changesPrivacy)
     let index = changes.insert(change)
     let request = pending(change, index, .patch)
     let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
@@ -170,7 +170,7 @@ final class ValueChanges: GatewayPart {
     PendingRequest(.valueChange(index, request), route: change.route, isServer: change.isServer)
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   /// The code must not be one whose title says that nothing was changed.
   private static var incomplete: Problem {
@@ -188,7 +188,7 @@ final class ValueChanges: GatewayPart {
   /// - Parameter problem: nil: every shard has the value.
   private func end(_ change: ValueChange, _ index: SlotIndex, with problem: Problem?) {
     changes.remove(index)
-    if case .entry(let batch, let entry) = change.answer {
+    if case .entry(let batch, let entry) = change.response {
       return loop.fanOuts.end(batch, entry, problem?.code)
     }
     guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }

@@ -4,12 +4,12 @@
 struct ValueReplication {
   /// What to do next.
   enum Step: Equatable {
-    /// Send the value to every shard but its home; each answer is ``assigned(isDone:)``.
+    /// Send the value to every shard but its home; each reply is ``assigned(isDone:)``.
     case assign
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
     /// ``announced(isDone:)``.
     case announce
-    /// Send settle to the home shard; its answer is ``settled(isDone:)``.
+    /// Send settle to the home shard; its reply is ``settled(isDone:)``.
     case settle
     case end(Outcome)
   }

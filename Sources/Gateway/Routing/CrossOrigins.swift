@@ -53,8 +53,8 @@ package struct CrossOrigins: Sendable, Equatable {
     return isAnybody || origins.contains { origin.equals($0.span.bytes) }
   }
 
-  /// The CORS headers of every answer. `vary` tells caches that answers depend on the origin, also for requests without
-  /// one.
+  /// The CORS headers of every response. `vary` tells caches that responses depend on the origin, also for requests
+  /// without one.
   func addHeaders(for request: borrowing HTTP2Request, to fields: inout ResponseFields) {
     fields.add("vary")
     fields.append("origin")

@@ -88,7 +88,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/read-state",
         .user,
-        answer: .page,
+        response: .page,
         query: ["limit", "cursor", "thread_id", "user_id"]
       )
     case .markUnread:
@@ -101,7 +101,7 @@ extension RouteSpec {
         .post,
         "/v1/channels/read",
         .user,
-        answer: .batch,
+        response: .batch,
         cost: 5,
         query: viewer,
         body: .markReadMany
@@ -114,7 +114,7 @@ extension RouteSpec {
       RouteSpec("delete_message", .delete, "/v1/channels/{cid}/messages/{message}", .server)
     case .putChannel:
       RouteSpec("put_channel", .put, "/v1/channels/{cid}", .server, cost: 2, body: .putChannel)
-    case .getChannel: RouteSpec("get_channel", .get, "/v1/channels/{cid}", .server, answer: .page)
+    case .getChannel: RouteSpec("get_channel", .get, "/v1/channels/{cid}", .server, response: .page)
     case .changeMembers:
       RouteSpec("change_members", .post, "/v1/channels/{cid}/members", .server, cost: 2, body: .changeMembers)
     case .putMember:
@@ -122,7 +122,8 @@ extension RouteSpec {
     case .putChannelType:
       RouteSpec("put_channel_type", .put, "/v1/channel-types/{type}", .server, body: .options)
     case .getChannelType: RouteSpec("get_channel_type", .get, "/v1/channel-types/{type}", .server)
-    case .listChannelTypes: RouteSpec("list_channel_types", .get, "/v1/channel-types", .server, answer: .page)
+    case .listChannelTypes:
+      RouteSpec("list_channel_types", .get, "/v1/channel-types", .server, response: .page)
     case .apiDocument: RouteSpec("api_document", .get, "/v1/openapi.yaml", .unauthenticated, cost: 10)
     case .readStates:
       RouteSpec(
@@ -130,7 +131,7 @@ extension RouteSpec {
         .post,
         "/v1/read-state",
         .user,
-        answer: .batch,
+        response: .batch,
         cost: 10,
         query: viewer,
         body: .readStates
@@ -141,7 +142,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/members",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: ["limit", "cursor", "user_id"]
       )
@@ -151,7 +152,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages",
         .server,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: page
       )
@@ -163,7 +164,7 @@ extension RouteSpec {
         .post,
         "/v1/channels/{cid}/receipts/query",
         .user,
-        answer: .page,
+        response: .page,
         cost: 5,
         query: viewer,
         body: .statuses
@@ -174,7 +175,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/status",
         .user,
-        answer: .page,
+        response: .page,
         query: viewer
       )
     case .acknowledgeReceipts:
@@ -193,7 +194,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/readers",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: list
       )
@@ -203,7 +204,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/delivered",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: list
       )
@@ -213,7 +214,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/unread",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: list
       )
@@ -223,7 +224,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/acknowledged",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: list
       )
@@ -233,7 +234,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/unacknowledged",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: list
       )
@@ -243,7 +244,7 @@ extension RouteSpec {
         .get,
         "/v1/channels/{cid}/messages/{message}/members",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: ["user_ids", "user_id"]
       )
@@ -263,14 +264,22 @@ extension RouteSpec {
       )
     case .deleteUser: RouteSpec("delete_user", .delete, "/v1/users/{user}", .server, cost: 10)
     case .unreadOfUser:
-      RouteSpec("unread_of_user", .get, "/v1/users/{user}/unread", .user, answer: .page, cost: 5, query: page)
+      RouteSpec(
+        "unread_of_user",
+        .get,
+        "/v1/users/{user}/unread",
+        .user,
+        response: .page,
+        cost: 5,
+        query: page
+      )
     case .channelsOfUser:
       RouteSpec(
         "channels_of_user",
         .get,
         "/v1/users/{user}/channels",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: page
       )
@@ -280,7 +289,7 @@ extension RouteSpec {
         .get,
         "/v1/users/{user}/receipts",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: ["state", "limit", "cursor"]
       )
@@ -290,7 +299,7 @@ extension RouteSpec {
         .get,
         "/v1/users/{user}/threads",
         .user,
-        answer: .page,
+        response: .page,
         cost: 2,
         query: ["unread", "limit", "cursor"]
       )
@@ -300,7 +309,7 @@ extension RouteSpec {
         .post,
         "/v1/unread",
         .server,
-        answer: .batch,
+        response: .batch,
         cost: 10,
         body: .unreadOfUsers
       )
@@ -320,7 +329,7 @@ extension RouteSpec {
         .post,
         "/v1/push/tickets",
         .server,
-        answer: .batch,
+        response: .batch,
         cost: 10,
         body: .issueTickets
       )
@@ -366,8 +375,8 @@ extension Route {
   package var caller: RouteSpec.Caller { RouteSpec.all[Int(rawValue)].caller }
 
   /// Whether the route reads up to a page of rows, and takes turns (``QueryQueue``).
-  var isQuery: Bool { RouteSpec.all[Int(rawValue)].answer == .page }
+  var isQuery: Bool { RouteSpec.all[Int(rawValue)].response == .page }
 
   /// The approximate size of the route's answer in bytes; 0: small.
-  var answerBytes: Int { RouteSpec.all[Int(rawValue)].answer.rawValue }
+  var responseBytes: Int { RouteSpec.all[Int(rawValue)].response.rawValue }
 }

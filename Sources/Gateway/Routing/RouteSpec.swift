@@ -8,7 +8,7 @@ package struct RouteSpec: Sendable {
   /// The route's method and path. Parts in braces are parameters. Only routes that are not implemented have several.
   let endpoints: [(method: HTTP2Method, path: StaticString)]
   package let caller: Caller
-  let answer: AnswerSize
+  let response: ResponseSize
   /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
   /// line of a streamed body costs one more; so do four acknowledgements of a JSON body, and of a scan over a user's
   /// channels five that are listed or marked or twenty that are counted.
@@ -30,9 +30,10 @@ package struct RouteSpec: Sendable {
     case unauthenticated
   }
 
-  /// The approximate size of an answer in bytes, where it is more than small. It counts as held memory from the request
-  /// on, so that clients which request much and read nothing are refused early (``HTTP2Limits/maxMemoryBytes``).
-  enum AnswerSize: Int, Sendable {
+  /// The approximate size of a response in bytes, where it is more than small. It counts as held memory from the
+  /// request on, so that clients which request much and read nothing are refused early
+  /// (``HTTP2Limits/maxMemoryBytes``).
+  enum ResponseSize: Int, Sendable {
     case small = 0
     /// Up to a page of rows, which the store reads. Requests for pages take turns (``QueryQueue``).
     case page = 12_288
@@ -45,19 +46,19 @@ package struct RouteSpec: Sendable {
     _ method: HTTP2Method,
     _ path: StaticString,
     _ caller: Caller,
-    answer: AnswerSize = .small,
+    response: ResponseSize = .small,
     cost: Int = 1,
     query: [StaticString]? = [],
     body: KnownFields? = nil
   ) {
-    self.init(name, [(method, path)], caller, answer: answer, cost: cost, query: query, body: body)
+    self.init(name, [(method, path)], caller, response: response, cost: cost, query: query, body: body)
   }
 
   init(
     _ name: StaticString,
     _ endpoints: [(method: HTTP2Method, path: StaticString)],
     _ caller: Caller,
-    answer: AnswerSize = .small,
+    response: ResponseSize = .small,
     cost: Int = 1,
     query: [StaticString]? = [],
     body: KnownFields? = nil
@@ -65,7 +66,7 @@ package struct RouteSpec: Sendable {
     self.name = name
     self.endpoints = endpoints
     self.caller = caller
-    self.answer = answer
+    self.response = response
     self.cost = cost
     queryParameters = query
     self.body = body

@@ -51,7 +51,7 @@ package struct GatewayLimits: Sendable {
   package var totalsJobs = 64
   /// Channels that one counting request covers; a user with more gets `limit_reached`. Marking covers all channels.
   package var countedChannels = 100_000
-  /// Failed channels that the answer to mark-all-read names.
+  /// Failed channels that the response to mark-all-read names.
   package var failedChannels = 1_000
   /// Users that each event loop erases at once for its callers; one more is answered 503.
   package var erasures = 16
@@ -62,7 +62,8 @@ package struct GatewayLimits: Sendable {
   package var replicationInterval: TimeAmount? = .seconds(2)
   /// How often a loop asks the store for revoked tokens (``TokenListing``); nil: another loop does that.
   package var tokenListInterval: TimeAmount? = .seconds(1)
-  /// Event streams, pending openings and subscribed channels on each event loop; above these limits the answer is 503.
+  /// Event streams, pending openings and subscribed channels on each event loop; above these limits the response is
+  /// 503.
   var events = EventHub.Limits()
   /// How often an idle event stream sends a heartbeat (Proto/openapi.yaml).
   package var heartbeat = TimeAmount.seconds(15)
@@ -83,13 +84,13 @@ package struct GatewayLimits: Sendable {
   package var streamedInFlight = 16_384
   /// Bytes of a frame stream's answers that are pending or not yet taken by its client, beside those that HTTP/2 holds.
   /// At this limit the gateway stops reading the request's body.
-  package var streamAnswerBytes = 512 << 10
+  package var streamReplyBytes = 512 << 10
   /// Requests of one frame stream in flight; at this limit, too, its body is not read.
   package var framesInFlight = 8_192
   /// Maximum size of a frame in such a stream, as its length field counts.
   package var frameLength: UInt32 = 64 << 10
-  /// How long a streamed request may stall before it is reset: the client takes no answers, or does not finish a frame
-  /// or line. A stream without pending input may stay idle.
+  /// How long a streamed request may stall before it is reset: the client takes no responses, or does not finish a
+  /// frame or line. A stream without pending input may stay idle.
   package var streamIdleTimeout = TimeAmount.seconds(60)
   /// How often stalls and expired tokens of streams are checked.
   static let streamTick = TimeAmount.milliseconds(500)

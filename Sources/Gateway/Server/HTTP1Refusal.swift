@@ -1,11 +1,11 @@
 internal import NIOCore
 
-/// The answer to an HTTP/1 client, the gateway's only answer outside HTTP/2.
+/// The response to an HTTP/1 client, the gateway's only response outside HTTP/2.
 enum HTTP1Refusal {
   /// - Parameters:
   ///   - isHead: whether the request is HEAD, whose answer has no content.
   ///   - id: the request's id.
-  static func answer(isHead: Bool, requestID id: String) -> ByteBuffer {
+  static func response(isHead: Bool, requestID id: String) -> ByteBuffer {
     let problem = Problem(
       .httpVersionNotSupported,
       """
@@ -16,8 +16,8 @@ enum HTTP1Refusal {
     )
     var body = ByteBuffer()
     problem.write(requestID: id, into: &body)
-    var answer = ByteBuffer()
-    answer.writeString(
+    var response = ByteBuffer()
+    response.writeString(
       """
       HTTP/1.1 505 HTTP Version Not Supported\r
       content-type: application/problem+json\r
@@ -28,7 +28,7 @@ enum HTTP1Refusal {
 
       """
     )
-    if !isHead { answer.writeBuffer(&body) }
-    return answer
+    if !isHead { response.writeBuffer(&body) }
+    return response
   }
 }

@@ -13,12 +13,12 @@ package struct ProtocolGate: Equatable, Sendable {
     case passOn
     /// The client speaks HTTP/1: drop the bytes received and wait for the rest of the request's head.
     case awaitHead
-    /// Answer 505 and close; an answer to HEAD has no content (RFC 9110 section 9.3.2).
+    /// Answer 505 and close; a response to HEAD has no content (RFC 9110 section 9.3.2).
     case refuse(isHead: Bool)
-    /// Close without an answer.
+    /// Close without a response.
     case close
     /// Drop the bytes received.
-    case discard
+    case drop
   }
 
   /// deciding → passed, head, refused, ended; head → refused; refused → ended.
@@ -27,8 +27,8 @@ package struct ProtocolGate: Equatable, Sendable {
     case deciding(matched: Int)
     case head(RequestHead)
     case passed
-    /// `discarded` bytes were received after the answer.
-    case refused(discarded: Int)
+    /// `dropped` bytes were received after the response.
+    case refused(dropped: Int)
     case ended
   }
 
@@ -36,8 +36,8 @@ package struct ProtocolGate: Equatable, Sendable {
   static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
   /// Maximum size of an HTTP/1 request's head in bytes.
   static let headByteCountMax = 64 << 10
-  /// Bytes to read and drop after the answer: a client may not read the answer while it is sending.
-  static let discardedByteCountMax = 1 << 20
+  /// Bytes to read and drop after the response: a client may not read the response while it is sending.
+  static let droppedByteCountMax = 1 << 20
 
   private let takesHTTP2: Bool
   private var state = State.deciding(matched: 0)
@@ -52,14 +52,14 @@ package struct ProtocolGate: Equatable, Sendable {
     case .deciding(let matched): return decide(bytes, matched)
     case .head(let head): return read(bytes, from: 0, head)
     case .passed: return .passOn
-    case .refused(let discarded):
-      guard discarded + bytes.byteCount <= Self.discardedByteCountMax else {
+    case .refused(let dropped):
+      guard dropped + bytes.byteCount <= Self.droppedByteCountMax else {
         state = .ended
         return .close
       }
-      state = .refused(discarded: discarded + bytes.byteCount)
-      return .discard
-    case .ended: return .discard
+      state = .refused(dropped: dropped + bytes.byteCount)
+      return .drop
+    case .ended: return .drop
     }
   }
 
@@ -125,7 +125,7 @@ package struct ProtocolGate: Equatable, Sendable {
   }
 
   private mutating func refuse(isHead: Bool) -> Action {
-    state = .refused(discarded: 0)
+    state = .refused(dropped: 0)
     return .refuse(isHead: isHead)
   }
 }

@@ -63,7 +63,7 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   private func perform(_ action: ProtocolGate.Action, _ context: ChannelHandlerContext) {
     switch action {
-    case .wait, .discard: return
+    case .wait, .drop: return
     case .awaitHead:
       input = ByteBuffer()
       output = .ended
@@ -74,8 +74,8 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     case .refuse(let isHead):
       input = ByteBuffer()
       output = .ended
-      // Send the answer, then close the output. The input is read and dropped for a while: closing with unread input
-      // would make the kernel drop the answer.
+      // Send the response, then close the output. The input is read and dropped for a while: closing with unread input
+      // would make the kernel drop the response.
       startTimer(context, loop.resources.limits.lingerTimeout)
       context.writeAndFlush(wrapOutboundOut(loop.refuseHTTP1(isHead: isHead)), promise: nil)
       context.close(mode: .output, promise: nil)

@@ -13,11 +13,11 @@ enum StreamStoreRequest {
   case ack(entry: UInt32, isByName: Bool)
 }
 
-/// A request whose body is processed while it arrives; its answer is written at the same time. A subclass parses the
+/// A request whose body is processed while it arrives; its response is written at the same time. A subclass parses the
 /// body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
 ///
-/// All state is bounded: a stream with too much in flight, or whose client does not read its answers, stops reading the
-/// body, and HTTP/2's window then stops the client.
+/// All state is bounded: a stream with too much in flight, or whose client does not read its responses, stops reading
+/// the body, and HTTP/2's window then stops the client.
 class RequestStream {
   let handle: HTTP2StreamHandle
   /// The connection's index in the ``ConnectionTable``.
@@ -35,7 +35,7 @@ class RequestStream {
   /// Whether it waits until the loop's streams have fewer requests in flight.
   fileprivate var isWaitingForRoom = false
 
-  /// Bytes of the body consumed, and bytes of the answer passed to HTTP/2.
+  /// Bytes of the body consumed, and bytes of the response passed to HTTP/2.
   var bytesRead: UInt64 = 0
   var bytesWritten: UInt64 = 0
   fileprivate var progress = ClientProgress()
@@ -71,7 +71,7 @@ class RequestStream {
     return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
 
-  /// Read, send and write as much as possible. Called at most once a turn, after progress of the body, the answer or
+  /// Read, send and write as much as possible. Called at most once a turn, after progress of the body, the response or
   /// the requests in flight.
   final func advance(on loop: GatewayLoop) {
     write(loop)
@@ -96,7 +96,7 @@ class RequestStream {
   /// Read what it can of the body. Sets ``hasPartialItem`` and ``lacksRoom`` to say why it stopped.
   func read(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Pass the pending answers to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
+  /// Pass the pending responses to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
   func write(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
   /// End the stream once reading has ended and everything is answered and written.
@@ -129,7 +129,7 @@ enum StreamEnd {
 extension RequestStream {
   /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
   ///
-  /// - Parameter queued: bytes of its answer queued in HTTP/2.
+  /// - Parameter queued: bytes of its response queued in HTTP/2.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
     let moved = bytesRead &+ bytesWritten &- UInt64(queued)
     return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax

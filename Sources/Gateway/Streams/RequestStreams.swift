@@ -73,12 +73,12 @@ final class RequestStreams: GatewayPart {
   ) throws(Problem) {
     guard match.route.streams(request.contentType) else { throw Problem(.contentTypeNotSupported) }
     // A body that ended with the headers has no frames.
-    guard request.bodyStreams else { return answerEmpty(match.route, context, contentType: .frames) }
+    guard request.bodyStreams else { return respondEmpty(match.route, context, contentType: .frames) }
     try open(FrameStream(context, loop.limits), contentType: .frames)
   }
 
   /// Answer a streamed request without a body.
-  func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
+  func respondEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     loop.respond(route, stream: context.stream, connection: connection, contentType: contentType) { _ in }
   }
@@ -97,7 +97,7 @@ final class RequestStreams: GatewayPart {
     return true
   }
 
-  /// Remove a stream whose client has disconnected. Its requests in flight are still carried out; their answers are
+  /// Remove a stream whose client has disconnected. Its requests in flight are still carried out; their responses are
   /// dropped.
   func aborted(_ handle: HTTP2StreamHandle) {
     if let stream = table.stream(of: handle) { table.remove(stream) }
@@ -121,8 +121,8 @@ final class RequestStreams: GatewayPart {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
-  /// Write a part of the answer. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there is
-  /// room.
+  /// Write a part of the response. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there
+  /// is room.
   func write(_ stream: RequestStream, _ bytes: ByteBuffer) -> Bool {
     guard let connection = loop.connections.connection(stream.connection) else { return true }
     switch connection.write(stream.handle, bytes) {
@@ -141,7 +141,7 @@ final class RequestStreams: GatewayPart {
     loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, byteCount) ?? true
   }
 
-  /// End the answer after what was written, and remove the stream.
+  /// End the response after what was written, and remove the stream.
   func finish(_ stream: RequestStream) {
     table.remove(stream)
     loop.connections.connection(stream.connection)?.finish(stream.handle)
@@ -220,7 +220,7 @@ final class RequestStreams: GatewayPart {
     if table.hasWaitingForRoom { loop.endTurnSoon() }
   }
 
-  /// Reset a stream whose client neither reads its answers nor finishes what it has begun to send.
+  /// Reset a stream whose client neither reads its responses nor finishes what it has begun to send.
   private func resetStalled(_ stream: RequestStream) {
     stalled &+= 1
     table.remove(stream)

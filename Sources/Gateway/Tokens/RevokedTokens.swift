@@ -151,7 +151,7 @@ package final class RevokedTokens: Sendable {
 
   /// Reset the versions after a lost connection to the store: the next store may be restored from a backup, with lower
   /// versions. Known revocations stay in force until the list was read.
-  package func forgetVersions() {
+  package func clearVersions() {
     change { state in
       state.entries = state.entries.compactMapValues {
         $0.until == nil ? nil : Entry(until: $0.until, version: 0)

@@ -56,21 +56,21 @@ package struct TokenListing {
   /// Handle the store's answer.
   ///
   /// - Returns: the next request; nil: the list is complete.
-  package mutating func answered(_ answer: RevokedTokenListFields, round: UInt32) -> Request? {
+  package mutating func answered(_ list: RevokedTokenListFields, round: UInt32) -> Request? {
     guard case .awaitingReply(let request, var collected) = state, request.round == round else { return nil }
-    let part = answer.revocations.map {
+    let part = list.revocations.map {
       (id: TokenID(Array($0.id.utf8)), until: $0.until.milliseconds)
     }
-    if answer.isAnew { collected = [] }
-    if collected == nil { tokens.add(part, version: answer.version) } else { collected! += part }
-    if answer.hasMore, let last = answer.revocations.last {
+    if list.isAnew { collected = [] }
+    if collected == nil { tokens.add(part, version: list.version) } else { collected! += part }
+    if list.hasMore, let last = list.revocations.last {
       // The version of the first part. If a token is restored after it, the store restarts the list.
-      let known = answer.isAnew || request.known == 0 ? answer.version : request.known
+      let known = list.isAnew || request.known == 0 ? list.version : request.known
       return begin(Request(known: known, after: last.version, round: round), collected)
     }
-    if let collected { tokens.replace(collected, version: answer.version) }
-    tokens.confirm(version: answer.version, ended: answer.ended.milliseconds)
-    known = answer.version
+    if let collected { tokens.replace(collected, version: list.version) }
+    tokens.confirm(version: list.version, ended: list.ended.milliseconds)
+    known = list.version
     unansweredRounds = 0
     state = .idle
     return nil
@@ -86,7 +86,7 @@ package struct TokenListing {
   /// - Returns: the request to send.
   package mutating func reconnected() -> Request {
     known = 0
-    tokens.forgetVersions()
+    tokens.clearVersions()
     return nextRound()
   }
 }

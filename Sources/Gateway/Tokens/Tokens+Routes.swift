@@ -27,14 +27,14 @@ extension Tokens {
     _ context: RequestContext,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let answer = EchoingAnswer.token(match.subject.bytes)
+    let response = EchoingResponse.token(match.subject.bytes)
     let shard = ShardState.tokenShard
-    try loop.echoingAnswers.send(
+    try loop.echoingResponses.send(
       kind,
       to: .shard(shard, name: match.subject),
       context,
       route: match.route,
-      answer: answer,
+      response: response,
       fields
     )
   }

@@ -64,9 +64,9 @@ final class Tokens: GatewayPart {
   func replied(_ round: UInt32, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
-      let answer = try RevokedTokenListFields(&reader)
+      let list = try RevokedTokenListFields(&reader)
       try reader.end()
-      if let request = listing.answered(answer, round: round) {
+      if let request = listing.answered(list, round: round) {
         trySend(request)
         loop.endTurnSoon()
       }

@@ -76,9 +76,9 @@ struct ChannelMarks {
 
   /// The request for the next thread of a channel. Nil: the channel is done.
   mutating func nextThread(_ mark: Int) -> UserChannelScan.Step? {
-    guard let left = threads[mark] else { return nil }
-    if !left.parents.isEmpty { return .markThread(mark) }
-    return left.cursor == nil ? marked(mark, nil) : .threads(mark)
+    guard let remaining = threads[mark] else { return nil }
+    if !remaining.parents.isEmpty { return .markThread(mark) }
+    return remaining.cursor == nil ? marked(mark, nil) : .threads(mark)
   }
 
   /// Handle the result of marking a channel, or one of its threads; code nil: it succeeded.

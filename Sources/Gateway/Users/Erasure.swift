@@ -9,26 +9,26 @@ internal import ReceiptModel
 /// 5. purge every shard's log of all that.
 ///
 /// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
-/// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each answer
+/// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each reply
 /// goes in exactly once.
 struct Erasure {
   /// A request to send, or a time to wait.
   enum Step: Equatable {
-    /// Send patch_user to the home shard, the first step; its answer is ``begun(_:)`` or ``failed()``.
+    /// Send patch_user to the home shard, the first step; its reply is ``begun(_:)`` or ``failed()``.
     case begin
-    /// Send assign_user with ``settings`` to this shard; its answer is ``assigned()`` or ``failed()``.
+    /// Send assign_user with ``settings`` to this shard; its reply is ``assigned()`` or ``failed()``.
     case assign(ShardID)
-    /// Send get_user to the home shard; its answer is ``checked(version:isErasing:)`` or ``failed()``.
+    /// Send get_user to the home shard; its reply is ``checked(version:isErasing:)`` or ``failed()``.
     case check
-    /// Send list_channels, of all that know the user, to the home shard; its answer is ``listed(_:next:)`` or
+    /// Send list_channels, of all that know the user, to the home shard; its reply is ``listed(_:next:)`` or
     /// ``failed()``.
     case list(cursor: UInt64?)
-    /// Send erase_member for ``channel(_:)``; its answer is ``erased(_:_:)``.
+    /// Send erase_member for ``channel(_:)``; its reply is ``erased(_:_:)``.
     case erase(Int)
-    /// Send an erasing assign_user with ``forgottenVersion`` to this shard; its answer is ``forgot(isErasing:)`` or
+    /// Send an erasing assign_user with ``forgottenVersion`` to this shard; its reply is ``forgot(isErasing:)`` or
     /// ``failed()``.
     case forget(ShardID)
-    /// Send purge for ``round(_:)`` to this shard; its answer is ``purged(_:_:)``.
+    /// Send purge for ``round(_:)`` to this shard; its reply is ``purged(_:_:)``.
     case purge(ShardID)
     /// Call ``waited()`` after this time.
     case wait(milliseconds: Int)

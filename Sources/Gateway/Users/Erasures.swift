@@ -56,7 +56,7 @@ final class Erasures: GatewayPart {
     for (index, job) in jobs.all where job.inFlight == 0 { advance(job, index) { $0.failed() } }
   }
 
-  // MARK: Answers
+  // MARK: Replies
 
   func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs[index] else { return }

@@ -1,6 +1,6 @@
 internal import HTTP2Session
 
-/// A job of several store requests, such as a scan over a user's channels. Its result is most often the answer to a
+/// A job of several store requests, such as a scan over a user's channels. Its result is most often the response to a
 /// client's request.
 protocol Job: AnyObject {
   var request: ScanRequest { get }
@@ -8,8 +8,8 @@ protocol Job: AnyObject {
   var inFlight: Int { get set }
   /// Whether the job was answered, or its client has disconnected.
   var isEnded: Bool { get }
-  /// Whether the result is the answer to ``request``.
-  var answersClient: Bool { get }
+  /// Whether the result is the response to ``request``.
+  var respondsToClient: Bool { get }
 
   func end()
 }
@@ -18,7 +18,7 @@ extension Job {
   /// Whether the job's result is still wanted; ends the job where its client has disconnected.
   func isStillWanted(on loop: GatewayLoop) -> Bool {
     if isEnded { return false }
-    guard answersClient else { return true }
+    guard respondsToClient else { return true }
     if loop.connections.connection(request.connection)?.isOpen(request.stream) ?? false { return true }
     end()
     return false

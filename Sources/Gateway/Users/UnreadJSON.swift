@@ -7,7 +7,7 @@ enum UnreadJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 256
 
-  /// Write the answer of a finished job.
+  /// Write the response of a finished job.
   static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
     switch job.request.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)

@@ -19,25 +19,25 @@ struct UserChannelScan {
 
   /// A request to send.
   enum Step: Equatable {
-    /// Send list_channels for this user from ``cursor(of:)`` on; its answer is ``listed(_:_:)`` or
+    /// Send list_channels for this user from ``cursor(of:)`` on; its reply is ``listed(_:_:)`` or
     /// ``listFailed(_:_:)``.
     case list(user: Int)
-    /// Send unread_counts of these channels to ``shard(of:)``; its answer is ``counted(_:_:)`` or
+    /// Send unread_counts of these channels to ``shard(of:)``; its reply is ``counted(_:_:)`` or
     /// ``countFailed(_:_:)``.
     case count(frame: Int)
-    /// Send announce_row of these channels to ``shard(of:)``; its answer is ``announced(_:)`` or ``countFailed(_:_:)``.
+    /// Send announce_row of these channels to ``shard(of:)``; its reply is ``announced(_:)`` or ``countFailed(_:_:)``.
     case announce(frame: Int)
-    /// Send mark_read for ``channel(of:)``; its answer is ``marked(_:_:)``.
+    /// Send mark_read for ``channel(of:)``; its reply is ``marked(_:_:)``.
     case mark(Int)
-    /// Send user_threads for the unread threads of ``channel(of:)`` from ``threadCursor(of:)`` on; its answer is
+    /// Send user_threads for the unread threads of ``channel(of:)`` from ``threadCursor(of:)`` on; its reply is
     /// ``threadsListed(_:_:)`` or ``marked(_:_:)``.
     case threads(Int)
-    /// Send mark_read for ``thread(of:)`` in ``channel(of:)``; its answer is ``threadMarked(_:)`` or ``marked(_:_:)``.
+    /// Send mark_read for ``thread(of:)`` in ``channel(of:)``; its reply is ``threadMarked(_:)`` or ``marked(_:_:)``.
     case markThread(Int)
-    /// Send list_channels for the only user, for ``UnreadPage``; its answer is ``located(_:)`` or
+    /// Send list_channels for the only user, for ``UnreadPage``; its reply is ``located(_:)`` or
     /// ``readStateFailed(_:)``.
     case locate(cursor: UInt64?, limit: Int)
-    /// Send read_state for that channel of the page, in the user's view; its answer is ``readStateReceived(_:_:)`` or
+    /// Send read_state for that channel of the page, in the user's view; its reply is ``readStateReceived(_:_:)`` or
     /// ``readStateFailed(_:)``.
     case detail(Int)
   }

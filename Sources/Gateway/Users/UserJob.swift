@@ -26,8 +26,8 @@ final class UserJob: Job {
 
   /// What the result is for.
   enum Purpose {
-    /// The answer to its request.
-    case answer
+    /// The response to its request.
+    case response
     /// `notification.totals` of this user.
     case totals(user: String)
     /// A privacy change of a user, whose PUT is this fan-out.
@@ -58,8 +58,8 @@ final class UserJob: Job {
     if case .ended = stage { true } else { false }
   }
 
-  var answersClient: Bool {
-    if case .answer = purpose { true } else { false }
+  var respondsToClient: Bool {
+    if case .response = purpose { true } else { false }
   }
 
   func end() { stage = .ended }
@@ -71,7 +71,7 @@ final class UserJob: Job {
     stage: Stage,
     entries: [Entry] = []
   ) {
-    purpose = .answer
+    purpose = .response
     request = ScanRequest(context, route)
     self.scan = scan
     self.stage = stage

@@ -49,7 +49,7 @@ final class UserJobs: GatewayPart {
     job.inFlight += 1
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs.requestEnded(index) else { return }
@@ -86,7 +86,7 @@ final class UserJobs: GatewayPart {
     switch request {
     case .firstMark:
       let row = try RowFields(&reader)
-      RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
+      RowJSON.writeResponse(row, try reader.uncounted(), into: &job.row)
       job.stage = .scanning
       return job.scan.begin()
     case .list(let user): return try job.scan.listed(Int(user), &reader)
@@ -272,7 +272,7 @@ final class UserJobs: GatewayPart {
     guard job.isStillWanted(on: loop) else { return }
     job.end()
     switch job.purpose {
-    case .answer: break
+    case .response: break
     case .totals(let user):
       let problem = problem ?? job.scan.problem
       return loop.events.totalsCounted(user, problem == nil ? job.scan.users[0].totals : nil)

@@ -13,7 +13,7 @@ final class UserListJob: Job {
   /// Requests to the store in flight.
   var inFlight = 0
   private(set) var isEnded = false
-  var answersClient: Bool { true }
+  var respondsToClient: Bool { true }
 
   init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
     request = ScanRequest(context, route)

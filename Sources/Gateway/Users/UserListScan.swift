@@ -4,7 +4,7 @@ internal import ReceiptWire
 
 /// Builder of a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by
 /// frame and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
-/// steps, and each answer goes in exactly once.
+/// steps, and each reply goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
 struct UserListScan {
@@ -28,12 +28,12 @@ struct UserListScan {
 
   /// A request to send.
   enum Step: Equatable {
-    /// Send list_channels of the user; its answer is ``listed(_:)``.
+    /// Send list_channels of the user; its reply is ``listed(_:)``.
     case list(cursor: UInt64?, limit: Int)
-    /// Send user_receipts or user_threads for that channel of the frame; its answer is ``answered(_:_:)`` or
+    /// Send user_receipts or user_threads for that channel of the frame; its reply is ``answered(_:_:)`` or
     /// ``refused(_:_:)``.
     case query(Int)
-    /// Send list_channels to learn the list position of the channel where the next page starts; its answer is
+    /// Send list_channels to learn the list position of the channel where the next page starts; its reply is
     /// ``located(_:)``.
     case locate(cursor: UInt64?, limit: Int)
   }

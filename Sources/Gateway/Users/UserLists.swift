@@ -72,7 +72,7 @@ final class UserLists: GatewayPart {
     perform(scan.begin(), job, index)
   }
 
-  // MARK: Answers
+  // MARK: Responses
 
   func replied(_ index: SlotIndex, _ request: UserListStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs.requestEnded(index) else { return }

@@ -68,13 +68,13 @@ struct UserRoutes {
 
   /// Start a change of a user's settings.
   ///
-  /// - Parameter answer: for one user of a batch, the entry of the batch.
+  /// - Parameter response: for one user of a batch, the entry of the batch.
   private func patchUser(
     _ user: RawSpan,
     _ patch: UserSettingsPatch,
     _ context: RequestContext,
     route: Route,
-    as answer: ValueChange.Answer = .value
+    as response: ValueChange.Response = .value
   ) throws(Problem) {
     let home = try loop.homeShard(of: user)
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
@@ -83,7 +83,7 @@ struct UserRoutes {
       at: .shard(home, name: user),
       context,
       route: route,
-      as: answer,
+      as: response,
       changesPrivacy: changesPrivacy
     ) {
       $0.writePatchUser(patch)

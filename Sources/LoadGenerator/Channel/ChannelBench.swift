@@ -3,7 +3,8 @@ internal import CommandSupport
 internal import HTTP2Session
 internal import LocalStack
 
-/// Command `tidemark bench channel`: one channel with many members. All answers are compared with the known positions.
+/// Command `tidemark bench channel`: one channel with many members. All responses are compared with the known
+/// positions.
 package struct ChannelBench: Benchmark {
   package static let name = "channel"
   package static let abstract =
@@ -44,7 +45,7 @@ package struct ChannelBench: Benchmark {
     var members: Int
     var moves: Int
     var movesPerSecond: Double
-    /// Answers that were compared with the expected ones.
+    /// Responses that were compared with the expected ones.
     var compared: Int
     /// Bytes of the channel in the store's memory.
     var residentBytes: Int

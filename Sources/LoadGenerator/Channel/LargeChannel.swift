@@ -174,14 +174,14 @@ struct LargeChannel: Sendable {
       note("comparing the counts of messages \(first) to \(first + 99)")
       let messages = first..<min(plan.messageCount + 1, first + 100)
       let ids = BenchClient.array(messages.map { "m\($0)" })
-      let answer: StatusesAnswer = try await client.decode(
+      let response: StatusesResponse = try await client.decode(
         .post,
         "\(path)/receipts/query",
         #"{"message_ids":\#(ids)}"#
       )
       let isRight =
-        answer.statuses.count == messages.count
-        && zip(messages, answer.statuses).allSatisfy { message, found in
+        response.statuses.count == messages.count
+        && zip(messages, response.statuses).allSatisfy { message, found in
           found.seq == message && found.read_count == readers[message]
             && found.delivered_count == receivers[message]
             && found.status == (readers[message] > 0 ? "read" : receivers[message] > 0 ? "delivered" : "sent")
@@ -200,7 +200,9 @@ struct LargeChannel: Sendable {
     var pages = 0
     var next: String? = ""
     while let cursor = next {
-      let page: MembersAnswer = try await client.get("\(path)/messages/m\(message)/\(list)?cursor=\(cursor)")
+      let page: MembersResponse = try await client.get(
+        "\(path)/messages/m\(message)/\(list)?cursor=\(cursor)"
+      )
       found += page.members.map(\.user.id)
       pages += 1
       next = page.next

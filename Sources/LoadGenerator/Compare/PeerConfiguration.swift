@@ -45,7 +45,7 @@ package enum PeerConfiguration {
     """
   }
 
-  /// Redis: every change is on disk before the answer, in the append-only file alone.
+  /// Redis: every change is on disk before the response, in the append-only file alone.
   package static func redis(listen: Endpoint, directory: String) -> String {
     """
     bind \(listen.host)

@@ -128,14 +128,15 @@ package actor Peers {
 
   /// Check that Redis syncs each change and has had no error with its log.
   package func checkRedis() async throws {
-    let answer =
+    let response =
       try await runRedisCommand(["CONFIG", "GET", "appendfsync"]) + runRedisCommand(["INFO", "persistence"])
-    for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !answer.contains(expected) {
-      throw LoadError("redis-server does not report \(expected): \(answer.joined(separator: ", "))")
+    for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !response.contains(expected)
+    {
+      throw LoadError("redis-server does not report \(expected): \(response.joined(separator: ", "))")
     }
   }
 
-  /// Run a command in redis-cli; return the lines of its answer.
+  /// Run a command in redis-cli; return the lines of its response.
   package func runRedisCommand(_ command: [String]) async throws -> [String] {
     guard let redis else { throw LoadError("redis-server was not started") }
     let address = ["-h", redis.endpoint.host, "-p", "\(redis.endpoint.port)"]
@@ -175,7 +176,7 @@ package actor Peers {
     try await waitFor(endpoint, child, path: Self.path) { $0.text == Self.content }
   }
 
-  /// Repeat a request until its answer is right.
+  /// Repeat a request until its response is right.
   private func waitFor(
     _ endpoint: Endpoint,
     _ child: ChildProcess,
@@ -185,11 +186,11 @@ package actor Peers {
     var last = "it does not answer"
     for _ in 0..<Self.attempts where child.isRunning {
       if let caller = try? await AsyncHTTP2Client.connect(to: endpoint) {
-        let answer = try? await caller.call(.get, path)
+        let response = try? await caller.call(.get, path)
         await caller.close()
-        if let answer {
-          if answer.status == 200 && isRight(answer) { return }
-          last = "it answered \(path) with \(answer.status): \(answer.text.prefix(200))"
+        if let response {
+          if response.status == 200 && isRight(response) { return }
+          last = "it answered \(path) with \(response.status): \(response.text.prefix(200))"
         }
       }
       try await Task.sleep(for: Self.interval)

@@ -3,7 +3,7 @@ package struct RunFigures: Sendable, Hashable, Codable {
   package var answers: Int
   /// Measured time.
   package var seconds: Double
-  /// Answers a second.
+  /// Responses a second.
   package var rate: Double
   /// Microseconds.
   package var p50: Double

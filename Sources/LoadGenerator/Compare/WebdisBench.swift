@@ -43,12 +43,12 @@ struct WebdisBench: Sendable {
     return plan
   }
 
-  /// Check that every answer was 200 and every field has the last value.
+  /// Check that every response was 200 and every field has the last value.
   ///
   /// - Returns: the problems.
   func verify(_ report: LoadReport) async throws -> [String] {
     var problems = report.problems
-    let check = AnswerCheck(names: names, form: .hashSet, positions: nil)
+    let check = ResponseCheck(names: names, form: .hashSet, positions: nil)
     for (connection, samples) in report.samples.enumerated() {
       problems += samples.compactMap { check.problem($0, of: connection) }
     }
@@ -56,8 +56,8 @@ struct WebdisBench: Sendable {
     try await withCleanup {
       for channel in 0..<channelCount where problems.count <= 20 {
         let key = names.redisKey(channel)
-        let answer = try await caller.call(.get, "/HGETALL/\(key)")
-        let hash = try? JSONDecoder().decode([String: [String: String]].self, from: Data(answer.body))
+        let response = try await caller.call(.get, "/HGETALL/\(key)")
+        let hash = try? JSONDecoder().decode([String: [String: String]].self, from: Data(response.body))
         for (connection, walk) in report.walks.enumerated() {
           let acknowledged = Int(walk?.acknowledged[channel] ?? 0)
           let expected =

@@ -5,7 +5,7 @@ internal import NIOCore
 internal import NIOPosix
 internal import Operations
 
-/// Command `tidemark bench events`. Every answer and every event is compared with the expected one.
+/// Command `tidemark bench events`. Every response and every event is compared with the expected one.
 package struct EventBench: Benchmark {
   package static let name = "events"
   package static let abstract =

@@ -5,7 +5,7 @@ internal import Operations
 /// Latency of events: a reader marks message after message read, one at a time, and the sender's stream receives both
 /// events of each mark, `message.read` and `message.status`. Marker and stream are two connections on one event loop.
 struct EventLatency: Sendable {
-  /// Latencies of the answers to marks, and of the later one of each mark's two events.
+  /// Latencies of the responses to marks, and of the later one of each mark's two events.
   struct Outcome: Sendable {
     var answers = Latencies()
     var events = Latencies()
@@ -70,7 +70,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
 
   private struct Awaited: OptionSet {
     let rawValue: UInt8
-    static let answer = Awaited(rawValue: 1)
+    static let response = Awaited(rawValue: 1)
     static let read = Awaited(rawValue: 2)
     static let status = Awaited(rawValue: 4)
     static let events: Awaited = [.read, .status]
@@ -109,7 +109,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
   private func mark() {
     guard let http else { return }
     number += 1
-    awaited = [.answer, .read, .status]
+    awaited = [.response, .read, .status]
     let path = "/v1/channels/\(plan.cid)/read?message_id=\(plan.messagePrefix)\(number)"
     startedAt = MonotonicClock.now
     guard http.submit(template, path: path, token: UInt64(number)) != nil else {
@@ -143,11 +143,11 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
     on connection: HTTP2ClientConnection<EventLatencyRun>
   ) {
     let now = MonotonicClock.now
-    guard response.status == 200, awaited.contains(.answer) else {
+    guard response.status == 200, awaited.contains(.response) else {
       return promise.fail(LoadError("mark \(number) was answered \(response.status)"))
     }
     outcome.answers.record(nanoseconds: now - startedAt)
-    completed(.answer)
+    completed(.response)
   }
 
   func http2StreamFailed(

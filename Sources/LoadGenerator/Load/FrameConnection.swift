@@ -16,8 +16,8 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   /// The user of each frame.
   private let user: [UInt8]
   private(set) var walk: RequestWalk?
-  private(set) var samples: [AnswerSample] = []
-  private var answerCount: UInt = 0
+  private(set) var samples: [ResponseSample] = []
+  private var responseCount: UInt = 0
   private var startedAt: [UInt64]
   private var client: StoreClient<FrameConnection>?
   private var timeout: Scheduled<Void>?
@@ -113,12 +113,12 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     guard kind == .markReadReply else {
       return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue))
     }
-    answerCount &+= 1
-    if AnswerSample.isKept(answerCount), let walk, samples.count < AnswerSample.countMax {
+    responseCount &+= 1
+    if ResponseSample.isKept(responseCount), let walk, samples.count < ResponseSample.countMax {
       let position = walk.position(of: stream)
       samples.append(
         payload.withUnsafeBytes {
-          AnswerSample(channel: position.channel, message: position.message, body: [UInt8]($0))
+          ResponseSample(channel: position.channel, message: position.message, body: [UInt8]($0))
         }
       )
     }

@@ -2,7 +2,7 @@ package import LocalStack
 package import Operations
 
 /// Requests of one form to a gateway, or marks to its store: set-up, plan of the run, and a check of every watermark,
-/// every count and a sample of the answers.
+/// every count and a sample of the responses.
 package struct GatewayBench: Sendable {
   /// Gateway; with frames, for the set-up only.
   package var endpoint: Endpoint
@@ -149,9 +149,9 @@ package struct GatewayBench: Sendable {
     }
   }
 
-  private func newestMessage(_ client: BenchClient, _ channel: Int) async throws -> ChannelAnswer.Message? {
-    let answer: ChannelAnswer = try await client.get("/v1/channels/\(names.channel(channel))")
-    return answer.channel.newest_message
+  private func newestMessage(_ client: BenchClient, _ channel: Int) async throws -> ChannelResponse.Message? {
+    let response: ChannelResponse = try await client.get("/v1/channels/\(names.channel(channel))")
+    return response.channel.newest_message
   }
 
   /// Set the positions of the members for queries.
@@ -171,7 +171,7 @@ package struct GatewayBench: Sendable {
 
   // MARK: Check
 
-  /// Compare the state after the run with the acknowledged requests, and kept answers with the expected ones.
+  /// Compare the state after the run with the acknowledged requests, and kept responses with the expected ones.
   ///
   /// - Returns: the problems.
   package func verify(_ report: LoadReport) async throws -> [String] {
@@ -181,7 +181,7 @@ package struct GatewayBench: Sendable {
       // The report itself names other statuses.
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }
-    let check = AnswerCheck(names: names, form: form, positions: positions)
+    let check = ResponseCheck(names: names, form: form, positions: positions)
     if report.answers > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
       problems.append("no answer was kept for the check")
     }
@@ -207,7 +207,7 @@ package struct GatewayBench: Sendable {
 
   private static let problemsMax = 20
 
-  private func compare(_ rows: [ReadStateAnswer.Row], _ channel: Int, _ report: LoadReport) -> [String] {
+  private func compare(_ rows: [ReadStateResponse.Row], _ channel: Int, _ report: LoadReport) -> [String] {
     let lastRead = Dictionary(rows.map { ($0.user.id, $0.last_read_seq) }) { first, _ in first }
     return report.walks.enumerated().compactMap { connection, walk in
       guard let walk else { return nil }

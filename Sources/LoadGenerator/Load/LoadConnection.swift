@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 
 /// HTTP/2 connection that keeps a request in flight on each of its streams. The token of a request is the number of its
-/// stream, so that an answer needs no lookup and no allocation.
+/// stream, so that a response needs no lookup and no allocation.
 final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   let number: Int
   // Strong: an unowned reference would be retained and released for every request. The loop breaks the cycle.
@@ -13,8 +13,8 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   private let getPath: [UInt8]
   private let successStatus: Int
   private(set) var walk: RequestWalk?
-  private(set) var samples: [AnswerSample] = []
-  private var answerCount: UInt = 0
+  private(set) var samples: [ResponseSample] = []
+  private var responseCount: UInt = 0
   /// Time in nanoseconds at which each stream's request was made, or was due.
   private var startedAt: [UInt64]
   /// Idle streams of a paced run, the one that has waited longest first; nil if the run is not paced.
@@ -117,8 +117,8 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   ) {
     let stream = Int(truncatingIfNeeded: token)
     let status = response.status
-    answerCount &+= 1
-    if AnswerSample.isKept(answerCount), status == successStatus, let walk {
+    responseCount &+= 1
+    if ResponseSample.isKept(responseCount), status == successStatus, let walk {
       response.body.withUnsafeBytes { keep($0, walk.position(of: stream)) }
     }
     // One reading of the clock ends a request and begins the next.
@@ -129,8 +129,8 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   }
 
   private func keep(_ body: UnsafeRawBufferPointer, _ position: RequestWalk.Position) {
-    guard samples.count < AnswerSample.countMax, body.count <= AnswerSample.byteCountMax else { return }
-    samples.append(AnswerSample(channel: position.channel, message: position.message, body: [UInt8](body)))
+    guard samples.count < ResponseSample.countMax, body.count <= ResponseSample.byteCountMax else { return }
+    samples.append(ResponseSample(channel: position.channel, message: position.message, body: [UInt8](body)))
   }
 
   func http2StreamFailed(
@@ -138,7 +138,7 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
     errorCode: UInt32,
     on connection: HTTP2ClientConnection<LoadConnection>
   ) {
-    // Not repeated: the outcome of a mark without an answer is unknown, so the walk ends.
+    // Not repeated: the outcome of a mark without a response is unknown, so the walk ends.
     loop.failed(errorCode: errorCode)
   }
 

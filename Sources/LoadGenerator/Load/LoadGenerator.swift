@@ -5,11 +5,11 @@ internal import NIOPosix
 internal import Operations
 internal import TLSSession
 
-/// Generator that makes the requests of a plan and measures their answers.
+/// Generator that makes the requests of a plan and measures their responses.
 package enum LoadGenerator {
   /// Run a plan. A cancelled run stops at once and throws.
   ///
-  /// - Parameter tick: called each second with the answers so far, those of the warm-up included.
+  /// - Parameter tick: called each second with the responses so far, those of the warm-up included.
   package static func run(
     _ plan: LoadPlan,
     tick: @escaping @Sendable (_ answers: Int, _ seconds: Double) -> Void = { _, _ in }
@@ -31,13 +31,13 @@ package enum LoadGenerator {
   ) async throws -> LoadReport {
     let eventLoops = Array(group.makeIterator())
     var loops: [NIOLoopBound<LoadLoop>] = []
-    var counts: [AnswerCount] = []
+    var counts: [ResponseCount] = []
     var results: [EventLoopFuture<LoopResult>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       let connectionCount = share(plan.connections.count, of: index, among: eventLoops.count)
       // The first loop measures CPU time for all; they start and end within milliseconds.
       let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
-      let count = AnswerCount()
+      let count = ResponseCount()
       let promise = eventLoop.makePromise(of: LoopResult.self)
       let requests = share(plan.requests, of: index, among: eventLoops.count)
       let warmup = share(plan.warmup, of: index, among: eventLoops.count)
@@ -59,7 +59,7 @@ package enum LoadGenerator {
       counts.append(count)
       results.append(promise.futureResult)
     }
-    let (made, answerCounts) = (loops, counts)
+    let (made, responseCounts) = (loops, counts)
     let abort: @Sendable () -> Void = {
       for loop in made { loop.eventLoop.execute { loop.value.abort() } }
     }
@@ -67,7 +67,7 @@ package enum LoadGenerator {
     let ticker = Task {
       while true {
         try await Task.sleep(for: .seconds(1))
-        tick(answerCounts.reduce(0) { $0 + $1.value }, Double(MonotonicClock.now - start) / 1e9)
+        tick(responseCounts.reduce(0) { $0 + $1.value }, Double(MonotonicClock.now - start) / 1e9)
       }
     }
     defer { ticker.cancel() }

@@ -15,7 +15,7 @@ struct LoopResult: Sendable {
   /// Walks by the connection's number in the plan.
   var walks: [Int: RequestWalk] = [:]
   /// Kept answers by the connection's number.
-  var samples: [Int: [AnswerSample]] = [:]
+  var samples: [Int: [ResponseSample]] = [:]
 }
 
 /// Connection of a ``LoadLoop``.
@@ -23,7 +23,7 @@ protocol LoadDriver: AnyObject {
   /// Number in the plan, from 0.
   var number: Int { get }
   var walk: RequestWalk? { get }
-  var samples: [AnswerSample] { get }
+  var samples: [ResponseSample] { get }
 
   /// Make the first requests.
   func begin(now: UInt64)
@@ -43,7 +43,7 @@ protocol PacedDriver: LoadDriver {
 /// Connections of one event loop, and their counters. Used on that loop only.
 ///
 /// Phases: waiting (for connections) → warming → measuring → draining → ended. The measured time begins with the last
-/// answer of the warm-up and ends with the last answer, so it excludes connection set-up.
+/// answer of the warm-up and ends with the last response, so it excludes connection set-up.
 final class LoadLoop {
   private enum Phase { case waiting, warming, measuring, draining, ended }
 
@@ -53,7 +53,7 @@ final class LoadLoop {
   private let warmup: Int
   private let requests: Int
   private let meter: ProcessCPUMeter
-  private let published: AnswerCount
+  private let published: ResponseCount
   private let promise: EventLoopPromise<LoopResult>
 
   private var phase = Phase.waiting
@@ -65,10 +65,10 @@ final class LoadLoop {
 
   private var remainingRequests: Int
   private var inFlight = 0
-  private var allAnswers = 0
+  private var allResponses = 0
   private var measuredFrom: UInt64 = 0
   private var cpuFrom: [Double?] = []
-  /// Number of answers by status, which HTTP/2 limits to 999, with those of the warm-up.
+  /// Number of responses by status, which HTTP/2 limits to 999, with those of the warm-up.
   private var statusCounts = Array(repeating: 0, count: 1000)
   private var result = LoopResult()
   /// Pacer of a paced run.
@@ -83,7 +83,7 @@ final class LoadLoop {
     requests: Int,
     warmup: Int,
     meter: ProcessCPUMeter,
-    published: AnswerCount,
+    published: ResponseCount,
     promise: EventLoopPromise<LoopResult>
   ) {
     self.plan = plan
@@ -178,13 +178,13 @@ final class LoadLoop {
   @inline(__always)
   func answered(status: Int, nanoseconds: UInt64, now: UInt64) {
     inFlight &-= 1
-    allAnswers &+= 1
+    allResponses &+= 1
     statusCounts[status] &+= 1
     if phase == .measuring {
       result.latencies.record(nanoseconds: nanoseconds)
       result.answers &+= 1
       if result.answers == requests { endMeasuring(now) }
-    } else if allAnswers == warmup {
+    } else if allResponses == warmup {
       beginMeasuring(now)
     }
   }
@@ -196,7 +196,7 @@ final class LoadLoop {
   }
 
   func readComplete() {
-    published.publish(allAnswers)
+    published.publish(allResponses)
     if inFlight == 0 { endIfDone(MonotonicClock.now) }
   }
 
@@ -227,7 +227,8 @@ final class LoadLoop {
       }
     }
     pacer?.flush()
-    // No connection can make a request, and none waits for an answer: the walks have ended or the connections are lost.
+    // No connection can make a request, and none waits for a response: the walks have ended or the connections are
+    // lost.
     if skippedCount == count, inFlight == 0 { stop() }
   }
 
@@ -264,7 +265,7 @@ final class LoadLoop {
       result.walks[connection.number] = connection.walk
       result.samples[connection.number] = connection.samples
     }
-    published.publish(allAnswers)
+    published.publish(allResponses)
     promise.succeed(result)
     closeConnections()
   }
@@ -280,8 +281,8 @@ final class LoadLoop {
   }
 }
 
-/// Number of answers of a loop so far, for the progress line.
-final class AnswerCount: Sendable {
+/// Number of responses of a loop so far, for the progress line.
+final class ResponseCount: Sendable {
   private let count = Atomic<Int>(0)
 
   var value: Int { count.load(ordering: .relaxed) }

@@ -1,5 +1,5 @@
-/// Schedule of a paced run: a constant number of requests per second, independent of the answers. A late request stays
-/// due, and its latency counts from the time at which it was due, so that delays of the server are not hidden.
+/// Schedule of a paced run: a constant number of requests per second, independent of the responses. A late request
+/// stays due, and its latency counts from the time at which it was due, so that delays of the server are not hidden.
 struct LoadPace: Sendable {
   /// Interval at which a loop makes the due requests.
   static let tickNanoseconds: Int64 = 1_000_000

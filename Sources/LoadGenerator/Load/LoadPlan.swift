@@ -57,8 +57,8 @@ package struct LoadPlan: Sendable {
   package var handshakeTimeout = 10.0
   /// Measured time in seconds after which no more requests are made; nil: no limit.
   package var duration: Double?
-  /// Requests per second of all connections, independent of the answers; nil: a stream makes its next request after the
-  /// answer to its last one. Only over HTTP/2.
+  /// Requests per second of all connections, independent of the responses; nil: a stream makes its next request after
+  /// the response to its last one. Only over HTTP/2.
   package var rate: Double?
   /// Names and ids of the processes whose CPU time is measured, with their descendants.
   package var processes: [(name: String, processID: Int32)] = []

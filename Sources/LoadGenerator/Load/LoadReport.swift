@@ -15,11 +15,11 @@ package struct LoadReport: Sendable {
   package let seconds: Double
   /// Answers per second.
   package let rate: Double
-  /// Time from making a request to its answer.
+  /// Time from making a request to its response.
   package let latencies: Latencies
   /// CPU times, that of the generator first.
   package let cpu: [CPU]
-  /// Number of answers by status, those of the warm-up included.
+  /// Number of responses by status, those of the warm-up included.
   package let statuses: [Int: Int]
   /// Number of failed requests by error code of HTTP/2 or of the store.
   package let failures: [UInt32: Int]
@@ -27,8 +27,8 @@ package struct LoadReport: Sendable {
   /// Final walk of each connection, in the plan's order.
   package let walks: [RequestWalk?]
   /// Kept answers of each connection, in the plan's order.
-  let samples: [[AnswerSample]]
-  /// Answers that the plan asks for.
+  let samples: [[ResponseSample]]
+  /// Responses that the plan asks for.
   package let planned: Int
   package let hadTimeLimit: Bool
   private let failureName: String
@@ -51,7 +51,7 @@ package struct LoadReport: Sendable {
     var statuses: [Int: Int] = [:]
     var failures: [UInt32: Int] = [:]
     var walks: [Int: RequestWalk] = [:]
-    var samples: [Int: [AnswerSample]] = [:]
+    var samples: [Int: [ResponseSample]] = [:]
     for loop in loops {
       latencies.add(loop.latencies)
       statuses.merge(loop.statuses, uniquingKeysWith: +)
@@ -67,12 +67,12 @@ package struct LoadReport: Sendable {
     connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
 
     // The first loop measures the CPU time of all loops.
-    let answersMeasured = Double(answers)
+    let responsesMeasured = Double(answers)
     cpu = zip(["generator"] + plan.processes.map(\.name), loops.first?.cpuSeconds ?? []).compactMap {
       name,
       seconds in
-      guard let seconds, answersMeasured > 0 else { return nil }
-      return CPU(process: name, perRequest: seconds * 1e6 / answersMeasured)
+      guard let seconds, responsesMeasured > 0 else { return nil }
+      return CPU(process: name, perRequest: seconds * 1e6 / responsesMeasured)
     }
   }
 

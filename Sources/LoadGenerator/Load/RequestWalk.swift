@@ -138,8 +138,8 @@ struct DigitTemplate: Sendable {
 /// Walk of one connection through the messages of all channels: each request names the next message of its channel, so
 /// that each mark moves the watermark and each registration is of a new message.
 ///
-/// The channels are divided among the connection's streams, and a stream makes its next request after the answer to its
-/// last one. So at most one mark per user and channel is in flight, and the result does not depend on any order.
+/// The channels are divided among the connection's streams, and a stream makes its next request after the response to
+/// its last one. So at most one mark per user and channel is in flight, and the result does not depend on any order.
 package struct RequestWalk: Sendable {
   package let names: BenchNames
   package let form: RequestForm
@@ -230,7 +230,7 @@ package struct RequestWalk: Sendable {
   /// Position of a stream's request in flight.
   func position(of stream: Int) -> Position { positions[stream] }
 
-  /// Advance a stream after an answer: to its next channel, or after the last one to the next message.
+  /// Advance a stream after a response: to its next channel, or after the last one to the next message.
   @inline(__always)
   mutating func answered(stream: Int, isAcknowledged: Bool) {
     let channel = positions[stream].channel

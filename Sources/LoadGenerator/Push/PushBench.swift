@@ -4,7 +4,7 @@ internal import Glibc
 internal import LocalStack
 internal import NIOPosix
 
-/// Command `tidemark bench push`: push acknowledgements through one stream. Every answer is compared, and rows are read
+/// Command `tidemark bench push`: push acks through one stream. Every response is compared, and rows are read
 /// back.
 package struct PushBench: Benchmark {
   package static let name = "push"

@@ -2,9 +2,9 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Request body of a run, made in advance: pieces of up to a thousand acknowledgements.
+/// Request body of a run, made in advance: pieces of up to a thousand push acks.
 struct PushBodies: Sendable {
-  /// Acknowledgements of one piece, and tickets of one request.
+  /// Push acks of one piece, and tickets of one request.
   static let pieceCount = 1_000
 
   let walk: PushWalk
@@ -49,7 +49,7 @@ struct PushBodies: Sendable {
 
   /// Encode one piece.
   ///
-  /// - Parameter tickets: tickets of its acknowledgements; empty for acknowledgements by name.
+  /// - Parameter tickets: tickets of its push acks; empty for push acks by name.
   static func piece(_ piece: Int, ofMessage message: Int, _ walk: PushWalk, _ way: PushWay, tickets: [String])
     -> ByteBuffer
   {

@@ -13,14 +13,14 @@ package struct PushReport: Sendable, Codable {
     package var acknowledgements: Int
     package var seconds: Double
     package var perSecond: Double
-    /// CPU time per acknowledgement.
+    /// CPU time per push ack.
     package var clientMicroseconds: Double
     package var gatewayMicroseconds: Double
     package var storeMicroseconds: Double
     package var clientMemory: Memory
     package var gatewayMemory: Memory
     package var storeMemory: Memory
-    /// Mean size of an acknowledgement in the request's body.
+    /// Mean size of a push ack in the request's body.
     package var bytesEach: Double
     package var rowsChecked: Int
   }
@@ -30,9 +30,9 @@ package struct PushReport: Sendable, Codable {
   package var members: Int
   /// Messages of each channel.
   package var messages: Int
-  /// Acknowledgements of each run.
+  /// Push acks of each run.
   package var acknowledgements: Int
-  /// Acknowledgements that move a watermark.
+  /// Push acks that move a watermark.
   package var moves: Int
   package var runs: [Run] = []
 

@@ -19,7 +19,7 @@ struct PushStream: Sendable {
   let way: PushWay
   let meter: ProcessCPUMeter
 
-  /// Send the body and compare the answers.
+  /// Send the body and compare the responses.
   ///
   /// - Throws: ``LoadError`` for the first wrong answer.
   func run(_ bodies: PushBodies, on eventLoop: any EventLoop) async throws -> Outcome {
@@ -69,16 +69,16 @@ private final class PushConnection: HTTP2ClientDelegate {
   private let stream: PushStream
   private let template: HTTP2RequestTemplate
   private var bodies: PushBodies
-  private var answers: any PushAnswers
+  private var answers: any PushResults
   private let promise: EventLoopPromise<PushStream.Outcome>
   private var handle: HTTP2StreamHandle?
   private var began: UInt64 = 0
   private var cpuBefore: [Double?] = []
   private var problem: [UInt8] = []
-  /// The answer is a problem document, so no more of the body is sent.
+  /// The response is a problem document, so no more of the body is sent.
   private var isRefused = false
   private var isOver = false
-  /// Number of answers at the last check.
+  /// Number of responses at the last check.
   private var countSeen = -1
 
   init(_ stream: PushStream, _ bodies: PushBodies, _ promise: EventLoopPromise<PushStream.Outcome>) {
@@ -95,7 +95,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     )
   }
 
-  /// Fail if there was no answer since the last check.
+  /// Fail if there was no response since the last check.
   func checkProgress() {
     if answers.count == countSeen {
       fail(LoadError("\(answers.count) answers, then timed out after a minute without one"))

@@ -1,6 +1,6 @@
 internal import ArgumentParser
 
-/// Format of acknowledgements and identification by ticket or by name.
+/// Format of push acks and identification by ticket or by name.
 package enum PushWay: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
   case ndjsonTicket = "ndjson-ticket"
   case ndjsonName = "ndjson-name"
@@ -18,7 +18,7 @@ package enum PushWay: String, Sendable, CaseIterable, Codable, ExpressibleByArgu
   var contentType: String { usesFrames ? "application/vnd.tidemark.frames" : "application/x-ndjson" }
 }
 
-/// Order of the acknowledgements, in blocks: a block acknowledges one message of every channel for every member. The
+/// Order of the push acks, in blocks: a block acknowledges one message of every channel for every member. The
 /// block of each message moves all watermarks. A repeated block of the message before it follows and moves none.
 struct PushWalk: Sendable, Hashable {
   let channels: Int
@@ -26,7 +26,7 @@ struct PushWalk: Sendable, Hashable {
   /// Messages of each channel.
   let messages: Int
 
-  /// Walk of whole blocks with at least `count` acknowledgements.
+  /// Walk of whole blocks with at least `count` push acks.
   init(atLeast count: Int, channels: Int, members: Int) {
     self.channels = channels
     self.members = members
@@ -34,17 +34,17 @@ struct PushWalk: Sendable, Hashable {
     messages = max(1, (count + both - 1) / both)
   }
 
-  /// Memberships of all channels, which are the acknowledgements of a block.
+  /// Memberships of all channels, which are the push acks of a block.
   var pairs: Int { channels * members }
   var blocks: Int { 2 * messages }
   var count: Int { blocks * pairs }
-  /// Acknowledgements that move a watermark.
+  /// Push acks that move a watermark.
   var moves: Int { messages * pairs }
 
   /// Message of a block, from 1.
   func message(ofBlock block: Int) -> Int { block % 2 == 0 ? block / 2 + 1 : max(block / 2, 1) }
 
-  /// Number of acknowledgements of a message for each member.
+  /// Number of push acks of a message for each member.
   func sends(ofMessage message: Int) -> Int {
     (0..<min(blocks, 2 * message + 2)).count { self.message(ofBlock: $0) == message }
   }

@@ -48,15 +48,15 @@ struct PushWorld: Sendable {
       let (cid, user) = (PushWalk.cid(walk.channel(at: position)), PushWalk.user(walk.user(at: position)))
       return #"{"cid":"\#(cid)","message_id":"\#(PushWalk.message(message))","user_id":"\#(user)"}"#
     }
-    let answer: TicketsAnswer = try await client.decode(
+    let response: TicketsResponse = try await client.decode(
       .post,
       "/v1/push/tickets",
       #"{"tickets":[\#(entries.joined(separator: ","))]}"#
     )
-    guard answer.tickets.count == entries.count else {
-      throw LoadError("\(answer.tickets.count) tickets, expected \(entries.count)")
+    guard response.tickets.count == entries.count else {
+      throw LoadError("\(response.tickets.count) tickets, expected \(entries.count)")
     }
-    return answer.tickets
+    return response.tickets
   }
 
   /// Read evenly spread channels back: every member has acknowledged the last message.

@@ -145,7 +145,7 @@ package struct RecoveryBench: Benchmark {
     try await firstMark
     measurement.firstMarkSeconds = MonotonicClock.seconds(since: start)
     try await marks?.value
-    try await stack.waitUntilSettled(dirtyPagesMax: Self.dirtyPagesMax, within: 1_800, note)
+    try await stack.waitUntilIdle(dirtyPagesMax: Self.dirtyPagesMax, within: 1_800, note)
     measurement.settledSeconds = MonotonicClock.seconds(since: start)
     measurement.residentBytesSettled = await processBytes(stack)
     note("reading back \(Self.checks) channels")

@@ -134,10 +134,10 @@ final class RecoveryWorld: Sendable {
     let message = max(1, state.withLock { $0.watermarks[channel * members] })
     let path = markPath(channel, member: 0, message: Int(message))
     while true {
-      let answer = try? await client.call(.post, path)
-      if answer?.status == 200 { return acknowledge(channel, member: 0, message: message) }
-      if let answer, answer.status != 503 {
-        throw LoadError("\(path): \(answer.status) \(answer.text.prefix(300))")
+      let response = try? await client.call(.post, path)
+      if response?.status == 200 { return acknowledge(channel, member: 0, message: message) }
+      if let response, response.status != 503 {
+        throw LoadError("\(path): \(response.status) \(response.text.prefix(300))")
       }
       try await Task.sleep(for: .milliseconds(5))
     }
@@ -160,21 +160,21 @@ final class RecoveryWorld: Sendable {
   /// - Returns: false if the store was busy.
   func use(_ channel: Int, _ random: inout some RandomNumberGenerator) async throws -> Bool {
     let path = "/v1/channels/\(Self.cid(channel))"
-    let answer: HTTPCallResponse
+    let response: HTTPCallResponse
     switch Int.random(in: 0..<100, using: &random) {
-    case ..<70: answer = try await client.call(.get, path + "/read-state")
+    case ..<70: response = try await client.call(.get, path + "/read-state")
     case ..<85:
       let member = Int.random(in: 0..<members, using: &random)
-      answer = try await client.call(.post, markPath(channel, member: member, message: Self.messages))
-      if answer.status == 200 { acknowledge(channel, member: member, message: UInt8(Self.messages)) }
+      response = try await client.call(.post, markPath(channel, member: member, message: Self.messages))
+      if response.status == 200 { acknowledge(channel, member: member, message: UInt8(Self.messages)) }
     default:
       let id = "z" + String(UInt64.random(in: .min ... .max, using: &random), radix: 36)
-      answer = try await client.call(.post, path + "/messages", #"{"id":"\#(id)"}"#)
+      response = try await client.call(.post, path + "/messages", #"{"id":"\#(id)"}"#)
     }
-    switch answer.status {
+    switch response.status {
     case 200, 201: return true
     case 503: return false
-    default: throw LoadError("\(path): \(answer.status) \(answer.text.prefix(300))")
+    default: throw LoadError("\(path): \(response.status) \(response.text.prefix(300))")
     }
   }
 
@@ -184,7 +184,7 @@ final class RecoveryWorld: Sendable {
   func check(_ count: Int) async throws -> Int {
     try await inParallel(count, atOnce: Self.creating) { [self] _ in
       let channel = Int.random(in: 0..<channels)
-      let page: ReadStateAnswer = try await client.get("/v1/channels/\(Self.cid(channel))/read-state")
+      let page: ReadStateResponse = try await client.get("/v1/channels/\(Self.cid(channel))/read-state")
       let rows = Dictionary(page.read.map { ($0.user.id, $0.last_read_seq) }) { first, _ in first }
       for member in 0..<members {
         let acknowledged = Int(state.withLock { $0.watermarks[channel * members + member] })

@@ -57,9 +57,9 @@ final class BenchClient: Sendable {
     }
   }
 
-  /// Make a call and return the text of its answer.
+  /// Make a call and return the text of its response.
   ///
-  /// - Throws: ``LoadError`` for an answer with another status.
+  /// - Throws: ``LoadError`` for a response with another status.
   @discardableResult
   func expect(
     _ method: HTTP2Method,
@@ -68,14 +68,14 @@ final class BenchClient: Sendable {
     statuses: Set<Int> = [200, 201],
     token: String? = nil
   ) async throws -> String {
-    let answer = try await call(method, path, body, token: token)
-    guard statuses.contains(answer.status) else {
-      throw LoadError("\(method.name) \(path): status \(answer.status): \(answer.text.prefix(300))")
+    let response = try await call(method, path, body, token: token)
+    guard statuses.contains(response.status) else {
+      throw LoadError("\(method.name) \(path): status \(response.status): \(response.text.prefix(300))")
     }
-    return answer.text
+    return response.text
   }
 
-  /// Make a call and decode its answer.
+  /// Make a call and decode its response.
   func decode<Answer: Decodable>(
     _ method: HTTP2Method,
     _ path: String,
@@ -146,21 +146,21 @@ final class BenchClient: Sendable {
   func markRead(_ user: String, _ messages: some Sequence<(cid: String, id: String)>) async throws -> Bool {
     let entries = messages.map { #""\#($0.cid)":"\#($0.id)""# }.joined(separator: ",")
     let body = #"{"user_id":"\#(user)","read_by_channel":{\#(entries)}}"#
-    let answer = try await call(.post, "/v1/channels/read", body)
-    return answer.status == 200 && !answer.text.contains(#""ok":false"#)
+    let response = try await call(.post, "/v1/channels/read", body)
+    return response.status == 200 && !response.text.contains(#""ok":false"#)
   }
 
   /// All pages of a channel's read state.
   ///
   /// - Parameter page: called after each page.
-  func readState(_ cid: String, page: () -> Void = {}) async throws -> [ReadStateAnswer.Row] {
-    var rows: [ReadStateAnswer.Row] = []
+  func readState(_ cid: String, page: () -> Void = {}) async throws -> [ReadStateResponse.Row] {
+    var rows: [ReadStateResponse.Row] = []
     var cursor: String? = ""
     while let next = cursor {
       let path = "/v1/channels/\(cid)/read-state?limit=100" + (next.isEmpty ? "" : "&cursor=\(next)")
-      let answer: ReadStateAnswer = try await get(path)
-      rows += answer.read
-      cursor = answer.next
+      let response: ReadStateResponse = try await get(path)
+      rows += response.read
+      cursor = response.next
       page()
     }
     return rows

@@ -14,8 +14,8 @@ extension LocalStack {
 
   /// Metric of an operations listener; nil if it does not answer.
   static func metric(_ name: String, at endpoint: Endpoint) async -> Double? {
-    let answer = await HealthCheck.get("http://\(endpoint)/metrics")
-    return answer.flatMap { ProcessFigures.metric(name, in: $0.body) }
+    let response = await HealthCheck.get("http://\(endpoint)/metrics")
+    return response.flatMap { ProcessFigures.metric(name, in: $0.body) }
   }
 
   /// Process ids of the last gateway and of the store.
@@ -37,7 +37,7 @@ extension LocalStack {
   /// Wait until the store has loaded all channels that only its log had and has written its dirty pages.
   ///
   /// - Parameter dirtyPagesMax: pages that may stay dirty.
-  func waitUntilSettled(dirtyPagesMax: Int = 0, within seconds: Int, _ note: ProgressHandler) async throws {
+  func waitUntilIdle(dirtyPagesMax: Int = 0, within seconds: Int, _ note: ProgressHandler) async throws {
     let deadline = MonotonicClock.now + UInt64(seconds) * 1_000_000_000
     while MonotonicClock.now < deadline {
       if let dirty = await storeMetric("tidemark_store_dirty_pages"),

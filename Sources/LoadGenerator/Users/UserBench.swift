@@ -2,7 +2,7 @@ package import ArgumentParser
 internal import CommandSupport
 internal import LocalStack
 
-/// Command `tidemark bench users`: requests about all channels of a user. All answers are compared with the known
+/// Command `tidemark bench users`: requests about all channels of a user. All responses are compared with the known
 /// unread counts.
 package struct UserBench: Benchmark {
   package static let name = "users"
@@ -126,7 +126,7 @@ package struct UserBench: Benchmark {
       run.note("restarting the store with little memory")
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
-      try await stack.waitUntilSettled(within: 120, run.note)
+      try await stack.waitUntilIdle(within: 120, run.note)
       measurements += try await totals(world, isCold: true, run.note)
       let coldResident = await stack.storeResidentBytes
       measurements += try await markAll(world, isCold: true, run.note)

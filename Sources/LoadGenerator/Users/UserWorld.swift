@@ -83,11 +83,11 @@ final class UserWorld: Sendable {
 
   /// Request the totals of the user with this number of channels.
   func checkTotals(_ size: Int) async throws {
-    let found: TotalsAnswer = try await client.get("/v1/users/\(Self.user(size))/unread?limit=1")
+    let found: TotalsResponse = try await client.get("/v1/users/\(Self.user(size))/unread?limit=1")
     let unread = state.withLock { state in
       (0..<size).map { state.posted[$0] - (state.read[size]?[$0] ?? 0) }
     }
-    let expected = TotalsAnswer(
+    let expected = TotalsResponse(
       total_unread_count: unread.reduce(0, +),
       unread_channels: unread.count { $0 > 0 },
       unread_threads: 0
@@ -98,7 +98,7 @@ final class UserWorld: Sendable {
   /// Request the badge counts of a hundred users, each in a hundredth of the channels.
   func checkBadges() async throws {
     let users = (0..<Self.badgeUsers).map(Self.badgeUser)
-    let found: BadgesAnswer = try await client.decode(
+    let found: BadgesResponse = try await client.decode(
       .post,
       "/v1/unread",
       #"{"user_ids":\#(BenchClient.array(users))}"#
@@ -120,7 +120,7 @@ final class UserWorld: Sendable {
 
   /// Mark all channels of the user with this number of channels read.
   func markAll(_ size: Int) async throws {
-    let found: MarkAllAnswer = try await client.decode(
+    let found: MarkAllResponse = try await client.decode(
       .post,
       "/v1/channels/read",
       #"{"all":true}"#,

@@ -164,7 +164,7 @@ private final class AdminHandler: ChannelInboundHandler {
     case .end:
       guard let head else { return }
       self.head = nil
-      // A client that sends requests and reads no answers.
+      // A client that sends requests and reads no responses.
       guard context.channel.isWritable else { return context.close(promise: nil) }
       answer(head, context)
     }

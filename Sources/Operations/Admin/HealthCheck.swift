@@ -24,9 +24,9 @@ package enum HealthCheck {
     let outcome = await request(target, group: group, timeout: timeout)
     try? await group.shutdownGracefully()
     switch outcome {
-    case .success(let answer) where (200..<300).contains(answer.status):
-      return (0, "\(url): \(answer.status)")
-    case .success(let answer): return (1, "\(url): \(answer.status)")
+    case .success(let response) where (200..<300).contains(response.status):
+      return (0, "\(url): \(response.status)")
+    case .success(let response): return (1, "\(url): \(response.status)")
     case .failure(let error): return (1, "\(url): \(ErrorText.of(error))")
     }
   }
@@ -38,11 +38,11 @@ package enum HealthCheck {
   ) async -> (status: Int, body: String)? {
     guard let target = HTTPURL(url), !target.usesTLS else { return nil }
     let outcome = await request(target, group: MultiThreadedEventLoopGroup.singleton, timeout: timeout)
-    guard case .success(let answer) = outcome else { return nil }
-    return (answer.status, answer.body)
+    guard case .success(let response) = outcome else { return nil }
+    return (response.status, response.body)
   }
 
-  fileprivate struct Answer {
+  fileprivate struct Response {
     var status: Int
     var body: String
   }
@@ -62,23 +62,23 @@ package enum HealthCheck {
     _ target: HTTPURL,
     group: MultiThreadedEventLoopGroup,
     timeout: TimeAmount
-  ) async -> Result<Answer, any Error> {
+  ) async -> Result<Response, any Error> {
     let eventLoop = group.next()
-    let answer = eventLoop.makePromise(of: Answer.self)
-    let timer = eventLoop.scheduleTask(in: timeout) { answer.fail(TimedOut()) }
+    let response = eventLoop.makePromise(of: Response.self)
+    let timer = eventLoop.scheduleTask(in: timeout) { response.fail(TimedOut()) }
     defer { timer.cancel() }
     ClientBootstrap(group: eventLoop)
       .connectTimeout(timeout)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
           try channel.pipeline.syncOperations.addHTTPClientHandlers()
-          try channel.pipeline.syncOperations.addHandler(RequestHandler(target: target, answer: answer))
+          try channel.pipeline.syncOperations.addHandler(RequestHandler(target: target, response: response))
         }
       }
       .connect(host: target.endpoint.host, port: target.endpoint.port)
-      .whenFailure { answer.fail($0) }
+      .whenFailure { response.fail($0) }
     do {
-      return .success(try await answer.futureResult.get())
+      return .success(try await response.futureResult.get())
     } catch {
       return .failure(error)
     }
@@ -90,13 +90,13 @@ private final class RequestHandler: ChannelInboundHandler {
   typealias OutboundOut = HTTPClientRequestPart
 
   private let target: HTTPURL
-  private let answer: EventLoopPromise<HealthCheck.Answer>
+  private let response: EventLoopPromise<HealthCheck.Response>
   private var status = 0
   private var body = ByteBuffer()
 
-  init(target: HTTPURL, answer: EventLoopPromise<HealthCheck.Answer>) {
+  init(target: HTTPURL, response: EventLoopPromise<HealthCheck.Response>) {
     self.target = target
-    self.answer = answer
+    self.response = response
   }
 
   func channelActive(context: ChannelHandlerContext) {
@@ -112,17 +112,17 @@ private final class RequestHandler: ChannelInboundHandler {
     case .body(var part):
       if body.readableBytes < HealthCheck.bodyBytesMax { body.writeBuffer(&part) }
     case .end:
-      answer.succeed(HealthCheck.Answer(status: status, body: String(buffer: body)))
+      response.succeed(HealthCheck.Response(status: status, body: String(buffer: body)))
       context.close(promise: nil)
     }
   }
 
   func channelInactive(context: ChannelHandlerContext) {
-    answer.fail(HealthCheck.Closed())
+    response.fail(HealthCheck.Closed())
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    answer.fail(error)
+    response.fail(error)
     context.close(promise: nil)
   }
 }

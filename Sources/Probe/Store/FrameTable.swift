@@ -33,7 +33,7 @@ package enum FrameTable {
       FrameSpec(spec.kind.rawValue, spec.name, spec.fields.flatMap { fields($0.notation[...]) })
     }
     + RequestSpec.all.map { spec in
-      FrameSpec(spec.kind.reply.rawValue, spec.name + "_reply", fields(spec.answer[...]))
+      FrameSpec(spec.kind.reply.rawValue, spec.name + "_reply", fields(spec.reply[...]))
     }
 
   private static func lines(of table: String) -> [FrameSpec] {

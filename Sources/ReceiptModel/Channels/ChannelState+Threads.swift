@@ -67,23 +67,23 @@ extension ChannelState {
     below: Int?,
     options: ChannelTypeOptions,
     settings: borrowing UserSettingsTable
-  ) -> (rows: [RowAnswer], next: ListCursor?) {
-    var answers: [RowAnswer] = []
+  ) -> (rows: [ShownRow], next: ListCursor?) {
+    var shown: [ShownRow] = []
     if below == nil, let own = viewer.row {
-      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+      shown.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
     }
-    guard options.countsVisibleTo == .members || viewer.isUnrestricted else { return (answers, nil) }
+    guard options.countsVisibleTo == .members || viewer.isUnrestricted else { return (shown, nil) }
     var last: MemberOrdinal?
     var position = min(below ?? rows.rowCount, rows.rowCount)
     while position > 0 {
       position -= 1
       let row = MemberOrdinal(UInt32(position))
       guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row, options) else { continue }
-      if answers.count == limit { return (answers, cursor(behind: last, viewer)) }
-      answers.append(othersRow(row, to: viewer, options: options, settings: settings))
+      if shown.count == limit { return (shown, cursor(behind: last, viewer)) }
+      shown.append(othersRow(row, to: viewer, options: options, settings: settings))
       last = row
     }
-    return (answers, nil)
+    return (shown, nil)
   }
 
   /// - Parameter row: the page's last row; nil: the page has only the viewer's own row.

@@ -104,12 +104,12 @@ package struct ChannelState: ~Copyable, Sendable {
   /// The member's own row: own positions and unread count, regardless of what others may see (R2, R4, R8, R18).
   ///
   /// - Parameter hiddenThrough: messages up to here are hidden from the member (R6).
-  func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> RowAnswer {
+  func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> ShownRow {
     let own = rows.ownPosition(row)
     let read = rows.read[row]
     let delivered = rows.delivered[row]
     let readTime = self.readTime(row)
-    var answer = RowAnswer(
+    var shown = ShownRow(
       row: row,
       joined: rows.joined(row),
       lastRead: readTime,
@@ -118,8 +118,8 @@ package struct ChannelState: ~Copyable, Sendable {
       lastDeliveredSequence: max(delivered, read),
       own: ownDetails(row, isOwn: true)
     )
-    answer.idsHiddenThrough = hiddenThrough
-    return answer
+    shown.idsHiddenThrough = hiddenThrough
+    return shown
   }
 
   /// A row as other members see it (R3, R4, R7, R8). It has the watermarks, or the own position where `mark_unread` is
@@ -133,7 +133,7 @@ package struct ChannelState: ~Copyable, Sendable {
     options: ChannelTypeOptions,
     settings: borrowing UserSettingsTable,
     withOwnDetails: Bool
-  ) -> RowAnswer {
+  ) -> ShownRow {
     if rows.isUnseen(row, options) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
     var since = UserSettingsTable.ShownSince()
     if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
@@ -157,7 +157,7 @@ package struct ChannelState: ~Copyable, Sendable {
         ? since.delivered.or(joined) : rows.deliveredShownAt(row)
     }
     if delivered < reached { deliveredTime = readTime }
-    return RowAnswer(
+    return ShownRow(
       row: row,
       joined: rows.joined(row),
       lastRead: readTime,
@@ -178,11 +178,11 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// - Parameter isOwn: the viewer is the member, not a server that looks at others' rows.
-  private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> RowAnswer.OwnDetails {
+  private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> ShownRow.OwnDetails {
     let floor = unreadFloor(row)
     let unread = unreadMessages(row, after: floor)
     let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: rows.user(row))
-    return RowAnswer.OwnDetails(
+    return ShownRow.OwnDetails(
       unreadMessages: unread,
       firstUnread: first ?? .zero,
       unreadEpoch: rows.epoch(row),
@@ -323,24 +323,24 @@ package struct ChannelState: ~Copyable, Sendable {
     cursor: UInt32?,
     options: ChannelTypeOptions,
     settings: borrowing UserSettingsTable
-  ) -> (rows: [RowAnswer], next: UInt32?) {
-    var answers: [RowAnswer] = []
+  ) -> (rows: [ShownRow], next: UInt32?) {
+    var shown: [ShownRow] = []
     let showsOthers = options.countsVisibleTo == .members || viewer.isUnrestricted
-    answers.reserveCapacity(showsOthers ? min(limit, rows.activeCount) : 1)
+    shown.reserveCapacity(showsOthers ? min(limit, rows.activeCount) : 1)
     if cursor == nil, let own = viewer.row {
-      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+      shown.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
     }
-    guard showsOthers else { return (answers, nil) }
+    guard showsOthers else { return (shown, nil) }
     var below = min(cursor.map(Int.init) ?? rows.rowCount, rows.rowCount)
     while below > 0 {
       let row = MemberOrdinal(UInt32(below - 1))
       if rows.isActive(row), row != viewer.row {
-        if answers.count == limit { return (answers, UInt32(below)) }
-        answers.append(othersRow(row, to: viewer, options: options, settings: settings))
+        if shown.count == limit { return (shown, UInt32(below)) }
+        shown.append(othersRow(row, to: viewer, options: options, settings: settings))
       }
       below -= 1
     }
-    return (answers, nil)
+    return (shown, nil)
   }
 
   /// Another member's row as a viewer sees it (R4, R6, R7, R8).
@@ -349,7 +349,7 @@ package struct ChannelState: ~Copyable, Sendable {
     to viewer: ChannelViewer,
     options: ChannelTypeOptions,
     settings: borrowing UserSettingsTable
-  ) -> RowAnswer {
+  ) -> ShownRow {
     let shown = shownRow(row, options: options, settings: settings, withOwnDetails: viewer.seesOwnDetails)
     return viewer.hiddenThrough == .zero
       ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)

@@ -512,7 +512,7 @@ extension ShardState {
     viewer: ChannelViewer,
     limit: Int,
     cursor: RawSpan
-  ) throws(Refusal) -> (rows: [RowAnswer], next: ListCursor?) {
+  ) throws(Refusal) -> (rows: [ShownRow], next: ListCursor?) {
     var below: Int?
     if !cursor.isEmpty {
       guard case .joined(let time, let user) = try ListCursor(cursor, order: .joined, isThread: true) else {
@@ -551,7 +551,7 @@ extension ShardState {
   }
 
   /// Rows that must be examined to count one of several messages separately; 0 if the messages are counted together.
-  package func rowsCounted(_ slot: ChannelSlot, for asked: StatusAnswer) -> Int {
+  package func rowsCounted(_ slot: ChannelSlot, for asked: ShownStatus) -> Int {
     if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
     return hasReceipt(slot, asked.sequence) ? self[slot].rows.rowCount : 0
   }

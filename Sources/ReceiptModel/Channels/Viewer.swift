@@ -45,7 +45,7 @@ package struct ChannelViewer: Hashable, Sendable {
 }
 
 /// The messages that do not exist for a member who joined under hidden history (R6). Every message named in a request
-/// or an answer is checked here.
+/// or a result is checked here.
 extension ShardState {
   /// The number of a room's messages from before a member joined, if hidden history hides these from them; otherwise
   /// zero.

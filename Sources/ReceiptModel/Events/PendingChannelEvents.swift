@@ -44,7 +44,7 @@ package struct PendingChannelEvents: Sendable {
     /// Report to others whatever the row was before: it was hidden, or is visible again.
     var isShownAnew = false
     /// The row as others saw it before; nil: it did not exist.
-    var before: RowAnswer?
+    var before: ShownRow?
   }
 
   /// The time of a change, and its position in the order of changes.
@@ -128,7 +128,7 @@ package struct PendingChannelEvents: Sendable {
     inThread thread: SequenceNumber,
     at time: Timestamp,
     for audience: Audience,
-    before: () -> RowAnswer?,
+    before: () -> ShownRow?,
     _ change: (inout PendingRowChange) -> Void
   ) {
     sendingKey = nil
@@ -190,7 +190,7 @@ package struct PendingChannelEvents: Sendable {
       // If the read watermark stays: a new row in a thread has read nothing.
       let readsOn = moves.contains(.readShown)
       let before = change.before
-      change.before = RowAnswer(
+      change.before = ShownRow(
         row: row,
         lastRead: readsOn ? time : before?.lastRead ?? time,
         lastReadSequence: readsOn ? sequence : before?.lastReadSequence ?? .zero,

@@ -190,7 +190,7 @@ extension ShardState {
     _ row: MemberOrdinal,
     in slot: ChannelSlot?,
     _ options: ChannelTypeOptions?
-  ) -> RowAnswer? {
+  ) -> ShownRow? {
     guard let slot, Int(row.rawValue) < self[slot].rows.rowCount else { return nil }
     let options = options ?? self.options(slot)
     return self[slot].shownRow(row, options: options, settings: settings, withOwnDetails: false)
@@ -450,7 +450,7 @@ extension ShardState {
 
 extension ChannelEvent.RowEvent {
   /// Set the flags that describe how the row visible to others changed.
-  fileprivate mutating func show(_ now: RowAnswer, before: RowAnswer, isDelivered: Bool) {
+  fileprivate mutating func show(_ now: ShownRow, before: ShownRow, isDelivered: Bool) {
     if now.lastReadSequence < before.lastReadSequence
       || now.lastDeliveredSequence < before.lastDeliveredSequence
     {
@@ -510,10 +510,10 @@ extension ChannelState {
   }
 
   /// A row as others see it right after the join.
-  fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
+  fileprivate func joinedRow(_ row: MemberOrdinal) -> ShownRow {
     let joinedAt = rows.joinedAt(row)
     let read = positionOfJoining(row)
-    return RowAnswer(
+    return ShownRow(
       row: row,
       joined: rows.joined(row),
       lastRead: joinedAt,

@@ -11,7 +11,7 @@ extension ShardState {
   /// - Parameters:
   ///   - limit: maximum number of events.
   ///   - statusesMax: maximum number of messages whose statuses may have changed, in the channel and its threads.
-  ///   - left: the budget of rows, messages, receipts and threads to examine; reduced by the number examined.
+  ///   - remaining: the budget of rows, messages, receipts and threads to examine; reduced by the number examined.
   /// - Returns: nil if `limit` or `statusesMax` is exceeded, or if a row was erased, whose user can no longer be named
   ///   (R16).
   package mutating func events(
@@ -19,11 +19,11 @@ extension ShardState {
     since: Timestamp,
     limit: Int,
     statusesMax: Int,
-    left: inout Int
+    remaining: inout Int
   ) -> [ChannelEvent]? {
     refresh(slot)
     var events = ChangedSince(time: since, limit: limit, statusesMax: statusesMax)
-    defer { left -= events.examined }
+    defer { remaining -= events.examined }
     guard append(slot, to: &events) else { return nil }
     events.examined += self[slot].threads.count
     for index in 0..<self[slot].threads.count where !self[slot].isClosed(index) {

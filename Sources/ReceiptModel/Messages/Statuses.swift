@@ -13,34 +13,34 @@ extension ChannelState {
     _ viewer: ChannelViewer,
     _ options: ChannelTypeOptions,
     at time: Timestamp
-  ) -> StatusAnswer {
+  ) -> ShownStatus {
     guard showsCounts(of: sequence, to: viewer, options) else {
       return statusWithoutCounts(sequence, options, at: time)
     }
-    return answer(sequence, rows.counts(sequence, options), options, at: time)
+    return shownStatus(sequence, rows.counts(sequence, options), options, at: time)
   }
 
-  /// Fill in the answers for several messages. On entry, each successful answer holds its sequence number only.
+  /// Fill in the results for several messages. On entry, each successful answer holds its sequence number only.
   func statuses(
-    _ answers: inout [Result<StatusAnswer, Refusal>],
+    _ results: inout [Result<ShownStatus, Refusal>],
     _ viewer: ChannelViewer,
     _ options: ChannelTypeOptions,
     at time: Timestamp
   ) {
-    guard answers.count >= Self.batchMin else {
-      for index in answers.indices {
-        guard case .success(let asked) = answers[index] else { continue }
-        answers[index] = .success(status(asked.sequence, viewer, options, at: time))
+    guard results.count >= Self.batchMin else {
+      for index in results.indices {
+        guard case .success(let asked) = results[index] else { continue }
+        results[index] = .success(status(asked.sequence, viewer, options, at: time))
       }
       return
     }
-    // Sorted by sequence number: sequence number in the upper half, index of its answer in the lower.
-    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: answers.count) { order in
+    // Sorted by sequence number: sequence number in the upper half, index of its result in the lower.
+    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: results.count) { order in
       var count = 0
-      for index in answers.indices {
-        guard case .success(let asked) = answers[index] else { continue }
+      for index in results.indices {
+        guard case .success(let asked) = results[index] else { continue }
         guard showsCounts(of: asked.sequence, to: viewer, options) else {
-          answers[index] = .success(statusWithoutCounts(asked.sequence, options, at: time))
+          results[index] = .success(statusWithoutCounts(asked.sequence, options, at: time))
           continue
         }
         order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(index))
@@ -57,8 +57,8 @@ extension ChannelState {
           rows.counts(UnsafeBufferPointer(targets), options, into: counts)
           for index in 0..<count {
             let sequence = SequenceNumber(targets[index])
-            answers[Int(UInt32(truncatingIfNeeded: asked[index]))] =
-              .success(answer(sequence, counts[index], options, at: time))
+            results[Int(UInt32(truncatingIfNeeded: asked[index]))] =
+              .success(shownStatus(sequence, counts[index], options, at: time))
           }
         }
       }
@@ -66,12 +66,12 @@ extension ChannelState {
   }
 
   /// - Parameter counts: derived from the rows' positions, including the sender.
-  private func answer(
+  private func shownStatus(
     _ sequence: SequenceNumber,
     _ counts: ReadVector.Counts,
     _ options: ChannelTypeOptions,
     at time: Timestamp
-  ) -> StatusAnswer {
+  ) -> ShownStatus {
     var counts = counts
     let senderRow = rows.row(of: messages.sender(sequence))
     if let senderRow { rows.exclude(senderRow, sequence, options, from: &counts) }
@@ -85,7 +85,7 @@ extension ChannelState {
       }
       acknowledged = count
     }
-    return StatusAnswer(
+    return ShownStatus(
       sequence: sequence,
       status: counts.status(options.statusRule),
       receipt: receiptStatus(sequence, at: time),
@@ -99,13 +99,13 @@ extension ChannelState {
     )
   }
 
-  /// The answer for viewers other than the sender where `counts_visible_to` is `sender` (R10).
+  /// The result for viewers other than the sender where `counts_visible_to` is `sender` (R10).
   private func statusWithoutCounts(
     _ sequence: SequenceNumber,
     _ options: ChannelTypeOptions,
     at time: Timestamp
-  ) -> StatusAnswer {
-    StatusAnswer(
+  ) -> ShownStatus {
+    ShownStatus(
       sequence: sequence,
       status: .sent,
       receipt: unacknowledgedStatus(sequence, at: time),

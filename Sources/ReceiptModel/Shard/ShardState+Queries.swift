@@ -1,8 +1,8 @@
-/// The queries. They change nothing; their answers are numbers whose names are looked up at encoding. Call
+/// The queries. They change nothing; their results are numbers whose names are looked up at encoding. Call
 /// ``refresh(_:)`` on the channel before a query.
 extension ShardState {
   /// A member's own row (R2, R4, R18).
-  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer {
+  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> ShownRow {
     self[slot].ownRow(row, hiddenThrough: hiddenThrough(slot, ofRow: row))
   }
 
@@ -23,7 +23,7 @@ extension ShardState {
   }
 
   /// A member's row as others see it (R4, R7, R8).
-  package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> RowAnswer {
+  package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> ShownRow {
     self[slot].shownRow(row, options: options(slot), settings: settings, withOwnDetails: withOwnDetails)
   }
 
@@ -46,7 +46,7 @@ extension ShardState {
     isServer: Bool,
     limit: Int,
     cursor: UInt32?
-  ) throws(Refusal) -> (rows: [RowAnswer], next: UInt32?) {
+  ) throws(Refusal) -> (rows: [ShownRow], next: UInt32?) {
     self[slot].readState(
       try self.viewer(viewer, isServer: isServer, in: slot),
       limit: limit,
@@ -61,7 +61,7 @@ extension ShardState {
     _ slot: ChannelSlot,
     message: RawSpan,
     viewer: ChannelViewer = .server
-  ) throws(Refusal) -> StatusAnswer {
+  ) throws(Refusal) -> ShownStatus {
     status(slot, try shownMessage(message, in: slot, viewer), viewer: viewer)
   }
 
@@ -70,23 +70,23 @@ extension ShardState {
     _ slot: ChannelSlot,
     _ sequence: SequenceNumber,
     viewer: ChannelViewer = .server
-  ) -> StatusAnswer {
+  ) -> ShownStatus {
     self[slot].status(sequence, viewer, options(slot), at: time)
   }
 
-  /// Begin the answer for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
+  /// Begin the result for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
   ///
   /// - Parameter viewer: the viewer of the channel.
   package mutating func askedStatus(
     _ slot: ChannelSlot,
     message: RawSpan,
     viewer: ChannelViewer
-  ) -> Result<StatusAnswer, Refusal> {
+  ) -> Result<ShownStatus, Refusal> {
     let targetSlot = targetSlot(of: message, in: slot)
     do throws(Refusal) {
       let viewer = self.viewer(viewer, in: targetSlot)
       return .success(
-        StatusAnswer(asked: try shownMessage(message, in: targetSlot, viewer), thread: targetSlot.thread)
+        ShownStatus(asked: try shownMessage(message, in: targetSlot, viewer), thread: targetSlot.thread)
       )
     } catch {
       return .failure(error)
@@ -99,22 +99,22 @@ extension ShardState {
   package func statuses(
     _ slot: ChannelSlot,
     viewer: ChannelViewer,
-    _ answers: inout [Result<StatusAnswer, Refusal>]
+    _ results: inout [Result<ShownStatus, Refusal>]
   ) {
     guard !self[slot].threads.isEmpty else {
-      return self[slot].statuses(&answers, viewer, options(slot), at: time)
+      return self[slot].statuses(&results, viewer, options(slot), at: time)
     }
     // Replies are counted individually, in their threads.
-    var replies: [(index: Int, asked: StatusAnswer)] = []
-    for index in answers.indices {
-      guard case .success(let asked) = answers[index], asked.thread > 0 else { continue }
+    var replies: [(index: Int, asked: ShownStatus)] = []
+    for index in results.indices {
+      guard case .success(let asked) = results[index], asked.thread > 0 else { continue }
       replies.append((index, asked))
-      answers[index] = .failure(.messageNotFound)
+      results[index] = .failure(.messageNotFound)
     }
-    self[slot].statuses(&answers, viewer, options(slot), at: time)
+    self[slot].statuses(&results, viewer, options(slot), at: time)
     for (index, asked) in replies {
       let thread = slot.thread(Int(asked.thread) - 1)
-      answers[index] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
+      results[index] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
     }
   }
 
@@ -132,8 +132,8 @@ extension ShardState {
   }
 }
 
-extension StatusAnswer {
-  /// An answer for a requested message that is not counted yet.
+extension ShownStatus {
+  /// A result for a requested message that is not counted yet.
   fileprivate init(asked sequence: SequenceNumber, thread: UInt32) {
     self.init(
       sequence: sequence,

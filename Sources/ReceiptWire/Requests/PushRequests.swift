@@ -10,7 +10,7 @@ package struct AcknowledgePushRequest: ~Escapable {
   package let message: RawSpan
   /// When the device got the push; none: now.
   package let acked: Timestamp
-  /// 1: the answer has the names of the channel, the user and the message; else 0.
+  /// 1: the reply has the names of the channel, the user and the message; else 0.
   package let flags: UInt64
 
   @_lifetime(copy reader)
@@ -41,7 +41,7 @@ package struct RedeemTicketRequest: Sendable {
   package let place: TicketPlace
   /// When the device got the push; none: now.
   package let acked: Timestamp
-  /// 1: the answer has the names of the channel, the user and the message; else 0.
+  /// 1: the reply has the names of the channel, the user and the message; else 0.
   package let flags: UInt64
 
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -57,7 +57,7 @@ package struct PresentTicketRequest: ~Escapable {
   package let ticket: RawSpan
   /// When the device got the push; none: now.
   package let acked: Timestamp
-  /// 1: the answer has the names of the channel, the user and the message; else 0.
+  /// 1: the reply has the names of the channel, the user and the message; else 0.
   package let flags: UInt64
 
   @_lifetime(copy reader)

@@ -22,14 +22,14 @@ package struct ViewerFields: ~Escapable {
 package struct StringListFields: ~Escapable {
   package let count: Int
   private var rest: FieldReader
-  private var left: Int
+  private var remaining: Int
 
   /// Read the count, and pass over the strings.
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
     count = try reader.count()
-    left = count
+    remaining = count
     rest = reader
     for _ in 0..<count { _ = try reader.string() }
   }
@@ -38,8 +38,8 @@ package struct StringListFields: ~Escapable {
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func next() -> RawSpan? {
-    guard left > 0 else { return nil }
-    left -= 1
+    guard remaining > 0 else { return nil }
+    remaining -= 1
     // The form was checked.
     return try? rest.string()
   }

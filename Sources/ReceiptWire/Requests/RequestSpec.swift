@@ -15,7 +15,7 @@ package struct RequestField: Sendable {
     case optionalNumber
     /// With the users that the flags announce.
     case registrationFlags
-    /// 1: the answer names the channel, the user and the message.
+    /// 1: the reply names the channel, the user and the message.
     case namesFlag
     case viewer
     case limit
@@ -53,7 +53,7 @@ package struct RequestSpec: Sendable {
   /// notations of all its fields, separated by spaces.
   package let fields: [RequestField]
   /// The notations of the reply's fields, separated by spaces.
-  package let answer: String
+  package let reply: String
   /// Maximum size in bytes of a reply's payload, besides names that the request also has; nil: `POST /v1/frames` does
   /// not accept the kind.
   package let replyBytesMax: Int?
@@ -66,18 +66,18 @@ package struct RequestSpec: Sendable {
     _ name: String,
     _ fields: [RequestField],
     bytesMax: Int? = nil,
-    answer: String
+    reply: String
   ) {
     self.kind = kind
     self.name = name
     self.fields = fields
-    self.answer = answer
+    self.reply = reply
     replyBytesMax = bytesMax
   }
 
   /// A request that only gateways send: fields by their notations, separated by spaces outside of brackets.
-  private init(_ kind: FrameKind, _ name: String, _ notation: String = "", answer: String = "") {
-    self.init(kind, name, notation.isEmpty ? [] : [RequestField(notation, nil)], answer: answer)
+  private init(_ kind: FrameKind, _ name: String, _ notation: String = "", reply: String = "") {
+    self.init(kind, name, notation.isEmpty ? [] : [RequestField(notation, nil)], reply: reply)
   }
 
   /// A request about a channel that `POST /v1/frames` accepts: the fields after the cid and the counter.
@@ -86,7 +86,7 @@ package struct RequestSpec: Sendable {
     _ name: String,
     _ fields: KeyValuePairs<String, RequestField.Range>,
     bytesMax: Int,
-    answer: String
+    reply: String
   ) {
     let start = kind.isCommand ? ["cid", "counter"] : ["cid"]
     self.init(
@@ -94,7 +94,7 @@ package struct RequestSpec: Sendable {
       name,
       start.map { RequestField($0, nil) } + fields.map { RequestField($0.key, $0.value) },
       bytesMax: bytesMax,
-      answer: answer
+      reply: reply
     )
   }
 
@@ -111,14 +111,14 @@ package struct RequestSpec: Sendable {
       "put_channel",
       ["patch:[@option]": .options, "members:[user role]": .members],
       bytesMax: channel,
-      answer: "was_created:byte @channel"
+      reply: "was_created:byte @channel"
     ),
     RequestSpec(
       .changeMembers,
       "change_members",
       ["add:[user role]": .members, "remove:[user]": .removedMembers],
       bytesMax: channel,
-      answer: "@channel"
+      reply: "@channel"
     ),
     RequestSpec(
       .registerMessage,
@@ -128,80 +128,80 @@ package struct RequestSpec: Sendable {
         "flags mentions:[user]?flags=16...23": .registrationFlags,
       ],
       bytesMax: 12,
-      answer: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
+      reply: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
     ),
-    RequestSpec(.deleteMessage, "delete_message", ["message": .message], bytesMax: 5, answer: "sequence"),
+    RequestSpec(.deleteMessage, "delete_message", ["message": .message], bytesMax: 5, reply: "sequence"),
     RequestSpec(
       .markRead,
       "mark_read",
       ["user": .user, "message": .messageOrNone, "unread_epoch:optional": .optionalNumber],
       bytesMax: row + 1,
-      answer: "@row @uncounted"
+      reply: "@row @uncounted"
     ),
     RequestSpec(
       .markUnread,
       "mark_unread",
       ["user": .user, "message": .messageOrNone, "unread_epoch:optional": .optionalNumber],
       bytesMax: row + 1,
-      answer: "@row @uncounted"
+      reply: "@row @uncounted"
     ),
     RequestSpec(
       .markDelivered,
       "mark_delivered",
       ["user": .user, "message": .messageOrNone],
       bytesMax: row + 1,
-      answer: "@row @uncounted"
+      reply: "@row @uncounted"
     ),
-    RequestSpec(.patchChannelType, "patch_channel_type", "type counter patch:[@option]", answer: "@type"),
+    RequestSpec(.patchChannelType, "patch_channel_type", "type counter patch:[@option]", reply: "@type"),
     RequestSpec(
       .assignChannelType,
       "assign_channel_type",
       "type counter version options:[@option]",
-      answer: "@type"
+      reply: "@type"
     ),
     RequestSpec(
       .acknowledge,
       "acknowledge",
       ["user": .user, "note": .note, "messages:[message]": .messages],
       bytesMax: 256,
-      answer: "codes:[code:varint(error)]"
+      reply: "codes:[code:varint(error)]"
     ),
     RequestSpec(
       .patchUser,
       "patch_user",
       "user counter given values tokens_revoked_before",
-      answer: "user @settings"
+      reply: "user @settings"
     ),
-    RequestSpec(.assignUser, "assign_user", "user counter @settings", answer: "user @settings"),
-    RequestSpec(.settle, "settle", "name counter what:byte(settled) version", answer: "settled:byte"),
-    RequestSpec(.deleteChannel, "delete_channel", [:], bytesMax: 1, answer: "deleted:byte"),
+    RequestSpec(.assignUser, "assign_user", "user counter @settings", reply: "user @settings"),
+    RequestSpec(.settle, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
+    RequestSpec(.deleteChannel, "delete_channel", [:], bytesMax: 1, reply: "deleted:byte"),
     RequestSpec(
       .truncateChannel,
       "truncate_channel",
       ["message": .messageOrNone],
       bytesMax: channel,
-      answer: "@channel"
+      reply: "@channel"
     ),
-    RequestSpec(.eraseMember, "erase_member", "cid counter user", answer: "erased:byte"),
-    RequestSpec(.getChannel, "get_channel", [:], bytesMax: channel, answer: "@channel"),
+    RequestSpec(.eraseMember, "erase_member", "cid counter user", reply: "erased:byte"),
+    RequestSpec(.getChannel, "get_channel", [:], bytesMax: channel, reply: "@channel"),
     RequestSpec(
       .readState,
       "read_state",
       ["@viewer": .viewer, "limit=100": .limit, "cursor:optional": .optionalNumber],
       bytesMax: 100 * row,
-      answer: "rows:[@row] next_cursor:optional"
+      reply: "rows:[@row] next_cursor:optional"
     ),
     RequestSpec(
       .statuses,
       "statuses",
       ["@viewer": .viewer, "messages:[message]": .messages],
       bytesMax: 100 * 64,
-      answer: "statuses:[found:byte(error) @status]"
+      reply: "statuses:[found:byte(error) @status]"
     ),
-    RequestSpec(.getChannelType, "get_channel_type", "type", answer: "@type"),
-    RequestSpec(.listChannelTypes, "list_channel_types", answer: "types:[@type]"),
-    RequestSpec(.getUser, "get_user", "user", answer: "user @settings"),
-    RequestSpec(.listUnsettled, "list_unsettled", answer: "types:[@type] users:[user @settings]"),
+    RequestSpec(.getChannelType, "get_channel_type", "type", reply: "@type"),
+    RequestSpec(.listChannelTypes, "list_channel_types", reply: "types:[@type]"),
+    RequestSpec(.getUser, "get_user", "user", reply: "user @settings"),
+    RequestSpec(.listUnsettled, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
     RequestSpec(
       .listMembers,
       "list_members",
@@ -210,116 +210,116 @@ package struct RequestSpec: Sendable {
         "order:byte(order)": .listOrder, "limit=100": .limit, "cursor:string": .listCursor,
       ],
       bytesMax: 100 * 1_200,
-      answer: "entries:[user time exact:byte note] next_cursor:string total~"
+      reply: "entries:[user time exact:byte note] next_cursor:string total~"
     ),
     RequestSpec(
       .memberStatuses,
       "member_statuses",
       ["@viewer": .viewer, "message": .message, "users:[user]": .users],
       bytesMax: 100 * 160,
-      answer: "statuses:[@member_status]"
+      reply: "statuses:[@member_status]"
     ),
     RequestSpec(
       .listChannels,
       "list_channels",
       "user flags limit=100 cursor:optional since?flags=2...3",
-      answer: "entries:[@entry] next_cursor:optional"
+      reply: "entries:[@entry] next_cursor:optional"
     ),
     RequestSpec(
       .unreadCounts,
       "unread_counts",
       "channels:[cid user row]",
-      answer:
+      reply:
         "counts:[found:varint(error) (unread_messages unread_threads unread_mentions unread_flags:byte)?found=0]"
     ),
-    RequestSpec(.purge, "purge", "round", answer: "round"),
+    RequestSpec(.purge, "purge", "round", reply: "round"),
     RequestSpec(
       .rebuildIndex,
       "rebuild_index",
       "phase:byte(asked_phase) epoch",
-      answer: "phase:byte(done_phase) epoch channels_done channels entries"
+      reply: "phase:byte(done_phase) epoch channels_done channels entries"
     ),
-    RequestSpec(.ticketPlace, "ticket_place", "cid user message", answer: "@place"),
-    RequestSpec(.webhookKnown, "webhook_known", "key", answer: "known:byte"),
+    RequestSpec(.ticketPlace, "ticket_place", "cid user message", reply: "@place"),
+    RequestSpec(.webhookKnown, "webhook_known", "key", reply: "known:byte"),
     RequestSpec(
       .subscribe,
       "subscribe",
       "flags since channels:[cid]",
-      answer: "through complete:byte channels:[cid events:[@channel_event]]"
+      reply: "through complete:byte channels:[cid events:[@channel_event]]"
     ),
     RequestSpec(.unsubscribe, "unsubscribe", "channels:[cid]"),
-    RequestSpec(.subscribeUser, "subscribe_user", "user on:byte=1", answer: "through"),
+    RequestSpec(.subscribeUser, "subscribe_user", "user on:byte=1", reply: "through"),
     RequestSpec(.announceRow, "announce_row", "user channels:[cid]"),
-    RequestSpec(.getToken, "get_token", "jti", answer: "until version"),
+    RequestSpec(.getToken, "get_token", "jti", reply: "until version"),
     RequestSpec(
       .listRevokedTokens,
       "list_revoked_tokens",
       "known=0 after=0",
-      answer: "version flags ended revocations:[jti until version]"
+      reply: "version flags ended revocations:[jti until version]"
     ),
     RequestSpec(
       .threadReadState,
       "thread_read_state",
       "cid @viewer parent limit=100 cursor:string",
-      answer: "rows:[@row] next_cursor:string"
+      reply: "rows:[@row] next_cursor:string"
     ),
     RequestSpec(
       .userReceipts,
       "user_receipts",
       "cid user state:byte(receipt_state) limit=100 cursor:optional",
-      answer: "receipts:[@receipt] next_cursor:optional"
+      reply: "receipts:[@receipt] next_cursor:optional"
     ),
     RequestSpec(
       .userThreads,
       "user_threads",
       "cid user threads:byte(threads) limit=100 cursor:optional",
-      answer: "threads:[@thread] next_cursor:optional"
+      reply: "threads:[@thread] next_cursor:optional"
     ),
     RequestSpec(
       .setMember,
       "set_member",
       ["user": .user, "role": .roleOrNone, "flags": .memberFlags],
       bytesMax: 128,
-      answer: "joined:byte role joined_at muted:byte"
+      reply: "joined:byte role joined_at muted:byte"
     ),
     RequestSpec(
       .markUnreadSince,
       "mark_unread_since",
       ["user": .user, "since": .created, "unread_epoch:optional": .optionalNumber],
       bytesMax: row + 1,
-      answer: "@row @uncounted"
+      reply: "@row @uncounted"
     ),
     RequestSpec(
       .acknowledgePush,
       "acknowledge_push",
       ["user": .user, "message": .message, "acked": .acked, "flags": .namesFlag],
       bytesMax: deliveryBytesMax,
-      answer: "@delivery"
+      reply: "@delivery"
     ),
-    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags", answer: "@delivery"),
-    RequestSpec(.noteWebhook, "note_webhook", "key counter until", answer: "noted:byte"),
-    RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", answer: "@delivery"),
+    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags", reply: "@delivery"),
+    RequestSpec(.noteWebhook, "note_webhook", "key counter until", reply: "noted:byte"),
+    RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", reply: "@delivery"),
     RequestSpec(
       .listRoster,
       "list_roster",
       "cid @viewer limit=100 cursor:optional",
-      answer: "members:[user role joined_at muted:byte] next_cursor:optional"
+      reply: "members:[user role joined_at muted:byte] next_cursor:optional"
     ),
     RequestSpec(
       .listMessages,
       "list_messages",
       "cid limit=100 cursor:optional reply:optional",
-      answer:
+      reply:
         "messages:[sequence message parent sender created flags] next_cursor:optional next_reply:optional"
     ),
-    RequestSpec(.revokeToken, "revoke_token", "jti counter revoked:byte until", answer: "until version"),
+    RequestSpec(.revokeToken, "revoke_token", "jti counter revoked:byte until", reply: "until version"),
     RequestSpec(
       .backupBegin,
       "backup_begin",
-      answer: "store:bytes(16) time indexes:[index] files:[name size]"
+      reply: "store:bytes(16) time indexes:[index] files:[name size]"
     ),
-    RequestSpec(.backupRead, "backup_read", "file offset count", answer: "digest:bytes(32) bytes:rest"),
-    RequestSpec(.backupDigest, "backup_digest", "file offset count", answer: "digest:bytes(32)"),
+    RequestSpec(.backupRead, "backup_read", "file offset count", reply: "digest:bytes(32) bytes:rest"),
+    RequestSpec(.backupDigest, "backup_digest", "file offset count", reply: "digest:bytes(32)"),
     RequestSpec(.backupEnd, "backup_end"),
   ]
 }

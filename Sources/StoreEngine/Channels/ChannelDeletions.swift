@@ -21,7 +21,7 @@ final class ChannelDeletions: ShardPart {
   /// Channels whose deletion runs in slices; the first has the next turn.
   private var slicedDeletions: Deque<SlicedChannelDeletion> = []
 
-  /// Last deletion so far. An answer that a channel does not exist may leave when it is durable.
+  /// Last deletion so far. A reply that a channel does not exist may leave when it is durable.
   var last: LogIndex { drops.last }
   /// Whether pages of a deleted channel are still on storage.
   var hasDrops: Bool { !drops.isEmpty }
@@ -42,12 +42,12 @@ final class ChannelDeletions: ShardPart {
   /// Drop the deletions in progress, which the next start resumes.
   override func stop() { slicedDeletions = [] }
 
-  /// Delete a channel in memory with the gathering batch.
+  /// Delete a channel in memory with the open batch.
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     shard.waiting.refuseSliced(slot)
     if !shard.events.isUnwatched { shard.events.recordDeletion(slot) }
     shard.state.assign(.channelDeleted(cid: cid), to: slot)
-    shard.dirty.forget(slot)
+    shard.dirty.remove(slot)
     drop(number, cid, at: index)
   }
 
@@ -78,12 +78,12 @@ final class ChannelDeletions: ShardPart {
     drops.isEmpty ? nil : drops.index(absent: cid.withUnsafeBytes { Array($0) })
   }
 
-  /// Earliest timing of an answer that a channel does not exist: when its deletion is durable.
+  /// Earliest timing of a reply that a channel does not exist: when its deletion is durable.
   func replyTiming(absent cid: RawSpan) -> ReplyLane.Timing { shard.replyTiming(deletedIndex(cid) ?? .zero) }
 
   // MARK: Start
 
-  /// Delete a channel at once, or, if it has many users, with the last slice. The answer leaves when that is durable.
+  /// Delete a channel at once, or, if it has many users, with the last slice. The reply leaves when that is durable.
   /// A duplicate is answered like its original, even if another channel has the name by now.
   func deleteChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     try request.fields.end()
@@ -92,7 +92,7 @@ final class ChannelDeletions: ShardPart {
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
     _ = shard.state.advance(clock: shard.loop.clock)
-    let index = shard.log.gatheringIndex
+    let index = shard.log.openBatchIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
     // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
@@ -146,9 +146,9 @@ final class ChannelDeletions: ShardPart {
       shard.loop.budget.changes,
       shard.configuration.changesPendingMax - shard.state.outbox.count
     )
-    var left = max(0, granted)
-    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &effects)
-    shard.loop.budget.useChanges(max(0, granted) - max(0, left))
+    var remaining = max(0, granted)
+    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &remaining, into: &effects)
+    shard.loop.budget.useChanges(max(0, granted) - max(0, remaining))
     return isDone
   }
 
@@ -167,7 +167,7 @@ final class ChannelDeletions: ShardPart {
         return
       }
       var effects: [Effect] = []
-      let index = shard.log.gatheringIndex
+      let index = shard.log.openBatchIndex
       let isDone = decideDeletionSlice(deletion.slot, &deletion.scan, into: &effects)
       if !effects.isEmpty { shard.applyEffects(effects, to: deletion.slot) }
       guard isDone else {

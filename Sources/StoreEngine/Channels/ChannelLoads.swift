@@ -37,7 +37,7 @@ final class ChannelLoads: ShardPart {
   private var loads: [ChannelReference: ChannelLoad] = [:]
   /// Id of the last load.
   private var lastLoadID: UInt32 = 0
-  /// Tail channels that are being loaded so that the log can be cut.
+  /// Tail channels that are being loaded so that the log can be trimmed.
   private var tailLoads = 0
   /// When to retry tail channels that could not be read, in the loop's elapsed time.
   private var tailRetryAt: Int64 = 0
@@ -116,7 +116,7 @@ final class ChannelLoads: ShardPart {
     return reference
   }
 
-  /// Load channels of the log's tail in the background, so that the log can be cut.
+  /// Load channels of the log's tail in the background, so that the log can be trimmed.
   func drainTail(inFlightMax: Int) {
     if shard.tail.hasPostponed, shard.loop.elapsedMilliseconds >= tailRetryAt { shard.tail.retryPostponed() }
     while tailLoads < inFlightMax, let number = shard.tail.next() {

@@ -43,9 +43,9 @@ struct ChannelScan {
   /// Number of events in ``found``, and their bytes.
   private(set) var events = 0
   private(set) var bytes = 0
-  /// Last effect that the answer reveals.
+  /// Last effect that the reply reveals.
   var last = LogIndex.zero
-  /// Latest receipt expiry that the answer reveals; none if it reveals none.
+  /// Latest receipt expiry that the reply reveals; none if it reveals none.
   var expiry = Timestamp.none
 
   mutating func add(_ item: Found) {

@@ -47,9 +47,9 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  /// Maximum number of events in one answer; beyond it the gateway must fetch everything.
+  /// Maximum number of events in one reply; beyond it the gateway must fetch everything.
   static let changesMax = 1_024
-  /// Maximum size of one answer in bytes, so that it fits into a frame.
+  /// Maximum size of one reply in bytes, so that it fits into a frame.
   private static let changesBytesMax = 768 << 10
   /// Cost of scanning a channel besides its rows, in rows.
   private static let rowsPerChannel = 64
@@ -77,7 +77,7 @@ final class ChannelScans: ShardPart {
 
   func isRunning(_ scanID: UInt32) -> Bool { scans[scanID] != nil }
 
-  /// Queue a scan for a type whose options change in the gathering batch.
+  /// Queue a scan for a type whose options change in the open batch.
   func announceOptions(ofType name: String) {
     unstarted.append(
       ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
@@ -153,7 +153,7 @@ final class ChannelScans: ShardPart {
 
   /// Scan one channel, or load it first.
   ///
-  /// - Returns: false if the scan has ended, with a refusal or without an answer.
+  /// - Returns: false if the scan has ended, with a refusal or without a reply.
   private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ scanID: UInt32) -> Bool {
     if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &scan) }
     if shard.deletions.index(absent: cid) != nil {
@@ -186,18 +186,18 @@ final class ChannelScans: ShardPart {
       }
       // What the client knows under this name is from an earlier channel.
       let deletedAt = shard.state.isNew(slot, since: since) ? shard.state[slot].created : .none
-      var left = shard.loop.budget.rows
+      var remaining = shard.loop.budget.rows
       let events = shard.state.events(
         in: slot,
         since: since,
         limit: Self.changesMax - scan.events,
         statusesMax: shard.configuration.scanStatusesMax,
-        left: &left
+        remaining: &remaining
       )
-      shard.loop.budget.useRows(shard.loop.budget.rows - left)
+      shard.loop.budget.useRows(shard.loop.budget.rows - remaining)
       guard let events, add(events, cid, slot, deletedAt: deletedAt, &scan)
       else {
-        answerIncomplete(scan)
+        replyIncomplete(scan)
         return false
       }
       if events.contains(where: \.isReceipt) {
@@ -226,7 +226,7 @@ final class ChannelScans: ShardPart {
 
   /// - Parameter deletedAt: time at which the channel, or an earlier one of that name, was found deleted; none if it
   ///   still exists.
-  /// - Returns: false if the answer has become too large.
+  /// - Returns: false if the reply has become too large.
   private func add(
     _ events: [ChannelEvent],
     _ cid: [UInt8],
@@ -261,7 +261,7 @@ final class ChannelScans: ShardPart {
   }
 
   /// Queue channels for another scan if they changed while others were read: event frames with these changes may have
-  /// left already, and the answer must not revert them.
+  /// left already, and the reply must not revert them.
   ///
   /// - Returns: whether there are any.
   private func requeueStaleChannels(_ scan: inout ChannelScan) -> Bool {
@@ -296,15 +296,15 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  private func answerIncomplete(_ scan: ChannelScan) {
+  private func replyIncomplete(_ scan: ChannelScan) {
     for request in shard.waiting.take(.scan(scan.scanID)) {
-      answerIncomplete(request.header, request.lane)
+      replyIncomplete(request.header, request.lane)
     }
   }
 
   /// Answer that the changes are too many or unknown, so that the gateway must fetch everything.
   @discardableResult
-  func answerIncomplete(_ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
+  func replyIncomplete(_ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
     let (through, replyTiming) = shard.events.progressForReply()
     return shard.reply(header, replyTiming, lane) { buffer in
       buffer.writeTime(through)

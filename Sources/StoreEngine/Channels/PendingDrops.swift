@@ -20,7 +20,7 @@ struct PendingDrops {
   /// Oldest deletion that is still to be dropped on storage.
   var oldest: LogIndex? { inFlight.first?.index ?? waiting.first?.index }
 
-  /// Last deletion so far. An answer that a channel does not exist may leave when it is durable.
+  /// Last deletion so far. A reply that a channel does not exist may leave when it is durable.
   private(set) var last = LogIndex.zero
 
   mutating func append(_ drop: CommitGroup.Drop, at index: LogIndex) {

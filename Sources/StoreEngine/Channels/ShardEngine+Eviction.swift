@@ -13,9 +13,9 @@ extension ShardEngine {
     let before = state.residentBytes
     guard slotCount > 0 else { return 0 }
     // One round only: a second one would evict recently used channels too.
-    var left = min(scanBudget, slotCount)
-    while left > 0, before - state.residentBytes < wanted {
-      left -= 1
+    var remaining = min(scanBudget, slotCount)
+    while remaining > 0, before - state.residentBytes < wanted {
+      remaining -= 1
       scanBudget -= 1
       guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
         dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),

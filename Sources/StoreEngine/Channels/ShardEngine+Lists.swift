@@ -61,7 +61,7 @@ extension ShardEngine {
 
   func memberStatuses(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try MemberStatusesRequest(&request.fields)
-    var answers: [Result<MemberStatus, Refusal>] = []
+    var results: [Result<MemberStatus, Refusal>] = []
     guard fields.viewer.isValid else { return Self.refusedViewer }
     guard (1...100).contains(fields.users.count) else {
       return .refused(.invalidField, "users: 1 to 100")
@@ -73,13 +73,13 @@ extension ShardEngine {
       let targetSlot = state.targetSlot(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: targetSlot)
       let message = try state.shownMessage(fields.message, in: targetSlot, viewer)
-      answers.reserveCapacity(fields.users.count)
+      results.reserveCapacity(fields.users.count)
       fields.users.forEach { user in
         do throws(Refusal) {
           let status = try state.memberStatus(targetSlot, viewer: viewer, message, user: user, times: &times)
-          answers.append(.success(status))
+          results.append(.success(status))
         } catch {
-          answers.append(.failure(error))
+          results.append(.failure(error))
         }
       }
     } catch {
@@ -87,10 +87,10 @@ extension ShardEngine {
     }
     guard times.missing.isEmpty else { return steps.needSteps(&request, slot, times.missing) }
     return reply(request, replyTiming(slot)) { buffer in
-      buffer.writeVarint(answers.count)
+      buffer.writeVarint(results.count)
       var index = 0
       fields.users.forEach { user in
-        switch answers[index] {
+        switch results[index] {
         case .success(let status): buffer.writeMemberStatus(user: user, status)
         case .failure(let refusal): buffer.writeMemberStatus(user: user, refused: Self.code(refusal))
         }
@@ -104,9 +104,9 @@ extension ShardEngine {
   /// - Parameter body: subtracts the rows that it scanned.
   func withRows(_ body: (inout Int) throws(Refusal) -> Void) throws(Refusal) {
     let granted = max(loop.budget.rows, configuration.shortRows)
-    var left = granted
-    defer { loop.budget.useRows(granted - left) }
-    try body(&left)
+    var remaining = granted
+    defer { loop.budget.useRows(granted - remaining) }
+    try body(&remaining)
   }
 
   /// Rows of a page.
@@ -119,7 +119,7 @@ extension ShardEngine {
     guard fields.viewer.isValid else { return Self.refusedViewer }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    let page: (rows: [RowAnswer], next: UInt32?)
+    let page: (rows: [ShownRow], next: UInt32?)
     do {
       page = try state.readState(
         slot,
@@ -145,7 +145,7 @@ extension ShardEngine {
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var threadSlot: ChannelSlot?
-    var page: (rows: [RowAnswer], next: ListCursor?) = ([], nil)
+    var page: (rows: [ShownRow], next: ListCursor?) = ([], nil)
     do throws(Refusal) {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       threadSlot = try state.thread(of: fields.parent, in: slot, for: viewer.row)

@@ -194,16 +194,16 @@ extension ShardEngine {
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     let granted = max(loop.budget.effects, configuration.shortEffects)
-    var left = granted
+    var remaining = granted
     let isDone = state.decideErase(
       slot,
       member: name,
       &scan,
-      limit: &left,
+      limit: &remaining,
       at: state.advance(clock: loop.clock),
       into: &request.effects
     )
-    loop.budget.useEffects(granted - left)
+    loop.budget.useEffects(granted - remaining)
     guard isDone else {
       if !request.effects.isEmpty { applyEffects(request.effects, to: slot) }
       let progress = RequestAttempt.Progress.erase(scan, user: name, hasAppliedEffects: true)

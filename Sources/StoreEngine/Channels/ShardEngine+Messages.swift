@@ -156,20 +156,20 @@ extension ShardEngine {
       return .refused(.invalidField, "messages: 1 to 100")
     }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var answers: [Result<StatusAnswer, Refusal>] = []
-    answers.reserveCapacity(fields.messages.count)
+    var results: [Result<ShownStatus, Refusal>] = []
+    results.reserveCapacity(fields.messages.count)
     do {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      fields.messages.forEach { answers.append(state.askedStatus(slot, message: $0, viewer: viewer)) }
+      fields.messages.forEach { results.append(state.askedStatus(slot, message: $0, viewer: viewer)) }
       _ = state.advance(clock: loop.clock)
-      if let outcome = fillStatuses(request, slot, viewer, &answers) { return outcome }
+      if let outcome = fillStatuses(request, slot, viewer, &results) { return outcome }
     } catch {
       return refused(error, slot)
     }
-    return reply(request, replyTiming(slot, saying: answers, request.lane)) { buffer in
-      buffer.writeVarint(answers.count)
-      for answer in answers {
-        switch answer {
+    return reply(request, replyTiming(slot, saying: results, request.lane)) { buffer in
+      buffer.writeVarint(results.count)
+      for result in results {
+        switch result {
         case .success(let status):
           buffer.writeInteger(UInt8(0))
           buffer.writeStatus(status)
@@ -188,34 +188,34 @@ extension ShardEngine {
     _ request: borrowing Request,
     _ slot: ChannelSlot,
     _ viewer: ChannelViewer,
-    _ answers: inout [Result<StatusAnswer, Refusal>]
+    _ results: inout [Result<ShownStatus, Refusal>]
   ) -> Outcome? {
     var done = 0
     if case .statuses(let known, let count)? = request.attempt?.progress {
       // A message that was deleted meanwhile has no status any more.
       for index in 0..<count {
-        if case .success = answers[index] { answers[index] = known[index] }
+        if case .success = results[index] { results[index] = known[index] }
       }
       done = count
     }
     let granted = max(loop.budget.rows, configuration.shortRows)
     let rows = state[slot].rows.rowCount
-    var left = granted - rows
+    var remaining = granted - rows
     var end = done
-    while end < answers.count {
-      if case .success(let asked) = answers[end] {
+    while end < results.count {
+      if case .success(let asked) = results[end] {
         let own = state.rowsCounted(slot, for: asked)
         // Each slice completes at least one message.
-        if left < own, end > done { break }
-        left -= own
+        if remaining < own, end > done { break }
+        remaining -= own
       }
       end += 1
     }
-    loop.budget.useRows(granted - left)
-    var part = Array(answers[done..<end])
+    loop.budget.useRows(granted - remaining)
+    var part = Array(results[done..<end])
     state.statuses(slot, viewer: viewer, &part)
-    answers.replaceSubrange(done..<end, with: part)
-    guard end < answers.count else { return nil }
-    return waiting.add(request, for: .slice(slot), progress: .statuses(answers, count: end))
+    results.replaceSubrange(done..<end, with: part)
+    guard end < results.count else { return nil }
+    return waiting.add(request, for: .slice(slot), progress: .statuses(results, count: end))
   }
 }

@@ -60,26 +60,26 @@ extension ShardEngine {
 
   // MARK: Expiry
 
-  /// Earliest timing of an answer to a statuses query. Logs the time if an `expired` in the answer needs it.
+  /// Earliest timing of a reply to a statuses query. Logs the time if an `expired` in the reply needs it.
   func replyTiming(
     _ slot: ChannelSlot,
-    saying answers: [Result<StatusAnswer, Refusal>],
+    saying results: [Result<ShownStatus, Refusal>],
     _ lane: ReplyLane
   ) -> ReplyLane.Timing {
     var expiry = Timestamp.none
-    for case .success(let status) in answers where status.receipt == .expired {
+    for case .success(let status) in results where status.receipt == .expired {
       expiry = max(expiry, state[slot].receipts.expiresAt(status.sequence))
     }
     return replyTiming(lastEffect(slot), revealingExpiryAt: expiry, lane)
   }
 
-  /// Earliest timing of an answer that reveals an expiry at `expiry`: when a batch of that time or later is durable.
+  /// Earliest timing of a reply that reveals an expiry at `expiry`: when a batch of that time or later is durable.
   /// Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has that time
   /// yet.
   ///
   /// - Parameters:
-  ///   - last: last effect that the answer reveals.
-  ///   - expiry: latest expiry in the answer; none if nothing has expired.
+  ///   - last: last effect that the reply reveals.
+  ///   - expiry: latest expiry in the reply; none if nothing has expired.
   func replyTiming(
     _ last: LogIndex,
     revealingExpiryAt expiry: Timestamp,
@@ -90,8 +90,8 @@ extension ShardEngine {
     guard expiry > log.closedTime else {
       return replyTiming == .afterNextCommit ? .afterNextCommit : .afterCurrentCommit
     }
-    // A gathering batch closes with the shard's time, which has reached the expiry.
-    if !log.isGathering { logTimeNow(session: sessionPosition(lane)) }
+    // An open batch closes with the shard's time, which has reached the expiry.
+    if !log.hasOpenBatch { logTimeNow(session: sessionPosition(lane)) }
     return .afterNextCommit
   }
 }

@@ -49,7 +49,7 @@ final class StepSegments: ShardPart {
   /// be trimmed.
   private var trimsInFlight: Set<TrimKey> = []
   /// Segments to delete once the batch with this index is durable.
-  private var trims: [(index: LogIndex, trim: CommitGroup.Trim)] = []
+  private var stepTrims: [(index: LogIndex, trim: CommitGroup.StepTrim)] = []
   /// Step segments in the commit in flight.
   private var segmentsInFlight: [(slot: ChannelSlot, channel: ChannelNumber, page: PageID)] = []
 
@@ -88,16 +88,18 @@ final class StepSegments: ShardPart {
     let sorted = ranges.sorted {
       ($0.rowPage, $0.segments.lowerBound) < ($1.rowPage, $1.segments.lowerBound)
     }
-    var left = stepSegmentsMax
-    for range in sorted where left > 0 {
+    var remaining = stepSegmentsMax
+    for range in sorted where remaining > 0 {
       var segments = range.segments
       if let last = result.last, last.rowPage == range.rowPage {
         let start = max(segments.lowerBound, last.segments.upperBound)
         guard start < segments.upperBound else { continue }
         segments = start..<segments.upperBound
       }
-      if UInt32(segments.count) > left { segments = segments.lowerBound..<segments.lowerBound + left }
-      left -= UInt32(segments.count)
+      if UInt32(segments.count) > remaining {
+        segments = segments.lowerBound..<segments.lowerBound + remaining
+      }
+      remaining -= UInt32(segments.count)
       if let last = result.last, last.rowPage == range.rowPage,
         last.segments.upperBound == segments.lowerBound
       {
@@ -275,7 +277,7 @@ final class StepSegments: ShardPart {
     shard.applyEffects(effects, to: read.slot)
   }
 
-  /// Record that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.
+  /// Record that the open batch trims the segments before `first`: they are deleted once the batch is durable.
   /// Does nothing if there are no segments.
   func recordTrim(
     _ slot: ChannelSlot,
@@ -291,12 +293,12 @@ final class StepSegments: ShardPart {
   /// Delete the segments before `first` from storage once the batch with this index is durable.
   func deleteSegments(of channel: ChannelNumber, _ rowPage: UInt32, before first: UInt32, at index: LogIndex)
   {
-    if trims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
-    let trim = CommitGroup.Trim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
-    trims.append((index, trim))
+    if stepTrims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
+    let trim = CommitGroup.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
+    stepTrims.append((index, trim))
   }
 
-  var hasTrims: Bool { !trims.isEmpty }
+  var hasTrims: Bool { !stepTrims.isEmpty }
 
   /// Record that the commit which is being made writes a segment.
   func recordWrite(_ slot: ChannelSlot, _ channel: ChannelNumber, _ page: PageID) {
@@ -309,9 +311,9 @@ final class StepSegments: ShardPart {
 
   /// Add the trims whose batch is durable.
   func takeTrims(into group: inout CommitGroup) {
-    let count = trims.prefix { $0.index <= shard.log.durable }.count
-    group.trims += trims.prefix(count).map(\.trim)
-    trims.removeFirst(count)
+    let count = stepTrims.prefix { $0.index <= shard.log.durable }.count
+    group.stepTrims += stepTrims.prefix(count).map(\.trim)
+    stepTrims.removeFirst(count)
   }
 
   /// Drop from memory the segments that the last commit wrote to storage. A segment that was recreated meanwhile

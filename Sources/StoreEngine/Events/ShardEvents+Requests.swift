@@ -40,7 +40,7 @@ extension ShardEvents {
     guard flags == 1 else { return replySubscribed(request, withList: true) }
     let now = shard.state.advance(clock: shard.loop.clock)
     guard since <= now, now.milliseconds - since.milliseconds <= Self.sinceMilliseconds else {
-      return shard.scans.answerIncomplete(request.header, request.lane)
+      return shard.scans.replyIncomplete(request.header, request.lane)
     }
     return shard.scans.begin(
       ChannelScan(purpose: .changes(since: since), isRequested: true, cids: Deque(cids)),

@@ -133,7 +133,7 @@ final class ShardEvents: ShardPart {
     )
   }
 
-  /// Record that the gathering batch creates a channel.
+  /// Record that the open batch creates a channel.
   func recordCreation(_ slot: ChannelSlot) {
     guard subscriptions.entered(shard.state[slot].cid, slot), let number = subscriptions.number(in: slot)
     else {
@@ -169,7 +169,7 @@ final class ShardEvents: ShardPart {
     return true
   }
 
-  /// Record that the gathering batch deletes a channel, or begins its deletion. Its other events are dropped from here
+  /// Record that the open batch deletes a channel, or begins its deletion. Its other events are dropped from here
   /// on.
   func recordDeletion(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
@@ -212,7 +212,7 @@ final class ShardEvents: ShardPart {
       &subscriptions.unsent[index].pending
     )
     subscriptions.expired(number, through: now, next: shard.state.nextExpiry(in: slot, after: now))
-    guard hasExpiries, !shard.log.isGathering else { return }
+    guard hasExpiries, !shard.log.hasOpenBatch else { return }
     shard.logTimeNow()
   }
 
@@ -220,7 +220,7 @@ final class ShardEvents: ShardPart {
 
   /// Send the recorded events to all watchers. The frames leave when everything that they reveal is durable.
   ///
-  /// - Parameter replyTiming: with the batch that is being closed; if nothing gathers, with the closed batches, or at
+  /// - Parameter replyTiming: with the batch that is being closed; if no batch is open, with the closed batches, or at
   ///   once.
   func sendEvents(_ replyTiming: ReplyLane.Timing) {
     guard !subscriptions.isEmpty else { return eventProgress.declare(through: shard.state.time, replyTiming) }
@@ -249,7 +249,7 @@ final class ShardEvents: ShardPart {
     var oldest = Timestamp.none
     for var item in subscriptions.takeUnsent() {
       guard let channel = subscriptions.channels[Int(item.channel)] else { continue }
-      if isHeldForInterval(item, channel) {
+      if isDelayed(item, channel) {
         oldest = oldest == .none ? item.pending.oldest : min(oldest, item.pending.oldest)
         if let happened = item.pending.takeImmediateEvents() {
           sendEvents(happened, deletedAt: .none, channel)
@@ -280,7 +280,7 @@ final class ShardEvents: ShardPart {
 
   /// Whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
   /// interval.
-  private func isHeldForInterval(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
+  private func isDelayed(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
     -> Bool
   {
     guard let slot = channel.slot, item.deletedAt == .none, !item.pending.isEmpty,
@@ -374,22 +374,22 @@ final class ShardEvents: ShardPart {
     if isFirst { shard.loop.replies.record(lane, replyTiming) }
   }
 
-  /// Send events that were recorded without an effect, or were delayed. If a batch gathers, they leave with it
+  /// Send events that were recorded without an effect, or were delayed. If a batch is open, they leave with it
   /// instead.
   func sendUnbatchedEvents() {
-    guard !subscriptions.isEmpty, !shard.log.isGathering else { return }
+    guard !subscriptions.isEmpty, !shard.log.hasOpenBatch else { return }
     _ = shard.state.advance(clock: shard.loop.clock)
     sendEvents(shard.log.closed > shard.log.durable ? .afterCurrentCommit : .now)
   }
 
-  /// The progress that an answer may declare, and the answer's earliest timing.
+  /// The progress that a reply may declare, and the reply's earliest timing.
   ///
-  /// The log of an idle shard without watchers may have ended long ago, and an answer may be only a little ahead of the
-  /// log. So the shard logs its time now and the answer leaves with that batch. An immediate answer would hold back the
+  /// The log of an idle shard without watchers may have ended long ago, and a reply may be only a little ahead of the
+  /// log. So the shard logs its time now and the reply leaves with that batch. An immediate answer would hold back the
   /// event ids of all the gateway's streams that far.
   func progressForReply() -> (time: Timestamp, replyTiming: ReplyLane.Timing) {
     let now = shard.state.advance(clock: shard.loop.clock)
-    if !shard.log.isGathering, shard.log.closed == shard.log.durable {
+    if !shard.log.hasOpenBatch, shard.log.closed == shard.log.durable {
       let isBehind = isBehind(shard.log.durableTime, now)
       let time = completeTime(oldestKept: oldestUnsent, logged: isBehind ? now : shard.log.durableTime)
       if isBehind {
@@ -399,11 +399,11 @@ final class ShardEvents: ShardPart {
       eventProgress.declare(through: time, .now)
     } else if isBehind(eventProgress.durable, now) {
       // While a batch is pending, declare the progress that holds once it has left.
-      guard shard.log.isGathering else { return (eventProgress.closed, .afterCurrentCommit) }
+      guard shard.log.hasOpenBatch else { return (eventProgress.closed, .afterCurrentCommit) }
       let oldest = oldestUnsent
       let time = completeTime(
-        oldestKept: oldest == .none ? shard.log.gatheringTime : min(oldest, shard.log.gatheringTime),
-        logged: shard.log.gatheringTime
+        oldestKept: oldest == .none ? shard.log.openBatchTime : min(oldest, shard.log.openBatchTime),
+        logged: shard.log.openBatchTime
       )
       return (max(time, eventProgress.closed), .afterNextCommit)
     }
@@ -425,7 +425,7 @@ final class ShardEvents: ShardPart {
 
   /// Log the time of an idle shard with watchers, from time to time.
   func logTime() {
-    guard !subscriptions.isEmpty, !shard.log.isGathering, shard.log.closed == shard.log.durable,
+    guard !subscriptions.isEmpty, !shard.log.hasOpenBatch, shard.log.closed == shard.log.durable,
       isBehind(shard.log.durableTime, shard.state.advance(clock: shard.loop.clock))
     else { return }
     shard.logTimeNow()

@@ -124,8 +124,8 @@ struct Subscriptions {
         drop(position, ofChannel: Int32(number))
       }
       for (user, watching) in users where watching.contains(watcher) {
-        let left = watching.filter { $0 != watcher }
-        users[user] = left.isEmpty ? nil : left
+        let remaining = watching.filter { $0 != watcher }
+        users[user] = remaining.isEmpty ? nil : remaining
       }
     }
     gone.lane.backlog.changeSubscriptions(-gone.count)

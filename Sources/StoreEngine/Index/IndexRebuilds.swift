@@ -101,7 +101,7 @@ final class IndexRebuilds: ShardPart {
       case .sweeping(let slot, let number, var position):
         sweep(slot, number, &position)
       case .sending(let through):
-        guard shard.outgoing.areAcknowledged(through: through) else { return }
+        guard shard.outgoing.areConfirmed(through: through) else { return }
         lastRebuild = rebuild?.fields
         rebuild = nil
       }
@@ -258,9 +258,9 @@ final class IndexRebuilds: ShardPart {
       return finishRebuilding(number)
     }
     var effects: [Effect] = []
-    var left = shard.loop.budget.changes
-    let isDone = shard.state.decideRequeueMemberships(slot, &scan, limit: &left, into: &effects)
-    shard.loop.budget.useChanges(max(1, shard.loop.budget.changes - left))
+    var remaining = shard.loop.budget.changes
+    let isDone = shard.state.decideRequeueMemberships(slot, &scan, limit: &remaining, into: &effects)
+    shard.loop.budget.useChanges(max(1, shard.loop.budget.changes - remaining))
     rebuild?.entries += UInt64(effects.count)
     if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
     if isDone { finishRebuilding(number) } else { rebuild?.step = .queuing(slot, number, scan) }

@@ -27,8 +27,8 @@ final class OutgoingChanges: ShardPart {
     /// Changes up to here were sent.
     var sentThrough: UInt64
     /// Changes up to here are in the index.
-    var acknowledged: UInt64
-    /// Time of the last send or acknowledgement, in the loop's elapsed time.
+    var confirmed: UInt64
+    /// Time of the last send or confirmation, in the loop's elapsed time.
     var lastActivityAt: Int64
   }
 
@@ -40,8 +40,8 @@ final class OutgoingChanges: ShardPart {
   private var closed: UInt64 = 0
   private var loggedAt: Int64 = 0
   /// In arrival order.
-  private var held: Deque<DeferredReply> = []
-  /// Wait id of the last held reply.
+  private var deferred: Deque<DeferredReply> = []
+  /// Wait id of the last deferred reply.
   private var lastWaitID: UInt32 = 0
 
   /// Send the outbox again.
@@ -50,15 +50,15 @@ final class OutgoingChanges: ShardPart {
     closed = durable
   }
 
-  /// Drop the held replies.
-  override func stop() { held = [] }
+  /// Drop the deferred replies.
+  override func stop() { deferred = [] }
 
   /// Record the last change of the batch that was closed.
   func batchClosed(through number: UInt64) { closed = number }
 
   private func committed() { durable = closed }
 
-  /// Acknowledged changes after which the acknowledgement is logged at once.
+  /// Confirmed changes after which the confirmation is logged at once.
   private static let unloggedMax = 16_384
 
   // MARK: Replies
@@ -94,7 +94,7 @@ final class OutgoingChanges: ShardPart {
     guard shard.state.outbox.last > before, shard.configuration.indexWaitMilliseconds > 0,
       !shard.waiting.isFull(.index(0))
     else { return shard.reply(header, shard.replyTiming(index), lane, fields) }
-    return hold(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
+    return deferReply(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
   }
 
   /// Reply only when all membership changes queued before are in the index, so that a client that lists a user's
@@ -107,14 +107,14 @@ final class OutgoingChanges: ShardPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     let last = shard.state.outbox.last
-    guard last > 0, shard.configuration.indexWaitMilliseconds > 0, !areAcknowledged(through: last) else {
+    guard last > 0, shard.configuration.indexWaitMilliseconds > 0, !areConfirmed(through: last) else {
       return shard.reply(request, shard.replyTiming(index), fields)
     }
-    return hold(request.header, request.lane, index, 1...last, isStrict: true, fields)
+    return deferReply(request.header, request.lane, index, 1...last, isStrict: true, fields)
   }
 
   /// - Parameter isStrict: refuse the request on timeout instead of replying early.
-  private func hold(
+  private func deferReply(
     _ header: FrameHeader,
     _ lane: ReplyLane,
     _ index: LogIndex,
@@ -129,7 +129,7 @@ final class OutgoingChanges: ShardPart {
     fields(&bytes)
     bytes.endFrame(start)
     lastWaitID &+= 1
-    held.append(
+    deferred.append(
       DeferredReply(
         waitID: lastWaitID,
         bytes: bytes,
@@ -151,21 +151,21 @@ final class OutgoingChanges: ShardPart {
     .refused(.busy, retryAfterMilliseconds: 100, "too many membership changes are still being indexed")
   }
 
-  /// Release held replies whose changes are in the index.
+  /// Release deferred replies whose changes are in the index.
   private func sendDeferred() {
-    guard !held.isEmpty else { return }
-    // Per target shard, its first change that is not acknowledged.
+    guard !deferred.isEmpty else { return }
+    // Per target shard, its first change that is not confirmed.
     let open = sendings.compactMap { sending -> (sending: OutgoingChanges.Sending, first: UInt64)? in
       let next = shard.state.outbox.changes(
         for: sending.target,
-        after: sending.acknowledged,
+        after: sending.confirmed,
         through: .max,
         limit: 1
       )
       return next.first.map { (sending, $0.number) }
     }
     let least = open.map(\.first).min() ?? .max
-    held.removeAll { item in
+    deferred.removeAll { item in
       if item.changes.upperBound >= least {
         let isOpen = open.contains { sending, first in
           let start = max(first, item.changes.lowerBound)
@@ -192,17 +192,17 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  /// Drop a held reply whose connection is gone.
-  func cancel(_ waitID: UInt32) { held.removeAll { $0.waitID == waitID } }
+  /// Drop a deferred reply whose connection is gone.
+  func cancel(_ waitID: UInt32) { deferred.removeAll { $0.waitID == waitID } }
 
   // MARK: Sending
 
-  /// Send changes that have become durable, and acknowledge applied ones.
+  /// Send changes that have become durable, and confirm applied ones.
   func outgoingChangesDurable() {
     committed()
     for (source, through) in shard.indexes.takeDurable() {
-      shard.loop.crossShard.acknowledge(
-        MembershipAcknowledgement(to: source, from: shard.state.id, through: through)
+      shard.loop.crossShard.confirm(
+        MembershipConfirmation(to: source, from: shard.state.id, through: through)
       )
     }
     sendChanges()
@@ -213,7 +213,7 @@ final class OutgoingChanges: ShardPart {
     for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
       sendings.append(
-        OutgoingChanges.Sending(target: target, sentThrough: sent, acknowledged: sent, lastActivityAt: 0)
+        OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0)
       )
     }
     for position in sendings.indices { send(position) }
@@ -224,7 +224,7 @@ final class OutgoingChanges: ShardPart {
     guard sending.sentThrough < durable else { return }
     let underWay = shard.state.outbox.count(
       for: sending.target,
-      after: sending.acknowledged,
+      after: sending.confirmed,
       through: sending.sentThrough
     )
     let changes = shard.state.outbox.changes(
@@ -246,63 +246,63 @@ final class OutgoingChanges: ShardPart {
     )
   }
 
-  /// Handle an acknowledgement of another shard. Call ``acknowledgementsReceived()`` after the last one that arrived
+  /// Handle a confirmation of another shard. Call ``confirmationsReceived()`` after the last one that arrived
   /// together.
   ///
   /// - Returns: false for a duplicate.
-  func acknowledged(_ acknowledgement: MembershipAcknowledgement) -> Bool {
-    guard acknowledgement.through <= durable,
-      let position = sendings.firstIndex(where: { $0.target == acknowledgement.from }),
-      acknowledgement.through > sendings[position].acknowledged
+  func confirmed(_ confirmation: MembershipConfirmation) -> Bool {
+    guard confirmation.through <= durable,
+      let position = sendings.firstIndex(where: { $0.target == confirmation.from }),
+      confirmation.through > sendings[position].confirmed
     else { return false }
-    sendings[position].acknowledged = acknowledgement.through
-    sendings[position].sentThrough = max(sendings[position].sentThrough, acknowledgement.through)
+    sendings[position].confirmed = confirmation.through
+    sendings[position].sentThrough = max(sendings[position].sentThrough, confirmation.through)
     sendings[position].lastActivityAt = shard.loop.elapsedMilliseconds
-    let target = acknowledgement.from
+    let target = confirmation.from
     let unlogged = shard.state.outbox.count(
       for: target,
       after: shard.state.outbox.sent(to: target),
-      through: acknowledgement.through
+      through: confirmation.through
     )
     if unlogged >= Self.unloggedMax { logSent() } else { send(position) }
     return true
   }
 
-  /// Handle the end of a group of acknowledgements: release held replies, and resume a rebuild, a deletion or a
+  /// Handle the end of a group of confirmations: release deferred replies, and resume a rebuild, a deletion or a
   /// purge.
-  func acknowledgementsReceived() {
+  func confirmationsReceived() {
     sendDeferred()
     shard.purges.resume()
     if shard.rebuilds.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
   }
 
-  /// Log the acknowledged changes; the outbox then drops them.
+  /// Log the confirmed changes; the outbox then drops them.
   func logSent() {
     loggedAt = shard.loop.elapsedMilliseconds
     var effects: [Effect] = []
-    for sending in sendings where sending.acknowledged > shard.state.outbox.sent(to: sending.target) {
-      effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
+    for sending in sendings where sending.confirmed > shard.state.outbox.sent(to: sending.target) {
+      effects.append(.shard(.membershipsSent(to: sending.target, through: sending.confirmed)))
     }
     guard !effects.isEmpty else { return }
     shard.applyEffects(effects, to: nil)
-    sendings.removeAll { !shard.state.outbox.hasChanges(for: $0.target, after: $0.acknowledged) }
+    sendings.removeAll { !shard.state.outbox.hasChanges(for: $0.target, after: $0.confirmed) }
     sendChanges()
   }
 
-  /// Run timed work: resend unacknowledged changes, log acknowledged ones, and time out held replies.
+  /// Run timed work: resend unconfirmed changes, log confirmed ones, and time out deferred replies.
   func tickOutgoing() {
     let now = shard.loop.elapsedMilliseconds
     for position in sendings.indices {
       let sending = sendings[position]
-      guard sending.sentThrough > sending.acknowledged,
+      guard sending.sentThrough > sending.confirmed,
         now - sending.lastActivityAt >= shard.configuration.changesRetryMilliseconds
       else { continue }
-      sendings[position].sentThrough = sending.acknowledged
+      sendings[position].sentThrough = sending.confirmed
     }
     sendChanges()
     if now - loggedAt >= shard.configuration.changesLoggedMilliseconds { logSent() }
     // In arrival order, except for strict replies, which have a longer timeout.
-    held.removeAll { item in
+    deferred.removeAll { item in
       let limit =
         !item.isStrict
         ? shard.configuration.indexWaitMilliseconds : shard.configuration.indexWaitStrictMilliseconds
@@ -319,10 +319,10 @@ final class OutgoingChanges: ShardPart {
   }
 
   /// Whether all changes up to this number are in the index.
-  func areAcknowledged(through number: UInt64) -> Bool {
+  func areConfirmed(through number: UInt64) -> Bool {
     durable >= number
       && sendings.allSatisfy {
-        shard.state.outbox.count(for: $0.target, after: $0.acknowledged, through: number) == 0
+        shard.state.outbox.count(for: $0.target, after: $0.confirmed, through: number) == 0
       }
   }
 

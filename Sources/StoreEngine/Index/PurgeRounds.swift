@@ -21,9 +21,9 @@ final class PurgeRounds: ShardPart {
     rounds.begin(through: shard.state.outbox.last)
   }
 
-  /// Start writing pages and cutting the log, once the outbox keeps no change from before the round began.
+  /// Start writing pages and trimming the log, once the outbox keeps no change from before the round began.
   func resume() {
-    guard case .sending(let through) = rounds.stage, shard.outgoing.areAcknowledged(through: through) else {
+    guard case .sending(let through) = rounds.stage, shard.outgoing.areConfirmed(through: through) else {
       return
     }
     shard.outgoing.logSent()
@@ -38,7 +38,7 @@ final class PurgeRounds: ShardPart {
   func isPageDue(_ since: LogIndex) -> Bool { rounds.isPageDue(since) }
 
   /// Whether the storage may be purged for this shard. Requires that no commit is in flight.
-  var isLogCut: Bool { rounds.isCut(through: shard.log.cut) }
+  var isLogTrimmed: Bool { rounds.isTrimmed(through: shard.log.trimmed) }
 
   /// Record that the storage is being purged for this shard.
   func storageBegan() { rounds.beginStoring() }

@@ -7,9 +7,9 @@ struct Purges: Equatable {
     case none
     /// Waits until changes up to this one are delivered, because they name users. Becomes `cutting`.
     case sending(through: UInt64)
-    /// Waits until pages are written and the log is cut up to this batch. Becomes `storing`.
+    /// Waits until pages are written and the log is trimmed up to this batch. Becomes `storing`.
     case cutting(through: LogIndex)
-    /// The log is cut, and the storage is purging. Becomes `none`.
+    /// The log is trimmed, and the storage is purging. Becomes `none`.
     case storing
   }
 
@@ -30,8 +30,8 @@ struct Purges: Equatable {
     return false
   }
 
-  /// Whether the log is cut as far as the current round needs.
-  func isCut(through cut: LogIndex) -> Bool {
+  /// Whether the log is trimmed as far as the current round needs.
+  func isTrimmed(through cut: LogIndex) -> Bool {
     switch stage {
     case .cutting(let through): cut >= through
     case .storing: true

@@ -18,8 +18,8 @@ struct UnreadRequest {
     var open: Open
   }
 
-  var answers: [UnreadCountFields]
-  /// Last effect that the answers reveal.
+  var results: [UnreadCountFields]
+  /// Last effect that the replies reveal.
   var last = LogIndex.zero
   /// Entries to peek at next, together.
   var unpeeked: [Open] = []
@@ -66,16 +66,16 @@ final class UnreadQueries: ShardPart {
     try request.fields.end()
     guard !isRevoked else { return shard.refused(.tokenRevoked, nil) }
     shard.loop.budget.useEntries(count)
-    var unread = UnreadRequest(answers: [])
-    unread.answers.reserveCapacity(count)
+    var unread = UnreadRequest(results: [])
+    unread.results.reserveCapacity(count)
     for index in 0..<count {
       let fields = try UnreadCountEntry(&entries)
       let (cid, user, row) = (fields.cid, fields.user, fields.row)
-      if let answer = unreadNow(cid, user, &unread.last) {
-        unread.answers.append(answer)
+      if let counts = unreadNow(cid, user, &unread.last) {
+        unread.results.append(counts)
         continue
       }
-      unread.answers.append(.refused(.unavailable))
+      unread.results.append(.refused(.unavailable))
       let entry = StorageReadRequest.Entry(
         cid: cid.withUnsafeBytes { Array($0) },
         user: user.withUnsafeBytes { Array($0) },
@@ -96,9 +96,9 @@ final class UnreadQueries: ShardPart {
 
   func isRunning(_ requestID: UInt32) -> Bool { unreadRequests[requestID] != nil }
 
-  /// Return the answer if nothing must be read for it.
+  /// Return the reply if nothing must be read for it.
   ///
-  /// - Parameter last: raised to the last effect that the answer reveals.
+  /// - Parameter last: raised to the last effect that the reply reveals.
   private func unreadNow(_ cid: RawSpan, _ user: RawSpan, _ last: inout LogIndex) -> UnreadCountFields? {
     // Check first: a user's index is stored under a name that is no cid.
     guard Identifier.isCID(cid), Identifier.isUser(user) else { return .refused(.invalidField) }
@@ -144,11 +144,11 @@ final class UnreadQueries: ShardPart {
   }
 
   private func reply(_ request: UnreadRequest, _ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
-    // Settings and type options have no part in counts, but an answer must not predate their last change.
+    // Settings and type options have no part in counts, but a reply must not predate their last change.
     let last = max(request.last, shard.dirty.typesLast, shard.dirty.usersLast)
     return shard.reply(header, shard.replyTiming(last), lane) { buffer in
-      buffer.writeVarint(request.answers.count)
-      for answer in request.answers { answer.write(into: &buffer) }
+      buffer.writeVarint(request.results.count)
+      for counts in request.results { counts.write(into: &buffer) }
     }
   }
 
@@ -171,7 +171,7 @@ final class UnreadQueries: ShardPart {
   private func loadChannels(_ request: inout UnreadRequest, _ requestID: UInt32) -> Bool {
     while request.loading < shard.configuration.unreadLoadsMax, let open = request.whole.popFirst() {
       // The channel may have been loaded meanwhile.
-      if answer(open, &request) { continue }
+      if fillIn(open, &request) { continue }
       let reference = ChannelReference.cid(open.entry.cid)
       if !shard.loads.isInFlight(reference) {
         guard shard.loads.count < shard.configuration.loadsMax else { return false }
@@ -184,10 +184,10 @@ final class UnreadQueries: ShardPart {
   }
 
   /// Answer an entry whose channel is in memory.
-  private func answer(_ open: UnreadRequest.Open, _ request: inout UnreadRequest) -> Bool {
+  private func fillIn(_ open: UnreadRequest.Open, _ request: inout UnreadRequest) -> Bool {
     let now = unreadNow(open.entry.cid.span.bytes, open.entry.user.span.bytes, &request.last)
     guard let now else { return false }
-    request.answers[open.index] = now
+    request.results[open.index] = now
     return true
   }
 
@@ -203,7 +203,7 @@ final class UnreadQueries: ShardPart {
     request.peeked = []
     for (open, result) in zip(peeked, results) {
       let isOvertaken = staleReads.end(open.entry.cid, since: open.entries)
-      guard !answer(open, &request) else { continue }
+      guard !fillIn(open, &request) else { continue }
       if isOvertaken {
         if request.peekRounds < Self.peekRoundsMax, !isBeingLoaded(open.entry.cid) {
           request.unpeeked.append(open)
@@ -235,14 +235,14 @@ final class UnreadQueries: ShardPart {
             + "a page of log index \(result.index.rawValue), which is not written yet"
         )
       )
-      request.answers[open.index] = .refused(.unavailable)
-    case .counts(let counts): request.answers[open.index] = .found(counts)
-    case .absent: request.answers[open.index] = .refused(.channelNotFound)
-    case .notAMember: request.answers[open.index] = .refused(.notAMember)
+      request.results[open.index] = .refused(.unavailable)
+    case .counts(let counts): request.results[open.index] = .found(counts)
+    case .absent: request.results[open.index] = .refused(.channelNotFound)
+    case .notAMember: request.results[open.index] = .refused(.notAMember)
     case .unknown: request.whole.append(open)
     case .failed(let error):
       shard.loop.driver.report(error)
-      request.answers[open.index] = .refused(.unavailable)
+      request.results[open.index] = .refused(.unavailable)
     }
   }
 
@@ -250,8 +250,8 @@ final class UnreadQueries: ShardPart {
   func unreadLoaded(_ entry: UnreadRequest.PendingEntry, isReadable: Bool) {
     guard var request = unreadRequests.removeValue(forKey: entry.requestID) else { return }
     request.loading -= 1
-    if !answer(entry.open, &request) {
-      request.answers[entry.open.index] = .refused(isReadable ? .channelNotFound : .unavailable)
+    if !fillIn(entry.open, &request) {
+      request.results[entry.open.index] = .refused(isReadable ? .channelNotFound : .unavailable)
     }
     runSlice(request, entry.requestID)
   }

@@ -25,28 +25,28 @@ final class UserIndexes: ShardPart {
   private var retryAt: Int64 = 0
   /// Consecutive failed reads, by index.
   private var failures: [[UInt8]: Int] = [:]
-  /// Sources whose changes were applied in the gathering batch, and in the closed one.
-  private var gathering: [(source: ShardID, through: UInt64)] = []
-  private var closed: [(source: ShardID, through: UInt64)] = []
+  /// Sources whose changes were applied in the open batch, and in the closed one.
+  private var inOpenBatch: [(source: ShardID, through: UInt64)] = []
+  private var inClosedBatch: [(source: ShardID, through: UInt64)] = []
 
   var isEmpty: Bool { inboxes.allSatisfy(\.changes.isEmpty) }
 
-  private func record(_ source: ShardID, through number: UInt64) { gathering.append((source, number)) }
+  private func record(_ source: ShardID, through number: UInt64) { inOpenBatch.append((source, number)) }
 
   func closeBatch() {
-    closed += gathering
-    gathering.removeAll(keepingCapacity: true)
+    inClosedBatch += inOpenBatch
+    inOpenBatch.removeAll(keepingCapacity: true)
   }
 
   /// Take the changes that have become durable.
   func takeDurable() -> [(source: ShardID, through: UInt64)] {
-    guard !closed.isEmpty else { return [] }
-    defer { closed.removeAll(keepingCapacity: true) }
-    for (source, through) in closed {
+    guard !inClosedBatch.isEmpty else { return [] }
+    defer { inClosedBatch.removeAll(keepingCapacity: true) }
+    for (source, through) in inClosedBatch {
       guard let position = inboxes.firstIndex(where: { $0.source == source }) else { continue }
       inboxes[position].durable = max(inboxes[position].durable, through)
     }
-    return closed
+    return inClosedBatch
   }
 
   /// Failed reads after which an index is recreated empty.
@@ -66,9 +66,9 @@ final class UserIndexes: ShardPart {
     }
     let durable = inboxes[position].durable
     if last.number <= durable {
-      // The acknowledgement was lost.
-      shard.loop.crossShard.acknowledge(
-        MembershipAcknowledgement(to: delivery.from, from: shard.state.id, through: durable)
+      // The confirmation was lost.
+      shard.loop.crossShard.confirm(
+        MembershipConfirmation(to: delivery.from, from: shard.state.id, through: durable)
       )
       return
     }
@@ -102,7 +102,7 @@ final class UserIndexes: ShardPart {
       }
       if let through {
         let source = inboxes[position].source
-        // In the same batch as the changes that it acknowledges.
+        // In the same batch as the changes that it confirms.
         shard.applyEffects([.shard(.membershipsTaken(from: source, through: through))], to: nil)
         record(source, through: through)
       }

@@ -17,15 +17,15 @@ package struct CommitGroup: Sendable {
     package var bytes: ByteBuffer
   }
 
-  /// Cut of a shard's log up to an index, inclusive.
-  package struct Cut: Sendable {
+  /// Trim of a shard's log up to an index, inclusive.
+  package struct LogTrim: Sendable {
     package var shard: ShardID
     package var through: LogIndex
   }
 
   /// Deletion of a row page's step segments below `before`. It may become durable later than the batches of its group,
   /// never earlier.
-  package struct Trim: Hashable, Sendable {
+  package struct StepTrim: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber
     package var rowPage: UInt32
@@ -58,8 +58,8 @@ package struct CommitGroup: Sendable {
   package var followedCount = 0
   package var drops: [Drop] = []
   package var pages: [PageWrite] = []
-  package var cuts: [Cut] = []
-  package var trims: [Trim] = []
+  package var logTrims: [LogTrim] = []
+  package var stepTrims: [StepTrim] = []
   /// Of a cluster's group: the last record whose batches are in this commit or an earlier one; nil leaves it as it is.
   package var position: LogCursor?
 
@@ -69,6 +69,7 @@ package struct CommitGroup: Sendable {
   package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
 
   package var isEmpty: Bool {
-    batches.isEmpty && drops.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty && position == nil
+    batches.isEmpty && drops.isEmpty && pages.isEmpty && logTrims.isEmpty && stepTrims.isEmpty
+      && position == nil
   }
 }

@@ -70,16 +70,16 @@ struct DirtyPages {
 
   mutating func insert(_ slot: ChannelSlot) {
     while trackers.count <= Int(slot.rawValue) { trackers.append(Tracker()) }
-    forget(slot)
+    remove(slot)
   }
 
   /// Forget the channel in a slot: none of its pages is written any more.
-  mutating func forget(_ slot: ChannelSlot) {
+  mutating func remove(_ slot: ChannelSlot) {
     let generation = trackers[Int(slot.rawValue)].generation
     trackers[Int(slot.rawValue)] = Tracker(generation: generation &+ 1)
   }
 
-  private func isForgotten(_ entry: Entry) -> Bool {
+  private func isRemoved(_ entry: Entry) -> Bool {
     entry.slot.map { trackers[Int($0.rawValue)].generation != entry.generation } ?? false
   }
 
@@ -126,9 +126,9 @@ struct DirtyPages {
 
   /// Take the next page to write, if it was recovered or `isDue` accepts it. The page counts as clean from here on.
   mutating func popDue(_ isDue: (Entry) -> Bool) -> Entry? {
-    while let first = recovered.first, isForgotten(first) { recovered.removeFirst() }
+    while let first = recovered.first, isRemoved(first) { recovered.removeFirst() }
     if recovered.isEmpty {
-      while let first = queue.first, isForgotten(first) { queue.removeFirst() }
+      while let first = queue.first, isRemoved(first) { queue.removeFirst() }
     }
     let entry: Entry
     if let first = recovered.first {

@@ -40,7 +40,7 @@ struct LogTail: ~Copyable {
     return nil
   }
 
-  /// Return the next channel to load, so that its pages can be written and the log can be cut.
+  /// Return the next channel to load, so that its pages can be written and the log can be trimmed.
   mutating func next() -> ChannelNumber? {
     while let channel = order.popFirst() {
       if effects[channel] != nil { return channel }

@@ -2,10 +2,10 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The log of a shard, as far as it is not storage's: which batches are durable, which one is in flight, the gathering
-/// batch with its encoded effects, and where the log was cut.
+/// The log of a shard, as far as it is not storage's: which batches are durable, which one is in flight, the open
+/// batch with its encoded effects, and where the log was trimmed.
 ///
-/// The *gathering* batch is the open one, to which commands add effects. Closing it hands it to the next commit.
+/// Commands add effects to the *open* batch. Closing it hands it to the next commit.
 struct ShardLog {
   /// Batches up to here are durable.
   private(set) var durable = LogIndex.zero
@@ -15,29 +15,29 @@ struct ShardLog {
   /// (R20).
   private(set) var durableTime = Timestamp.none
   private(set) var closedTime = Timestamp.none
-  /// Time at which the gathering batch began. Nothing in the batch is older.
-  private(set) var gatheringTime = Timestamp.none
+  /// Time at which the open batch began. Nothing in the batch is older.
+  private(set) var openBatchTime = Timestamp.none
   /// Last time in the log when the shard started; none for a new shard.
   private(set) var startTime = Timestamp.none
   /// Bytes of the batches that were closed since the start.
   private(set) var loggedBytes: UInt64 = 0
-  /// The log is cut up to here.
-  private(set) var cut = LogIndex.zero
+  /// The log is trimmed up to here.
+  private(set) var trimmed = LogIndex.zero
   /// Last batch of another loop's log that is applied here; an owner does not use it.
   private(set) var followed = LogIndex.zero
   private var effectBytes = ByteBuffer()
   private var effectCount = 0
 
-  /// Index of the gathering batch.
-  var gatheringIndex: LogIndex { closed.next }
-  var isGathering: Bool { effectCount > 0 }
-  /// The last batch that holds effects: the gathering one, or the last closed one.
-  var last: LogIndex { isGathering ? gatheringIndex : closed }
-  /// Number of effects in the gathering batch, and their bytes.
-  var gatheredEffects: Int { effectCount }
-  var gatheredBytes: Int { effectBytes.readableBytes }
+  /// Index of the open batch.
+  var openBatchIndex: LogIndex { closed.next }
+  var hasOpenBatch: Bool { effectCount > 0 }
+  /// The last batch that holds effects: the open one, or the last closed one.
+  var last: LogIndex { hasOpenBatch ? openBatchIndex : closed }
+  /// Number of effects in the open batch, and their bytes.
+  var openBatchEffects: Int { effectCount }
+  var openBatchBytes: Int { effectBytes.readableBytes }
 
-  /// Earliest timing of an answer that reveals effects up to this batch.
+  /// Earliest timing of a reply that reveals effects up to this batch.
   func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
     if last <= durable { return .now }
     return last <= closed ? .afterCurrentCommit : .afterNextCommit
@@ -45,19 +45,19 @@ struct ShardLog {
 
   // MARK: Group commit
 
-  /// Add an effect to the gathering batch.
+  /// Add an effect to the open batch.
   @inline(__always)
   mutating func append(_ effect: Effect) {
     effectBytes.writeEffect(effect)
     effectCount += 1
   }
 
-  /// Record the time of the gathering batch's first effects.
-  mutating func begin(at time: Timestamp) { gatheringTime = time }
+  /// Record the time of the open batch's first effects.
+  mutating func begin(at time: Timestamp) { openBatchTime = time }
 
-  /// Close the gathering batch for the next commit.
+  /// Close the open batch for the next commit.
   mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> CommitGroup.Batch {
-    let index = gatheringIndex
+    let index = openBatchIndex
     var bytes = ByteBuffer()
     bytes.reserveCapacity(effectBytes.readableBytes + 64)
     LogBatch.write(
@@ -82,13 +82,13 @@ struct ShardLog {
     durableTime = closedTime
   }
 
-  /// Cut the log before a batch that must stay, if that removes at least `batchesMin` batches.
+  /// Trim the log before a batch that must stay, if that removes at least `batchesMin` batches.
   ///
-  /// - Returns: the last batch that is cut off; nil if the log stays as it is.
-  mutating func takeCut(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
+  /// - Returns: the last batch that is trimmed; nil if the log stays as it is.
+  mutating func takeLogTrim(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
     let possible = LogIndex(min(oldest.rawValue - 1, durable.rawValue))
-    guard possible > cut, possible.rawValue - cut.rawValue >= batchesMin else { return nil }
-    cut = possible
+    guard possible > trimmed, possible.rawValue - trimmed.rawValue >= batchesMin else { return nil }
+    trimmed = possible
     return possible
   }
 
@@ -126,7 +126,7 @@ struct ShardLog {
   mutating func recovered(through end: LogIndex, at time: Timestamp, first: LogIndex) {
     resume(through: end, at: time)
     followed = end
-    cut = LogIndex(first.rawValue - 1)
+    trimmed = LogIndex(first.rawValue - 1)
   }
 
   private mutating func resume(through end: LogIndex, at time: Timestamp) {

@@ -4,8 +4,8 @@ package import ReceiptModel
 /// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks. `commit`
 /// may be called on an event loop while commits are quick (`CommitPace`); call all others on a thread that may block.
 package protocol StorageEngine: Sendable {
-  /// Make a group durable: its batches are on stable storage when this returns. Pages and cuts may become durable
-  /// later than the batches, never before them. A cut never becomes durable before the pages of earlier groups.
+  /// Make a group durable: its batches are on stable storage when this returns. Pages and log trims may become durable
+  /// later than the batches, never before them. A log trim never becomes durable before the pages of earlier groups.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
   func commit(_ group: CommitGroup) throws(StorageError)
@@ -35,8 +35,8 @@ package protocol StorageEngine: Sendable {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment]
 
-  /// Remove all traces of log batches that commits before this call have cut: in write-ahead files, and in overwritten
-  /// parts of the log (R16). Current pages stay. Other calls may be in flight.
+  /// Remove all traces of log batches that commits before this call have trimmed: in write-ahead files, and in
+  /// overwritten parts of the log (R16). Current pages stay. Other calls may be in flight.
   func purge() throws(StorageError)
 
   /// Compact old overwritten and deleted data in the background; called every hour.

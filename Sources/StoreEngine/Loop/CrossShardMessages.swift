@@ -3,11 +3,11 @@ internal import ReceiptModel
 /// Messages to other shards, which leave at the end of the turn.
 final class CrossShardMessages: LoopPart {
   private var deliveries: [MembershipDelivery] = []
-  private var acknowledgements: [MembershipAcknowledgement] = []
+  private var confirmations: [MembershipConfirmation] = []
 
   func deliver(_ delivery: MembershipDelivery) { deliveries.append(delivery) }
 
-  func acknowledge(_ acknowledgement: MembershipAcknowledgement) { acknowledgements.append(acknowledgement) }
+  func confirm(_ confirmation: MembershipConfirmation) { confirmations.append(confirmation) }
 
   /// Send the messages of this turn, with one call for all shards.
   func post() {
@@ -17,15 +17,15 @@ final class CrossShardMessages: LoopPart {
       deliveries = []
       loop.driver.deliver(leaving)
     }
-    if !acknowledgements.isEmpty {
-      let leaving = acknowledgements
-      acknowledgements = []
-      loop.driver.acknowledge(leaving)
+    if !confirmations.isEmpty {
+      let leaving = confirmations
+      confirmations = []
+      loop.driver.confirm(leaving)
     }
   }
 
   override func stop() {
     deliveries = []
-    acknowledgements = []
+    confirmations = []
   }
 }

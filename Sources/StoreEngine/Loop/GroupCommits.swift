@@ -1,10 +1,10 @@
 internal import NIOCore
 internal import ReceiptModel
 
-/// Group commit: one append in flight, the next one gathering. It owns the lists of the shards that take part.
+/// Group commit: one append in flight, the next one open. It owns the lists of the shards that take part.
 final class GroupCommits: LoopPart {
   private(set) var isUnderWay = false
-  private var gathering: [ShardEngine] = []
+  private var nextCommit: [ShardEngine] = []
   private var inFlight: [ShardEngine] = []
   /// Shards with step segments in the commit in flight, and shards with segments to delete.
   private var withSegments: [ShardEngine] = []
@@ -22,7 +22,7 @@ final class GroupCommits: LoopPart {
   private var followersInFlight: [ShardEngine] = []
 
   /// Whether a batch waits for the next commit.
-  var hasGathering: Bool { !gathering.isEmpty || !followed.isEmpty }
+  var hasNextCommit: Bool { !nextCommit.isEmpty || !followed.isEmpty }
 
   /// Whether the next commit has followed batches.
   var hasFollowed: Bool { !followed.isEmpty }
@@ -31,12 +31,12 @@ final class GroupCommits: LoopPart {
   var waitingBytes: Int { followedBytes + followedBytesInFlight }
 
   /// Bytes of effects that wait for the next commit.
-  var gatheredBytes: Int { gathering.reduce(0) { $0 + $1.log.gatheredBytes } }
+  var nextCommitBytes: Int { nextCommit.reduce(0) { $0 + $1.log.openBatchBytes } }
 
   // MARK: For the shards
 
   /// Register a shard whose batch has got its first effect.
-  func joinNextCommit(_ shard: ShardEngine) { gathering.append(shard) }
+  func joinNextCommit(_ shard: ShardEngine) { nextCommit.append(shard) }
 
   /// Register a shard that writes step segments in this commit.
   func registerSegmentWrites(of shard: ShardEngine) { withSegments.append(shard) }
@@ -55,22 +55,22 @@ final class GroupCommits: LoopPart {
 
   // MARK: Commit
 
-  /// Commit what gathers, due pages and due cuts, unless a commit is in flight.
+  /// Commit open batches, due pages and due trims, unless a commit is in flight.
   func start(isTick: Bool = false) {
     guard !isUnderWay else { return }
     let shards = loop.shards
     var group = CommitGroup()
-    // Cuts first: pages of this group are not on storage yet.
+    // Log trims first: pages of this group are not on storage yet.
     for shard in shards {
-      if let cut = shard.takeCut(batchesMin: isTick ? 1 : loop.configuration.cutBatchesMin) {
-        group.cuts.append(cut)
+      if let trim = shard.takeLogTrim(batchesMin: isTick ? 1 : loop.configuration.trimBatchesMin) {
+        group.logTrims.append(trim)
       }
     }
     for shard in dropping { shard.deletions.takeDrops(into: &group) }
     for shard in trimming { shard.steps.takeTrims(into: &group) }
     trimming.removeAll { !$0.steps.hasTrims }
     if !followed.isEmpty { takeFollowed(into: &group) }
-    for shard in gathering { group.batches.append(shard.closeBatch()) }
+    for shard in nextCommit { group.batches.append(shard.closeBatch()) }
     var budget = loop.configuration.checkpointSliceBytes
     // Another shard's pages come first in each commit.
     pagePosition = (pagePosition + 1) % max(1, shards.count)
@@ -78,7 +78,7 @@ final class GroupCommits: LoopPart {
       budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
     }
     guard !group.isEmpty else { return }
-    swap(&gathering, &inFlight)
+    swap(&nextCommit, &inFlight)
     isUnderWay = true
     loop.replies.commitBegan()
     loop.counters.commits += 1
@@ -121,7 +121,7 @@ final class GroupCommits: LoopPart {
 
   override func stop() {
     isUnderWay = false
-    gathering = []
+    nextCommit = []
     inFlight = []
     withSegments = []
     trimming = []

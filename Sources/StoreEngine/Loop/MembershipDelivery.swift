@@ -10,12 +10,12 @@ package struct MembershipDelivery: Hashable, Sendable {
   package var changes: [Outbox.QueuedChange]
 }
 
-/// Acknowledgement that changes are durable in the index.
-package struct MembershipAcknowledgement: Hashable, Sendable {
+/// Confirmation that changes are durable in the index.
+package struct MembershipConfirmation: Hashable, Sendable {
   /// The shard that sent the changes.
   package var to: ShardID
   /// The shard that applied the changes.
   package var from: ShardID
-  /// Number of the last acknowledged change.
+  /// Number of the last confirmed change.
   package var through: UInt64
 }

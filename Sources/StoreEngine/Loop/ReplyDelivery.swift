@@ -7,7 +7,7 @@ final class ReplyDelivery: LoopPart {
   private var lanes: [SessionID: ReplyLane] = [:]
   private var now: [ReplyLane] = []
   private var inFlight: [ReplyLane] = []
-  private var gathering: [ReplyLane] = []
+  private var next: [ReplyLane] = []
   /// Lanes whose replies are being delivered.
   private var delivering: [ReplyLane] = []
   private var isDelivering = false
@@ -34,11 +34,11 @@ final class ReplyDelivery: LoopPart {
 
   /// Close all connections: their replies are dropped.
   override func stop() {
-    for lane in now + inFlight + gathering + Array(lanes.values) { lane.isClosed = true }
+    for lane in now + inFlight + next + Array(lanes.values) { lane.isClosed = true }
     lanes = [:]
     now = []
     inFlight = []
-    gathering = []
+    next = []
   }
 
   // MARK: Delivery
@@ -48,14 +48,14 @@ final class ReplyDelivery: LoopPart {
     switch replyTiming {
     case .now: now.append(lane)
     case .afterCurrentCommit: inFlight.append(lane)
-    case .afterNextCommit: gathering.append(lane)
+    case .afterNextCommit: next.append(lane)
     }
   }
 
-  /// Move the replies of the gathering batches to those in flight.
+  /// Move the replies of the next commit to those in flight.
   func commitBegan() {
-    swap(&gathering, &inFlight)
-    for lane in inFlight { lane.moveGatheringToInFlight() }
+    swap(&next, &inFlight)
+    for lane in inFlight { lane.moveNextToInFlight() }
   }
 
   /// Whether the turn cannot end while replies are being delivered. It then ends afterwards.

@@ -3,7 +3,7 @@ package import ReceiptModel
 package import ReceiptWire
 
 /// Reply buffers of one connection on one store loop. A reply leaves only when everything it reveals is durable: at
-/// once, with the append in flight, or with the gathering batch after it (docs/architecture.md, "One mark-read").
+/// once, with the append in flight, or with the next one (docs/architecture.md, "One mark-read").
 package final class ReplyLane {
   /// When a reply may leave, soonest first.
   enum Timing: Comparable {
@@ -34,10 +34,10 @@ package final class ReplyLane {
 
   private var now: ByteBuffer
   private var inFlight: ByteBuffer
-  private var gathering: ByteBuffer
+  private var next: ByteBuffer
   private var nowCount = 0
   private var inFlightCount = 0
-  private var gatheringCount = 0
+  private var nextCount = 0
 
   /// - Parameters:
   ///   - serial: see ``serial``.
@@ -60,7 +60,7 @@ package final class ReplyLane {
     self.deliver = deliver
     now = ByteBuffer()
     inFlight = ByteBuffer()
-    gathering = ByteBuffer()
+    next = ByteBuffer()
   }
 
   /// Add a reply. Returns whether it is the first of its timing: the loop must then register the lane.
@@ -74,8 +74,8 @@ package final class ReplyLane {
       inFlightCount += 1
       return Self.add(write, to: &inFlight)
     case .afterNextCommit:
-      gatheringCount += 1
-      return Self.add(write, to: &gathering)
+      nextCount += 1
+      return Self.add(write, to: &next)
     }
   }
 
@@ -84,7 +84,7 @@ package final class ReplyLane {
     switch replyTiming {
     case .now: Self.add(write, to: &now)
     case .afterCurrentCommit: Self.add(write, to: &inFlight)
-    case .afterNextCommit: Self.add(write, to: &gathering)
+    case .afterNextCommit: Self.add(write, to: &next)
     }
   }
 
@@ -98,13 +98,13 @@ package final class ReplyLane {
   /// Bytes that are buffered, or were delivered and are not written to the socket yet.
   var unwrittenBytes: Int {
     backlog.unwrittenBytes + now.readableBytes + inFlight.readableBytes
-      + gathering.readableBytes
+      + next.readableBytes
   }
 
-  /// Move the gathering replies to those in flight, like their batch.
-  func moveGatheringToInFlight() {
-    swap(&inFlight, &gathering)
-    swap(&inFlightCount, &gatheringCount)
+  /// Move the replies of the next commit to those in flight.
+  func moveNextToInFlight() {
+    swap(&inFlight, &next)
+    swap(&inFlightCount, &nextCount)
   }
 
   /// End the connection with an error frame. The lane accepts no later request: no command may be skipped.

@@ -20,7 +20,7 @@ final class SliceScheduler: LoopPart {
   /// Run one slice of pending work.
   func run() {
     isSliceRequested = false
-    if hasRoomToGather { runWork() }
+    if hasRoomInNextCommit { runWork() }
     if let index = querying.firstIndex(where: { !$0.isBatchFull }) {
       let shard = querying.remove(at: index)
       shard.waiting.runSlice()
@@ -29,9 +29,9 @@ final class SliceScheduler: LoopPart {
     requestSlice()
   }
 
-  /// Whether more wide work may gather behind the commit in flight.
-  private var hasRoomToGather: Bool {
-    !loop.commits.isUnderWay || loop.commits.gatheredBytes < loop.configuration.gatheredBytesMax
+  /// Whether more wide work may join the next commit.
+  private var hasRoomInNextCommit: Bool {
+    !loop.commits.isUnderWay || loop.commits.nextCommitBytes < loop.configuration.nextCommitBytesMax
   }
 
   /// Run one slice of everything but long queries.
@@ -64,7 +64,7 @@ final class SliceScheduler: LoopPart {
     guard !isSliceRequested else { return }
     let isWanted =
       working.contains { !$0.isBatchFull } || !postponing.isEmpty || loop.memory.hasArrived
-    guard querying.contains(where: { !$0.isBatchFull }) || isWanted && hasRoomToGather else { return }
+    guard querying.contains(where: { !$0.isBatchFull }) || isWanted && hasRoomInNextCommit else { return }
     isSliceRequested = true
     loop.driver.sliceLater()
   }

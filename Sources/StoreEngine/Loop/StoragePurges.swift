@@ -2,31 +2,31 @@ internal import ReceiptModel
 
 /// Purges of the storage, one at a time for all shards that wait for one.
 final class StoragePurges: LoopPart {
-  /// Shards whose log must be cut for a purge.
-  private var cutting: [ShardEngine] = []
+  /// Shards whose log must be trimmed for a purge.
+  private var trimming: [ShardEngine] = []
   /// Shards that wait for the storage's purge.
   private var waiting: [ShardEngine] = []
   /// Shards that the current purge serves.
   private var current: [ShardEngine] = []
 
-  /// Whether the log of a shard must be cut for a purge.
-  var needsCut: Bool { !cutting.isEmpty }
+  /// Whether the log of a shard must be trimmed for a purge.
+  var needsLogTrim: Bool { !trimming.isEmpty }
 
-  /// Begin a purge for a shard: its log must be cut, and then the storage purged.
+  /// Begin a purge for a shard: its log must be trimmed, and then the storage purged.
   func begin(_ shard: ShardEngine) {
-    cutting.append(shard)
+    trimming.append(shard)
     advance()
   }
 
-  /// Advance the shards whose log is cut far enough. Only while no commit is in flight, because its cuts are not made
-  /// yet.
+  /// Advance the shards whose log is trimmed far enough. Only while no commit is in flight, because its log trims are
+  /// not made yet.
   func advance() {
-    guard !loop.commits.isUnderWay, !cutting.isEmpty else { return }
-    for shard in cutting where shard.purges.isLogCut {
+    guard !loop.commits.isUnderWay, !trimming.isEmpty else { return }
+    for shard in trimming where shard.purges.isLogTrimmed {
       shard.purges.storageBegan()
       waiting.append(shard)
     }
-    cutting.removeAll { $0.purges.isLogCut }
+    trimming.removeAll { $0.purges.isLogTrimmed }
   }
 
   /// Start one purge of the storage for all shards that wait for it, unless one is running.
@@ -48,7 +48,7 @@ final class StoragePurges: LoopPart {
   }
 
   override func stop() {
-    cutting = []
+    trimming = []
     waiting = []
     current = []
   }

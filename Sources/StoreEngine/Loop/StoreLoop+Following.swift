@@ -22,7 +22,7 @@ package enum FollowError: Error, Hashable, Sendable, CustomStringConvertible {
 }
 
 /// A loop that follows another one's log: it keeps the same state, pages and log, and serves nothing until it is
-/// promoted. Its commits, cuts, drops, trims, loads and evictions run the code of an owner.
+/// promoted. Its commits, trims, drops, loads and evictions run the code of an owner.
 ///
 /// States: following → owner (``promote()``), both → halted.
 extension StoreLoop {
@@ -96,7 +96,8 @@ extension StoreLoop {
     return next
   }
 
-  /// Run a follower's timed work: due pages, cuts and the log's tail. Its shards' time is the log's, not the clock's.
+  /// Run a follower's timed work: due pages, log trims and the log's tail. Its shards' time is the log's, not the
+  /// clock's.
   func tickFollower() {
     memory.drainTails()
     memory.evictOverBudget()

@@ -44,7 +44,7 @@ extension StoreLoop {
     package var dirtyPages = 0
     /// Channels of the log's tail that are not loaded yet.
     package var tailChannels = 0
-    /// Membership changes that the index has not acknowledged.
+    /// Membership changes that the index has not confirmed.
     package var changesPending = 0
     /// Watched channels and users, counted once per connection.
     package var subscriptions = 0

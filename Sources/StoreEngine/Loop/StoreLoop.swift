@@ -1,7 +1,7 @@
 package import ReceiptModel
 package import ReceiptWire
 
-/// All shards of one event loop, and their group commit: one append in flight, the next one gathering. Not thread-safe:
+/// All shards of one event loop, and their group commit: one append in flight, the next one open. Not thread-safe:
 /// call everything on the loop.
 package final class StoreLoop {
   private var time = LoopClock()
@@ -86,7 +86,7 @@ package final class StoreLoop {
 
   /// Whether a commit is in flight or anything is pending.
   package var isBusy: Bool {
-    commits.isUnderWay || commits.hasGathering || slices.hasQueries
+    commits.isUnderWay || commits.hasNextCommit || slices.hasQueries
       || shards.contains { !$0.waiting.isEmpty }
   }
 
@@ -151,14 +151,14 @@ package final class StoreLoop {
     budget.beginTurn()
     guard !replies.postponesTurnEnd() else { return }
     memory.evictOverBudget()
-    if commits.hasGathering || memory.isPressed || purges.needsCut { commits.start() }
+    if commits.hasNextCommit || memory.isPressed || purges.needsLogTrim { commits.start() }
     purges.start()
     slices.requestSlice()
     crossShard.post()
     replies.deliverNow()
   }
 
-  /// Run timed work; call at least every second. Due pages, cuts and the log's tail progress without requests too.
+  /// Run timed work; call at least every second. Due pages, log trims and the log's tail progress without requests too.
   package func tick() {
     guard !isHalted else { return }
     guard !isFollowing else { return tickFollower() }
@@ -285,18 +285,18 @@ package final class StoreLoop {
     endTurn()
   }
 
-  /// Receive acknowledgements: changes that shards of this loop sent are in the index.
-  package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
+  /// Receive confirmations: changes that shards of this loop sent are in the index.
+  package func confirmed(_ confirmations: [MembershipConfirmation]) {
     guard !isHalted, !isFollowing else { return }
-    // Each shard checks its held replies once, after all its acknowledgements.
+    // Each shard checks its deferred replies once, after all its confirmations.
     var affected: [ShardEngine] = []
-    for acknowledgement in acknowledgements {
-      guard let shard = shard(acknowledgement.to), shard.outgoing.acknowledged(acknowledgement) else {
+    for confirmation in confirmations {
+      guard let shard = shard(confirmation.to), shard.outgoing.confirmed(confirmation) else {
         continue
       }
       if affected.last !== shard { affected.append(shard) }
     }
-    for shard in affected { shard.outgoing.acknowledgementsReceived() }
+    for shard in affected { shard.outgoing.confirmationsReceived() }
     endTurn()
   }
 

@@ -8,15 +8,15 @@ package struct StoreLoopConfiguration: Sendable {
   package var checkpointLogBytes: UInt64 = 16 << 20
   /// Bytes of pages that one commit may write: the slice of a turn that checkpointing may take.
   package var checkpointSliceBytes = 256 << 10
-  /// Minimum number of batches that a cut between ticks must remove: each cut leaves a mark on storage.
-  package var cutBatchesMin: UInt64 = 4_096
+  /// Minimum number of batches that a log trim between ticks must remove: each one leaves a mark on storage.
+  package var trimBatchesMin: UInt64 = 4_096
   /// Time after which an idle session is forgotten.
   package var sessionLifetimeMilliseconds: Int64 = 600_000
   /// Maximum number of channel loads in flight, per shard.
   package var loadsMax = 1_024
   /// Maximum number of requests that wait for one channel.
   package var waitingPerLoadMax = 1_024
-  /// Maximum number of tail channels loaded at once, per shard, so that the log can be cut.
+  /// Maximum number of tail channels loaded at once, per shard, so that the log can be trimmed.
   package var tailLoadsMax = 8
   /// Bytes that this loop's channels and users' settings may occupy in memory. A larger channel still stays in memory
   /// while it is the one that its shard uses.
@@ -60,12 +60,12 @@ package struct StoreLoopConfiguration: Sendable {
   package var entriesPerTurn = 1_024
   /// Maximum number of requests that wait like this, per shard; further ones are `busy`.
   package var postponedMax = 256
-  /// Bytes of effects that may gather behind a commit before slices wait for its end: requests that arrive meanwhile
-  /// wait for the whole gathering batch.
-  package var gatheredBytesMax = 512 << 10
-  /// Time after which unacknowledged changes are resent, and the retry delay for an index that could not be read.
+  /// Bytes of effects that may wait behind a commit before slices wait for its end: requests that arrive meanwhile
+  /// wait for the whole open batch.
+  package var nextCommitBytesMax = 512 << 10
+  /// Time after which unconfirmed changes are resent, and the retry delay for an index that could not be read.
   package var changesRetryMilliseconds: Int64 = 1_000
-  /// Minimum interval between log entries of acknowledged changes.
+  /// Minimum interval between log entries of confirmed changes.
   package var changesLoggedMilliseconds: Int64 = 1_000
   /// Maximum time that a reply waits for its membership changes to reach the index; 0: it does not wait.
   package var indexWaitMilliseconds: Int64 = 1_000

@@ -15,8 +15,8 @@ package protocol StoreLoopDriver: AnyObject {
   /// Pass these to ``StoreLoop/receive(_:)`` of the loops that own the target shards, in this order per shard. Loss is
   /// allowed.
   func deliver(_ deliveries: [MembershipDelivery])
-  /// Pass these to ``StoreLoop/acknowledged(_:)`` of the loops that own the target shards. Loss is allowed.
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
+  /// Pass these to ``StoreLoop/confirmed(_:)`` of the loops that own the target shards. Loss is allowed.
+  func confirm(_ confirmations: [MembershipConfirmation])
   /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
   func peek(_ request: StorageReadRequest)
   /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice

@@ -27,7 +27,7 @@ final class PushRequests: ShardPart {
     .refused(.invalidField, "flags: 0, or 1 (with names)")
   }
 
-  /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the answer is
+  /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the reply is
   /// `outcome_unknown`.
   private func deliver(
     _ request: inout Request,
@@ -163,7 +163,7 @@ final class PushRequests: ShardPart {
     let hash = StableHash.hash(key)
     let time = shard.state.advance(clock: shard.loop.clock)
     let isKnown = shard.state.knowsWebhook(hash, at: time)
-    // A time in the log must back the answer that a webhook has expired (R20).
+    // A time in the log must back the reply that a webhook has expired (R20).
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
     let last = isKnown ? shard.dirty.webhooksLast : .zero
     let replyTiming = shard.replyTiming(last, revealingExpiryAt: until, request.lane)
@@ -171,7 +171,7 @@ final class PushRequests: ShardPart {
   }
 
   /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
-  /// that recorded the webhook, and its duplicate gets the same answer.
+  /// that recorded the webhook, and its duplicate gets the same reply.
   func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
     try shard.begin(&request)

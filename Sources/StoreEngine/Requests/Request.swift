@@ -92,7 +92,7 @@ struct RequestAttempt {
   enum Progress {
     case list(MemberListScan)
     /// Statuses of the first `count` messages.
-    case statuses([Result<StatusAnswer, Refusal>], count: Int)
+    case statuses([Result<ShownStatus, Refusal>], count: Int)
     /// A user is being erased; `hasAppliedEffects`: some effects are applied already.
     case erase(EraseScan, user: String, hasAppliedEffects: Bool)
   }

@@ -8,7 +8,7 @@ internal import ReceiptModel
 /// wait for a channel, and those that were refused. A refusal may be lost with its connection: if its counter counted
 /// as applied, the resend would be answered as if the command had been.
 struct SessionTable {
-  /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their answers arrived
+  /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their replies arrived
   /// long ago. Every batch with effects of the session contains them, so there are few.
   static let refusedMax = 128
   /// Maximum number of dropped commands that a session remembers: those that waited when their connection closed. The
@@ -17,7 +17,7 @@ struct SessionTable {
 
   private struct Entry {
     var record: SessionRecord
-    /// Set if the session has effects in the gathering batch.
+    /// Set if the session has effects in the open batch.
     var isTouched = false
     /// Counters in `record.waiting` that wait for no channel. Oldest first; the counters of resent commands are removed
     /// late.
@@ -85,7 +85,7 @@ struct SessionTable {
     entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
   }
 
-  /// Record that the session has an effect in the gathering batch.
+  /// Record that the session has an effect in the open batch.
   mutating func touch(_ position: Int32) {
     guard !entries[Int(position)].isTouched else { return }
     entries[Int(position)].isTouched = true

@@ -254,7 +254,7 @@ final class SettingsRequests: ShardPart {
     }
   }
 
-  /// Maximum number of types, and of users, in one answer.
+  /// Maximum number of types, and of users, in one reply.
   private static let unreplicatedMax = 256
 
   /// Record that a change of a user's settings has not reached all shards yet.

@@ -83,7 +83,7 @@ extension ShardEngine {
   }
 
   /// Mark the pages of a loaded channel dirty whose newest effects were in the tail, each from its oldest such effect
-  /// on, because a follower cuts its log while other channels are still in the tail.
+  /// on, because a follower trims its log while other channels are still in the tail.
   ///
   /// - Parameters:
   ///   - newer: pages with effects from the tail, and the log index of each effect.

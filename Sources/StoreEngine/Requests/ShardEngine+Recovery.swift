@@ -17,7 +17,7 @@ extension ShardEngine {
     let headIndex = included[.shardHead] ?? .zero
     let pagesIndex = included.values.max() ?? .zero
     if loop.isFollowing, let first = stored.log.first {
-      // A follower cuts its log before all of it is in pages. The head page keeps the sessions of every batch.
+      // A follower trims its log before all of it is in pages. The head page keeps the sessions of every batch.
       dirty.touch(nil, .shardHead, at: first.index, elapsed: 0, loggedBytes: 0, isRecovered: true)
     }
     var last: LogIndex?

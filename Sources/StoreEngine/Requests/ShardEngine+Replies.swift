@@ -162,7 +162,7 @@ extension ByteBuffer {
   ///
   /// - Parameter includesJoin: include the newest message at the time of the member's join.
   mutating func writeRow(
-    _ row: RowAnswer,
+    _ row: ShownRow,
     _ slot: ChannelSlot,
     in state: borrowing ShardState,
     includesJoin: Bool = true

@@ -69,12 +69,12 @@ final class ShardEngine {
     }
   }
 
-  /// Whether the gathering batch is full: sliced work adds nothing more to it.
-  var isBatchFull: Bool { log.gatheredEffects >= configuration.sliceEffects }
+  /// Whether the open batch is full: sliced work adds nothing more to it.
+  var isBatchFull: Bool { log.openBatchEffects >= configuration.sliceEffects }
 
   // MARK: Applying effects
 
-  /// Assign decided effects, append them to the gathering batch and mark their pages dirty.
+  /// Assign decided effects, append them to the open batch and mark their pages dirty.
   ///
   /// - Parameters:
   ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
@@ -83,11 +83,11 @@ final class ShardEngine {
   @discardableResult
   func applyEffects(_ effects: [Effect], to slot: ChannelSlot?, session: Int32? = nil) -> ChannelSlot? {
     var slot = slot
-    let index = log.gatheringIndex
+    let index = log.openBatchIndex
     var cutPage: UInt32?
     var changesMessageCounts = false
     var bringsWideIDs = false
-    let begins = !log.isGathering
+    let begins = !log.hasOpenBatch
     for effect in effects {
       if !events.isUnwatched { events.record(effect, slot) }
       if isFirstWideID(effect) { bringsWideIDs = true }
@@ -192,12 +192,12 @@ final class ShardEngine {
     for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
   }
 
-  /// Last effect that an answer about this channel reveals: on the channel, its type or its members' privacy settings.
+  /// Last effect that a reply about this channel reveals: on the channel, its type or its members' privacy settings.
   func lastEffect(_ slot: ChannelSlot) -> LogIndex {
     max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
   }
 
-  /// Earliest timing of an answer about this channel: when the last effect on the channel, its type or its members'
+  /// Earliest timing of a reply about this channel: when the last effect on the channel, its type or its members'
   /// privacy settings is durable.
   func replyTiming(_ slot: ChannelSlot) -> ReplyLane.Timing {
     replyTiming(lastEffect(slot))
@@ -209,7 +209,7 @@ final class ShardEngine {
 
   // MARK: Group commit
 
-  /// Close the gathering batch and send the events of what happened in it.
+  /// Close the open batch and send the events of what happened in it.
   func closeBatch() -> CommitGroup.Batch {
     if !events.isUnwatched { _ = state.advance(clock: loop.clock) }
     events.sendEvents(.afterNextCommit)
@@ -220,7 +220,7 @@ final class ShardEngine {
     )
     outgoing.batchClosed(through: state.outbox.last)
     indexes.closeBatch()
-    // The head page keeps the sessions and the last index. It must be written before the log can be cut behind this
+    // The head page keeps the sessions and the last index. It must be written before the log can be trimmed behind this
     // batch.
     touch(nil, .shardHead, batch.index)
     return batch
@@ -233,12 +233,12 @@ final class ShardEngine {
     outgoing.outgoingChangesDurable()
   }
 
-  /// Encode the pages that are due, in their current state. Requires that nothing is gathering: a page carries the
+  /// Encode the pages that are due, in their current state. Requires that no batch is open: a page carries the
   /// index of the last closed batch, which is durable before the page is.
   ///
   /// - Returns: how many bytes were added.
   func addDuePages(to group: inout CommitGroup, budget: Int) -> Int {
-    assert(!log.isGathering)
+    assert(!log.hasOpenBatch)
     var added = 0
     while added < budget {
       let entry = dirty.popDue { entry in
@@ -254,15 +254,15 @@ final class ShardEngine {
     return added
   }
 
-  /// Return the possible cut of the log if it is worth a write.
-  func takeCut(batchesMin: UInt64) -> CommitGroup.Cut? {
+  /// Return the possible trim of the log if it is worth a write.
+  func takeLogTrim(batchesMin: UInt64) -> CommitGroup.LogTrim? {
     // A follower nearly always has effects in its tail; it keeps the log from the oldest of them on.
     guard loop.isFollowing || !dirty.hasRecovered && tail.isEmpty else { return nil }
     var oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
     if loop.isFollowing { oldest = min(oldest, oldestFollowed ?? oldest) }
     let batchesMin = purges.isUnderWay ? 1 : batchesMin
-    guard let possible = log.takeCut(before: oldest, batchesMin: batchesMin) else { return nil }
-    return CommitGroup.Cut(shard: state.id, through: possible)
+    guard let possible = log.takeLogTrim(before: oldest, batchesMin: batchesMin) else { return nil }
+    return CommitGroup.LogTrim(shard: state.id, through: possible)
   }
 
   /// Return nil for a segment of steps that was trimmed before it was written.

@@ -80,7 +80,7 @@ final class TokenRequests: ShardPart {
     return shard.reply(request, tokenReplyTiming(request.lane)) { $0.writeTokenState(fields) }
   }
 
-  /// Earliest timing of an answer about the list: when the answer is durable. The time is logged if the answer
+  /// Earliest timing of a reply about the list: when the reply is durable. The time is logged if the reply
   /// reveals that revocations have expired (R20).
   private func tokenReplyTiming(_ lane: ReplyLane) -> ReplyLane.Timing {
     shard.replyTiming(
@@ -102,13 +102,13 @@ final class TokenRequests: ShardPart {
       at: time,
       limit: Self.revocationsPerReply + 1
     )
-    let answer = RevokedTokenListFields(
+    let list = RevokedTokenListFields(
       version: tokens.version,
       isAnew: isAnew,
       hasMore: found.count > Self.revocationsPerReply,
       ended: tokens.ended(at: time),
       revocations: Array(found.prefix(Self.revocationsPerReply))
     )
-    return shard.reply(request, tokenReplyTiming(request.lane)) { answer.write(into: &$0) }
+    return shard.reply(request, tokenReplyTiming(request.lane)) { list.write(into: &$0) }
   }
 }

@@ -229,9 +229,9 @@ final class WaitingRequests: ShardPart {
     postponed.removeAll(where: isGone)
     counts[WaitReason.Kind.postponed.rawValue] = postponed.count
     for (reason, requests) in others where requests.contains(where: isGone) {
-      let left = requests.filter { !isGone($0) }
-      counts[reason.kind.rawValue] -= requests.count - left.count
-      others[reason] = left.isEmpty ? nil : left
+      let remaining = requests.filter { !isGone($0) }
+      counts[reason.kind.rawValue] -= requests.count - remaining.count
+      others[reason] = remaining.isEmpty ? nil : remaining
       gone += requests.filter(isGone)
       switch reason {
       case .unread(let requestID): shard.unreadQueries.cancel(requestID)

@@ -9,7 +9,7 @@ import Testing
 @testable import Gateway
 
 /// JSON answers, parsed by Foundation.
-@Suite struct AnswerTests {
+@Suite struct ResponseTests {
   private func object(_ write: (inout ByteBuffer) -> Void) throws -> NSDictionary {
     var buffer = ByteBuffer()
     write(&buffer)
@@ -47,7 +47,7 @@ import Testing
   private func answer(_ row: ByteBuffer) throws -> NSDictionary {
     var reader = FieldReader(row.readableBytesSpan)
     let fields = try RowFields(&reader)
-    return try object { RowJSON.writeAnswer(fields, into: &$0) }
+    return try object { RowJSON.writeResponse(fields, into: &$0) }
   }
 
   @Test func ownRowHasAllFields() throws {
@@ -105,7 +105,7 @@ import Testing
   }
 
   @Test func statusHasAllFields() throws {
-    let status = StatusAnswer(
+    let status = ShownStatus(
       sequence: SequenceNumber(7),
       status: .delivered,
       readCount: 1,
@@ -135,7 +135,7 @@ import Testing
     (ReceiptStatus.none, "none"), (.processing, "processing"), (.done, "done"), (.expired, "expired"),
   ])
   func receiptStatusHasItsName(_ receipt: ReceiptStatus, _ expected: String) throws {
-    let status = StatusAnswer(
+    let status = ShownStatus(
       sequence: SequenceNumber(7),
       status: .sent,
       receipt: receipt,
@@ -255,7 +255,7 @@ import Testing
       newestRegistered: Timestamp(milliseconds: 2)
     )
     #expect(
-      try object { ChannelJSON.writeAnswer(channel, into: &$0) } == [
+      try object { ChannelJSON.writeResponse(channel, into: &$0) } == [
         "channel": [
           "cid": "messaging:x", "type": "messaging", "id": "x", "created_at": "1970-01-01T00:00:00.001Z",
           "member_count": 2, "options": expected,
@@ -264,7 +264,7 @@ import Testing
       ]
     )
     channel.newestMessage = ""
-    let found = try object { ChannelJSON.writeAnswer(channel, into: &$0) }
+    let found = try object { ChannelJSON.writeResponse(channel, into: &$0) }
     #expect((found["channel"] as? NSDictionary)?["newest_message"] == nil)
   }
 

@@ -128,8 +128,8 @@ import Testing
         (.post, "/v1/channels/messaging:c/messages", #"{"id":"m2","user_id":"alice"}"#),
         (.put, "/v1/users/alice", hide),
       ] {
-        let answer = try await client.request(method, path, body, token: TestTokens.server)
-        #expect(answer.verdict == "409 user_erased", "\(path)")
+        let response = try await client.request(method, path, body, token: TestTokens.server)
+        #expect(response.verdict == "409 user_erased", "\(path)")
       }
       let batch = #"{"messages":[{"cid":"messaging:c","id":"m2","user_id":"alice"}]}"#
       let many = try await client.post("/v1/messages", batch)
@@ -148,8 +148,8 @@ import Testing
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       try await gateway.store.set(.refusingKind(.eraseMember, .busy))
-      let answer = try await gateway.client.delete("/v1/users/alice")
-      #expect(answer.verdict == "503 outcome_unknown" && answer.headers["retry-after"] == "1")
+      let response = try await gateway.client.delete("/v1/users/alice")
+      #expect(response.verdict == "503 outcome_unknown" && response.headers["retry-after"] == "1")
       #expect(try await gateway.store.traces(of: "alice").contains("messaging:c member"))
       try await gateway.store.set(.normal)
       try await eventually("nothing of alice is left in the store") {
@@ -186,7 +186,7 @@ import Testing
     limits.erasures = 2
     try await TestGateway.run(limits: limits, deadline: .seconds(10)) { gateway in
       try await gateway.store.set(.ignoringKind(.getUser))
-      var waiting: [EventLoopFuture<TestAnswer>] = []
+      var waiting: [EventLoopFuture<TestResponse>] = []
       for user in ["alice", "bob"] {
         waiting.append(
           try await gateway.client.submit(.delete, "/v1/users/\(user)", nil, token: TestTokens.server)
@@ -197,7 +197,9 @@ import Testing
       }
       let third = try await gateway.client.delete("/v1/users/carol")
       #expect(third.verdict == "503 store_busy" && third.headers["retry-after"] == "1")
-      for answer in waiting { #expect(try await answer.value("the answer").verdict == "503 outcome_unknown") }
+      for response in waiting {
+        #expect(try await response.value("the answer").verdict == "503 outcome_unknown")
+      }
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.delete("/v1/users/carol").status == 200)
     }
@@ -211,12 +213,12 @@ import Testing
         try await first.setUp("messaging:c\(number)", members: ["alice", "bob"], messages: ["m\(number)"])
       }
       try await first.store.set(.closing(kind))
-      let answer = try await first.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
+      let response = try await first.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
       try await eventually("the store has the request \(kind)") {
         try await first.store.takeLog().contains(kind)
       }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
-      #expect(try await answer.value("the answer").verdict == "503 outcome_unknown")
+      #expect(try await response.value("the answer").verdict == "503 outcome_unknown")
       #expect(try await first.store.unsettled() == ["alice"])
       try await first.store.set(.normal)
       try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in

@@ -49,7 +49,7 @@ extension RouteTests {
   @Test func bulkRegistrationAnswersPerMessage() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         "/v1/messages",
         """
         {"messages":[{"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:none","id":"m1"},
@@ -58,7 +58,7 @@ extension RouteTests {
          {"cid":"messaging:c","id":"m1"},{"cid":"messaging:c","id":"m4"}]}
         """
       )
-      #expect(answer.status == 200)
+      #expect(response.status == 200)
       let message = { (id: String, seq: Int) -> NSDictionary in
         ["ok": true, "message": ["id": id, "cid": "messaging:c", "seq": seq, "status": "sent"]]
       }
@@ -66,7 +66,7 @@ extension RouteTests {
         ["ok": false, "cid": cid, "id": id, "code": code]
       }
       #expect(
-        answer.json == [
+        response.json == [
           "results": [
             message("m1", 1), refused("messaging:none", "m1", "channel_not_found"),
             refused("bad", "m1", "invalid_cid"),
@@ -142,8 +142,8 @@ extension RouteTests {
       let thousand = "{\"members\":[\(many.dropLast().joined(separator: ","))]}"
       #expect(try await client.put(path, thousand).status == 200)
       for (method, path) in [(HTTP2Method.put, path), (.get, path), (.post, path + "/members")] {
-        let answer = try await client.request(method, path, method == .get ? nil : "{}", token: alice)
-        #expect(answer.verdict == "403 server_token_required")
+        let response = try await client.request(method, path, method == .get ? nil : "{}", token: alice)
+        #expect(response.verdict == "403 server_token_required")
       }
       let wrong = #"{"add":["a\u007Fb"]}"#
       #expect(try await client.post(path + "/members", wrong).verdict == "400 invalid_user_id")
@@ -233,8 +233,8 @@ extension RouteTests {
       let path = "/v1/channel-types/team"
       for code in [ErrorCode.busy, .unavailable, .notImplemented, .outcomeUnknown] {
         try await gateway.store.set(.refusingAssignments(code))
-        let answer = try await gateway.client.put(path, #"{"mark_unread":"off"}"#)
-        #expect(answer.verdict == "503 outcome_unknown" && answer.headers["retry-after"] == "1")
+        let response = try await gateway.client.put(path, #"{"mark_unread":"off"}"#)
+        #expect(response.verdict == "503 outcome_unknown" && response.headers["retry-after"] == "1")
       }
       // The home shard has changed nothing.
       try await gateway.store.set(.refusing(.busy))

@@ -27,7 +27,7 @@ extension EventHubTests {
     hub.connected(shardCount: Self.shardCount, isSame: true)
     #expect(text(&hub) == ["subscribe 1: 2 since 200", "subscribe_user alice"])
     #expect(hub.replayRecipients(of: 1) == .everybody && !hub.hasID(ref))
-    // Progress reports before the answer do not prove that all events have arrived.
+    // Progress reports before the response do not prove that all events have arrived.
     hub.passed(ShardID(1), through: Self.time(400))
     #expect(hub.progress.through(1) == Self.time(200))
     hub.subscribed(1, through: Self.time(390), isComplete: true)

@@ -46,7 +46,7 @@ extension EventHubTests {
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(again, entries(cids), next: nil)
     #expect(text(&hub) == ["list 0 alice", "subscribe 2: 1"])
-    // A late answer has no effect.
+    // A late response has no effect.
     hub.unsubscribeFailed(1)
     hub.subscribed(2, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == ["begin 0", "live 0"] && hub.hasID(again))

@@ -205,8 +205,8 @@ extension EventRouteTests {
         try await gateway.client.events(token: alice), try await gateway.client.events(token: bob),
       ]
       for stream in streams { #expect(await stream.live()) }
-      let answer = try await gateway.client.get("/v1/events", token: alice)
-      #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
+      let response = try await gateway.client.get("/v1/events", token: alice)
+      #expect(response.verdict == "503 store_busy" && response.headers["retry-after"] == "1")
       try await gateway.client.cancel(streams[0])
       try await eventually("the hub has released the cancelled stream") {
         try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.streamCount }).get() <= 1

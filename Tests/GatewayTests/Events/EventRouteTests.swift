@@ -108,8 +108,8 @@ import Testing
   )
     async throws -> String
   {
-    let answer = try await client.request(.get, "/v1/events\(query)", nil, token: token, headers: headers)
-    return answer.verdict
+    let response = try await client.request(.get, "/v1/events\(query)", nil, token: token, headers: headers)
+    return response.verdict
   }
 
   // MARK: Delivery and resuming

@@ -24,7 +24,7 @@ final class TestEventStream: Sendable {
     set { state.withLock { $0.handle = newValue } }
   }
 
-  /// The status of the answer; 0 before it.
+  /// The status of the response; 0 before it.
   var status: Int { state.withLock { $0.status } }
   /// The id of the last block that had one.
   var lastID: String? { state.withLock { $0.lastID } }

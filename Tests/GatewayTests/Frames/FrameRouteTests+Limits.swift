@@ -16,7 +16,7 @@ extension FrameRouteTests {
     var limits = GatewayLimits()
     limits.framesInFlight = 2
     limits.streamedInFlight = 3
-    limits.streamAnswerBytes = 1
+    limits.streamReplyBytes = 1
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
       let streams = [
@@ -39,7 +39,7 @@ extension FrameRouteTests {
   /// itself.
   @Test func locallyAnsweredFramesDoNotStallStream() async throws {
     var limits = GatewayLimits()
-    limits.streamAnswerBytes = 1_024
+    limits.streamReplyBytes = 1_024
     try await TestGateway.run(limits: limits) { gateway in
       let stream = try await gateway.client.begin()
       var frames = TestFrames()

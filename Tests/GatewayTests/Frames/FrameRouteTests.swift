@@ -13,7 +13,7 @@ import Testing
 /// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2").
 @Suite struct FrameRouteTests {
   /// One frame of every accepted kind. The first ones create what the later ones refer to.
-  private static func everyKind() -> (frames: TestFrames, answers: [String]) {
+  private static func everyKind() -> (frames: TestFrames, responses: [String]) {
     var frames = TestFrames()
     frames.add(.putChannel, 1) { fields in
       fields.writeOptionPatch(OptionPatch())
@@ -101,13 +101,13 @@ import Testing
   func everyKindIsAnsweredInPiecesOfAnySize(pieceBytes: Int) async throws {
     try await TestGateway.run { gateway in
       let stream = try await gateway.client.begin()
-      var (frames, answers) = Self.everyKind()
+      var (frames, responses) = Self.everyKind()
       while let piece = frames.bytes.readSlice(length: min(pieceBytes, frames.bytes.readableBytes)),
         piece.readableBytes > 0
       {
         try await gateway.client.send(piece, stream)
       }
-      #expect(Set(await stream.verdicts(answers.count)) == Set(answers))
+      #expect(Set(await stream.verdicts(responses.count)) == Set(responses))
       #expect(stream.status == 200 && stream.contentType == "application/vnd.tidemark.frames")
       #expect(stream.cacheControl == "no-store")
       // The token issue time in a frame is passed to the store.
@@ -180,21 +180,23 @@ import Testing
         }
       }
       try await gateway.client.send(frames.bytes, stream)
-      var answers: [UInt32: (FrameKind, String)] = [:]
+      var responses: [UInt32: (FrameKind, String)] = [:]
       for _ in 0..<4 {
         let (header, payload) = try #require(await stream.frame())
         var reader = FieldReader(payload.span.bytes)
         let delivery = try DeliveryFields(&reader)
         let names = "\(delivery.cid.text) \(delivery.user.text) \(delivery.message.text)"
-        answers[header.correlation] = (
+        responses[header.correlation] = (
           header.kind, "\(delivery.moved) \(delivery.delivered.milliseconds) \(names)"
         )
       }
       let carol = FakeModel.sentBase + 4_000
-      #expect(answers[0]?.0 == .acknowledgePushReply && answers[0]?.1 == "true 7   ")
-      #expect(answers[1]?.0 == .acknowledgePushReply && answers[1]?.1 == "false 7 messaging:c bob m1")
-      #expect(answers[2]?.0 == .presentTicketReply && answers[2]?.1 == "true \(carol)   ")
-      #expect(answers[3]?.0 == .presentTicketReply && answers[3]?.1 == "false \(carol) messaging:c carol m2")
+      #expect(responses[0]?.0 == .acknowledgePushReply && responses[0]?.1 == "true 7   ")
+      #expect(responses[1]?.0 == .acknowledgePushReply && responses[1]?.1 == "false 7 messaging:c bob m1")
+      #expect(responses[2]?.0 == .presentTicketReply && responses[2]?.1 == "true \(carol)   ")
+      #expect(
+        responses[3]?.0 == .presentTicketReply && responses[3]?.1 == "false \(carol) messaging:c carol m2"
+      )
       frames.bytes.clear()
       frames.add(.presentTicket, 4, cid: nil) { Self.writeTicket(ticket + "A", into: &$0) }
       frames.add(.presentTicket, 5, cid: nil) { Self.writeTicket("", into: &$0) }
@@ -295,22 +297,22 @@ import Testing
         (.post, "/v1/messages"), (.put, "/v1/channels/messaging:c"), (.get, "/v1/channels/messaging:c"),
         (.delete, "/v1/channels/messaging:c"), (.post, "/v1/push/tickets"), (.get, "/v1/events?user_id=bob"),
       ] as [(HTTP2Method, String)] {
-        let answer = try await gateway.client.request(
+        let response = try await gateway.client.request(
           method,
           path,
           "{}",
           token: TestTokens.server,
           contentType: type
         )
-        #expect(answer.verdict == "415 content_type_not_supported", "\(path)")
+        #expect(response.verdict == "415 content_type_not_supported", "\(path)")
       }
       for (path, token, expected) in [
         ("/v1/nothing", TestTokens.server, "404 route_not_found"),
         ("/v1/channels/read", nil, "401 token_missing"),
         ("/v1/messages", TestTokens.user("bob"), "403 server_token_required"),
       ] as [(String, String?, String)] {
-        let answer = try await gateway.client.request(.post, path, "{}", token: token, contentType: type)
-        #expect(answer.verdict == expected, "\(path)")
+        let response = try await gateway.client.request(.post, path, "{}", token: token, contentType: type)
+        #expect(response.verdict == expected, "\(path)")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
     }

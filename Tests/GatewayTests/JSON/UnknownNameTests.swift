@@ -108,10 +108,10 @@ import Testing
         (.get, channel, #"{"limit":1}"#, "limit", nil),
       ]
       for (method, path, body, field, near) in table {
-        let answer = try await gateway.client.request(method, path, body, token: TestTokens.server)
-        #expect(answer.verdict == "400 unknown_field", "\(path) \(body)")
+        let response = try await gateway.client.request(method, path, body, token: TestTokens.server)
+        #expect(response.verdict == "400 unknown_field", "\(path) \(body)")
         let hint = near.map { "; did you mean \"\($0)\"?" } ?? ""
-        #expect(answer.json["detail"] as? String == "there is no field \"\(field)\"\(hint)")
+        #expect(response.json["detail"] as? String == "there is no field \"\(field)\"\(hint)")
       }
       #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
     }
@@ -127,14 +127,14 @@ import Testing
         (.post, "/v1/import", TestTokens.server),
         (.get, "/v1/export?user_id=bob", bob), (.get, "/sdk/tidemark.js", nil),
       ] as [(HTTP2Method, String, String?)] {
-        let answer = try await gateway.client.request(
+        let response = try await gateway.client.request(
           method,
           path,
           method == .post ? "{}" : nil,
           token: token,
           headers: method == .post ? stream : []
         )
-        #expect(answer.verdict == "501 not_implemented", "\(path)")
+        #expect(response.verdict == "501 not_implemented", "\(path)")
       }
       #expect(try await gateway.client.get("/v1/feed", token: nil).verdict == "401 token_missing")
       #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
@@ -169,12 +169,12 @@ import Testing
         (.post, "/v1/push/acks?token=x", nil, #"400 unknown_field "token""#),
         (.post, "/v1/frames?x=1", server, #"400 unknown_field "x""#),
       ] as [(HTTP2Method, String, String?, String)] {
-        let answer = try await gateway.client.request(method, path, nil, token: token)
-        let detail = answer.json["detail"] as? String ?? ""
+        let response = try await gateway.client.request(method, path, nil, token: token)
+        let detail = response.json["detail"] as? String ?? ""
         let found =
-          answer.verdict.hasSuffix("unknown_field")
-          ? answer.verdict + detail.replacingOccurrences(of: "there is no query parameter", with: "")
-          : answer.verdict
+          response.verdict.hasSuffix("unknown_field")
+          ? response.verdict + detail.replacingOccurrences(of: "there is no query parameter", with: "")
+          : response.verdict
         #expect(found == expected, "\(path)")
       }
       #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
@@ -190,8 +190,8 @@ import Testing
         (.post, "/v1/channels/messaging:c/read"), (.get, "/v1/channels/messaging:c/read-state"),
         (.get, "/v1/users/bob"), (.get, "/v1/users/bob/unread"), (.get, "/v1/users/bob/channels"),
       ] as [(HTTP2Method, String)] {
-        let answer = try await gateway.client.request(method, path + "?" + common, nil, token: bob)
-        #expect(answer.status == 200, "\(path)")
+        let response = try await gateway.client.request(method, path + "?" + common, nil, token: bob)
+        #expect(response.status == 200, "\(path)")
       }
       let server = try await gateway.client.get("/v1/channels/messaging:c?api_key=key&connection_id=")
       #expect(server.status == 200)

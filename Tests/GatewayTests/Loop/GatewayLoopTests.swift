@@ -38,10 +38,10 @@ import Testing
       // Each token twice: the second request may use cached results of the first.
       for round in 0..<2 {
         for (token, expected) in table {
-          let answer = try await gateway.client.post(path, nil, token: token)
-          #expect(answer.verdict == expected, "round \(round) \(token?.prefix(20) ?? "nil")")
-          if answer.status == 401 {
-            let challenge = try #require(answer.headers["www-authenticate"])
+          let response = try await gateway.client.post(path, nil, token: token)
+          #expect(response.verdict == expected, "round \(round) \(token?.prefix(20) ?? "nil")")
+          if response.status == 401 {
+            let challenge = try #require(response.headers["www-authenticate"])
             #expect(
               challenge.hasPrefix("Bearer")
                 && challenge.contains("error=") == (expected != "401 token_missing")
@@ -79,12 +79,12 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let token = TestTokens.make(#"{"user_id":"alice","jti":"burst"}"#)
-      var answers: [EventLoopFuture<TestAnswer>] = []
+      var responses: [EventLoopFuture<TestResponse>] = []
       for number in 0..<200 {
         let body = number % 2 == 0 ? nil : #"{"message_id":"m1"}"#
-        answers.append(try await gateway.client.submit(.post, path, body, token: token))
+        responses.append(try await gateway.client.submit(.post, path, body, token: token))
       }
-      for answer in answers { #expect(try await answer.value("the answer").status == 200) }
+      for response in responses { #expect(try await response.value("the answer").status == 200) }
     }
   }
 
@@ -92,8 +92,8 @@ import Testing
     var limits = GatewayLimits()
     limits.waitingVerifications = 0
     try await TestGateway.run(limits: limits) { gateway in
-      let answer = try await gateway.client.post(path, nil, token: TestTokens.server)
-      #expect(answer.verdict == "503 authentication_busy" && answer.headers["retry-after"] == "1")
+      let response = try await gateway.client.post(path, nil, token: TestTokens.server)
+      #expect(response.verdict == "503 authentication_busy" && response.headers["retry-after"] == "1")
       // Tokens that no key can verify do not enter the queue.
       let unsigned = TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none"}"#)
       for (token, expected) in [
@@ -128,13 +128,14 @@ import Testing
   private static let query = "/v1/channels/messaging:c/read-state"
 
   /// Send queries with these tokens, without waiting.
-  private func query(_ tokens: [String], _ gateway: TestGateway) async throws -> [EventLoopFuture<TestAnswer>]
-  {
-    var answers: [EventLoopFuture<TestAnswer>] = []
+  private func query(_ tokens: [String], _ gateway: TestGateway) async throws -> [EventLoopFuture<
+    TestResponse
+  >] {
+    var responses: [EventLoopFuture<TestResponse>] = []
     for token in tokens {
-      answers.append(try await gateway.client.submit(.get, Self.query, nil, token: token))
+      responses.append(try await gateway.client.submit(.get, Self.query, nil, token: token))
     }
-    return answers
+    return responses
   }
 
   private func waitingQueries(_ gateway: TestGateway) async throws -> Int {
@@ -156,8 +157,8 @@ import Testing
       let alice = TestTokens.user("alice")
       try await gateway.store.set(.silent)
       _ = try await gateway.store.takeLog()
-      var answers = try await query(Array(repeating: TestTokens.server, count: 6) + [alice], gateway)
-      answers.append(try await gateway.client.submit(.post, path, nil, token: alice))
+      var responses = try await query(Array(repeating: TestTokens.server, count: 6) + [alice], gateway)
+      responses.append(try await gateway.client.submit(.post, path, nil, token: alice))
       var log: [FrameKind] = []
       try await eventually("two queries and the mark are sent") {
         log += try await gateway.store.takeLog()
@@ -166,7 +167,7 @@ import Testing
       #expect(log == [.readState, .readState, .markRead])
       #expect(try await waitingQueries(gateway) == 5)
       try await reconnectAnsweringStore(gateway)
-      for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
+      for response in responses { #expect(try await response.value("the answer").verdict == "200") }
     }
   }
 
@@ -180,7 +181,7 @@ import Testing
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
-      let answers = try await query(Array(repeating: TestTokens.server, count: 10), gateway)
+      let responses = try await query(Array(repeating: TestTokens.server, count: 10), gateway)
       let loop = gateway.loop
       try await eventually("nine queries wait, and others fill the memory") {
         try await waitingQueries(gateway) == 9
@@ -191,7 +192,7 @@ import Testing
         loop.value.resources.setMemoryLimits(smaller)
       }.get()
       try await reconnectAnsweringStore(gateway)
-      for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
+      for response in responses { #expect(try await response.value("the answer").verdict == "200") }
     }
   }
 
@@ -234,16 +235,16 @@ import Testing
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
-      let answers = try await query(Array(repeating: TestTokens.server, count: 3), gateway)
-      for answer in answers.dropFirst() {
-        let answer = try await answer.value("the answer")
-        #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
+      let responses = try await query(Array(repeating: TestTokens.server, count: 3), gateway)
+      for response in responses.dropFirst() {
+        let response = try await response.value("the answer")
+        #expect(response.verdict == "503 store_busy" && response.headers["retry-after"] == "1")
       }
       #expect(try await waitingQueries(gateway) == 0)
     }
   }
 
-  /// The memory of a connection suffices for small requests, but not for the answer to a large one.
+  /// The memory of a connection suffices for small requests, but not for the response to a large one.
   @Test func answerBeyondConnectionMemoryIsRefused() async throws {
     var http2 = HTTP2Limits()
     http2.maxConnectionMemoryBytes = 8_000
@@ -281,8 +282,8 @@ import Testing
         ("application/jsonx", "415 content_type_not_supported"),
         ("application/x-www-form-urlencoded", "415 content_type_not_supported"), ("", "200"),
       ] {
-        let answer = try await gateway.client.request(.post, path, "{}", token: alice, contentType: type)
-        #expect(answer.verdict == expected, "\(type)")
+        let response = try await gateway.client.request(.post, path, "{}", token: alice, contentType: type)
+        #expect(response.verdict == expected, "\(type)")
       }
       // The content type is ignored if there is no body.
       let bare = try await gateway.client.request(
@@ -312,14 +313,14 @@ import Testing
       #expect(named.headers["x-request-id"] == "mine-7" && named.json["request_id"] as? String == "mine-7")
       var seen: Set<String> = []
       for _ in 0..<10 {
-        let answer = try await gateway.client.request(
+        let response = try await gateway.client.request(
           .get,
           "/nothing",
           nil,
           token: nil,
           headers: [(name: "x-request-id", value: String(repeating: "x", count: 65))]
         )
-        let id = try #require(answer.headers["x-request-id"])
+        let id = try #require(response.headers["x-request-id"])
         #expect(id.utf8.count < 24)
         seen.insert(id)
       }
@@ -343,10 +344,10 @@ import Testing
       ]
       for (mode, expected, entry) in modes {
         try await gateway.store.set(mode)
-        let answer = try await gateway.client.post(path, nil, token: alice)
-        #expect(answer.verdict == expected)
-        if answer.status == 503 {
-          let after = Int(answer.headers["retry-after"] ?? "") ?? 0
+        let response = try await gateway.client.post(path, nil, token: alice)
+        #expect(response.verdict == expected)
+        if response.status == 503 {
+          let after = Int(response.headers["retry-after"] ?? "") ?? 0
           #expect((1...2).contains(after))
         }
         let delivered = try await gateway.client.post("/v1/channels/delivered", batch, token: alice)
@@ -368,11 +369,11 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: (1...50).map { "m\($0)" })
       let alice = TestTokens.user("alice")
-      var answers: [(Int, EventLoopFuture<TestAnswer>)] = []
+      var responses: [(Int, EventLoopFuture<TestResponse>)] = []
       for number in 0..<500 {
         switch number % 5 {
         case 0:
-          answers.append(
+          responses.append(
             (
               201,
               try await gateway.client.submit(
@@ -384,12 +385,12 @@ import Testing
             )
           )
         case 1:
-          answers.append(
+          responses.append(
             (404, try await gateway.client.submit(.post, path + "?message_id=x", nil, token: alice))
           )
-        case 2: answers.append((400, try await gateway.client.submit(.post, path, "{", token: alice)))
+        case 2: responses.append((400, try await gateway.client.submit(.post, path, "{", token: alice)))
         case 3:
-          answers.append(
+          responses.append(
             (
               200,
               try await gateway.client.submit(
@@ -401,7 +402,7 @@ import Testing
             )
           )
         default:
-          answers.append(
+          responses.append(
             (
               200,
               try await gateway.client.submit(
@@ -414,7 +415,9 @@ import Testing
           )
         }
       }
-      for (expected, answer) in answers { #expect(try await answer.value("the answer").status == expected) }
+      for (expected, response) in responses {
+        #expect(try await response.value("the answer").status == expected)
+      }
       let waiting = try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get()
       #expect(waiting == 0)
     }

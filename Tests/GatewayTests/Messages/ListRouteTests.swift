@@ -87,8 +87,8 @@ import Testing
       let long = String(repeating: "1", count: 532)
       #expect(try await gateway.client.get(path + "?cursor=j\(long)").verdict == "400 invalid_cursor")
       for cursor in ["j%201", "j%2F", "j+1", "%C3%A9", "j%00", "j%22"] {
-        let answer = try await gateway.client.get(path + "?cursor=\(cursor)")
-        #expect(answer.verdict == "400 invalid_cursor", "\(cursor)")
+        let response = try await gateway.client.get(path + "?cursor=\(cursor)")
+        #expect(response.verdict == "400 invalid_cursor", "\(cursor)")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
       // Well-formed cursors that the store does not know, or that are of the other order.
@@ -101,13 +101,13 @@ import Testing
   @Test func chosenMembersAreListed() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
-      let answer = try await gateway.client.get(
+      let response = try await gateway.client.get(
         message + "/members?user_ids=carol,erin,nobody,dave,frank",
         token: alice
       )
-      #expect(answer.status == 200)
+      #expect(response.status == 200)
       #expect(
-        answer.json == [
+        response.json == [
           "members": [
             [
               "user": ["id": "carol"], "status": "read", "read_at": "1970-01-01T00:00:02.000Z",
@@ -197,9 +197,9 @@ import Testing
           ("/v1/channels/messaging:c/messages/m9", "", alice, "404 message_not_found"),
           ("/v1/channels/messaging:none/messages/m1", "", alice, "404 channel_not_found"),
         ] {
-          let answer = try await client.get("\(path)/\(list)?\(query)\(chosen)", token: token)
-          #expect(answer.verdict == expected, "\(list) \(query)")
-          #expect((answer.headers["retry-after"] == "1") == (expected == "404 message_not_found"))
+          let response = try await client.get("\(path)/\(list)?\(query)\(chosen)", token: token)
+          #expect(response.verdict == expected, "\(list) \(query)")
+          #expect((response.headers["retry-after"] == "1") == (expected == "404 message_not_found"))
         }
         guard list != "members" else { continue }
         for (query, expected) in [
@@ -207,8 +207,8 @@ import Testing
           ("limit=x", "400 invalid_query"), ("order=name", "400 invalid_query"),
           ("order=time", "400 order_not_available"),
         ] {
-          let answer = try await client.get("\(message)/\(list)?\(query)", token: alice)
-          #expect(answer.verdict == expected, "\(list) \(query)")
+          let response = try await client.get("\(message)/\(list)?\(query)", token: alice)
+          #expect(response.verdict == expected, "\(list) \(query)")
         }
       }
       for (mode, expected) in [

@@ -38,9 +38,9 @@ import Testing
         (#"{"id":"m3","user_id":"alice","receipt":true}"#, "receipt_not_allowed"),
         (#"{"id":"m4","user_id":"alice","receipt":false}"#, nil), (#"{"id":"m5","user_id":"alice"}"#, nil),
       ] as [(String, String?)] {
-        let answer = try await client.post(channel + "/messages", body)
-        let message = try #require(answer.json["message"] as? NSDictionary)
-        #expect(answer.status == 201 && message["receipt_refused"] as? String == refused, "\(body)")
+        let response = try await client.post(channel + "/messages", body)
+        let message = try #require(response.json["message"] as? NSDictionary)
+        #expect(response.status == 201 && message["receipt_refused"] as? String == refused, "\(body)")
       }
       let batch = try await client.post(
         "/v1/messages",
@@ -146,8 +146,8 @@ import Testing
         (#"{"message_ids":["m1"],"user_id":"alice"}"#, bob, "403 user_id_mismatch"),
       ]
       for (body, token, expected) in table {
-        let answer = try await gateway.client.post(path, body, token: token)
-        #expect(answer.verdict == expected, "\(body?.prefix(60) ?? "")")
+        let response = try await gateway.client.post(path, body, token: token)
+        #expect(response.verdict == expected, "\(body?.prefix(60) ?? "")")
       }
       let tooLong = try await gateway.client.post(path, table[7].0, token: bob)
       #expect(tooLong.json["detail"] as? String == "field \"note\" may have at most 1024 bytes of UTF-8")

@@ -9,8 +9,8 @@ import Testing
   private let bob = TestTokens.user("bob")
   private let path = "/v1/channels/messaging:c/"
 
-  private func seq(_ answer: TestAnswer) -> String {
-    guard let row = answer.json["read"] as? NSDictionary else { return answer.verdict }
+  private func seq(_ response: TestResponse) -> String {
+    guard let row = response.json["read"] as? NSDictionary else { return response.verdict }
     return "\(row["last_read_seq"] ?? "-") unread \(row["unread_messages"] ?? "-")"
   }
 
@@ -55,12 +55,12 @@ import Testing
         ("unread", nil, bob, "400 invalid_field"),
       ]
       for (route, body, token, expected) in table {
-        let answer = try await gateway.client.post(path + route, body, token: token)
-        #expect(seq(answer) == expected, "\(route) \(body ?? "")")
+        let response = try await gateway.client.post(path + route, body, token: token)
+        #expect(seq(response) == expected, "\(route) \(body ?? "")")
       }
       let body = #"{"thread_id":"m2","user_id":"alice"}"#
-      let answer = try await gateway.client.post(path + "unread", body, token: TestTokens.server)
-      #expect(answer.verdict == "409 not_in_thread")
+      let response = try await gateway.client.post(path + "unread", body, token: TestTokens.server)
+      #expect(response.verdict == "409 not_in_thread")
       // In the frame the token's issue time follows the thread.
       _ = try await gateway.store.readTokenIssueTime()
       let old = TestTokens.make(#"{"user_id":"bob","iat":7}"#)
@@ -101,9 +101,9 @@ import Testing
          {"cid":"messaging:c","id":"r3","parent_id":""},{"cid":"messaging:c","id":"r3","parent_id":"a\\u0007b"},
          {"cid":"messaging:c","id":"r3","parent_id":7}]}
         """
-      let answer = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
-      #expect(answer.status == 201)
-      let codes = (answer.json["results"] as? [NSDictionary] ?? []).map { $0["code"] as? String ?? "ok" }
+      let response = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
+      #expect(response.status == 201)
+      let codes = (response.json["results"] as? [NSDictionary] ?? []).map { $0["code"] as? String ?? "ok" }
       #expect(
         codes == [
           "ok", "message_not_found", "ok", "invalid_message_id", "invalid_message_id", "invalid_field",

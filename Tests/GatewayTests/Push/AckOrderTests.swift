@@ -90,11 +90,11 @@ import Testing
     case "room": return order.hasRoom() ? "yes" : "no"
     case "waiting": return "\(order.waiting)"
     case "take":
-      defer { order.clearOrderedAnswers() }
-      return String(buffer: order.orderedAnswers)
+      defer { order.clearOrderedResults() }
+      return String(buffer: order.orderedResults)
     default: return "unknown event: \(event)"
     }
-    return String(buffer: order.orderedAnswers)
+    return String(buffer: order.orderedResults)
   }
 
   /// Answers finished in random order leave in order, with the labels of their entries. Held bytes stay bounded.
@@ -126,14 +126,14 @@ import Testing
         order.finish(entry) { $0.writeString(answer(entry)) }
       }
       if Int.random(in: 0..<10, using: &generator) == 0 || order.waiting == 0 {
-        taken += String(buffer: order.orderedAnswers)
-        order.clearOrderedAnswers()
+        taken += String(buffer: order.orderedResults)
+        order.clearOrderedResults()
       }
       #expect(
         order.waiting <= limits.entries && order.heldBytes <= limits.bytes + limits.entries * answerBytesMax
       )
     }
-    taken += String(buffer: order.orderedAnswers)
+    taken += String(buffer: order.orderedResults)
     #expect(order.waiting == 0 && taken == expected, "seed \(seed)")
   }
 }

@@ -24,7 +24,7 @@ import Testing
     try await gateway.client.send(ByteBuffer(string: text), stream)
   }
 
-  /// The next answer: its code or the marked message; `end` after the last one.
+  /// The next response: its code or the marked message; `end` after the last one.
   private static func verdict(_ stream: TestRequestStream) async throws -> String {
     guard let line = await stream.line() else { return "end" }
     let object = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
@@ -37,7 +37,7 @@ import Testing
     return verdicts
   }
 
-  /// Each answer arrives before the next line is sent.
+  /// Each response arrives before the next line is sent.
   @Test func eachLineIsAnsweredBeforeTheNext() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
@@ -95,14 +95,16 @@ import Testing
   @Test func bodyWithoutLinesGetsEmptyAnswer() async throws {
     try await TestGateway.run { gateway in
       for body in ["", "\n\n"] {
-        let answer = try await gateway.client.request(
+        let response = try await gateway.client.request(
           .post,
           "/v1/push/acks",
           body,
           token: TestTokens.server,
           contentType: "application/x-ndjson; charset=utf-8"
         )
-        #expect(answer.status == 200 && answer.body.isEmpty && answer.contentType == "application/x-ndjson")
+        #expect(
+          response.status == 200 && response.body.isEmpty && response.contentType == "application/x-ndjson"
+        )
       }
     }
   }
@@ -118,14 +120,14 @@ import Testing
         ("/v1/channels/read", TestTokens.server, "415 content_type_not_supported"),
       ]
       for (path, token, verdict) in table {
-        let answer = try await gateway.client.request(
+        let response = try await gateway.client.request(
           .post,
           path,
           "{}\n",
           token: token,
           contentType: "application/x-ndjson"
         )
-        #expect(answer.verdict == verdict, "\(path)")
+        #expect(response.verdict == verdict, "\(path)")
       }
       #expect(try await gateway.store.takeLog() == [])
     }
@@ -217,7 +219,7 @@ import Testing
     }
   }
 
-  /// The gateway stops reading from a client that does not read its answers, and ends the stream after a timeout.
+  /// The gateway stops reading from a client that does not read its responses, and ends the stream after a timeout.
   @Test func stalledReaderIsDisconnected() async throws {
     var limits = GatewayLimits()
     limits.streamIdleTimeout = .milliseconds(1_000)

@@ -238,7 +238,7 @@ import Testing
     hook: String = "relay",
     contentType: String = "application/json",
     headers override: [(name: String, value: String)]? = nil
-  ) async throws -> TestAnswer {
+  ) async throws -> TestResponse {
     let seconds = "\(Int(time.timeIntervalSince1970))"
     let code = HMAC<SHA256>.authenticationCode(
       for: Array("\(id).\(seconds).\(body)".utf8),
@@ -279,8 +279,8 @@ import Testing
   @Test func repeatedWebhookIsRefused() async throws {
     try await Self.run { gateway in
       let sent = Date()
-      let answer = try await Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)
-      #expect(answer.status == 200 && answer.body == #"{"results":[{"ok":true}],"ignored":0}"#)
+      let response = try await Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)
+      #expect(response.status == 200 && response.body == #"{"results":[{"ok":true}],"ignored":0}"#)
       #expect(try await Self.delivered(gateway) == 1)
       #expect(try await gateway.store.takeLog() == [.webhookKnown, .acknowledgePush, .noteWebhook])
       let again = try await Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)
@@ -306,15 +306,15 @@ import Testing
         #"{"type":"push.delivered","data":{"ticket":"\#(ticket)x"}}"#, Self.delivery("m9"),
         Self.delivery("m2", user: "b\u{7F}b"), Self.delivery("m2", more: #","acked_at":"noon""#),
       ]
-      let answer = try await Self.post(gateway, "[\(events.joined(separator: ","))]", id: "a")
-      let codes = (answer.json["results"] as? [NSDictionary] ?? []).map { $0["code"] as? String ?? "ok" }
+      let response = try await Self.post(gateway, "[\(events.joined(separator: ","))]", id: "a")
+      let codes = (response.json["results"] as? [NSDictionary] ?? []).map { $0["code"] as? String ?? "ok" }
       #expect(
         codes == [
           "ok", "invalid_field", "ok", "ticket_invalid", "message_not_found", "invalid_user_id",
           "invalid_field",
         ]
       )
-      #expect(answer.json["ignored"] as? Int == 2)
+      #expect(response.json["ignored"] as? Int == 2)
       #expect(try await Self.delivered(gateway) == 1)
       #expect(try await Self.delivered(gateway, "alice") == 2)
       let none = try await Self.post(gateway, #"{"type":"push.sent"}"#, id: "b")
@@ -356,8 +356,8 @@ import Testing
         (Self.delivery("m1"), "text/plain", "415 content_type_not_supported"),
         (Self.delivery("m1"), "application/x-ndjson", "415 content_type_not_supported"),
       ] {
-        let answer = try await Self.post(gateway, body, id: "a", contentType: type)
-        #expect(answer.verdict == expected, "\(body.prefix(20)) \(type)")
+        let response = try await Self.post(gateway, body, id: "a", contentType: type)
+        #expect(response.verdict == expected, "\(body.prefix(20)) \(type)")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
     }

@@ -11,13 +11,13 @@ import Testing
 /// Push tickets, and push acks in one body (Proto/openapi.yaml).
 @Suite struct PushRouteTests {
   /// The entries of a ticket answer: codes, or `ticket` for a ticket.
-  private static func codes(_ answer: TestAnswer) -> [String] {
-    ((answer.json["tickets"] as? [Any]) ?? []).map { ($0 as? [String: String])?["code"] ?? "ticket" }
+  private static func codes(_ response: TestResponse) -> [String] {
+    ((response.json["tickets"] as? [Any]) ?? []).map { ($0 as? [String: String])?["code"] ?? "ticket" }
   }
 
-  /// The results of an answer: codes, or the marked messages.
-  static func results(_ answer: TestAnswer) -> [String] {
-    ((answer.json["results"] as? [[String: Any]]) ?? []).map(verdict)
+  /// The results of a response: codes, or the marked messages.
+  static func results(_ response: TestResponse) -> [String] {
+    ((response.json["results"] as? [[String: Any]]) ?? []).map(verdict)
   }
 
   static func verdict(_ result: [String: Any]) -> String {
@@ -39,8 +39,8 @@ import Testing
     ttl: String = ""
   ) async throws -> String {
     let body = "{\"tickets\":[\(entry(cid, message, user, more))]\(ttl)}"
-    let answer = try await gateway.client.post("/v1/push/tickets", body)
-    return try #require((answer.json["tickets"] as? [String])?.first, "\(answer.body)")
+    let response = try await gateway.client.post("/v1/push/tickets", body)
+    return try #require((response.json["tickets"] as? [String])?.first, "\(response.body)")
   }
 
   private static func delivered(_ gateway: TestGateway, _ user: String) async throws -> UInt32? {
@@ -64,19 +64,19 @@ import Testing
         Self.entry("messaging:c", "m1", "bob", #","device":7"#),
         Self.entry("messaging:c", "m2", "bob", #","device":null"#),
       ]
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         "/v1/push/tickets",
         "{\"tickets\":[\(entries.joined(separator: ","))],\"ttl\":60}"
       )
-      #expect(answer.status == 200)
+      #expect(response.status == 200)
       #expect(
-        Self.codes(answer) == [
+        Self.codes(response) == [
           "ticket", "channel_not_found", "member_not_found", "message_not_found", "message_deleted",
           "invalid_cid", "invalid_user_id", "invalid_message_id", "invalid_field", "invalid_field",
           "invalid_field", "invalid_field", "ticket",
         ]
       )
-      for case let ticket as String in (answer.json["tickets"] as? [Any]) ?? [] {
+      for case let ticket as String in (response.json["tickets"] as? [Any]) ?? [] {
         #expect(ticket.utf8.count <= 160 && ticket.wholeMatch(of: /[A-Za-z0-9_-]+/) != nil)
       }
       #expect(
@@ -140,22 +140,22 @@ import Testing
     }
   }
 
-  /// Without a ticket secret, no ticket is issued or accepted, and the answer names the missing flag.
+  /// Without a ticket secret, no ticket is issued or accepted, and the response names the missing flag.
   @Test func pushRoutesNeedTicketSecret() async throws {
     try await TestGateway.run(tickets: nil) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       for (path, body) in [("tickets", #"{"tickets":[]}"#), ("acks", #"{"tickets":["AQ"]}"#)] {
-        let answer = try await gateway.client.post("/v1/push/\(path)", body)
-        #expect(answer.verdict == "501 not_implemented")
-        #expect(answer.body.contains("--ticket-secret-file"))
+        let response = try await gateway.client.post("/v1/push/\(path)", body)
+        #expect(response.verdict == "501 not_implemented")
+        #expect(response.body.contains("--ticket-secret-file"))
       }
       let acks = #"{"acks":[{"ticket":"AQ"},\#(Self.entry("messaging:c", "m1", "bob"))]}"#
-      let answer = try await gateway.client.post("/v1/push/acks", acks)
-      #expect(Self.results(answer) == ["not_implemented", "messaging:c m1 bob"])
+      let response = try await gateway.client.post("/v1/push/acks", acks)
+      #expect(Self.results(response) == ["not_implemented", "messaging:c m1 bob"])
     }
   }
 
-  // MARK: Acknowledgements
+  // MARK: Push acks
 
   /// A ticket needs no token. A token that is sent anyway does not matter.
   @Test(arguments: [nil, TestTokens.user("carol"), TestTokens.server])
@@ -165,12 +165,12 @@ import Testing
       let ticket = try await Self.ticket(gateway, "m2", "bob")
       #expect(try await Self.delivered(gateway, "bob") == 0)
       for _ in 0..<2 {
-        let answer = try await gateway.client.post(
+        let response = try await gateway.client.post(
           "/v1/push/acks",
           #"{"tickets":["\#(ticket)"]}"#,
           token: token
         )
-        #expect(answer.status == 200 && Self.results(answer) == ["messaging:c m2 bob"])
+        #expect(response.status == 200 && Self.results(response) == ["messaging:c m2 bob"])
       }
       #expect(try await Self.delivered(gateway, "bob") == 2)
       #expect(try await gateway.store.readTokenIssueTime().suffix(2) == [nil, nil])
@@ -217,22 +217,22 @@ import Testing
         (made(own, expiry: .max, shard: 3), "channel_not_found"),
       ]
       let list = table.map { "\"\($0.0)\"" }.joined(separator: ",")
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         "/v1/push/acks",
         "{\"tickets\":[\(list),7,null]}",
         token: nil
       )
-      #expect(Self.results(answer) == table.map(\.1) + ["invalid_field", "invalid_field"])
+      #expect(Self.results(response) == table.map(\.1) + ["invalid_field", "invalid_field"])
       let body = #"{"remove":["bob"]}"#
       #expect(try await gateway.client.post("/v1/channels/messaging:c/members", body).status == 200)
       // The request names no user, so the code is the same with and without a token.
       for token in [nil, TestTokens.server] {
-        let answer = try await gateway.client.post(
+        let response = try await gateway.client.post(
           "/v1/push/acks",
           "{\"tickets\":[\"\(left)\"]}",
           token: token
         )
-        #expect(Self.results(answer) == ["not_a_member"])
+        #expect(Self.results(response) == ["not_a_member"])
       }
     }
   }
@@ -265,12 +265,12 @@ import Testing
         (name(#","provider_message_id":5"#), "invalid_field"),
       ]
       let body = "{\"acks\":[\(table.map(\.0).joined(separator: ","))]}"
-      let answer = try await gateway.client.post("/v1/push/acks", body)
-      #expect(answer.status == 200)
-      for (index, result) in Self.results(answer).enumerated() {
+      let response = try await gateway.client.post("/v1/push/acks", body)
+      #expect(response.status == 200)
+      for (index, result) in Self.results(response).enumerated() {
         #expect(result == table[index].1, "\(table[index].0)")
       }
-      #expect(Self.results(answer).count == table.count)
+      #expect(Self.results(response).count == table.count)
       #expect(try await Self.delivered(gateway, "bob") == 3)
     }
   }
@@ -289,8 +289,8 @@ import Testing
       for (token, verdict) in [
         (nil, "401 token_missing"), (TestTokens.user("bob"), "403 server_token_required"),
       ] {
-        let answer = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#, token: token)
-        #expect(answer.verdict == verdict)
+        let response = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#, token: token)
+        #expect(response.verdict == verdict)
       }
       let wrong = try await gateway.client.post("/v1/push/acks", #"{"tickets":[]}"#, token: "nonsense")
       #expect(wrong.verdict == "401 token_malformed")
@@ -312,8 +312,8 @@ import Testing
       ]
       for (mode, result) in table {
         try await gateway.store.set(mode)
-        let answer = try await gateway.client.post("/v1/push/acks", body)
-        #expect(Self.results(answer) == [result, "invalid_field"], "\(mode)")
+        let response = try await gateway.client.post("/v1/push/acks", body)
+        #expect(Self.results(response) == [result, "invalid_field"], "\(mode)")
       }
     }
   }
@@ -336,7 +336,7 @@ import Testing
             provider: none.span.bytes,
             device: none.span.bytes
           )
-          loop.value.push.acknowledge(byTicket, in: batch)
+          loop.value.push.add(byTicket, in: batch)
           let byName = try PushAck(
             cid: cid.span.bytes,
             message: message.span.bytes,
@@ -344,7 +344,7 @@ import Testing
             provider: none.span.bytes,
             device: none.span.bytes
           )
-          loop.value.push.acknowledge(byName, in: batch)
+          loop.value.push.add(byName, in: batch)
         } catch {
           Issue.record(error)
         }
@@ -395,8 +395,12 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let ticket = try await Self.ticket(gateway, "m1", "bob")
       try await gateway.store.set(.silent)
-      let answer = try await gateway.client.post("/v1/push/acks", "{\"tickets\":[\"\(ticket)\"]}", token: nil)
-      #expect(answer.body == #"{"results":[{"ok":false,"code":"outcome_unknown"}]}"#)
+      let response = try await gateway.client.post(
+        "/v1/push/acks",
+        "{\"tickets\":[\"\(ticket)\"]}",
+        token: nil
+      )
+      #expect(response.body == #"{"results":[{"ok":false,"code":"outcome_unknown"}]}"#)
       let text = try await gateway.metrics()
       #expect(text.contains(#"push_acks_total{by="ticket",provider="none",device="none",result="failed"} 1"#))
       #expect(!text.contains(#"device="none",result="refused""#))

@@ -96,9 +96,9 @@ import Testing
   func headersDescribeBucket() throws {
     let limiter = RateLimiter(RateLimits(user: 5))
     let caller = Caller(userID: Array("bob".utf8), isServer: false)
-    let answer = try #require(limiter.charge(2, to: caller, at: 0))
+    let response = try #require(limiter.charge(2, to: caller, at: 0))
     var fields = ResponseFields()
-    limiter.addHeaders(answer.packed, to: &fields)
+    limiter.addHeaders(response.packed, to: &fields)
     let headers = fields.list.map { "\($0.name): \($0.value)" }
     #expect(headers == [#"ratelimit-policy: "user";q=10;w=2"#, #"ratelimit: "user";r=8;t=1"#])
     var none = ResponseFields()

@@ -226,9 +226,9 @@ import Testing
         try await first.store.takeLog().contains(kind)
       }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
-      // The answer is a success only if all shards are known to have the value.
-      let answer = try await put.value("the answer")
-      #expect(answer.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
+      // The response is a success only if all shards are known to have the value.
+      let response = try await put.value("the answer")
+      #expect(response.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
       try await first.store.set(.normal)
       #expect(try await first.store.unsettled() == [name])
       try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in

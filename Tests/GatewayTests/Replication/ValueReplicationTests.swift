@@ -5,7 +5,7 @@ import Testing
 
 /// The replication of one value: which step follows which answer.
 @Suite struct ValueReplicationTests {
-  /// An answer, and the step that follows it; nil: other answers are still missing.
+  /// A response, and the step that follows it; nil: other answers are still missing.
   private typealias Row = (answer: Answer, step: ValueReplication.Step?)
 
   private enum Answer {

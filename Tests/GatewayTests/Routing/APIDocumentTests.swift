@@ -7,7 +7,7 @@ import Yams
 
 @testable import Gateway
 
-/// Compares Proto/openapi.yaml with the code. OpenAPITests compares it with the answers of the real programs.
+/// Compares Proto/openapi.yaml with the code. OpenAPITests compares it with the responses of the real programs.
 @Suite struct APIDocumentTests {
   private typealias Object = [String: Any]
 
@@ -117,7 +117,7 @@ import Yams
         }
       }
     }
-    // Codes that no answer has are codes of entries in answers.
+    // Codes that no response has are codes of entries in answers.
     let entries: Set<String> = [
       "own_message", "receipt_expired", "not_expected", "ticket_invalid",
       "ticket_expired", "line_too_long", "not_a_member",
@@ -264,9 +264,9 @@ import Yams
   /// The problem codes of an operation's answers, by status.
   private func codes(of operation: Object) throws -> [String: Set<String>] {
     var found: [String: Set<String>] = [:]
-    for (status, answer) in try #require(operation["responses"] as? [String: Object]) {
-      let answer = try resolved(answer)
-      guard let content = (answer["content"] as? Object)?["application/problem+json"] else { continue }
+    for (status, response) in try #require(operation["responses"] as? [String: Object]) {
+      let response = try resolved(response)
+      guard let content = (response["content"] as? Object)?["application/problem+json"] else { continue }
       let codes = try member(of: content, ["schema", "properties", "code", "enum"])
       found[status] = Set(try #require(codes as? [String]))
       #expect("\(try member(of: content, ["schema", "properties", "status", "const"]))" == status)
@@ -296,10 +296,10 @@ import Yams
     try await TestGateway.run { gateway in
       let client = gateway.client
       let path = "/v1/openapi.yaml"
-      let answer = try await client.get(path, token: nil)
-      #expect(answer.status == 200 && answer.contentType == "application/yaml")
-      #expect(answer.body == String(buffer: ServedDocument.body))
-      let tag = try #require(answer.headers["etag"])
+      let response = try await client.get(path, token: nil)
+      #expect(response.status == 200 && response.contentType == "application/yaml")
+      #expect(response.body == String(buffer: ServedDocument.body))
+      let tag = try #require(response.headers["etag"])
       #expect(tag == ServedDocument.tag && tag.wholeMatch(of: /"[0-9a-f]{1,16}"/) != nil)
       // The route ignores tokens, so an invalid one is accepted.
       #expect(try await client.get(path, token: "nonsense").status == 200)

@@ -15,9 +15,9 @@ import Testing
       let client = gateway.client
       let token = TestTokens.user("alice")
       for (path, status) in [("/v1/users/alice", 200), ("/v1/users/bob", 403), ("/v1/nothing", 404)] {
-        let answer = try await client.request(.get, path, nil, token: token, headers: page)
-        #expect(answer.status == status && answer.headers["vary"] == "origin")
-        #expect(answer.headers["access-control-allow-origin"] == "https://chat.example.org", "\(path)")
+        let response = try await client.request(.get, path, nil, token: token, headers: page)
+        #expect(response.status == status && response.headers["vary"] == "origin")
+        #expect(response.headers["access-control-allow-origin"] == "https://chat.example.org", "\(path)")
         let other = try await client.request(.get, path, nil, token: token, headers: stranger)
         #expect(other.status == status && other.headers["access-control-allow-origin"] == nil)
         let none = try await client.get(path, token: token)
@@ -34,17 +34,19 @@ import Testing
     try await TestGateway.run(origins: try CrossOrigins(["https://chat.example.org"])) { gateway in
       let client = gateway.client
       let preflight = [(name: "access-control-request-method", value: "PUT")]
-      let answer = try await client.request(
+      let response = try await client.request(
         .options,
         "/v1/users/alice",
         nil,
         token: nil,
         headers: page + preflight
       )
-      #expect(answer.status == 204 && answer.body.isEmpty)
-      #expect(answer.headers["access-control-allow-origin"] == "https://chat.example.org")
-      #expect(answer.headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, DELETE")
-      #expect(answer.headers["access-control-allow-headers"] == "authorization, content-type, last-event-id")
+      #expect(response.status == 204 && response.body.isEmpty)
+      #expect(response.headers["access-control-allow-origin"] == "https://chat.example.org")
+      #expect(response.headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, DELETE")
+      #expect(
+        response.headers["access-control-allow-headers"] == "authorization, content-type, last-event-id"
+      )
       for headers in [stranger + preflight, page, preflight] {
         let refused = try await client.request(.options, "/v1/users/alice", nil, token: nil, headers: headers)
         #expect(refused.verdict == "405 method_not_allowed")
@@ -52,14 +54,14 @@ import Testing
     }
     try await TestGateway.run { gateway in
       let preflight = page + [(name: "access-control-request-method", value: "PUT")]
-      let answer = try await gateway.client.request(
+      let response = try await gateway.client.request(
         .options,
         "/v1/users/alice",
         nil,
         token: nil,
         headers: preflight
       )
-      #expect(answer.status == 405 && answer.headers["vary"] == nil)
+      #expect(response.status == 405 && response.headers["vary"] == nil)
     }
   }
 

@@ -84,9 +84,9 @@ import Testing
           for token in [TestTokens.server, TestTokens.user("bob")] {
             // Only servers truncate.
             if route.hasSuffix("truncate"), token != TestTokens.server { continue }
-            let answer = try await gateway.client.post(route, "{\(rest)\"\(field)\":null}", token: token)
-            #expect(answer.verdict == "400 invalid_field", "\(route) \(rest) \(field)")
-            let detail = answer.json["detail"] as? String ?? ""
+            let response = try await gateway.client.post(route, "{\(rest)\"\(field)\":null}", token: token)
+            #expect(response.verdict == "400 invalid_field", "\(route) \(rest) \(field)")
+            let detail = response.json["detail"] as? String ?? ""
             #expect(detail.contains("\"\(field)\""), "\(route) \(field): \(detail)")
           }
         }
@@ -123,11 +123,11 @@ import Testing
         ("unread", #"{"message_id":"m9"}"#, bob, "404 message_not_found"),
       ]
       for (path, body, token, expected) in table {
-        let answer = try await gateway.client.post("/v1/channels/messaging:c/\(path)", body, token: token)
-        #expect(answer.verdict == expected, "\(path) \(body ?? "")")
-        #expect(answer.contentType == "application/problem+json")
-        #expect(answer.headers["x-request-id"] == answer.json["request_id"] as? String)
-        #expect((answer.headers["retry-after"] == "1") == (expected == "404 message_not_found"), "\(path)")
+        let response = try await gateway.client.post("/v1/channels/messaging:c/\(path)", body, token: token)
+        #expect(response.verdict == expected, "\(path) \(body ?? "")")
+        #expect(response.contentType == "application/problem+json")
+        #expect(response.headers["x-request-id"] == response.json["request_id"] as? String)
+        #expect((response.headers["retry-after"] == "1") == (expected == "404 message_not_found"), "\(path)")
       }
       let unknown = try await gateway.client.post("/v1/channels/messaging:none/read", nil, token: bob)
       #expect(unknown.verdict == "404 channel_not_found")
@@ -138,15 +138,15 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       _ = try await gateway.client.post("/v1/channels/messaging:c/read", nil, token: bob)
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         "/v1/channels/messaging:c/unread",
         #"{"message_id":"m2","unread_epoch":0}"#,
         token: bob
       )
-      #expect(answer.status == 200)
-      #expect(member("read.unread_messages", of: answer.json) as? Int == 1)
-      #expect(member("read.first_unread_message_id", of: answer.json) as? String == "m2")
-      #expect(member("read.unread_epoch", of: answer.json) as? Int == 1)
+      #expect(response.status == 200)
+      #expect(member("read.unread_messages", of: response.json) as? Int == 1)
+      #expect(member("read.first_unread_message_id", of: response.json) as? String == "m2")
+      #expect(member("read.unread_epoch", of: response.json) as? Int == 1)
       let off = try await gateway.client.put(
         "/v1/channels/messaging:c",
         #"{"options":{"mark_unread":"off"}}"#
@@ -171,10 +171,10 @@ import Testing
          {"cid":"messaging:a","id":"a9"},{"cid":"messaging:a","id":"a1","parent_id":"p\\u0007p"},
          {"cid":"messaging:a","id":"a1"}]}
         """
-      let answer = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
-      #expect(answer.status == 201)
+      let response = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
+      #expect(response.status == 201)
       #expect(
-        answer.json == [
+        response.json == [
           "results": [
             ["cid": "messaging:a", "id": "a2", "ok": true],
             ["cid": "messaging:b", "id": "b1", "ok": false, "code": "channel_not_found"],
@@ -221,8 +221,8 @@ import Testing
         ),
       ]
       for (body, token, expected) in table {
-        let answer = try await gateway.client.post("/v1/channels/delivered", body, token: token)
-        #expect(answer.verdict == expected, "\(body ?? "")")
+        let response = try await gateway.client.post("/v1/channels/delivered", body, token: token)
+        #expect(response.verdict == expected, "\(body ?? "")")
       }
       // A malformed body changed nothing.
       #expect(try await gateway.store.takeLog().isEmpty)
@@ -243,10 +243,10 @@ import Testing
          {"cid":null,"id":"a1"},7,{"cid":"messaging:a","id":"a1","parent_id":1},
          {"cid":"messaging:a","id":"a1","parent_id":null},[]]}
         """
-      let answer = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
-      #expect(answer.status == 201)
+      let response = try await gateway.client.post("/v1/channels/delivered", body, token: bob)
+      #expect(response.status == 201)
       #expect(
-        answer.json == [
+        response.json == [
           "results": [
             ["cid": "messaging:a", "ok": false, "code": "invalid_field"],
             ["cid": "messaging:a", "ok": false, "code": "invalid_field"],
@@ -272,16 +272,16 @@ import Testing
         #expect(try await gateway.client.post("\(path)read?\(query)", nil, token: bob).status == 200)
       }
       for query in ["totals=1", "totals=TRUE", "totals=yes"] {
-        let answer = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
-        #expect(answer.verdict == "400 invalid_query", "\(query)")
+        let response = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
+        #expect(response.verdict == "400 invalid_query", "\(query)")
       }
       // Omitting an id means the newest message, the channel or another view, so an empty id is refused.
       for query in [
         "message_id=", "thread_id", "message_id=m1&thread_id=", "user_id=", "message_id=m1&message_id=m1",
         "user_id=bob&user_id=alice",
       ] {
-        let answer = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
-        #expect(answer.verdict == "400 invalid_query", "\(query)")
+        let response = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
+        #expect(response.verdict == "400 invalid_query", "\(query)")
       }
       let status = try await gateway.client.get(
         "\(path)messages/m1/status?user_id=",
@@ -297,14 +297,14 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:a", members: ["alice", "bob"], messages: ["a1", "a2"])
       let path = "/v1/channels/read"
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         path,
         #"{"read_by_channel":{"messaging:a":"a1","messaging:none":"","bad":"x","team:a":"m\u00071"}}"#,
         token: bob
       )
-      #expect(answer.status == 200)
+      #expect(response.status == 200)
       #expect(
-        answer.json == [
+        response.json == [
           "results": [
             ["cid": "messaging:a", "id": "a1", "ok": true],
             ["cid": "messaging:none", "ok": false, "code": "channel_not_found"],
@@ -415,24 +415,24 @@ import Testing
           ["statuses": [["message_id": "a\u{7F}b", "code": "invalid_message_id"]]]
         ),
       ] {
-        let answer = try await client.post("/v1/channels/messaging:c/receipts/query", body, token: alice)
-        #expect(answer.status == 200 && answer.json == found, "\(answer.body)")
+        let response = try await client.post("/v1/channels/messaging:c/receipts/query", body, token: alice)
+        #expect(response.status == 200 && response.json == found, "\(response.body)")
       }
       #expect(try await client.get("/v1/channels/messaging:c/messages/m1/status").status == 200)
       for (path, token, expected) in [
         ("m9", alice, "404 message_not_found"), ("m3", alice, "404 message_deleted"),
         ("m1", TestTokens.user("x"), "404 channel_not_found"),
       ] {
-        let answer = try await client.get("/v1/channels/messaging:c/messages/\(path)/status", token: token)
-        #expect(answer.verdict == expected)
+        let response = try await client.get("/v1/channels/messaging:c/messages/\(path)/status", token: token)
+        #expect(response.verdict == expected)
       }
       let many = (0..<101).map { "\"m\($0)\"" }.joined(separator: ",")
       for (body, expected) in [
         ("{}", "400 invalid_field"), (#"{"message_ids":{}}"#, "400 invalid_field"),
         ("{\"message_ids\":[\(many)]}", "400 invalid_field"),
       ] {
-        let answer = try await client.post("/v1/channels/messaging:c/receipts/query", body, token: alice)
-        #expect(answer.verdict == expected, "\(body.prefix(40))")
+        let response = try await client.post("/v1/channels/messaging:c/receipts/query", body, token: alice)
+        #expect(response.verdict == expected, "\(body.prefix(40))")
       }
     }
   }

@@ -37,7 +37,7 @@ import Testing
     case .awaitHead: "awaitHead"
     case .refuse(let isHead): isHead ? "refuse head" : "refuse"
     case .close: "close"
-    case .discard: "discard"
+    case .drop: "discard"
     }
   }
 
@@ -84,12 +84,12 @@ import Testing
     var received = 0
     while gate.received(chunk.span.bytes) == .awaitHead { received += chunk.count }
     #expect(received + chunk.count == ProtocolGate.headByteCountMax)
-    // Bytes after the answer are discarded up to a limit, then the connection is closed.
+    // Bytes after the response are discarded up to a limit, then the connection is closed.
     var dropped = 0
-    while gate.received(chunk.span.bytes) == .discard { dropped += chunk.count }
-    #expect(dropped == ProtocolGate.discardedByteCountMax)
+    while gate.received(chunk.span.bytes) == .drop { dropped += chunk.count }
+    #expect(dropped == ProtocolGate.droppedByteCountMax)
     let (late, timer) = (gate.received(chunk.span.bytes), gate.timedOut())
-    #expect(late == .discard && timer == .wait)
+    #expect(late == .drop && timer == .wait)
 
     for (text, expected) in [
       ("", "wait"), ("P", "refuse"), ("PRI * HTTP/2.0", "refuse"), ("HEAD / HT", "refuse head"),
@@ -101,7 +101,7 @@ import Testing
       _ = gate.received(bytes.span.bytes)
       let action = gate.timedOut()
       #expect(Self.name(action) == expected, "\(text.debugDescription)")
-      // The time to send the answer is limited too.
+      // The time to send the response is limited too.
       let next = gate.timedOut()
       #expect(next == (expected == "wait" ? .wait : .close))
     }
@@ -151,9 +151,9 @@ import Testing
         ["P", "OST / HTTP/1.1\r\n", "content-length: 2\r\n\r\n", "{}"],
         ["GET / HT"], ["P"],
       ] {
-        let answer = try await Self.exchange(gateway.port, pieces)
-        let parts = answer.components(separatedBy: "\r\n\r\n")
-        try #require(parts.count == 2, "\(pieces): \(answer)")
+        let response = try await Self.exchange(gateway.port, pieces)
+        let parts = response.components(separatedBy: "\r\n\r\n")
+        try #require(parts.count == 2, "\(pieces): \(response)")
         let head = parts[0].components(separatedBy: "\r\n")
         #expect(head[0] == "HTTP/1.1 505 HTTP Version Not Supported")
         #expect(head.contains("content-type: application/problem+json") && head.contains("connection: close"))

@@ -86,8 +86,8 @@ import Testing
     /// The error code of the RST_STREAM that ends the request.
     func reset() async -> UInt32? { await frames.reset() }
 
-    /// The number of bytes of the answer so far.
-    var answerBytes: Int { frames.answerBytes }
+    /// The number of bytes of the response so far.
+    var responseBytes: Int { frames.responseBytes }
   }
 
   fileprivate final class ReceivedFrames: Sendable {
@@ -97,7 +97,7 @@ import Testing
 
     init() { (resets, continuation) = AsyncStream.makeStream() }
 
-    var answerBytes: Int { bytes.withLock { $0 } }
+    var responseBytes: Int { bytes.withLock { $0 } }
 
     func received(_ type: UInt8, _ payload: ByteBuffer) {
       if type == 0 { bytes.withLock { $0 += payload.readableBytes } }
@@ -145,7 +145,7 @@ import Testing
   private static var limits: GatewayLimits {
     var limits = GatewayLimits()
     limits.streamIdleTimeout = GatewayLimits.streamTick
-    limits.streamAnswerBytes = 8_192
+    limits.streamReplyBytes = 8_192
     return limits
   }
 
@@ -161,7 +161,7 @@ import Testing
       for index in 0..<1_000 { frames.mark(UInt32(index)) }
       try await client.send(frames.bytes)
       #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
-      #expect(client.answerBytes == 1_000)
+      #expect(client.responseBytes == 1_000)
       // Because of the unread answers, the gateway stopped reading requests.
       let requestCount = try await gateway.store.takeLog().count
       #expect(requestCount > 0 && requestCount < 1_000)
@@ -192,7 +192,7 @@ import Testing
             try EventRouteTests.deliver(gateway.loop.value, [EventRouteTests.message("n\(number)", number)])
           }
         }.get()
-        return client.answerBytes == 100
+        return client.responseBytes == 100
       }
       #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
       try await eventually("its memory is released") {
@@ -223,7 +223,7 @@ import Testing
       let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await client.beginEvents(window: 100, token: TestTokens.user("alice"))
       #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
-      #expect(client.answerBytes == 100)
+      #expect(client.responseBytes == 100)
       try await client.close()
     }
   }

@@ -6,7 +6,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A request whose body is sent in pieces while its answer is read.
+/// A request whose body is sent in pieces while its response is read.
 final class TestRequestStream: Sendable {
   private struct State {
     var status = 0
@@ -27,7 +27,7 @@ final class TestRequestStream: Sendable {
     set { state.withLock { $0.handle = newValue } }
   }
 
-  /// The status of the answer; 0 before it.
+  /// The status of the response; 0 before it.
   var status: Int { state.withLock { $0.status } }
   var contentType: String { state.withLock { $0.contentType } }
   var cacheControl: String { state.withLock { $0.cacheControl } }

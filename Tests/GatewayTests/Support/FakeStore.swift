@@ -460,7 +460,7 @@ final class FakeModel {
       let delivered = UInt32(others.filter { max($0.read, $0.delivered) > index }.count)
       fields.writeInteger(UInt8(0))
       fields.writeStatus(
-        StatusAnswer(
+        ShownStatus(
           sequence: SequenceNumber(UInt32(index + 1)),
           status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
           receipt: channel.receipts[id].map { $0.count < others.count ? .processing : .done } ?? .none,

@@ -106,8 +106,8 @@ struct TestGateway: Sendable {
   }
 }
 
-/// The answer to a request.
-struct TestAnswer: Sendable {
+/// The response to a request.
+struct TestResponse: Sendable {
   var status: Int
   var contentType: String
   var headers: [String: String]
@@ -126,7 +126,7 @@ struct TestStreamFailed: Error {
   var errorCode: UInt32
 }
 
-/// One HTTP/2 connection that sends requests and awaits their answers.
+/// One HTTP/2 connection that sends requests and awaits their responses.
 final class TestClient: Sendable {
   private let connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>
   private let channel: any Channel
@@ -165,19 +165,20 @@ final class TestClient: Sendable {
   var isClosed: EventLoopFuture<Void> { channel.closeFuture }
   var isOpen: Bool { channel.isActive }
 
-  func get(_ path: String, token: String? = TestTokens.server) async throws -> TestAnswer {
+  func get(_ path: String, token: String? = TestTokens.server) async throws -> TestResponse {
     try await request(.get, path, nil, token: token)
   }
 
-  func post(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestAnswer {
+  func post(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestResponse
+  {
     try await request(.post, path, body, token: token)
   }
 
-  func put(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestAnswer {
+  func put(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestResponse {
     try await request(.put, path, body, token: token)
   }
 
-  func delete(_ path: String, token: String? = TestTokens.server) async throws -> TestAnswer {
+  func delete(_ path: String, token: String? = TestTokens.server) async throws -> TestResponse {
     try await request(.delete, path, nil, token: token)
   }
 
@@ -188,8 +189,8 @@ final class TestClient: Sendable {
     token: String?,
     contentType: String = "application/json",
     headers: [(name: String, value: String)] = []
-  ) async throws -> TestAnswer {
-    let answer = try await submit(
+  ) async throws -> TestResponse {
+    let response = try await submit(
       method,
       path,
       body,
@@ -197,10 +198,10 @@ final class TestClient: Sendable {
       contentType: contentType,
       headers: headers
     )
-    return try await answer.value("the answer to \(method) \(path)")
+    return try await response.value("the answer to \(method) \(path)")
   }
 
-  /// Send a request without waiting for its answer.
+  /// Send a request without waiting for its response.
   func submit(
     _ method: HTTP2Method,
     _ path: String,
@@ -208,7 +209,7 @@ final class TestClient: Sendable {
     token: String?,
     contentType: String = "application/json",
     headers: [(name: String, value: String)] = []
-  ) async throws -> EventLoopFuture<TestAnswer> {
+  ) async throws -> EventLoopFuture<TestResponse> {
     let (port, connection, eventLoop) = (port, connection, channel.eventLoop)
     return try await eventLoop.submit {
       let template = HTTP2RequestTemplate(
@@ -219,7 +220,7 @@ final class TestClient: Sendable {
         contentType: body == nil ? "" : contentType,
         headers: headers
       )
-      let promise = eventLoop.makePromise(of: TestAnswer.self)
+      let promise = eventLoop.makePromise(of: TestResponse.self)
       connection.value.delegate.submit(template, path, body, promise, on: connection.value)
       return promise.futureResult
     }.get()
@@ -284,7 +285,7 @@ extension TestClient {
 }
 
 final class TestClientDelegate: HTTP2ClientDelegate {
-  private var waiting: [UInt64: (EventLoopPromise<TestAnswer>, HTTP2RequestTemplate)] = [:]
+  private var waiting: [UInt64: (EventLoopPromise<TestResponse>, HTTP2RequestTemplate)] = [:]
   private var nextToken: UInt64 = 1
   private var streams: [UInt64: (TestEventStream, HTTP2RequestTemplate)] = [:]
   private var requests: [UInt64: (TestRequestStream, HTTP2RequestTemplate)] = [:]
@@ -330,7 +331,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     _ template: HTTP2RequestTemplate,
     _ path: String,
     _ body: String?,
-    _ promise: EventLoopPromise<TestAnswer>,
+    _ promise: EventLoopPromise<TestResponse>,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
     let token = nextToken
@@ -356,15 +357,15 @@ final class TestClientDelegate: HTTP2ClientDelegate {
       "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers",
     ]
     for name in names { headers["\(name)"] = response.header(name)?.text }
-    let answer = TestAnswer(
+    let copy = TestResponse(
       status: response.status,
       contentType: response.contentType.text,
       headers: headers,
       body: response.body.text
     )
-    waiting.removeValue(forKey: token)?.0.succeed(answer)
+    waiting.removeValue(forKey: token)?.0.succeed(copy)
     if let (stream, _) = streams.removeValue(forKey: token) {
-      stream.received(status: response.status, answer.body)
+      stream.received(status: copy.status, copy.body)
       stream.ended()
     }
     if let (stream, _) = requests.removeValue(forKey: token) {

@@ -19,7 +19,7 @@ import Testing
     }
   }
 
-  private func totals(_ answer: TestAnswer) -> String { totals(answer.json, else: answer.verdict) }
+  private func totals(_ response: TestResponse) -> String { totals(response.json, else: response.verdict) }
 
   private func totals(_ json: NSDictionary, else verdict: String = "?") -> String {
     guard let messages = json["total_unread_count"] as? Int, let channels = json["unread_channels"] as? Int,
@@ -28,8 +28,8 @@ import Testing
     return "\(messages) in \(channels), \(threads) threads"
   }
 
-  private func cids(_ answer: TestAnswer) -> [String] {
-    (answer.json["channels"] as? [NSDictionary] ?? []).map { ($0["cid"] as? String ?? "?") }
+  private func cids(_ response: TestResponse) -> [String] {
+    (response.json["channels"] as? [NSDictionary] ?? []).map { ($0["cid"] as? String ?? "?") }
   }
 
   /// All pages of a route. Each page but the last has to be full.
@@ -37,11 +37,11 @@ import Testing
     var all: [String] = []
     var cursor = ""
     repeat {
-      let answer = try await gateway.client.get("\(path)?limit=\(limit)\(cursor)", token: alice)
-      #expect(answer.status == 200)
-      let page = cids(answer)
+      let response = try await gateway.client.get("\(path)?limit=\(limit)\(cursor)", token: alice)
+      #expect(response.status == 200)
+      let page = cids(response)
       all += page
-      cursor = (answer.json["next"] as? String).map { "&cursor=\($0)" } ?? ""
+      cursor = (response.json["next"] as? String).map { "&cursor=\($0)" } ?? ""
       #expect(cursor.isEmpty || page.count == limit)
     } while !cursor.isEmpty && all.count < 1_000
     return all
@@ -127,11 +127,11 @@ import Testing
   @Test func totalsAreCountedForManyUsers() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 12)
-      let answer = try await gateway.client.post(
+      let response = try await gateway.client.post(
         "/v1/unread",
         #"{"user_ids":["alice","bob","no\u007Fone","nobody",7,"alice"]}"#
       )
-      let users = try #require(answer.json["users"] as? [NSDictionary])
+      let users = try #require(response.json["users"] as? [NSDictionary])
       #expect(
         users.map { "\($0["user_id"] ?? "-"): \(totals($0))" } == [
           "alice: 12 in 8, 0 threads", "bob: 12 in 8, 0 threads", "no\u{7F}one: invalid_user_id",
@@ -183,7 +183,7 @@ import Testing
       _ = try await gateway.client.post(path + "messages", reply)
       let thread = try await gateway.client.post(path + "read?totals=true&thread_id=c2-0", nil, token: alice)
       #expect((thread.json["read"] as? NSDictionary)?["last_read_message_id"] as? String == "r1")
-      // A failed mark is the answer, and nothing is counted.
+      // A failed mark is the response, and nothing is counted.
       _ = try await gateway.store.takeLog()
       let wrong = try await gateway.client.post(path + "read?totals=true&message_id=x", nil, token: alice)
       #expect(wrong.verdict == "404 message_not_found" && wrong.headers["retry-after"] == "1")
@@ -273,14 +273,19 @@ import Testing
       try await setUp(gateway, 900)
       try await gateway.store.setListMax(300)
       try await gateway.store.set(.ignoringKind(.markRead))
-      let answer = try await gateway.client.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
+      let response = try await gateway.client.submit(
+        .post,
+        "/v1/channels/read",
+        #"{"all":true}"#,
+        token: alice
+      )
       try await eventually("as many marks are pending as may be in flight") {
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get()
           >= UserChannelScan.marksMax
       }
       // The next page of the list fails.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
-      let verdict = try await answer.value("the answer")
+      let verdict = try await response.value("the answer")
       #expect(verdict.verdict == "503 outcome_unknown" && verdict.headers["retry-after"] != nil)
     }
   }
@@ -334,9 +339,9 @@ import Testing
           (.refusing(.tokenRevoked), "401 token_revoked"),
         ] {
           try await gateway.store.set(mode)
-          let answer = try await gateway.client.request(method, path, body, token: alice)
-          #expect(answer.verdict == expected, "\(path) \(mode)")
-          #expect((answer.headers["retry-after"] != nil) == (answer.status == 503))
+          let response = try await gateway.client.request(method, path, body, token: alice)
+          #expect(response.verdict == expected, "\(path) \(mode)")
+          #expect((response.headers["retry-after"] != nil) == (response.status == 503))
         }
       }
       let unread = "/v1/users/alice/unread"
@@ -352,8 +357,8 @@ import Testing
         (.refusingKind(.readState, .notAMember), "6 in 4, 0 threads"),
       ] {
         try await gateway.store.set(mode)
-        let answer = try await gateway.client.get(unread, token: alice)
-        let found = answer.status == 200 ? totals(answer) : answer.verdict
+        let response = try await gateway.client.get(unread, token: alice)
+        let found = response.status == 200 ? totals(response) : response.verdict
         #expect(found == expected, "\(mode)")
       }
       let jobs = try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get()
@@ -390,7 +395,7 @@ import Testing
       try await gateway.store.setListMax(300)
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await gateway.store.set(.ignoringKind(.markRead))
-      let answer = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
+      let response = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
       // The number of marks in flight is limited.
@@ -405,7 +410,7 @@ import Testing
         return marks >= UserChannelScan.marksMax
       }
       try await other.close()
-      await #expect(throws: TestStreamFailed.self) { try await answer.value("the answer") }
+      await #expect(throws: TestStreamFailed.self) { try await response.value("the answer") }
       try await eventually("the closed connection is removed") {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
@@ -424,13 +429,13 @@ import Testing
       for kind in [FrameKind.listChannels, .unreadCounts, .readState, .markRead] {
         try await gateway.store.set(.closing(kind))
         let path = kind == .markRead ? "/v1/channels/read" : "/v1/users/alice/unread"
-        let answer = try await gateway.client.submit(
+        let response = try await gateway.client.submit(
           kind == .markRead ? .post : .get,
           path,
           kind == .markRead ? #"{"all":true}"# : nil,
           token: alice
         )
-        let verdict = try await answer.value("the answer").verdict
+        let verdict = try await response.value("the answer").verdict
         // A mark with an unknown outcome is named as failed.
         #expect(verdict == (kind == .markRead ? "200" : "503 store_unavailable"), "\(kind)")
         try await gateway.store.set(.normal)
@@ -447,7 +452,7 @@ import Testing
     try await TestGateway.run(limits: limits, deadline: .seconds(10)) { gateway in
       try await setUp(gateway, 3)
       try await gateway.store.set(.ignoringKind(.listChannels))
-      var waiting: [EventLoopFuture<TestAnswer>] = []
+      var waiting: [EventLoopFuture<TestResponse>] = []
       for _ in 0..<3 {
         waiting.append(
           try await gateway.client.submit(.get, "/v1/users/alice/unread", nil, token: alice)
@@ -462,14 +467,14 @@ import Testing
         (.post, "/v1/channels/messaging:c1/read?totals=true&user_id=alice", nil),
       ] as [(HTTP2Method, String, String?)] {
         let token = path == "/v1/channels/read" ? alice : TestTokens.server
-        let answer = try await gateway.client.request(method, path, body, token: token)
-        #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1", "\(path)")
+        let response = try await gateway.client.request(method, path, body, token: token)
+        #expect(response.verdict == "503 store_busy" && response.headers["retry-after"] == "1", "\(path)")
       }
       // A mark without totals needs no job.
       let mark = try await gateway.client.post("/v1/channels/messaging:c1/read", nil, token: alice)
       #expect(mark.status == 200)
-      for answer in waiting {
-        #expect(try await answer.value("the answer").verdict == "503 store_unavailable")
+      for response in waiting {
+        #expect(try await response.value("the answer").verdict == "503 store_unavailable")
       }
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.get("/v1/users/alice/unread", token: alice).status == 200)

@@ -143,7 +143,7 @@ import Testing
     #expect(!UserListScan.isValid(cursor, of: .receipts(.pending)))
   }
 
-  /// A channel that the user has left is skipped. Any other failure is the answer.
+  /// A channel that the user has left is skipped. Any other failure is the response.
   @Test
   func formerMembershipIsSkippedAndOtherFailuresAreAnswered() throws {
     let channels = Channels(list: [

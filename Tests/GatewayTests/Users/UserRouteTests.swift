@@ -24,7 +24,7 @@ import Testing
       _ = try await gateway.store.takeLog()
       #expect(try await client.put(path, "{}").json == unset.json)
       #expect(try await gateway.store.takeLog() == [.patchUser])
-      // The home shard is patched, all others are assigned, the home shard is settled; then the answer is sent.
+      // The home shard is patched, all others are assigned, the home shard is settled; then the response is sent.
       let hidden = try await client.put(path, #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#)
       #expect(hidden.status == 200)
       #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
@@ -108,7 +108,7 @@ import Testing
         #expect(try await gateway.client.put(path, hide).verdict == expected, "\(mode)")
       }
       #expect(try await gateway.store.unsettled() == ["alice"])
-      // All shards have the change, so the answer is a success although settling failed.
+      // All shards have the change, so the response is a success although settling failed.
       try await gateway.store.set(.refusingKind(.settle, .busy))
       #expect(try await gateway.client.put(path, hide).status == 200)
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
@@ -164,12 +164,12 @@ import Testing
           let path = ("/v1/channels/" + parts[1]).replacing("/channels/..", with: "")
           for token in [old, silent, new] {
             let method = parts[0] == "GET" ? .get : parts[0] == "PUT" ? .put : HTTP2Method.post
-            let answer = try await client.request(method, path, body, token: token)
+            let response = try await client.request(method, path, body, token: token)
             if tokens.contains(token) {
-              #expect(answer.verdict == "401 token_revoked", "\(route)")
-              #expect(answer.headers["www-authenticate"]?.contains("token_revoked") == true)
+              #expect(response.verdict == "401 token_revoked", "\(route)")
+              #expect(response.headers["www-authenticate"]?.contains("token_revoked") == true)
             } else {
-              #expect((200..<300).contains(answer.status), "\(route) \(answer.body)")
+              #expect((200..<300).contains(response.status), "\(route) \(response.body)")
             }
           }
         }

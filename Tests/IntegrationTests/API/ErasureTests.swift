@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// After an erasure, no file of the store except RocksDB's tables contains the user's name, and no answer does
+  /// After an erasure, no file of the store except RocksDB's tables contains the user's name, and no response does
   /// (R16).
   @Suite struct Erasure {
     @Test func erasedUserIsInNoFile() async throws {

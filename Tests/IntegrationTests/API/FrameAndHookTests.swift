@@ -40,8 +40,8 @@ extension RealProcesses {
           token: pair.serverToken,
           json: #"{"tickets":[{"cid":"messaging:hooks","message_id":"m1","user_id":"bob"}]}"#
         )
-        let answer = try JSONSerialization.jsonObject(with: Data(issued.body.utf8)) as? [String: [String]]
-        let ticket = try #require(answer?["tickets"]?.first)
+        let response = try JSONSerialization.jsonObject(with: Data(issued.body.utf8)) as? [String: [String]]
+        let ticket = try #require(response?["tickets"]?.first)
         let output = try await Command.run(
           PythonTools.directory + "/python",
           [Pair.client("push_hooks.py"), pair.h2cURL, secret, other, ticket]

@@ -79,12 +79,12 @@ extension RealProcesses {
           ["http://127.0.0.1:\(pair.h2cPort)/v1/events"],
           ["-d", "{}", "http://127.0.0.1:\(pair.h2cPort)/v1/channels/read"],
         ] {
-          let answer = try await Command.run(
+          let response = try await Command.run(
             "curl",
             ["-sS", "--http1.1", "--max-time", "20", "-w", "\n%{http_version} %{http_code}"] + arguments
           )
-          #expect(answer.status == 0 && answer.out.hasSuffix("\n1.1 505"), "\(answer)")
-          #expect(answer.out.contains("\"code\":\"http_version_not_supported\""), "\(answer)")
+          #expect(response.status == 0 && response.out.hasSuffix("\n1.1 505"), "\(response)")
+          #expect(response.out.contains("\"code\":\"http_version_not_supported\""), "\(response)")
         }
         let document = try await pair.curl("GET", "/v1/openapi.yaml")
         #expect(document.status == 200)

@@ -72,8 +72,8 @@ extension RealProcesses {
     }
 
     private static func channels(_ user: String, _ pair: Pair) async throws -> [String] {
-      let answer = try await pair.expect(200, "GET", "/v1/users/\(user)/channels", token: pair.serverToken)
-      let entries = answer["channels"] as? [[String: Any]] ?? []
+      let response = try await pair.expect(200, "GET", "/v1/users/\(user)/channels", token: pair.serverToken)
+      let entries = response["channels"] as? [[String: Any]] ?? []
       return entries.compactMap { $0["cid"] as? String }.sorted()
     }
 

@@ -81,8 +81,8 @@ extension RealProcesses {
           (try await Self.token(second, kid: "declared", "RS256"), 401),
           (String(good.dropLast(8)) + "AAAAAAAA", 401), (pair.serverToken, 200),
         ] {
-          let answer = try await pair.curl("GET", path, token: token)
-          #expect(answer.status == expected, "\(token): \(answer)")
+          let response = try await pair.curl("GET", path, token: token)
+          #expect(response.status == expected, "\(token): \(response)")
         }
         let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
         let lines = log.split(separator: "\n").filter { $0.contains("Skipping a key of the key set") }

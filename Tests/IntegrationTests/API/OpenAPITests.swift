@@ -14,7 +14,7 @@ enum PythonTools {
 
 extension RealProcesses {
   /// Checks Proto/openapi.yaml, and the real programs against it with schemathesis. schemathesis generates valid and
-  /// invalid requests from the file, and checks every answer.
+  /// invalid requests from the file, and checks every response.
   ///
   /// It speaks only HTTP/1.1, so nghttpx stands in front of the gateway. `make test` installs both; without PyPI
   /// these tests are skipped.

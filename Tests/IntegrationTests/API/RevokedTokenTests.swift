@@ -13,7 +13,7 @@ extension RealProcesses {
         await pair.stack.killStore()
         await pair.stack.killGateway(1)
         try await pair.stack.startStore()
-        // From the gateway's first answer on: it is not ready before it has the list.
+        // From the gateway's first response on: it is not ready before it has the list.
         try await pair.stack.startGateway(1)
         try await pair.stack.waitUntilGatewaysAreReady()
         let backups = pair.directory + "/backups"

@@ -278,13 +278,13 @@ extension RealProcesses {
         var seen: [String] = []
         var path: String? = "/v1/users/bob/threads?limit=2"
         while let page = path, seen.count < 20 {
-          let answer = try await pair.expect(200, "GET", page, token: bob)
-          let threads = answer["threads"] as? [[String: Any]] ?? []
+          let response = try await pair.expect(200, "GET", page, token: bob)
+          let threads = response["threads"] as? [[String: Any]] ?? []
           #expect(threads.count == 2)
           seen += threads.map { thread in
             "\(thread["cid"] ?? "?") \(thread["thread_id"] ?? "?") \(thread["unread_messages"] ?? "?")"
           }
-          path = (answer["next"] as? String).map { "/v1/users/bob/threads?limit=2&cursor=\($0)" }
+          path = (response["next"] as? String).map { "/v1/users/bob/threads?limit=2&cursor=\($0)" }
         }
         #expect(
           seen == [
@@ -326,13 +326,13 @@ extension RealProcesses {
 
     /// The events of a user's stream within three seconds.
     private static func events(_ pair: Pair, _ user: String, since: String?) async throws -> [Event] {
-      let answer = try await pair.curl(
+      let response = try await pair.curl(
         "GET",
         "/v1/events" + (since.map { "?since=\($0)" } ?? ""),
         token: try await pair.token(user),
         arguments: ["-N", "--max-time", "3"]
       )
-      return answer.body.components(separatedBy: "\n\n").compactMap { block in
+      return response.body.components(separatedBy: "\n\n").compactMap { block in
         let lines = block.split(separator: "\n")
         let id = lines.first { $0.hasPrefix("id:") }.map {
           $0.dropFirst(3).trimmingCharacters(in: .whitespaces)

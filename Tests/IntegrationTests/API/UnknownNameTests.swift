@@ -93,16 +93,16 @@ extension RealProcesses {
         }
         let before = try await Self.state(pair, bob)
         for item in Self.cases {
-          let answer = try await pair.curl(
+          let response = try await pair.curl(
             item.method,
             item.path,
             token: item.isServer ? server : bob,
             json: item.body
           )
           let status = item.code == "not_implemented" ? 501 : 400
-          #expect(answer.status == status, "\(item.path) \(item.body ?? ""): \(answer)")
-          let problem = try? JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]
-          #expect(problem?["code"] as? String == item.code, "\(item.path): \(answer)")
+          #expect(response.status == status, "\(item.path) \(item.body ?? ""): \(response)")
+          let problem = try? JSONSerialization.jsonObject(with: Data(response.body.utf8)) as? [String: Any]
+          #expect(problem?["code"] as? String == item.code, "\(item.path): \(response)")
           let detail = problem?["detail"] as? String ?? ""
           for name in item.names { #expect(detail.contains("\"\(name)\""), "\(item.path): \(detail)") }
         }
@@ -119,9 +119,9 @@ extension RealProcesses {
         (channel + "/messages/m1/status", bob), (channel + "/messages/m2/status", bob),
         ("/v1/channel-types/messaging", pair.serverToken), ("/v1/users/carol/channels", pair.serverToken),
       ] {
-        let answer = try await pair.curl("GET", path, token: token)
-        #expect(answer.status == 200, "\(path): \(answer)")
-        found.append(answer.body)
+        let response = try await pair.curl("GET", path, token: token)
+        #expect(response.status == 200, "\(path): \(response)")
+        found.append(response.body)
       }
       return found
     }
@@ -132,13 +132,13 @@ extension RealProcesses {
       for query in [
         "user_ids=alice,bob", "user_ids=alice&user_ids=bob", "user_ids=alice,b%6Fb&api_key=k&connection_id=c",
       ] {
-        let answer = try await pair.expect(
+        let response = try await pair.expect(
           200,
           "GET",
           channel + "/messages/m1/members?" + query,
           token: pair.serverToken
         )
-        let users = (answer["members"] as? [[String: Any]] ?? []).map {
+        let users = (response["members"] as? [[String: Any]] ?? []).map {
           ($0["user"] as? [String: Any])?["id"] as? String
         }
         #expect(users == ["alice", "bob"], "\(query)")

@@ -191,15 +191,15 @@ extension RealProcesses {
             arguments += ["--data-binary", body]
             json = nil
           }
-          let answer = try await pair.curl(
+          let response = try await pair.curl(
             item.method,
             item.path,
             token: token,
             json: json,
             arguments: arguments
           )
-          #expect(answer.status == item.status, "\(item.name): \(answer)")
-          #expect(answer.body.contains("\"code\":\"\(item.code)\""), "\(item.name): \(answer)")
+          #expect(response.status == item.status, "\(item.name): \(response)")
+          #expect(response.body.contains("\"code\":\"\(item.code)\""), "\(item.name): \(response)")
         }
         try await Self.isWell(pair)
       }
@@ -226,12 +226,18 @@ extension RealProcesses {
           ),
         ]
         for (name, token, code) in rows {
-          let answer = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: token)
-          #expect(answer.status == 401 && answer.body.contains("\"code\":\"\(code)\""), "\(name): \(answer)")
+          let response = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: token)
+          #expect(
+            response.status == 401 && response.body.contains("\"code\":\"\(code)\""),
+            "\(name): \(response)"
+          )
         }
         // The library chooses the code for `none`; this test checks only that the token is rejected.
-        let answer = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: unsigned)
-        #expect(answer.status == 401 && answer.body.contains("\"code\":\"token_"), "alg none: \(answer)")
+        let response = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: unsigned)
+        #expect(
+          response.status == 401 && response.body.contains("\"code\":\"token_"),
+          "alg none: \(response)"
+        )
         try await Self.isWell(pair)
       }
     }
@@ -270,7 +276,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let store = pair.stack.plan.store.port
-        // Every answer consists of HTTP/2 frames. It contains a GOAWAY frame (type 7), or is empty before the close.
+        // Every response consists of HTTP/2 frames. It contains a GOAWAY frame (type 7), or is empty before the close.
         let frames = try await Self.exchange(
           String(repeating: "\u{1}garbage", count: 500),
           port: pair.h2cPort
@@ -287,7 +293,7 @@ extension RealProcesses {
           ([0, 0, 0, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0x54], 1, "malformed_frame"),
         ]
         for (bytes, code, name) in rows {
-          let answer = try await Self.exchange(
+          let response = try await Self.exchange(
             String(decoding: bytes, as: UTF8.self),
             raw: bytes,
             port: store
@@ -295,8 +301,8 @@ extension RealProcesses {
           // An error frame: kind 0x0F after the length, and its code in the first byte of the payload. Then the close
           // that ended the read.
           #expect(
-            answer.count > 12 && answer[4] == 0x0F && answer[12] == code,
-            "\(name): \(Array(answer.prefix(40)))"
+            response.count > 12 && response[4] == 0x0F && response[12] == code,
+            "\(name): \(Array(response.prefix(40)))"
           )
         }
         try await Self.isWell(pair)

@@ -38,7 +38,7 @@ extension RealProcesses {
       }
     }
 
-    /// The browser withholds the answer from a page of an unlisted origin; the same page of the listed origin gets
+    /// The browser withholds the response from a page of an unlisted origin; the same page of the listed origin gets
     /// it.
     @Test func unlistedOriginIsRefused() async throws {
       let place = try Browser.Place()
@@ -113,7 +113,7 @@ extension RealProcesses {
     }
 
     private static func reconnectBrowser(_ browser: Browser, _ pair: Pair) async throws {
-      // The proxy is restored once the gateway is ready: an answer of 503 would end the EventSource.
+      // The proxy is restored once the gateway is ready: a response of 503 would end the EventSource.
       try await browser.way("cut")
       await pair.stack.killGateway(0)
       try await register("m3", by: "alice", pair)

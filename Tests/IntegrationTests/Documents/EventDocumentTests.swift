@@ -39,7 +39,7 @@ extension RealProcesses {
   /// The examples of docs/events.md run: `tidemark watch`, curl over TLS and h2c, and Python's httpx over both.
   @Suite struct DocumentedStreams {
     private static let channel = "/v1/channels/messaging:tour"
-    /// The time limit for an answer.
+    /// The time limit for a response.
     private static let secondsMax = 120
 
     @Test func documentedEventCommandsRun() async throws {

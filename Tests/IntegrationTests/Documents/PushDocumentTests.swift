@@ -10,19 +10,19 @@ extension RealProcesses {
     private static let channel = "/v1/channels/messaging:tour"
     private static let page = "push.md"
 
-    /// Where an example shows its answer, the answer follows the line after `#>`.
+    /// Where an example shows its response, the response follows the line after `#>`.
     @Test func documentedPushCommandsRun() async throws {
       try await Self.withSecrets { pair in
         let block = try CodeBlocks.block("sh", of: Self.page)
-        let answers = block.split(separator: "\n").filter { $0.hasPrefix("#> ") }.map {
+        let responses = block.split(separator: "\n").filter { $0.hasPrefix("#> ") }.map {
           String($0.dropFirst(3))
         }
-        #expect(answers.count == 6)
+        #expect(responses.count == 6)
         let output = try await Command.run("/bin/bash", ["-c", "set -e\n" + CodeBlocks.here(block, pair)])
         #expect(output.status == 0 && output.error.isEmpty, "\(output)")
         var rest = Substring(output.out)
-        for answer in answers {
-          let found = try #require(rest.range(of: answer), "\(answer) is not in \(rest) of \(output.out)")
+        for response in responses {
+          let found = try #require(rest.range(of: response), "\(response) is not in \(rest) of \(output.out)")
           rest = rest[found.upperBound...]
         }
       }
@@ -77,7 +77,7 @@ extension RealProcesses {
         let sender = try #require(try CodeBlocks.blocks("python", of: Self.page).last)
         let lines = try await Self.python([sender, Self.shownEvents], pair, [file])
         let done = #"200 {"results":[{"ok":true}],"ignored":0}"#
-        // First the answers to the sender's own request; then those to the events: "…" is not a ticket.
+        // First the responses to the sender's own request; then those to the events: "…" is not a ticket.
         let none = #"200 {"results":[{"ok":false,"code":"ticket_invalid"}],"ignored":0}"#
         #expect(lines == [done, none, none, done], "\(lines)")
         try await Self.expectDelivered(pair)
@@ -97,14 +97,14 @@ extension RealProcesses {
       let place = try Browser.Place()
       try await Self.withMessage(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
         let ticketRequest = #"{"tickets":[{"cid":"messaging:tour","message_id":"p1","user_id":"bob"}]}"#
-        let answer = try await pair.expect(
+        let response = try await pair.expect(
           200,
           "POST",
           "/v1/push/tickets",
           token: pair.serverToken,
           json: ticketRequest
         )
-        let ticket = try #require((answer["tickets"] as? [String])?.first)
+        let ticket = try #require((response["tickets"] as? [String])?.first)
         let content = Browser.Content(
           document: "push_page.html",
           files: [

@@ -28,18 +28,21 @@ extension RealProcesses {
             encoding: .utf8
           )
         }
-        for (command, answer) in tour.commands {
+        for (command, response) in tour.commands {
           let script = here(tour.preparation + "\n" + command)
           let output = try await Command.run("/bin/bash", ["-c", script])
           #expect(output.status == 0 && output.error.isEmpty, "\(command)\n\(output)")
-          #expect(output.out.contains(answer), "\(command)\nhas to answer \(answer)\nanswered \(output.out)")
+          #expect(
+            output.out.contains(response),
+            "\(command)\nhas to answer \(response)\nanswered \(output.out)"
+          )
         }
       }
     }
 
-    /// The lines of the README's `sh` block. Lines without an answer are preparation; the other lines have their
+    /// The lines of the README's `sh` block. Lines without a response are preparation; the other lines have their
     /// answer below them, after `#>`.
-    private static func tour() throws -> (preparation: String, commands: [(String, answer: String)]) {
+    private static func tour() throws -> (preparation: String, commands: [(String, response: String)]) {
       let text = try String(contentsOfFile: Pair.packageRoot + "/README.md", encoding: .utf8)
       guard let start = text.range(of: "```sh\n"),
         let end = text.range(of: "```", range: start.upperBound..<text.endIndex)
@@ -47,7 +50,7 @@ extension RealProcesses {
       let lines = text[start.upperBound..<end.lowerBound].split(separator: "\n").map(String.init)
         .filter { !$0.hasPrefix("# ") }
       var preparation: [String] = []
-      var commands: [(String, answer: String)] = []
+      var commands: [(String, response: String)] = []
       for (line, next) in zip(lines, lines.dropFirst() + [""]) where !line.hasPrefix("#>") {
         if next.hasPrefix("#> ") {
           commands.append((line, String(next.dropFirst(3))))

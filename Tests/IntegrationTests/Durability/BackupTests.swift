@@ -37,11 +37,11 @@ extension RealProcesses {
           let summary = try await pair.backup(to)
           kept += try #require(summary["files_kept"] as? Int)
           #expect(!FileManager.default.fileExists(atPath: pair.stack.files.data + "/checkpoint"))
-          let answer = try await pair.withRestored(to, "restored-\(round)") { port in
+          let response = try await pair.withRestored(to, "restored-\(round)") { port in
             client.send("recall \(port)")
             return await client.line() ?? "the client ended"
           }
-          #expect(answer == "ok \(remembered)", "round \(round)")
+          #expect(response == "ok \(remembered)", "round \(round)")
         }
         #expect(kept > 0, "no table was reused from the previous backup")
         let folders = try Self.backups(in: to)
@@ -133,11 +133,11 @@ extension RealProcesses {
           let check = try await Self.tidemark("check", to + "/" + folder)
           #expect(check.status == 0, "\(check)")
         }
-        let answer = try await pair.withRestored(to, "restored") { port in
+        let response = try await pair.withRestored(to, "restored") { port in
           client.send("recall \(port)")
           return await client.line() ?? "the client ended"
         }
-        #expect(answer == "ok " + remembered.split(separator: " ").last!)
+        #expect(response == "ok " + remembered.split(separator: " ").last!)
       }
     }
 

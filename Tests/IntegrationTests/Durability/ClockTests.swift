@@ -55,8 +55,8 @@ extension RealProcesses {
           // Also in shards that have received no request from this gateway before.
           for number in 0..<24 {
             let path = "/v1/channels/timed:new-\(number)"
-            let answer = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
-            #expect(answer.status == 503 && answer.body.contains("clock_jump"), "\(answer)")
+            let response = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
+            #expect(response.status == 503 && response.body.contains("clock_jump"), "\(response)")
           }
           try await pair.expect(
             503,
@@ -247,16 +247,16 @@ extension RealProcesses {
       }
     }
 
-    /// No answer of the API contains a time in 2262, positions move from now on, and old event ids are invalid.
+    /// No response of the API contains a time in 2262, positions move from now on, and old event ids are invalid.
     private static func checkAnswers(_ pair: Pair, staleEvent: String) async throws {
       let bob = try await pair.token("bob")
       let channel = "/v1/channels/messaging:a"
       var paths = [channel, channel + "/read-state", channel + "/members", channel + "/messages"]
       paths += ["/readers", "/members?user_ids=alice,bob,carol"].map { channel + "/messages/m1" + $0 }
       for path in paths {
-        let answer = try await pair.curl("GET", path, token: pair.serverToken)
-        let latest = try latest(answer.body)
-        #expect(answer.status == 200 && latest <= now(), "\(path): \(answer)")
+        let response = try await pair.curl("GET", path, token: pair.serverToken)
+        let latest = try latest(response.body)
+        #expect(response.status == 200 && latest <= now(), "\(path): \(response)")
       }
       let start = now()
       try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m20"}"#)
@@ -359,7 +359,7 @@ extension RealProcesses {
 
     private static func now() -> Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }
 
-    /// The latest time in an answer.
+    /// The latest time in a response.
     private static func latest(_ body: String) throws -> Int64 {
       var latest: Int64 = 0
       for match in body.matches(of: /\d{4}-\d\d-\d\dT[0-9:.]+Z/) {

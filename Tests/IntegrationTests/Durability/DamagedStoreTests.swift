@@ -155,7 +155,7 @@ extension RealProcesses {
       (try? String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
     }
 
-    /// Leave a wrong byte in the pair's data that makes a channel unreadable; return the answers served from it.
+    /// Leave a wrong byte in the pair's data that makes a channel unreadable; return the responses served from it.
     private static func damageOneTableOfPages(_ pair: Pair, _ source: String) async throws -> [Int?] {
       let files = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".sst") }
       // The start of a table holds the channels' names; without it no channel is found.
@@ -197,8 +197,8 @@ extension RealProcesses {
           try await pair.stack.startStore()
           try await pair.stack.waitUntilGatewaysAreReady()
           try await eventually("every page is written") {
-            let answer = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")
-            return answer?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
+            let response = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")
+            return response?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
           }
         }
         let path =
@@ -230,19 +230,19 @@ extension RealProcesses {
       return .serves(found)
     }
 
-    /// The user's position in each channel; nil where the answer is 503.
+    /// The user's position in each channel; nil where the response is 503.
     private static func queryPositions(_ pair: Pair) async throws -> [Int?] {
       var found: [Int?] = []
       for cid in channels {
-        let answer = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: pair.serverToken)
-        if answer.status == 503 {
+        let response = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: pair.serverToken)
+        if response.status == 503 {
           found.append(nil)
           continue
         }
-        let body = try JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]
+        let body = try JSONSerialization.jsonObject(with: Data(response.body.utf8)) as? [String: Any]
         let rows = body?["read"] as? [[String: Any]] ?? []
-        guard answer.status == 200, let position = rows.first?["last_read_seq"] as? Int else {
-          throw Unexpected("\(cid): \(answer)")
+        guard response.status == 200, let position = rows.first?["last_read_seq"] as? Int else {
+          throw Unexpected("\(cid): \(response)")
         }
         found.append(position)
       }

@@ -11,7 +11,7 @@ import Testing
 extension RealProcesses {
   /// This build opens data directories of earlier builds, with all their data intact.
   ///
-  /// `Fixtures/data_directory.py make` wrote the directory and its answers with the earlier build. An answer may
+  /// `Fixtures/data_directory.py make` wrote the directory and its responses with the earlier build. A response may
   /// change only with its rule, in the same commit.
   @Suite struct EarlierData {
     private static let fixtures = Pair.packageRoot + "/Tests/IntegrationTests/Fixtures/"

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Clients build a picture from events alone; in the end it must equal the answers of the queries. Failures of
+  /// Clients build a picture from events alone; in the end it must equal the responses of the queries. Failures of
   /// clients, gateways and the store may lose no event. The clients (`Clients/loss.py`) and their pictures
   /// (`Clients/event_picture.py`) share no code with the project. `TIDEMARK_SEED` repeats their random choices.
   /// `TIDEMARK_LOSS_SECONDS` sets the shortest duration; `make loss-test` runs five minutes. A run lasts until it has

@@ -10,7 +10,7 @@ extension RealProcesses {
   /// A store restored from a backup, under gateways that were connected before.
   @Suite struct Restores {
     /// No state from before the restore continues as if the store were the same: open streams, resumed streams,
-    /// tickets, and commands without an answer.
+    /// tickets, and commands without a response.
     @Test func restoredStoreInvalidatesOldState() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
@@ -111,8 +111,8 @@ extension RealProcesses {
           return await client.line() != "remembered 0"
         }
         client.send("check")
-        let answer = await client.line() ?? "the client ended"
-        #expect(answer.hasPrefix("ok "), "\(answer)")
+        let response = await client.line() ?? "the client ended"
+        #expect(response.hasPrefix("ok "), "\(response)")
       }
     }
 
@@ -168,14 +168,14 @@ extension RealProcesses {
 
     private static func ticket(_ message: String, _ pair: Pair) async throws -> String {
       let entry = #"{"cid":"messaging:a","message_id":"\#(message)","user_id":"bob"}"#
-      let answer = try await pair.expect(
+      let response = try await pair.expect(
         200,
         "POST",
         "/v1/push/tickets",
         token: pair.serverToken,
         json: #"{"tickets":[\#(entry)]}"#
       )
-      guard let ticket = (answer["tickets"] as? [String])?.first else { throw Unexpected("\(answer)") }
+      guard let ticket = (response["tickets"] as? [String])?.first else { throw Unexpected("\(response)") }
       return ticket
     }
 

@@ -54,8 +54,8 @@ extension RealProcesses {
             try String(contentsOfFile: trace, encoding: .utf8),
             directory: pair.stack.files.data
           )
-          let (answer, cut) = try await check(pair, client, "synced-\(round)") { lengths.unsynced($0) }
-          #expect(answer.hasPrefix("ok "), "round \(round), \(cut) bytes cut off: \(answer)")
+          let (response, cut) = try await check(pair, client, "synced-\(round)") { lengths.unsynced($0) }
+          #expect(response.hasPrefix("ok "), "round \(round), \(cut) bytes cut off: \(response)")
           cutBytes += cut
           if earlierLost == 0 {
             let (earlier, _) = try await check(pair, client, "earlier-\(round)") {
@@ -66,7 +66,7 @@ extension RealProcesses {
           store.signal(SIGCONT)
           try await pair.stack.waitUntilGatewaysAreReady()
           client.send("go")
-          print("round \(round): \(held); \(cut) bytes that were not synced cut off; \(answer)")
+          print("round \(round): \(held); \(cut) bytes that were not synced cut off; \(response)")
         }
         await strace.stop()
         #expect(cutBytes > 0, "nothing was ever written that was not synced: the copies show nothing")
@@ -81,7 +81,7 @@ extension RealProcesses {
       _ client: Companion,
       _ name: String,
       unsynced: (String) -> Int
-    ) async throws -> (answer: String, cut: Int) {
+    ) async throws -> (response: String, cut: Int) {
       let copy = pair.directory + "/" + name
       let files = StackFiles(directory: copy)
       defer { files.remove() }
@@ -114,9 +114,9 @@ extension RealProcesses {
         throw error
       }
       client.send("check \(stack.plan.gateways[0].listen.port)")
-      let answer = await client.line() ?? "the client ended"
+      let response = await client.line() ?? "the client ended"
       await stack.stop()
-      return (answer, cut)
+      return (response, cut)
     }
   }
 }

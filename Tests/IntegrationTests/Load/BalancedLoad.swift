@@ -4,11 +4,11 @@ import Operations
 import Synchronization
 import TestPrograms
 
-/// Requests through HAProxy without a pause. It records every answer other than 2xx, and every refused connection.
+/// Requests through HAProxy without a pause. It records every response other than 2xx, and every refused connection.
 final class BalancedLoad: Sendable {
   struct Result: Sendable {
     var answered = 0
-    /// The failed requests: another status, or no answer.
+    /// The failed requests: another status, or no response.
     var faults: [String] = []
   }
 
@@ -20,7 +20,7 @@ final class BalancedLoad: Sendable {
   private let state = Mutex(State())
   private let task: Mutex<Task<Void, any Error>?> = Mutex(nil)
 
-  /// - Parameter round: sends some requests, and is run again and again. Returns the number of answers and the
+  /// - Parameter round: sends some requests, and is run again and again. Returns the number of responses and the
   ///   failures.
   private init(_ round: @escaping @Sendable () async throws -> Result) {
     let running = Task {

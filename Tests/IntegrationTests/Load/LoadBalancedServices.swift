@@ -6,7 +6,7 @@ import TestPrograms
 /// A store, two h2c gateways, and HAProxy in front of them with the deployed configuration, on free loopback ports.
 struct LoadBalancedServices: Sendable {
   /// One request's answer, as curl reports it.
-  struct Answer: Sendable {
+  struct Response: Sendable {
     var version: String
     var status: Int
     var body: String
@@ -133,14 +133,14 @@ struct LoadBalancedServices: Sendable {
     return variables
   }
 
-  /// One request with curl through HAProxy. A request without an answer fails after 30 s.
+  /// One request with curl through HAProxy. A request without a response fails after 30 s.
   func curl(
     _ method: String,
     _ path: String,
     token: String? = nil,
     json: String? = nil,
     arguments: [String] = []
-  ) async throws -> Answer {
+  ) async throws -> Response {
     let headers = "\(directory)/\(UUID().uuidString).headers"
     var line = [
       "-sS", "--max-time", "30", "--http2", "--cacert", certificate, "-X", method, "-D", headers, "-w",
@@ -151,7 +151,7 @@ struct LoadBalancedServices: Sendable {
     let output = try await Command.run("curl", line + arguments)
     let lines = output.out.split(separator: "\n", omittingEmptySubsequences: false)
     let last = (lines.last ?? "").split(separator: " ")
-    return Answer(
+    return Response(
       version: String(last.first ?? ""),
       status: Int(last.last ?? "") ?? 0,
       body: lines.dropLast().joined(separator: "\n"),
@@ -169,11 +169,11 @@ struct LoadBalancedServices: Sendable {
     token: String? = nil,
     json: String? = nil
   ) async throws -> String {
-    let answer = try await curl(method, path, token: token, json: json)
-    guard answer.status == status, answer.version == "2", answer.failure.isEmpty else {
-      throw Unexpected("\(method) \(path): \(answer), not \(status)")
+    let response = try await curl(method, path, token: token, json: json)
+    guard response.status == status, response.version == "2", response.failure.isEmpty else {
+      throw Unexpected("\(method) \(path): \(response), not \(status)")
     }
-    return answer.body
+    return response.body
   }
 
   /// HAProxy's state of one of its servers: `UP`, `DOWN` and so on.

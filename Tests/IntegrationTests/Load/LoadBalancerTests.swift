@@ -132,16 +132,16 @@ extension RealProcesses {
         }
         for _ in 0...1 {
           for json in [nil, #"{"user_id":"bob"}"#] {
-            let answer = try await services.curl(
+            let response = try await services.curl(
               json == nil ? "GET" : "POST",
               json == nil ? Self.channel : Self.channel + "/read",
               token: services.serverToken,
               json: json
             )
-            #expect(answer.status == 503 && answer.failure.isEmpty, "\(answer)")
-            #expect(answer.body.contains(#""code":"gateway_unavailable""#), "\(answer)")
-            #expect(answer.headers.contains("content-type: application/problem+json"), "\(answer)")
-            #expect(answer.headers.contains("retry-after: 1"), "\(answer)")
+            #expect(response.status == 503 && response.failure.isEmpty, "\(response)")
+            #expect(response.body.contains(#""code":"gateway_unavailable""#), "\(response)")
+            #expect(response.headers.contains("content-type: application/problem+json"), "\(response)")
+            #expect(response.headers.contains("retry-after: 1"), "\(response)")
           }
           for name in ["gateway-1", "gateway-2"] { try await services.wait(for: name, toBe: "DOWN") }
         }
@@ -224,12 +224,12 @@ extension RealProcesses {
           tokenIssuer: tokenIssuer
         )
         try await services.wait(for: "gateway-1", toBe: "UP")
-        let answer = try await services.curl(
+        let response = try await services.curl(
           "GET",
           "/ready?access_token=private",
           arguments: ["-H", "x-forwarded-for: 203.0.113.7", "-H", "x-forwarded-proto: gopher"]
         )
-        #expect(answer.status == 200, "\(answer)")
+        #expect(response.status == 200, "\(response)")
         // A failing request, for the log: HAProxy logs the failure without the path.
         _ = try await services.curl("GET", "/nowhere?access_token=private")
       } catch {

@@ -45,10 +45,10 @@ extension RealProcesses {
       }
     }
 
-    /// Run `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
+    /// Run `hinder` between the start of the load and the flood, and `relieve` after the responses under overload.
     /// `relieve` gets the result of `hinder`. Then checks the callers' answers, memory, and the recovery.
     ///
-    /// - Returns: the answers to the flood.
+    /// - Returns: the responses to the flood.
     @discardableResult
     private func overload(
       _ name: String,
@@ -234,14 +234,14 @@ extension RealProcesses {
           let body = await pair.readiness()?.body ?? ""
           #expect(body.contains(#""reasons":["store: no connection"]"#), "\(body)")
           let token = try await pair.token("bob")
-          let answer = try await pair.curl(
+          let response = try await pair.curl(
             "POST",
             "/v1/channels/messaging:x/read",
             token: token,
             arguments: ["-i"]
           )
-          #expect(answer.status == 503, "\(answer)")
-          #expect(answer.body.lowercased().contains("retry-after: 1"), "\(answer)")
+          #expect(response.status == 503, "\(response)")
+          #expect(response.body.lowercased().contains("retry-after: 1"), "\(response)")
           try await pair.stack.startStore()
           try await pair.stack.waitUntilGatewaysAreReady()
           #expect(await pair.readiness()?.status == 200)

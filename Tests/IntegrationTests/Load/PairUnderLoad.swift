@@ -61,9 +61,9 @@ extension Pair {
       try await stack.startStore()
       try await stack.waitUntilGatewaysAreReady()
       client.send("check")
-      let answer = await client.line() ?? "the client ended"
-      let acknowledged = answer.hasPrefix("ok ") ? Int(answer.dropFirst(3)) ?? 0 : -1
-      #expect(acknowledged > last, "round \(round): \(answer); before it \(last) were acknowledged")
+      let response = await client.line() ?? "the client ended"
+      let acknowledged = response.hasPrefix("ok ") ? Int(response.dropFirst(3)) ?? 0 : -1
+      #expect(acknowledged > last, "round \(round): \(response); before it \(last) were acknowledged")
       last = acknowledged
     }
     client.send("end")
@@ -105,15 +105,15 @@ extension Pair {
     }
   }
 
-  /// The answer of the h2c gateway's `/ready`.
+  /// The response of the h2c gateway's `/ready`.
   func readiness() async -> (status: Int, body: String)? {
     await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/ready")
   }
 
   /// A metric of the h2c gateway, summed over its labels.
   func gatewayMetric(_ name: String) async -> Double? {
-    let answer = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
-    let values = answer?.body.split(separator: "\n").filter {
+    let response = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
+    let values = response?.body.split(separator: "\n").filter {
       $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{")
     }
     .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }

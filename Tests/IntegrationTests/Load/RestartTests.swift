@@ -201,7 +201,7 @@ extension RealProcesses {
       await stack.stop()
     }
 
-    /// Wait until the load has received more answers.
+    /// Wait until the load has received more responses.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
       try await eventually("the load gets more answers: \(load.result)") {

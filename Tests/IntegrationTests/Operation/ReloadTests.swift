@@ -449,9 +449,9 @@ extension RealProcesses {
     /// The status of a request on a new connection to a gateway.
     func status(_ gateway: Int, _ path: String, token: String) async throws -> Int {
       let caller = try await connect(gateway)
-      let answer = try await caller.call(.get, path, token: token)
+      let response = try await caller.call(.get, path, token: token)
       await caller.close()
-      return answer.status
+      return response.status
     }
 
     private func connect(_ gateway: Int) async throws -> AsyncHTTP2Client {
@@ -473,13 +473,13 @@ extension RealProcesses {
           let caller: AsyncHTTP2Client
           if let kept { caller = kept } else { caller = try await connect(min(number, 1)) }
           kept = number < 2 ? caller : nil
-          let answer = try await caller.call(
+          let response = try await caller.call(
             .post,
             "/v1/channels/messaging:rotated/read",
             body: [],
             token: token
           )
-          if answer.status != 200 { failure = "\(answer.status) \(answer.text)" }
+          if response.status != 200 { failure = "\(response.status) \(response.text)" }
           if kept == nil { await caller.close() }
         } catch {
           failure = "\(error)"

@@ -13,7 +13,7 @@ extension RealProcesses {
         let server = pair.serverToken
         try await pair.expect(201, "PUT", channel, token: server, json: #"{"members":["dan","eve"]}"#)
         try await pair.expect(201, "POST", channel + "/messages", token: server, json: #"{"id":"m1"}"#)
-        let answer = try await pair.expect(
+        let response = try await pair.expect(
           200,
           "POST",
           "/v1/push/tickets",
@@ -23,7 +23,7 @@ extension RealProcesses {
              {"cid":"messaging:ack","message_id":"m1","user_id":"eve"}]}
             """
         )
-        let tickets = try #require(answer["tickets"] as? [String])
+        let tickets = try #require(response["tickets"] as? [String])
         let overTLS = ["--gateway", pair.tlsURL, "--ca", pair.certificate]
 
         let one = try await Self.ack(overTLS + [tickets[0]])
@@ -71,13 +71,13 @@ extension RealProcesses {
     }
 
     private static func delivered(_ pair: Pair, _ user: String) async throws -> Int? {
-      let answer = try await pair.expect(
+      let response = try await pair.expect(
         200,
         "GET",
         "/v1/channels/messaging:ack/read-state",
         token: pair.serverToken
       )
-      let rows = answer["read"] as? [[String: Any]] ?? []
+      let rows = response["read"] as? [[String: Any]] ?? []
       return rows.first { ($0["user"] as? [String: Any])?["id"] as? String == user }?["last_delivered_seq"]
         as? Int
     }

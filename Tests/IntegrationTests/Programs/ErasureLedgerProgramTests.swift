@@ -47,12 +47,12 @@ extension RealProcesses {
           flags: ["--erasure-ledger", ledger]
         ) { stack in
           let url = "http://\(stack.plan.gateways[0].listen)\(channel)/read-state"
-          let answer = try await Command.run(
+          let response = try await Command.run(
             "curl",
             ["-sS", "--http2-prior-knowledge", "-H", "authorization: Bearer \(server)", url]
           )
           let check = try String(contentsOfFile: stack.files.data + "/erasures", encoding: .utf8)
-          return (answer.out, check)
+          return (response.out, check)
         }
         #expect(members.contains("alice") && !members.contains("who-goes"), "\(members)")
         #expect(summary.components(separatedBy: "\nerased ").count >= 3 && !summary.contains("who-goes"))

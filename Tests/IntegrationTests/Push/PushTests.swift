@@ -44,7 +44,7 @@ extension RealProcesses {
       }
     }
 
-    /// curl uploads each line as soon as it is written, and prints each answer as it arrives.
+    /// curl uploads each line as soon as it is written, and prints each response as it arrives.
     @Test func curlLinesAreAnsweredAsTheyArrive() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:curl", message: "m1")
@@ -56,18 +56,18 @@ extension RealProcesses {
           atomically: false,
           encoding: .utf8
         )
-        let answer = try await pair.curl(
+        let response = try await pair.curl(
           "POST",
           "/v1/push/acks",
           token: pair.serverToken,
           arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
         )
-        #expect(answer.status == 200)
-        let results = answer.body.split(separator: "\n")
+        #expect(response.status == 200)
+        let results = response.body.split(separator: "\n")
         let good = #"{"ok":true,"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"#
         #expect(results.count == count + 1 && results.dropLast().allSatisfy { $0 == good })
         #expect(results.last == #"{"ok":false,"code":"invalid_json"}"#)
-        // The request is refused before the gateway reads a line: curl shows the answer.
+        // The request is refused before the gateway reads a line: curl shows the response.
         let refused = try await pair.curl(
           "POST",
           "/v1/push/acks",

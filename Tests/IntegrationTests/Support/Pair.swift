@@ -114,11 +114,11 @@ struct Pair: Sendable {
     json: String? = nil,
     arguments: [String] = []
   ) async throws -> [String: Any] {
-    let answer = try await curl(method, path, token: token, json: json, arguments: arguments)
-    guard answer.status == status else {
-      throw Unexpected("\(method) \(path): \(answer.status), not \(status): \(answer.body)")
+    let response = try await curl(method, path, token: token, json: json, arguments: arguments)
+    guard response.status == status else {
+      throw Unexpected("\(method) \(path): \(response.status), not \(status): \(response.body)")
     }
-    return (try? JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]) ?? [:]
+    return (try? JSONSerialization.jsonObject(with: Data(response.body.utf8)) as? [String: Any]) ?? [:]
   }
 
   /// Make a channel with members alice and bob, and a message by alice.
@@ -131,19 +131,20 @@ struct Pair: Sendable {
 }
 
 extension Pair {
-  /// Wait for an answer of the store's `/ready`.
+  /// Wait for a response of the store's `/ready`.
   ///
-  /// - Parameter text: a part of the answer.
+  /// - Parameter text: a part of the response.
   func waitForStore(_ status: Int, saying text: String = "") async throws {
     let url = "http://\(stack.plan.storeAdmin)/ready"
     try await eventually("the store's /ready answers \(status) \(text)") {
-      let answer = try await Command.run("curl", ["-sS", "--max-time", "10", "-w", "\n%{http_code}", url]).out
-      return answer.hasSuffix("\n\(status)") && (text.isEmpty || answer.contains(text))
+      let response = try await Command.run("curl", ["-sS", "--max-time", "10", "-w", "\n%{http_code}", url])
+        .out
+      return response.hasSuffix("\n\(status)") && (text.isEmpty || response.contains(text))
     }
   }
 }
 
-/// An answer differed from the expected one.
+/// A response differed from the expected one.
 struct Unexpected: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }

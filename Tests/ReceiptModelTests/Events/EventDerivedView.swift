@@ -217,7 +217,7 @@ struct EventDerivedView {
     let read = state[slot].rows.hidesHistory(row) ? .zero : joined
     return state.view(
       slot,
-      RowAnswer(
+      ShownRow(
         row: row,
         joined: joined,
         lastRead: Timestamp(milliseconds: joinedAt),

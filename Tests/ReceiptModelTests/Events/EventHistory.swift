@@ -85,7 +85,7 @@ struct EventHistory {
         since: completeThrough,
         limit: .max,
         statusesMax: .max,
-        left: &left
+        remaining: &left
       )
       if events == nil {
         tally["refused", default: 0] += 1

@@ -93,7 +93,7 @@ struct EventStory {
         since: since,
         limit: 100,
         statusesMax: statusesMax,
-        left: &left
+        remaining: &left
       )
       if let scanned = Self.number(after: "scanning", command), 1_000_000 - left != scanned {
         return "scanned \(1_000_000 - left)"

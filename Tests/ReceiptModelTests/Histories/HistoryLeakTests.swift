@@ -330,7 +330,7 @@ extension TestShard {
     let joinedAt = state.joinedAt(slot, member)
     var left = Int.max
     let since = Timestamp(milliseconds: Int64(since))
-    let events = state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
+    let events = state.events(in: slot, since: since, limit: .max, statusesMax: .max, remaining: &left)
     return events?.compactMap { event in
       let limit = state.historyLimits(of: event, in: slot).first {
         $0.from <= joinedAt && joinedAt <= $0.through

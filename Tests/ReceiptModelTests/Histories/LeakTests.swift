@@ -277,7 +277,13 @@ struct LeakPair {
       guard let slot = shard.slot(cid) else { return nil }
       var left = Int.max
       let since = Timestamp(milliseconds: Int64(since))
-      let events = shard.state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
+      let events = shard.state.events(
+        in: slot,
+        since: since,
+        limit: .max,
+        statusesMax: .max,
+        remaining: &left
+      )
       // Events of one time are in row order, which is not secret.
       return events?.compactMap { shard.text(of: $0, in: slot, besides: ghost) }.sorted()
     }

@@ -204,7 +204,7 @@ final class Room {
     }
   }
 
-  private static func words(_ status: StatusAnswer) -> String {
+  private static func words(_ status: ShownStatus) -> String {
     let receipt = status.receipt == .none ? "" : " \(status.receipt)"
     return
       "\(status.status) \(status.readCount) \(status.deliveredCount) of \(status.memberCount)\(receipt)"
@@ -216,7 +216,7 @@ final class Room {
   /// The row as its user sees it.
   func own(_ user: String) -> String { Self.words(state.ownRow(slot, row(user))) }
 
-  private static func words(_ row: RowAnswer) -> String {
+  private static func words(_ row: ShownRow) -> String {
     let own = row.own.map { " unread \($0.unreadMessages)" } ?? ""
     return
       "read \(row.lastReadSequence.rawValue) at \(row.lastRead.milliseconds), "

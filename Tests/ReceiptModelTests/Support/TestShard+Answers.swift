@@ -8,7 +8,7 @@ extension TestShard {
     return slot
   }
 
-  func view(_ slot: ChannelSlot, _ answer: RowAnswer) -> RowView { state.view(slot, answer) }
+  func view(_ slot: ChannelSlot, _ answer: ShownRow) -> RowView { state.view(slot, answer) }
 
   func ownRow(_ cid: String, _ user: String) -> RowView? {
     let user = Array(user.utf8)
@@ -33,7 +33,7 @@ extension TestShard {
     let (slot, user) = (slot(cid)!, Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let viewer = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      var answers: [Result<StatusAnswer, Refusal>] = []
+      var answers: [Result<ShownStatus, Refusal>] = []
       for id in ids {
         let id = Array(id.utf8)
         answers.append(state.askedStatus(slot, message: id.span.bytes, viewer: viewer))
@@ -371,7 +371,7 @@ extension ShardDigest.Channel {
 }
 
 extension ShardState {
-  func view(_ slot: ChannelSlot, _ answer: RowAnswer) -> RowView {
+  func view(_ slot: ChannelSlot, _ answer: ShownRow) -> RowView {
     func id(_ sequence: SequenceNumber) -> String {
       withMessage(slot, sequence) { bytes in bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
     }
@@ -409,7 +409,7 @@ extension ShardState {
 }
 
 extension StatusView {
-  init(_ answer: StatusAnswer) {
+  init(_ answer: ShownStatus) {
     self.init(
       sequence: Int(answer.sequence.rawValue),
       word: "\(answer.status)",

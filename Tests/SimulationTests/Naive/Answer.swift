@@ -2,8 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// An answer in plain values: expected by the oracle, or parsed from a reply frame.
-enum Answer: Hashable {
+/// A reply in plain values: expected by the oracle, or parsed from a reply frame.
+enum Reply: Hashable {
   /// The wire's error code.
   case refused(UInt64)
   case row(RowView)
@@ -109,7 +109,7 @@ struct TypeView: Hashable {
   var options: OptionView
 }
 
-extension Answer {
+extension Reply {
   /// Parse a reply.
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
@@ -238,18 +238,18 @@ extension ChannelView {
 }
 
 extension StatusView {
-  init(_ answer: StatusAnswer) {
+  init(_ reply: ShownStatus) {
     self.init(
       code: 0,
-      sequence: Int(answer.sequence.rawValue),
-      status: answer.status.rawValue,
-      receipt: answer.receipt.rawValue,
-      read: Int(answer.readCount),
-      delivered: Int(answer.deliveredCount),
-      members: Int(answer.memberCount),
-      flags: (answer.readEvents ? 1 : 0) | (answer.deliveryEvents ? 2 : 0),
-      created: answer.createdAt.milliseconds,
-      acknowledged: Int(answer.acknowledgedCount ?? 0)
+      sequence: Int(reply.sequence.rawValue),
+      status: reply.status.rawValue,
+      receipt: reply.receipt.rawValue,
+      read: Int(reply.readCount),
+      delivered: Int(reply.deliveredCount),
+      members: Int(reply.memberCount),
+      flags: (reply.readEvents ? 1 : 0) | (reply.deliveryEvents ? 2 : 0),
+      created: reply.createdAt.milliseconds,
+      acknowledged: Int(reply.acknowledgedCount ?? 0)
     )
   }
 }

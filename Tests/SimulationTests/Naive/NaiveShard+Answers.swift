@@ -1,6 +1,6 @@
 /// The oracle's answers to queries and commands.
 extension NaiveShard {
-  func query(_ ask: Ask, at time: Int64) -> Answer {
+  func query(_ ask: Ask, at time: Int64) -> Reply {
     if let cid = ask.cid, channels[cid] == nil { return .refused(Code.channelNotFound) }
     switch ask {
     case .getChannel(let cid): return channel(cid, isNew: nil)
@@ -30,7 +30,7 @@ extension NaiveShard {
     let known = channel.places[message].map { $0 >= hiddenCount(RoomID(cid: cid), from: user) } ?? false
     guard (emptyIsNewest && message.isEmpty) || known else { return .refused(Code.messageNotFound) }
     let at = RoomID(cid: cid)
-    return Outcome(answer: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
+    return Outcome(reply: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
   }
 
   func position(_ at: RoomID, _ message: String, _ user: String) -> Int? {
@@ -56,7 +56,7 @@ extension NaiveShard {
     type(String(cid.prefix { $0 != ":" })).options.changed(by: channels[cid]!.own)
   }
 
-  func channel(_ cid: String, isNew: Bool?) -> Answer {
+  func channel(_ cid: String, isNew: Bool?) -> Reply {
     let channel = channels[cid]!
     return .channel(
       ChannelView(
@@ -72,12 +72,12 @@ extension NaiveShard {
     )
   }
 
-  func registered(_ at: RoomID, _ place: Int, isNew: Bool) -> Answer {
+  func registered(_ at: RoomID, _ place: Int, isNew: Bool) -> Reply {
     let status = status(at.cid, self[at].messages[place].id)
     return .message(isNew: isNew, sequence: place + 1, status: status.status)
   }
 
-  func ownRow(_ at: RoomID, _ number: Int) -> Answer {
+  func ownRow(_ at: RoomID, _ number: Int) -> Reply {
     let row = self[at].rows[number]
     var view = view(
       at,
@@ -206,7 +206,7 @@ extension NaiveShard {
     _ isServer: Bool,
     _ limit: Int,
     _ cursor: UInt32?
-  ) -> Answer {
+  ) -> Reply {
     let channel = channels[cid]!
     let options = options(cid)
     var rows: [RowView] = []

@@ -37,7 +37,7 @@ extension NaiveShard {
         _ = acknowledge(at.cid, row, self[at].messages[place].id)
       }
     }
-    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
+    return Outcome(reply: marked(at, row, target), hasChanged: hasChanged)
   }
 
   /// A read or a send in the channel or one of its threads clears the flag (R4).
@@ -52,7 +52,7 @@ extension NaiveShard {
     guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
     let results = ids.map { acknowledge(cid, row, $0) }
     return Outcome(
-      answer: .acknowledged(results.map(\.code)),
+      reply: .acknowledged(results.map(\.code)),
       hasChanged: results.contains(where: \.hasChanged)
     )
   }
@@ -84,12 +84,12 @@ extension NaiveShard {
       self[at].rows[row].deliveredAt = time
       self[at].rows[row].deliveredIsHidden = settings(user).hidesDelivered
     }
-    return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
+    return Outcome(reply: marked(at, row, target), hasChanged: hasChanged)
   }
 
-  /// The answer to a read or a delivery in a channel: the row, and that a position up to the member's join counts for
+  /// The reply to a read or a delivery in a channel: the row, and that a position up to the member's join counts for
   /// nothing (R6).
-  func marked(_ at: RoomID, _ row: Int, _ target: Int) -> Answer {
+  func marked(_ at: RoomID, _ row: Int, _ target: Int) -> Reply {
     guard case .row(var view) = ownRow(at, row) else { preconditionFailure("a row") }
     if at.thread == nil, target > 0, target <= self[at].rows[row].joined { view.uncounted = 3 }
     return .row(view)
@@ -105,7 +105,7 @@ extension NaiveShard {
         self[at].rows[row].isFlagged = true
         self[at].rows[row].epoch += 1
       }
-      return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+      return Outcome(reply: ownRow(at, row), hasChanged: hasChanged)
     }
     var place = hiddenCount(at, from: user)
     if !message.isEmpty {
@@ -121,6 +121,6 @@ extension NaiveShard {
       self[at].rows[row].marker = place
       self[at].rows[row].epoch += 1
     }
-    return Outcome(answer: ownRow(at, row), hasChanged: hasChanged)
+    return Outcome(reply: ownRow(at, row), hasChanged: hasChanged)
   }
 }

@@ -10,7 +10,7 @@ extension NaiveShard {
     let sent = self[at].messages[place].registered
     // In a thread only members of it are acknowledged.
     guard let number = self[at].seats[user] else {
-      return Outcome(answer: .delivery(moved: false, sent: sent, delivered: 0, [cid, user, message]))
+      return Outcome(reply: .delivery(moved: false, sent: sent, delivered: 0, [cid, user, message]))
     }
     let row = self[at].rows[number]
     let moves = place + 1 > row.delivered
@@ -28,7 +28,7 @@ extension NaiveShard {
     }
     let delivered = self[at].rows[number].deliveredAt
     return Outcome(
-      answer: .delivery(moved: moves, sent: sent, delivered: delivered, [cid, user, message]),
+      reply: .delivery(moved: moves, sent: sent, delivered: delivered, [cid, user, message]),
       hasChanged: moves
     )
   }
@@ -40,11 +40,11 @@ extension NaiveShard {
   mutating func note(_ key: String, until: Int64, at time: Int64, isDuplicate: Bool) -> Outcome {
     // As above: it may have been forgotten, or never recorded.
     if isDuplicate {
-      return isKnown(key, at: time) ? Outcome(answer: .known(true)) : .refused(Code.outcomeUnknown)
+      return isKnown(key, at: time) ? Outcome(reply: .known(true)) : .refused(Code.outcomeUnknown)
     }
-    if isKnown(key, at: time) { return Outcome(answer: .known(false), isOpen: true) }
-    guard until >= time else { return Outcome(answer: .known(true)) }
+    if isKnown(key, at: time) { return Outcome(reply: .known(false), isOpen: true) }
+    guard until >= time else { return Outcome(reply: .known(true)) }
     webhooks[key] = min(until, time + 3_600_000)
-    return Outcome(answer: .known(true), hasChanged: true)
+    return Outcome(reply: .known(true), hasChanged: true)
   }
 }

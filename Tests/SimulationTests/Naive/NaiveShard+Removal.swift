@@ -8,7 +8,7 @@ extension NaiveShard {
       channels[cid]!.truncated = through
       for place in 0..<through { channels[cid]!.messages[place].isDeleted = true }
     }
-    return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
+    return Outcome(reply: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
   private func position(_ cid: String, before: String) -> Int? {
@@ -18,25 +18,25 @@ extension NaiveShard {
   /// Rows and messages stay without a name. A user with settings is not erased before the settings are, which these
   /// simulations never do.
   mutating func erase(_ cid: String, _ user: String) -> Outcome {
-    guard users[user] == nil else { return Outcome(answer: .removed(false)) }
+    guard users[user] == nil else { return Outcome(reply: .removed(false)) }
     var isKnown = channels[cid]!.erase(user)
     for thread in channels[cid]!.threads.indices {
       if channels[cid]!.threads[thread].erase(user) { isKnown = true }
     }
-    return Outcome(answer: .removed(isKnown), hasChanged: isKnown)
+    return Outcome(reply: .removed(isKnown), hasChanged: isKnown)
   }
 
-  /// The answer to a duplicate removal.
+  /// The reply to a duplicate removal.
   func answerRemoved(_ ask: Ask) -> Outcome {
     switch ask {
     case .truncate(let cid, let before):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard position(cid, before: before) != nil else { return .refused(Code.messageNotFound) }
-      return Outcome(answer: channel(cid, isNew: nil))
+      return Outcome(reply: channel(cid, isNew: nil))
     case .erase(let cid, let user):
-      return Outcome(answer: .removed(channels[cid] == nil || users[user] == nil))
+      return Outcome(reply: .removed(channels[cid] == nil || users[user] == nil))
     default:
-      return Outcome(answer: .removed(true))
+      return Outcome(reply: .removed(true))
     }
   }
 }

@@ -70,7 +70,7 @@ extension NaiveShard {
     if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
     if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     return message.isEmpty
-      ? Outcome(answer: .row(emptyRow(cid, user, uncounted: 2))) : .refused(Code.messageNotFound)
+      ? Outcome(reply: .row(emptyRow(cid, user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
   /// The error for a message that can have no thread.
@@ -188,8 +188,8 @@ extension NaiveShard {
     )
   }
 
-  /// The answer to a mark in a thread: the row, and why a read or a delivery counts for nothing.
-  private func answer(_ at: RoomID, _ user: String, _ message: String, isUnread: Bool) -> Answer {
+  /// The reply to a mark in a thread: the row, and why a read or a delivery counts for nothing.
+  private func answer(_ at: RoomID, _ user: String, _ message: String, isUnread: Bool) -> Reply {
     guard let number = self[at].seats[user] else {
       return .row(emptyRow(at.cid, user, uncounted: isUnread ? 0 : 1))
     }
@@ -214,14 +214,14 @@ extension NaiveShard {
       guard isKnown else { return .refused(Code.messageNotFound) }
       join(at, user, after: self[at].messages.count, time, byReading: true)
       var outcome = read(at, user, message, epoch, time)
-      outcome.answer = answer(at, user, message, isUnread: false)
+      outcome.reply = answer(at, user, message, isUnread: false)
       if !isIn { outcome.hasChanged = true }
       return outcome
     case .delivered:
       guard isKnown else { return .refused(Code.messageNotFound) }
-      var outcome = Outcome(answer: .row(emptyRow(at.cid, user)))
+      var outcome = Outcome(reply: .row(emptyRow(at.cid, user)))
       if isIn { outcome = delivered(at, user, message, time) }
-      outcome.answer = answer(at, user, message, isUnread: false)
+      outcome.reply = answer(at, user, message, isUnread: false)
       return outcome
     case .unread(_, _, _, let epoch):
       return isIn ? unread(at, user, message, epoch) : .refused(Code.notInThread)
@@ -229,7 +229,7 @@ extension NaiveShard {
     }
   }
 
-  /// The answer to a duplicate mark: refused if it would be refused now, otherwise the current row.
+  /// The reply to a duplicate mark: refused if it would be refused now, otherwise the current row.
   func answerInThread(_ ask: Ask, _ user: String, at time: Int64) -> Outcome {
     if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
     var copy = self
@@ -247,7 +247,7 @@ extension NaiveShard {
     default: break
     }
     if case .inThread = ask {} else { at = find(cid, named)?.at }
-    guard let at else { return Outcome(answer: .row(emptyRow(cid, user, uncounted: 2))) }
-    return Outcome(answer: answer(at, user, named, isUnread: isUnread))
+    guard let at else { return Outcome(reply: .row(emptyRow(cid, user, uncounted: 2))) }
+    return Outcome(reply: answer(at, user, named, isUnread: isUnread))
   }
 }

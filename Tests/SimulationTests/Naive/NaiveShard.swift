@@ -78,7 +78,7 @@ struct NaiveShard {
 
   /// The result of a command.
   struct Outcome {
-    var answer: Answer
+    var reply: Reply
     /// Whether the state has changed, so that the log must contain it.
     var hasChanged = false
     /// Whether it counts as refused: a resend is decided again.
@@ -121,7 +121,7 @@ struct NaiveShard {
   /// - Parameter isDuplicate: it was applied before, and is only answered.
   mutating func perform(_ ask: Ask, at time: Int64, isDuplicate: Bool) -> Outcome {
     guard isDuplicate else { return perform(ask, at: time) }
-    // On a copy, so that the answer shows the current state.
+    // On a copy, so that the reply shows the current state.
     switch ask {
     case .read(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
@@ -154,30 +154,30 @@ struct NaiveShard {
     case .delete(let cid, let id):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
-      return Outcome(answer: .sequence(place + 1))
+      return Outcome(reply: .sequence(place + 1))
     case .push: return push(ask, at: time, isDuplicate: true)
     case .note(let key, let until): return note(key, until: until, at: time, isDuplicate: true)
-    case .revoke(let token, _): return Outcome(answer: tokens.answer(token, at: time))
+    case .revoke(let token, _): return Outcome(reply: tokens.answer(token, at: time))
     case .truncate, .end, .erase: return answerRemoved(ask)
     case .put(let cid, _, _):
       return Outcome(
-        answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false)
+        reply: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false)
       )
     case .change(let cid, _, _):
-      return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
+      return Outcome(reply: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
     case .member(let cid, let user, let role, let isMuted, let joins):
       // It is not applied again: if the user is no longer a member, its original result is unknown.
       var copy = self
       let outcome =
         channels[cid] == nil
         ? .refused(Code.channelNotFound) : copy.member(cid, user, role, isMuted, joins, time)
-      if case .member(_, _, _, true) = outcome.answer { return .refused(Code.outcomeUnknown) }
-      guard case .member = outcome.answer else { return outcome }
-      return Outcome(answer: seat(cid, user, isNew: false))
+      if case .member(_, _, _, true) = outcome.reply { return .refused(Code.outcomeUnknown) }
+      guard case .member = outcome.reply else { return outcome }
+      return Outcome(reply: seat(cid, user, isNew: false))
     case .patchType(let name, _), .assignType(let name, _, _):
-      return Outcome(answer: .type(type(name)))
+      return Outcome(reply: .type(type(name)))
     case .patchUser, .assignUser:
-      return Outcome(answer: .settings(settings(ask.settingsUser!)))
+      return Outcome(reply: .settings(settings(ask.settingsUser!)))
     default:
       preconditionFailure("not a command")
     }
@@ -187,7 +187,7 @@ struct NaiveShard {
     if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
     let outcome = repeated(ask, parent: parent) ?? .refused(Code.outcomeUnknown)
     // Its sender may have been erased since, so it may or may not be the same message.
-    if case .refused(Code.messageConflict) = outcome.answer { return .refused(Code.outcomeUnknown) }
+    if case .refused(Code.messageConflict) = outcome.reply { return .refused(Code.outcomeUnknown) }
     return outcome
   }
 
@@ -202,7 +202,7 @@ struct NaiveShard {
     guard knownParent == parent, message.sender == sender, message.isSilent == isSilent,
       message.wantsReceipt == wantsReceipt, message.moves == moves
     else { return .refused(Code.messageConflict) }
-    return Outcome(answer: registered(at, place, isNew: false))
+    return Outcome(reply: registered(at, place, isNew: false))
   }
 
   /// Whether a mark that names its message would move a watermark now: then the original result of a duplicate is
@@ -227,17 +227,17 @@ struct NaiveShard {
     var after = before
     if let showsRead { after.hidesRead = !showsRead }
     if let showsDelivered { after.hidesDelivered = !showsDelivered }
-    guard after != before else { return Outcome(answer: .settings(before)) }
+    guard after != before else { return Outcome(reply: .settings(before)) }
     if before.hidesRead, !after.hidesRead { after.readShownSince = time }
     if before.hidesDelivered, !after.hidesDelivered { after.deliveredShownSince = time }
     after.version += 1
     users[user] = after
-    return Outcome(answer: .settings(after), hasChanged: true)
+    return Outcome(reply: .settings(after), hasChanged: true)
   }
 
   mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
     if let cid = ask.cid, channels[cid] == nil, !ask.isPut {
-      if ask.isRemoval { return Outcome(answer: .removed(false)) }
+      if ask.isRemoval { return Outcome(reply: .removed(false)) }
       return .refused(Code.channelNotFound)
     }
     switch ask {
@@ -264,11 +264,11 @@ struct NaiveShard {
       // A deleted parent deletes its replies: no further change of them is recorded.
       let hasChanged = !isGone(at, place)
       if hasChanged { self[at].messages[place].isDeleted = true }
-      return Outcome(answer: .sequence(place + 1), hasChanged: hasChanged)
+      return Outcome(reply: .sequence(place + 1), hasChanged: hasChanged)
     case .truncate(let cid, let before): return truncate(cid, before)
     case .end(let cid):
       channels[cid] = nil
-      return Outcome(answer: .removed(true), hasChanged: true)
+      return Outcome(reply: .removed(true), hasChanged: true)
     case .erase(let cid, let user): return erase(cid, user)
     case .read(let cid, let user, let message, let epoch):
       if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
@@ -286,23 +286,23 @@ struct NaiveShard {
     case .patchType(let name, let options):
       var type = type(name)
       let changed = type.options.changed(by: options)
-      guard changed != type.options || type.version == 0 else { return Outcome(answer: .type(type)) }
+      guard changed != type.options || type.version == 0 else { return Outcome(reply: .type(type)) }
       type.version += 1
       type.options = changed
       types[name] = type
-      return Outcome(answer: .type(type), hasChanged: true)
+      return Outcome(reply: .type(type), hasChanged: true)
     case .assignType(let name, let version, let options):
-      guard version > type(name).version else { return Outcome(answer: .type(type(name))) }
+      guard version > type(name).version else { return Outcome(reply: .type(type(name))) }
       types[name] = TypeView(name: name, version: version, options: OptionView().changed(by: options))
-      return Outcome(answer: .type(types[name]!), hasChanged: true)
+      return Outcome(reply: .type(types[name]!), hasChanged: true)
     case .patchUser(let user, let showsRead, let showsDelivered):
       return patch(user, showsRead, showsDelivered, time)
     case .assignUser(let record):
       guard record.version > settings(record.user).version else {
-        return Outcome(answer: .settings(settings(record.user)))
+        return Outcome(reply: .settings(settings(record.user)))
       }
       users[record.user] = record
-      return Outcome(answer: .settings(record), hasChanged: true)
+      return Outcome(reply: .settings(record), hasChanged: true)
     default:
       preconditionFailure("not a command")
     }
@@ -322,7 +322,7 @@ struct NaiveShard {
     if let value = change.history { own.history = value }
     channels[cid]!.own = own
     let hasJoined = join(cid, seats, time)
-    return Outcome(answer: channel(cid, isNew: isNew), hasChanged: isNew || own != before || hasJoined)
+    return Outcome(reply: channel(cid, isNew: isNew), hasChanged: isNew || own != before || hasJoined)
   }
 
   private mutating func change(_ cid: String, _ add: [MemberSpec], _ remove: [String], _ time: Int64)
@@ -340,7 +340,7 @@ struct NaiveShard {
       hasChanged = true
     }
     if join(cid, add, time) { hasChanged = true }
-    return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
+    return Outcome(reply: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
   /// The time of the newest message in a channel that members are added to. A join is later than it, also by time (R6).
@@ -374,10 +374,10 @@ struct NaiveShard {
       channels[cid]!.rows[row].isMuted = isMuted
       hasChanged = true
     }
-    return Outcome(answer: seat(cid, user, isNew: isNew), hasChanged: hasChanged)
+    return Outcome(reply: seat(cid, user, isNew: isNew), hasChanged: hasChanged)
   }
 
-  private func seat(_ cid: String, _ user: String, isNew: Bool) -> Answer {
+  private func seat(_ cid: String, _ user: String, isNew: Bool) -> Reply {
     let row = channels[cid]!.rows[channels[cid]!.seats[user]!]
     return .member(role: row.role, joinedAt: row.joinedAt, isMuted: row.isMuted, isNew: isNew)
   }
@@ -449,12 +449,12 @@ struct NaiveShard {
       self[at].rows[row].marker = nil
       _ = clearFlag(at.cid, sender)
     }
-    return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
+    return Outcome(reply: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
 }
 
 extension NaiveShard.Outcome {
-  static func refused(_ code: UInt64) -> Self { Self(answer: .refused(code)) }
+  static func refused(_ code: UInt64) -> Self { Self(reply: .refused(code)) }
 
-  var isRefused: Bool { if case .refused = answer { true } else { isOpen } }
+  var isRefused: Bool { if case .refused = reply { true } else { isOpen } }
 }

@@ -7,7 +7,7 @@ struct NaiveTokens {
     changes.last { $0.token == token }.flatMap { $0.until > time ? $0.until : nil }
   }
 
-  func answer(_ token: String, at time: Int64) -> Answer {
+  func answer(_ token: String, at time: Int64) -> Reply {
     .token(until: until(token, at: time) ?? 0, version: UInt64(changes.count))
   }
 
@@ -17,10 +17,10 @@ struct NaiveTokens {
     }
     let hasChanged = until != (self.until(token, at: time) ?? 0)
     if hasChanged { changes.append((token, until)) }
-    return NaiveShard.Outcome(answer: answer(token, at: time), hasChanged: hasChanged)
+    return NaiveShard.Outcome(reply: answer(token, at: time), hasChanged: hasChanged)
   }
 
-  func list(known: UInt64, after: UInt64, at time: Int64) -> Answer {
+  func list(known: UInt64, after: UInt64, at time: Int64) -> Reply {
     let takenBack = changes.lastIndex { $0.until == 0 }.map { $0 + 1 } ?? 0
     let isAnew = known == 0 || known > changes.count || known < takenBack
     var tokens: [String] = []

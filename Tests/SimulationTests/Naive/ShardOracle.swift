@@ -69,16 +69,16 @@ struct ShardOracle {
   /// Record that a channel is not in memory.
   mutating func recordEvicted(_ cid: String) { inMemory.remove(cid) }
 
-  /// Decide a request as the shard should. Return the answer, and the number of changes that must be in storage
-  /// before the answer is sent. The channel is in memory, if one of that cid exists.
-  mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
+  /// Decide a request as the shard should. Return the reply, and the number of changes that must be in storage
+  /// before the reply is sent. The channel is in memory, if one of that cid exists.
+  mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (reply: Reply, needs: Int) {
     let ask = request.ask
     time = max(time, clock)
     guard ask.isCommand else {
       let now = time
-      let answer = live.query(ask, at: now)
-      // The answer that a webhook is unknown reveals nothing.
-      return (answer, answer == .known(false) ? 0 : needs(ask))
+      let reply = live.query(ask, at: now)
+      // The reply that a webhook is unknown reveals nothing.
+      return (reply, reply == .known(false) ? 0 : needs(ask))
     }
     let key = CommandKey(session: session, counter: request.counter)
     let isDuplicate = taken[key] != nil
@@ -108,10 +108,10 @@ struct ShardOracle {
         }
       }
     }
-    if case .refused(NaiveShard.Code.invalidField) = outcome.answer { return (outcome.answer, 0) }
+    if case .refused(NaiveShard.Code.invalidField) = outcome.reply { return (outcome.reply, 0) }
     // An unknown outcome reveals nothing.
-    if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.answer { return (outcome.answer, 0) }
-    return (outcome.answer, needs(ask))
+    if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.reply { return (outcome.reply, 0) }
+    return (outcome.reply, needs(ask))
   }
 
   private func needs(_ ask: Ask) -> Int {

@@ -17,7 +17,7 @@ struct DeletionTests {
 
   private func turn(_ harness: EngineHarness) throws {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
   }
 
@@ -50,7 +50,7 @@ struct DeletionTests {
     gateway.getChannel("team:a")
     harness.loop.endTurn()
     #expect(harness.loads.count == 1)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["7 channel_not_found"])
     try harness.checkpoint()
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
@@ -148,7 +148,7 @@ struct DeletionTests {
         if state != nil { state!.messages += 1 }
       case "b":
         harness.loop.endTurn()
-        try harness.answerLoads()
+        try harness.completeLoads()
         possible.append(state)
         if !harness.commits.isEmpty { try harness.persist() }
       case "c", "k":
@@ -204,7 +204,7 @@ struct DeletionTests {
       harness.advance(10_000)
       harness.loop.tick()
     }
-    #expect(harness.commits.count == 1 && harness.commits[0].cuts.isEmpty)
+    #expect(harness.commits.count == 1 && harness.commits[0].logTrims.isEmpty)
     let restarted = try EngineHarness(harness.storage)
     let other = restarted.connect(session: 2)
     other.getChannel("team:a")
@@ -234,8 +234,8 @@ struct DeletionTests {
     restarted.loop.endTurn()
     #expect(restarted.loads.count == 2)
     // The read by name is answered first. The other read then belongs to a deleted channel.
-    try restarted.answerLoad(Self.a)
-    try restarted.answerLoads()
+    try restarted.completeLoad(Self.a)
+    try restarted.completeLoads()
     try restarted.persistAll()
     #expect(gateway.take() == ["1 channel deleted", "2 channel_not_found", "3 channel of 1 new"])
     try restarted.checkpoint()
@@ -252,7 +252,7 @@ struct DeletionTests {
     let early = try restarted.storage.read(request.shard, request.channel)
     restarted.loop.tick()
     // The channel is loaded by number, deleted and dropped, while the read by name is still in flight.
-    try restarted.answerLoad(.number(ChannelNumber(1)))
+    try restarted.completeLoad(.number(ChannelNumber(1)))
     gateway.deleteChannel("team:a")
     restarted.loop.endTurn()
     try restarted.persistAll()
@@ -261,7 +261,7 @@ struct DeletionTests {
     let place = restarted.loads.firstIndex { $0.request == request }!
     restarted.loads.remove(at: place)
     restarted.loop.loaded(request, as: reference, .success(early))
-    try restarted.answerLoads()
+    try restarted.completeLoads()
     try restarted.persistAll()
     #expect(gateway.take() == ["1 channel of 2", "2 channel deleted", "3 channel of 1 new"])
   }

@@ -13,7 +13,7 @@ struct EvictionTests {
     let gateway = harness.connect()
     gateway.put("team:0", ["alice", "bob"])
     gateway.post("team:0", "m1")
-    try harness.answerLoads()
+    try harness.completeLoads()
     return harness.loop.gauges.residentBytes
   }
 
@@ -26,7 +26,7 @@ struct EvictionTests {
       gateway.put("team:\(number)", ["alice", "bob"])
       gateway.post("team:\(number)", "m1")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     _ = gateway.take()
@@ -47,7 +47,7 @@ struct EvictionTests {
       gateway.read("team:\(number)", "alice", "m1")
       gateway.getChannel("team:\(number)")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     let replies = gateway.take()
@@ -61,12 +61,12 @@ struct EvictionTests {
     let (harness, gateway) = try harness(room: 1, count: 3)
     gateway.read("team:0", "alice", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     for number in [1, 2] {
       gateway.getChannel("team:\(number)")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     #expect(!isLoaded(harness, 0))
@@ -79,7 +79,7 @@ struct EvictionTests {
     }
     gateway.read("team:0", "alice")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(
       gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
@@ -96,7 +96,7 @@ struct EvictionTests {
     gateway.read("team:0", "alice", "m1")
     gateway.read("team:1", "alice", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     // Two channels are in memory, which exceeds the budget, because their effects are in flight.
     #expect(harness.loop.gauges.loadedChannels == 2)
     #expect(harness.commits.count == 1)
@@ -118,9 +118,9 @@ struct EvictionTests {
     for number in 1..<40 {
       gateway.getChannel("team:0")
       loadsOfHot += harness.loads.count
-      try harness.answerLoads()
+      try harness.completeLoads()
       gateway.getChannel("team:\(number)")
-      try harness.answerLoads()
+      try harness.completeLoads()
       harness.loop.endTurn()
     }
     #expect(loadsOfHot <= 1)
@@ -133,13 +133,13 @@ struct EvictionTests {
     let gateway = harness.connect()
     gateway.put("team:big", (0..<500).map { "user\($0)" })
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(harness.loop.gauges.loadedChannels == 0)
     for _ in 0..<3 {
       gateway.getChannel("team:big")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
       // After two ticks without use the channel is evicted.
       for _ in 0..<2 {
@@ -163,7 +163,7 @@ struct EvictionTests {
     gateway.put("team:big", (0..<900).map { "user\($0)" })
     for number in 0..<40 { gateway.post("team:big", "m\(number)") }
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     _ = gateway.take()
     let loads = harness.loop.counters.channelsLoaded
@@ -171,7 +171,7 @@ struct EvictionTests {
       gateway.read("team:big", "user\(round)", "m\(round)")
       if round == 20 { gateway.getChannel("team:small") }
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       // The next mark arrives before the previous mark's pages are in storage.
       if !harness.commits.isEmpty { try harness.persist() }
     }
@@ -191,7 +191,7 @@ struct EvictionTests {
     #expect(harness.loop.counters.loadsDelayed >= 6)
     var highest = 0
     while !harness.loads.isEmpty {
-      try harness.answerLoad()
+      try harness.completeLoad()
       highest = max(highest, harness.loop.gauges.loadedChannels)
     }
     #expect(gateway.take().count { $0.hasSuffix("channel of 2") } == 12)
@@ -210,7 +210,7 @@ struct EvictionTests {
     let started = harness.loads.count
     #expect(started <= 4)
     harness.loop.close(leaving.lane)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take().map { $0.hasSuffix("channel of 2") } == [true])
     #expect(harness.loop.counters.channelsLoaded - loads <= UInt64(started + 1))
     #expect(!harness.loop.isBusy)
@@ -218,7 +218,7 @@ struct EvictionTests {
     let again = harness.connect(session: 2)
     again.change("team:5", add: ["carol"], counter: 1)
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(again.take() == ["1 channel of 3"])
     #expect(leaving.take() == [])
@@ -229,12 +229,12 @@ struct EvictionTests {
     let (harness, gateway) = try harness(room: 1, count: 30)
     gateway.change("team:29", add: ["carol"])
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     for number in [3, 29, 7] {
       gateway.getChannel("team:\(number)")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     #expect(

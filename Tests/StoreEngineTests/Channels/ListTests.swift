@@ -67,7 +67,7 @@ struct ListTests {
     gateway.post("team:a", "m1", by: "alice")
     gateway.put("team:b", (1...members).map { "u\($0)" })
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:b", "m1")
     harness.loop.endTurn()
     try harness.persistAll()
@@ -205,7 +205,7 @@ struct ListTests {
     _ = gateway.take()
     gateway.list("team:b", .readers)
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(harness.slices == 1)
     let name = Array("team:b".utf8)
     func isLoaded() -> Bool { harness.loop.isLoaded(ShardID(0), cid: name.span.bytes) }

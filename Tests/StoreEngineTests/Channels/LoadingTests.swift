@@ -21,7 +21,7 @@ struct LoadingTests {
       gateway.put(cid, ["alice", "bob"])
       gateway.post(cid, "m1")
     }
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     if isCheckpointed { try harness.checkpoint() }
     return try EngineHarness(harness.storage, configure: configure)
@@ -37,9 +37,9 @@ struct LoadingTests {
     gateway.change("team:a", remove: ["carol"])
     harness.loop.endTurn()
     #expect(harness.loads.map(\.reference) == [a, b])
-    try harness.answerLoad(b)
+    try harness.completeLoad(b)
     #expect(gateway.take() == ["3 channel of 2"])
-    try harness.answerLoad(a)
+    try harness.completeLoad(a)
     #expect(gateway.take() == [])
     try harness.persist()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 3", "4 channel of 2"])
@@ -53,7 +53,7 @@ struct LoadingTests {
     gateway.read("team:new", "alice")
     gateway.put("team:new", ["alice"])
     gateway.getChannel("team:new")
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["1 channel_not_found", "2 channel_not_found"])
     try harness.persist()
     #expect(gateway.take() == ["3 channel of 1 new", "4 channel of 1"])
@@ -68,14 +68,14 @@ struct LoadingTests {
     gateway.getChannel("team:a")
     harness.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
-    // Its answer may be lost: the command does not count as applied.
+    // Its reply may be lost: the command does not count as applied.
     gateway.change("team:a", add: ["dave"])
     let again = harness.connect()
     again.change("team:b", add: ["carol"], counter: 1)
     again.getChannel("team:b")
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
   }
@@ -88,7 +88,7 @@ struct LoadingTests {
     gateway.getChannel("team:b")
     harness.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["1 channel of 2", "2 channel of 2", "5 channel of 2"])
   }
 
@@ -98,16 +98,16 @@ struct LoadingTests {
     let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
     gateway.change("team:b", add: ["carol"])
-    try harness.answerLoad(a, failing: true)
+    try harness.completeLoad(a, failing: true)
     #expect(gateway.take() == ["1 unavailable"])
     #expect(harness.reports == [.failed("bad sector")])
-    try harness.answerLoad(b)
+    try harness.completeLoad(b)
     try harness.persistAll()
     #expect(gateway.take() == ["2 channel of 3"])
     // The resend on another connection is applied, because the original was not.
     let again = harness.connect()
     again.change("team:a", add: ["carol"], counter: 1)
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(again.take() == ["1 channel of 3"])
   }
@@ -120,13 +120,13 @@ struct LoadingTests {
     gateway.send(.getChannel, "team:a") { $0.writeInteger(UInt8(1)) }
     other.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
-    try harness.answerLoad(a)
+    try harness.completeLoad(a)
     #expect(gateway.ended == [.trailingBytes])
     #expect(other.take() == ["1 channel of 2"] && other.ended == [])
     // The loop reads no more from the connection and drops its waiting requests. The client resends all of them, in
     // order.
     gateway.change("team:b", add: ["dave"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     other.getChannel("team:b")
     harness.loop.endTurn()
@@ -154,7 +154,7 @@ struct LoadingTests {
     again.change("team:a", add: ["carol"], counter: 1)
     again.change("team:a", remove: ["carol"], counter: 2)
     again.change("team:a", add: ["dave"], counter: 3)
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(gateway.take() == [])
     // Requests that waited on the older connection are applied only when they are resent.
@@ -189,11 +189,11 @@ struct LoadingTests {
     gateway.change("team:a", add: ["carol"])
     harness.loop.tick()
     #expect(harness.loads.map(\.reference) == [a, .number(ChannelNumber(1)), .number(ChannelNumber(2))])
-    try harness.answerLoad(.number(ChannelNumber(1)))
+    try harness.completeLoad(.number(ChannelNumber(1)))
     gateway.change("team:a", remove: ["carol"])
     harness.loop.endTurn()
     // The read by name is ignored.
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
   }
@@ -216,8 +216,8 @@ struct LoadingTests {
     let gateway = harness.connect()
     gateway.getChannel("team:a")
     harness.loop.tick()
-    try harness.answerLoad(a)
-    try harness.answerLoads()
+    try harness.completeLoad(a)
+    try harness.completeLoads()
     #expect(gateway.take() == ["1 channel of 2"] && harness.reports == [])
     #expect(harness.loop.gauges.tailChannels == 0)
   }
@@ -226,8 +226,8 @@ struct LoadingTests {
   func tailRetry() throws {
     let harness = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
     harness.loop.tick()
-    try harness.answerLoad(failing: true)
-    try harness.answerLoads()
+    try harness.completeLoad(failing: true)
+    try harness.completeLoads()
     harness.advance(4_000)
     harness.loop.tick()
     #expect(harness.loads.isEmpty)

@@ -19,7 +19,7 @@ struct PostponedTests {
       configure(&configuration)
     }
     gateway.put("team:b", ["alice", "bob"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:b", "m1", by: "alice")
     harness.loop.endTurn()
@@ -97,10 +97,10 @@ struct PostponedTests {
     gateway.unreadCounts(many)
     gateway.unreadCounts([CountsEntry("team:b", "bob")])
     gateway.read("team:a", "bob", "m1")
-    let answers = try endAndTake(harness, gateway)
+    let replies = try endAndTake(harness, gateway)
     // The short request does not wait.
-    #expect(answers.count == 3 && answers[1].hasSuffix("unread 1/0"))
-    #expect(answers[0].hasSuffix(" 1/0") && answers[2].hasSuffix("row read 1 unread 0"))
+    #expect(replies.count == 3 && replies[1].hasSuffix("unread 1/0"))
+    #expect(replies[0].hasSuffix(" 1/0") && replies[2].hasSuffix("row read 1 unread 0"))
     harness.slice()
     let last = try endAndTake(harness, gateway)
     #expect(last.count == 1 && last.first?.hasSuffix(" 0/0") == true)
@@ -138,7 +138,7 @@ struct PostponedTests {
     let restarted = try EngineHarness(harness.storage)
     let again = restarted.connect()
     again.getChannel("team:b")
-    try restarted.answerLoads()
+    try restarted.completeLoads()
     #expect(try endAndTake(restarted, again) == ["1 channel of 2"])
     again.change("team:b", add: Self.crowd, counter: counter)
     #expect(try endAndTake(restarted, again) == ["2 channel of 14"])
@@ -150,8 +150,8 @@ struct PostponedTests {
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd + ["carol"])
-    let answers = try endAndTake(harness, gateway)
-    #expect(answers.count == 2 && answers.contains { $0.hasSuffix(" busy") })
+    let replies = try endAndTake(harness, gateway)
+    #expect(replies.count == 2 && replies.contains { $0.hasSuffix(" busy") })
     harness.slice()
     _ = try endAndTake(harness, gateway)
     gateway.change("team:b", add: Self.crowd + ["carol"], counter: gateway.counter)
@@ -161,7 +161,7 @@ struct PostponedTests {
 
   @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
   func gathered() throws {
-    let (harness, gateway) = try harness { $0.gatheredBytesMax = 1 }
+    let (harness, gateway) = try harness { $0.nextCommitBytesMax = 1 }
     gateway.change("team:a", add: Self.crowd)
     harness.loop.endTurn()
     #expect(harness.commits.count == 1)
@@ -186,7 +186,7 @@ struct PostponedTests {
     let (before, gateway) = try harness()
     for number in 0..<4 {
       gateway.put("team:\(number)", ["alice", "bob"])
-      try before.answerLoads()
+      try before.completeLoads()
       try before.settle()
     }
     before.loop.endTurn()
@@ -202,7 +202,7 @@ struct PostponedTests {
     reader.getChannel("team:3")
     reader.getChannel("team:2")
     #expect(harness.loads.count == 5)
-    try harness.answerLoads()
+    try harness.completeLoads()
     // The first channel of the tail is inserted, and the others wait.
     #expect(harness.slices == 1 && harness.loop.gauges.loadedChannels == 1)
     #expect(try endAndTake(harness, reader) == [])
@@ -211,7 +211,7 @@ struct PostponedTests {
     #expect(harness.loop.gauges.loadedChannels == 2)
     while harness.slices > 0 {
       harness.slice()
-      try harness.answerLoads()
+      try harness.completeLoads()
     }
     #expect(try endAndTake(harness, reader).sorted() == ["1 channel of 2", "2 channel of 2"])
   }

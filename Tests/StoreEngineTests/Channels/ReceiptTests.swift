@@ -35,7 +35,7 @@ struct ReceiptTests {
     gateway.acknowledge("team:a", "zoe", ["m1"])
     gateway.acknowledge("team:b", "bob", ["m1"])
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(
       gateway.take() == ["9 acknowledged own_message own_message", "10 not_a_member", "11 channel_not_found"]
     )
@@ -99,7 +99,7 @@ struct ReceiptTests {
     options.receiptDailyLimit = .value(1)
     options.receiptRequestRoles = .value(["host"])
     gateway.create("team:a", ["alice", "bob"], roles: ["host", ""], options)
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:a", "m1", by: "bob", flags: 2)
     gateway.post("team:a", "m2", by: "alice", flags: 3)
     gateway.post("team:a", "m3", by: "alice", flags: 2)
@@ -134,11 +134,11 @@ struct ReceiptTests {
     again.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
     again.statuses("team:a", ["m1", "m2"])
     second.loop.endTurn()
-    try second.answerLoads()
+    try second.completeLoads()
     second.loop.endTurn()
     try second.persistAll()
     #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
-    // The store crashes after the commit, but before the answer. The command is not applied again.
+    // The store crashes after the commit, but before the reply. The command is not applied again.
     let third = try EngineHarness(second.storage)
     let last = third.connect()
     last.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
@@ -146,7 +146,7 @@ struct ReceiptTests {
     last.acknowledge("team:a", "bob", ["m1", "m2"], counter: counter)
     last.statuses("team:a", ["m1", "m2"])
     third.loop.endTurn()
-    try third.answerLoads()
+    try third.completeLoads()
     third.loop.endTurn()
     #expect(third.commits.isEmpty)
     #expect(
@@ -163,7 +163,7 @@ struct ReceiptTests {
     var options = OptionPatch()
     options.receiptMembersMax = .value(1)
     gateway.create("team:a", ["alice", "bob", "carol", "dora"], roles: [], options)
-    try harness.answerLoads()
+    try harness.completeLoads()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m2"], note: "one")
     gateway.acknowledge("team:a", "carol", ["m1"], note: "two")
@@ -180,7 +180,7 @@ struct ReceiptTests {
     again.acknowledge("team:a", "dora", ["m2"])
     again.statuses("team:a", ["m2"])
     second.loop.endTurn()
-    try second.answerLoads()
+    try second.completeLoads()
     second.loop.endTurn()
     try second.persistAll()
     #expect(
@@ -197,7 +197,7 @@ struct ReceiptTests {
     var options = OptionPatch()
     options.receiptTTL = .value(10)
     gateway.create("team:a", ["alice", "bob"], roles: [], options)
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
     try harness.persistAll()
@@ -231,7 +231,7 @@ struct ReceiptTests {
         "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
       ]
     )
-    // After the commit the answer does not wait.
+    // After the commit the reply does not wait.
     gateway.statuses("team:a", ["m1"])
     harness.loop.endTurn()
     #expect(gateway.take() == ["8 receipts expired"])
@@ -242,7 +242,7 @@ struct ReceiptTests {
     again.statuses("team:a", ["m1"])
     again.acknowledge("team:a", "bob", ["m1"])
     second.loop.endTurn()
-    try second.answerLoads()
+    try second.completeLoads()
     second.loop.endTurn()
     #expect(again.take() == ["1 receipts expired", "2 acknowledged receipt_expired"])
     #expect(second.commits.isEmpty)
@@ -260,7 +260,7 @@ struct ReceiptTests {
     again.statuses("team:a", ["m1"])
     again.acknowledge("team:a", "bob", ["m1"])
     second.loop.endTurn()
-    try second.answerLoads()
+    try second.completeLoads()
     second.loop.endTurn()
     try second.persistAll()
     #expect(again.take() == ["1 receipts processing", "2 acknowledged ok"])
@@ -279,7 +279,7 @@ struct ReceiptTests {
     let again = second.connect(session: 2)
     again.acknowledge("team:a", "bob", ["m1"])
     second.loop.endTurn()
-    try second.answerLoads()
+    try second.completeLoads()
     second.loop.endTurn()
     #expect(again.take() == ["1 acknowledged receipt_expired"])
   }

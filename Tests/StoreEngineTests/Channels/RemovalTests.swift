@@ -9,7 +9,7 @@ import Testing
 struct RemovalTests {
   private func turn(_ harness: EngineHarness) throws {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
   }
 
@@ -137,7 +137,7 @@ struct RemovalTests {
       gateway.erase("team:a", "no\u{7}user")
       harness.loop.endTurn()
       #expect(gateway.take() == ["309 invalid_field"])
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
       #expect(gateway.take() == ["308 not known", "305 erased", "306 not_a_member", "307 not known"])
       if isCheckpointed {

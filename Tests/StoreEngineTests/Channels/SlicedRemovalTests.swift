@@ -12,7 +12,7 @@ struct SlicedRemovalTests {
 
   private func turn(_ harness: EngineHarness) throws {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
   }
 
@@ -237,7 +237,7 @@ struct SlicedRemovalTests {
     let again = try EngineHarness(harness.storage, configure: Self.small)
     let other = again.connect(session: 2)
     again.loop.tick()
-    try again.answerLoads()
+    try again.completeLoads()
     other.getChannel("team:a")
     other.put("team:a", ["zoe"])
     again.loop.endTurn()

@@ -24,7 +24,7 @@ struct StepsTests {
     }
     gateway.put(cid, ["alice", "bob"])
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     _ = gateway.take()
     return (harness, gateway)
@@ -36,7 +36,7 @@ struct StepsTests {
       harness.advance(1)
       gateway.post(cid, "m\(number)", by: "alice")
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     _ = gateway.take()
@@ -124,7 +124,7 @@ struct StepsTests {
     #expect(gateway.take() == [])
     #expect(harness.loop.isBusy)
     #expect(harness.stepReads.first?.ranges == [StepTime.SegmentRange(rowPage: 0, segments: 1..<3)])
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["900 channel of 2"])
     #expect(!harness.loop.isBusy)
     // A request in between is not blocked, and sees none of the read segments.
@@ -132,7 +132,7 @@ struct StepsTests {
     gateway.getChannel(cid)
     harness.loop.endTurn()
     #expect(gateway.take().count == 1)
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
@@ -149,7 +149,7 @@ struct StepsTests {
     #expect(harness.stepReads.map(\.ranges) == [[0..<1, 2..<5].map { .init(rowPage: 0, segments: $0) }])
     try need(0..<1, harness, gateway)
     #expect(gateway.take() == ["900 busy"])
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["7 channel of 2"])
     // A row page of a huge channel: one part is read now, the rest on the next run.
     let all = [StepTime.SegmentRange(rowPage: 0, segments: 0..<1_000_000)]
@@ -173,8 +173,8 @@ struct StepsTests {
     }
     try need(0..<1, harness, gateway, correlation: 3)
     #expect(gateway.take() == ["2 busy"])
-    try harness.answerSteps()
-    try harness.answerSteps()
+    try harness.completeSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
     #expect(!harness.loop.isBusy)
   }
@@ -185,7 +185,7 @@ struct StepsTests {
     try post(200, harness, gateway)
     try harness.checkpoint()
     try need(0..<1, harness, gateway, after: RequestAttempt(stepRounds: count))
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["900 channel of 2"])
     #expect(!harness.loop.isBusy)
   }
@@ -196,7 +196,7 @@ struct StepsTests {
     try post(200, harness, gateway)
     try harness.checkpoint()
     try need(1..<2, harness, gateway)
-    try harness.answerSteps(failing: true)
+    try harness.completeSteps(failing: true)
     #expect(gateway.take() == ["900 unavailable"])
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .steps(0, 1))
     let whole = try #require(harness.storage.pages[key])
@@ -206,13 +206,13 @@ struct StepsTests {
     for damaged in [nil, other, ByteBuffer(bytes: Array(whole.readableBytesView.dropLast()))] {
       harness.storage.pages[key] = damaged
       try need(1..<2, harness, gateway)
-      try harness.answerSteps()
+      try harness.completeSteps()
       #expect(gateway.take() == ["900 unavailable"])
     }
     #expect(harness.reports.count == 4)
     harness.storage.pages[key] = whole
     try need(1..<2, harness, gateway)
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
@@ -223,7 +223,7 @@ struct StepsTests {
     try harness.checkpoint()
     try need(0..<1, harness, gateway)
     harness.loop.close(gateway.lane)
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == [])
     #expect(!harness.loop.isBusy)
   }
@@ -235,10 +235,10 @@ struct StepsTests {
     try harness.checkpoint()
     try need(0..<1, harness, gateway)
     shard(harness).state.remove(try slot(harness))
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(gateway.take() == [])
     #expect(harness.loads.count == 1)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
@@ -249,7 +249,7 @@ struct StepsTests {
     try harness.checkpoint()
     try need(0..<1, harness, gateway)
     let request = try #require(harness.stepReads.first)
-    try harness.answerSteps()
+    try harness.completeSteps()
     harness.loop.stepsRead(request, .success([]))
     #expect(gateway.take() == ["900 channel of 2"])
   }
@@ -261,27 +261,27 @@ struct StepsTests {
     #expect(before.range == 0..<5)
     // Segments sealed meanwhile stay unchanged.
     try post(40, from: posted + 1, harness, gateway)
-    try harness.answerSteps()
+    try harness.completeSteps()
     #expect(try segments(harness).range == 4..<6)
     // The deletion follows the log.
     try #require(harness.commits.count == 1)
-    #expect(harness.commits[0].trims.isEmpty)
+    #expect(harness.commits[0].stepTrims.isEmpty)
     try harness.persist()
     try #require(harness.commits.count == 1)
-    #expect(harness.commits[0].trims.map(\.before) == [4])
+    #expect(harness.commits[0].stepTrims.map(\.before) == [4])
     try harness.persistAll()
     try harness.checkpoint()
     #expect(try segments(harness) == (4..<6, [], [4, 5]))
     #expect(!shard(harness).steps.isTrimming)
-    // The log is cut, so recovery reads pages alone.
+    // The log is trimmed, so recovery reads pages alone.
     let again = try EngineHarness(harness.storage)
     let other = again.connect()
     other.getChannel(cid)
-    try again.answerLoads()
+    try again.completeLoads()
     #expect(other.take() == ["1 channel of 2"])
     #expect(try segments(again).range == 4..<6)
     try need(4..<6, again, other)
-    try again.answerSteps()
+    try again.completeSteps()
     #expect(other.take() == ["900 channel of 2"])
   }
 
@@ -309,14 +309,14 @@ struct StepsTests {
     let slot = try slot(harness)
     var read = ReadSegments()
     while true {
-      let answer = shard(harness).state[slot].stepTime(
+      let reply = shard(harness).state[slot].stepTime(
         .read,
         MemberOrdinal(row),
         reaching: SequenceNumber(UInt32(sequence)),
         kept: 4,
         in: read
       )
-      guard case .stored(let range) = answer else { return answer }
+      guard case .stored(let range) = reply else { return reply }
       for stored in try harness.storage.readSteps(
         ShardID(0),
         ChannelNumber(1),
@@ -338,12 +338,12 @@ struct StepsTests {
     let (harness, _, posted) = try beforeTrim()
     let expected = try times(harness, posted)
     #expect(expected.last == .exact(Timestamp(milliseconds: harness.clock)))
-    try harness.answerSteps()
+    try harness.completeSteps()
     for _ in 0..<commits where !harness.commits.isEmpty { try harness.persist() }
     let again = try EngineHarness(harness.storage)
     let gateway = again.connect()
     gateway.getChannel(cid)
-    try again.answerLoads()
+    try again.completeLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(try segments(again).range == (commits == 0 ? 0..<5 : 4..<5))
     #expect(try times(again, posted) == expected)
@@ -356,11 +356,11 @@ struct StepsTests {
   func trimmedMeanwhile() throws {
     let (harness, gateway, _) = try beforeTrim()
     try need(0..<2, harness, gateway)
-    try harness.answerSteps()
+    try harness.completeSteps()
     try harness.persistAll()
     #expect(try segments(harness).range.lowerBound == 4)
     // Its segments are deleted by now, which is no fault.
-    try harness.answerSteps()
+    try harness.completeSteps()
     try harness.persistAll()
     #expect(gateway.take() == ["900 channel of 2"])
     #expect(harness.reports == [])
@@ -369,7 +369,7 @@ struct StepsTests {
   @Test("a trim whose read fails is cancelled, and its segments stay")
   func trimFails() throws {
     let (harness, gateway, posted) = try beforeTrim()
-    try harness.answerSteps(failing: true)
+    try harness.completeSteps(failing: true)
     #expect(harness.reports.count == 1)
     #expect(try segments(harness).range == 0..<5)
     try post(100, from: posted + 1, harness, gateway)
@@ -415,7 +415,7 @@ struct StepsTests {
       let again = try EngineHarness(storage)
       let other = again.connect()
       other.getChannel(cid)
-      try again.answerLoads()
+      try again.completeLoads()
       #expect(other.take() == ["1 unavailable"])
       #expect(again.reports.count == 1)
     }

@@ -19,16 +19,16 @@ struct ThreadTests {
     gateway.put(cid, ["alice", "bob", "carol"])
     gateway.post(cid, "m1", by: "alice")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     _ = gateway.take()
     return (harness, gateway)
   }
 
-  /// The answers since the last call, without their correlations.
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  /// The replies since the last call, without their correlations.
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     return gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
@@ -50,7 +50,7 @@ struct ThreadTests {
     gateway.post(cid, "m2", by: "bob")
     gateway.read(cid, "alice", "m2")
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "message 1 new", "message 2 new not allowed", "message 2 not allowed", "row read 2 unread 0",
         "row read 0 unread 2", "row read 1 unread 1", "row read 2 unread 0", "row read 1 unread 1",
         "row read 0 unread 2", "message 2 new", "row read 2 unread 0",
@@ -64,7 +64,7 @@ struct ThreadTests {
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     gateway.post(cid, "m2")
     gateway.send(.deleteMessage, cid) { $0.writeField("m2") }
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.reply(cid, to: "m9", "r2", by: "bob")
     gateway.reply(cid, to: "m2", "r2", by: "bob")
     gateway.reply(cid, to: "r1", "r2", by: "bob")
@@ -80,9 +80,9 @@ struct ThreadTests {
     gateway.mark(.markRead, "team:b", "alice", in: "m1")
     harness.loop.endTurn()
     #expect(harness.commits.isEmpty)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "message_not_found", "message_deleted", "invalid_field", "invalid_field", "not_a_member",
         "message_not_found", "message_deleted", "invalid_field", "message_not_found", "not_in_thread",
         "message_not_found", "row read 0 unread 0 uncounted 1", "channel_not_found",
@@ -97,7 +97,7 @@ struct ThreadTests {
     gateway.mark(.markDelivered, cid, "alice", in: nil, "r1")
     gateway.mark(.markRead, cid, "alice", in: nil, "r2")
     gateway.mark(.markUnread, cid, "alice", in: nil, "r2")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.list(cid, .delivered, "r1")
     gateway.list(cid, .readers, "r2")
     gateway.markUnread(cid, "alice", "r1")
@@ -111,7 +111,7 @@ struct ThreadTests {
       gateway.mark(kind, cid, "zoe", in: nil, "r1")
     }
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "nobody", "alice@1000", "row read 0 unread 2", "row read 1 unread 0",
         "row read 0 unread 0 uncounted 1", "not_in_thread",
         "message_not_found", "not_a_member", "message_not_found", "not_a_member", "message_not_found",
@@ -124,10 +124,10 @@ struct ThreadTests {
   func wordsOfTheThread() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     for (user, code) in [("carol", "not_in_thread"), ("zoe", "not_a_member")] {
       gateway.mark(.markUnread, cid, user, in: "m1")
-      #expect(try answers(harness, gateway) == [code])
+      #expect(try nextReplies(harness, gateway) == [code])
     }
   }
 
@@ -139,7 +139,9 @@ struct ThreadTests {
     }
     harness.loop.endTurn()
     #expect(harness.commits.isEmpty)
-    #expect(try answers(harness, gateway) == Array(repeating: "row read 0 unread 0 uncounted 2", count: 3))
+    #expect(
+      try nextReplies(harness, gateway) == Array(repeating: "row read 0 unread 0 uncounted 2", count: 3)
+    )
   }
 
   @Test("the thread flag on a kind without it, and an empty thread, end the connection")
@@ -172,11 +174,11 @@ struct ThreadTests {
       payload.writeVarint(0)
       payload.writeTime(Timestamp(milliseconds: 50_000))
     }
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     for issued in [UInt32(49), 50] {
       gateway.mark(.markRead, cid, "alice", in: "m1", issued: issued)
     }
-    #expect(try answers(harness, gateway) == ["token_revoked", "row read 1 unread 0"])
+    #expect(try nextReplies(harness, gateway) == ["token_revoked", "row read 1 unread 0"])
   }
 
   // MARK: Queries
@@ -187,7 +189,7 @@ struct ThreadTests {
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     harness.advance(1_000)
     gateway.mark(.markRead, cid, "alice", in: "m1")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.statuses(cid, ["m1", "r1", "r9"])
     gateway.list(cid, .readers, "r1")
     gateway.list(cid, .readers, "r1", viewer: "carol")
@@ -199,7 +201,7 @@ struct ThreadTests {
     gateway.list(cid, .readers, "r1")
     gateway.acknowledge(cid, "alice", ["r1"])
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "3 statuses", "alice@2000", "alice@2000", "not_a_member", "nobody",
         "alice read, bob read, carol not_expected, zoe not_a_member",
         "acknowledged receipt_not_requested message_not_found", "deleted 1", "message_deleted",
@@ -218,7 +220,7 @@ struct ThreadTests {
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     for number in 0..<100 { gateway.mark(.markRead, cid, "u\(number)", in: "m1") }
     gateway.reply(cid, to: "m1", "r2", by: "bob")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.list(cid, .unread, "r2")
     harness.loop.endTurn()
     #expect(gateway.take() == [])
@@ -238,7 +240,7 @@ struct ThreadTests {
     gateway.statuses(cid, ["r1", "r2", "m1", "r1"])
     harness.loop.endTurn()
     while harness.slices > 0 { harness.slice() }
-    #expect(try answers(harness, gateway) == ["4 statuses"])
+    #expect(try nextReplies(harness, gateway) == ["4 statuses"])
   }
 
   // MARK: Storage
@@ -253,10 +255,10 @@ struct ThreadTests {
     gateway.mark(.markUnread, cid, "alice", in: "m1", "r2")
     gateway.change(cid, remove: ["carol"])
     gateway.send(.deleteMessage, cid) { $0.writeField("r1") }
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
   }
 
-  /// Check the answers about the channel of ``fill(_:_:)``.
+  /// Check the replies about the channel of ``fill(_:_:)``.
   private func check(
     _ harness: EngineHarness,
     session: UInt64,
@@ -272,7 +274,7 @@ struct ThreadTests {
     gateway.mark(.markDelivered, cid, "bob", in: "m2", "x1")
     gateway.members(cid, ["alice", "bob"], "r2")
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "row read 1 unread 1", "not_a_member", "message 2", "message_deleted", "row read 0 unread 1",
         "alice read, bob sent",
       ],
@@ -297,12 +299,12 @@ struct ThreadTests {
     let other = again.connect(session: 13)
     other.reply(cid, to: "m2", "x2", by: "alice")
     other.mark(.markRead, cid, "bob", in: "m2", "x1")
-    #expect(try answers(again, other) == ["message 2 new", "row read 1 unread 1"])
+    #expect(try nextReplies(again, other) == ["message 2 new", "row read 1 unread 1"])
     let third = try EngineHarness(again.storage)
     let last = third.connect(session: 14)
     last.mark(.markRead, cid, "bob", in: "m2", "x1")
     last.reply(cid, to: "m2", "x2", by: "alice")
-    #expect(try answers(third, last) == ["row read 1 unread 1", "message 2"])
+    #expect(try nextReplies(third, last) == ["row read 1 unread 1", "message 2"])
     #expect(third.reports == [])
   }
 
@@ -312,7 +314,7 @@ struct ThreadTests {
     try fill(harness, gateway)
     for number in 0..<20 {
       gateway.put("team:other\(number)", ["alice", "bob"])
-      _ = try answers(harness, gateway)
+      _ = try nextReplies(harness, gateway)
       harness.loop.tick()
       try harness.persistAll()
     }
@@ -396,7 +398,7 @@ struct ThreadTests {
         let gateway = again.connect(session: 11)
         gateway.getChannel(cid)
         let expected = name == "whole" ? "channel of 3" : "unavailable"
-        #expect(try answers(again, gateway) == [expected], "\(name), \(isInLog ? "log" : "page")")
+        #expect(try nextReplies(again, gateway) == [expected], "\(name), \(isInLog ? "log" : "page")")
       }
     }
   }
@@ -411,13 +413,13 @@ struct ThreadTests {
     let counter = gateway.counter
     gateway.change(cid, remove: ["carol"])
     gateway.change(cid, add: ["carol"])
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     let again = harness.connect()
     again.mark(.markRead, cid, "carol", in: "m1", counter: counter)
-    #expect(try answers(harness, again) == ["row read 0 unread 0 uncounted 1"])
+    #expect(try nextReplies(harness, again) == ["row read 0 unread 0 uncounted 1"])
     #expect(harness.commits.isEmpty)
     again.reply(cid, to: "m1", "r1", by: "bob", counter: counter - 1)
-    #expect(try answers(harness, again) == ["message 1"])
+    #expect(try nextReplies(harness, again) == ["message 1"])
   }
 
   @Test("a thread's answer leaves once the changes it shows are durable")

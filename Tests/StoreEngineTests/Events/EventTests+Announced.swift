@@ -156,7 +156,7 @@ extension EventTests {
       watcher.send(.listUnsettled, nil)
       harness.advance(10)
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       let events = watcher.take()
       #expect(
         events.contains { $0.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") },

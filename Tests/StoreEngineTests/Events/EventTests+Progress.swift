@@ -43,7 +43,7 @@ extension EventTests {
     let other = again.connect(session: 3)
     other.post("team:a", "m1")
     again.loop.endTurn()
-    try again.answerLoads()
+    try again.completeLoads()
     try again.persistAll()
     again.advance(10_000)
     other.subscribe(["team:a"], since: 5_000)
@@ -189,13 +189,13 @@ extension EventTests {
     #expect(
       watcher.take().contains { $0.hasPrefix("1 ") && $0.hasSuffix(": team:a receipt m1 expired by : ") }
     )
-    // The clock is set back, and the answer stays the same.
+    // The clock is set back, and the reply stays the same.
     let again = try EngineHarness(harness.storage)
     again.advance(0)
     let other = again.connect(session: 3)
     other.subscribe(["team:a"], since: 11_000)
     again.loop.endTurn()
-    try again.answerLoads()
+    try again.completeLoads()
     #expect(other.take().last?.hasSuffix(": team:a receipt m1 expired by : ") == true)
   }
 
@@ -214,7 +214,7 @@ extension EventTests {
     harness.loop.tick()
     #expect(!harness.loads.isEmpty)
     #expect(watcher.take().allSatisfy { $0 == "events through \(expiry - 1)" })
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(watcher.take() == [])
     try harness.persistAll()
     #expect(watcher.take().last == "events through \(expiry + 5): team:a receipt m1 expired by : ")

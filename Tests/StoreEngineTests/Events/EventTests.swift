@@ -239,7 +239,7 @@ struct EventTests {
     _ = watcher.take()
     writer.post("team:a", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persist()
     #expect(watcher.take().first?.hasSuffix("team:a new m1 1") == true)
   }

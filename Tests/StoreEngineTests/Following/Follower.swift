@@ -107,14 +107,16 @@ final class Follower {
     case batch(CommitGroup.Batch)
     case drop(CommitGroup.Drop)
     case page(CommitGroup.PageWrite)
-    case cut(CommitGroup.Cut)
-    case trim(CommitGroup.Trim)
+    case cut(CommitGroup.LogTrim)
+    case trim(CommitGroup.StepTrim)
   }
 
   /// The steps in which storage writes a group: batches one by one, then drops, then the rest in any order.
   private static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
     group.batches.map(Step.batch) + group.drops.map(Step.drop)
-      + random.shuffled(group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim))
+      + random.shuffled(
+        group.pages.map(Step.page) + group.logTrims.map(Step.cut) + group.stepTrims.map(Step.trim)
+      )
   }
 
   private func perform(_ step: Step) {
@@ -126,7 +128,7 @@ final class Follower {
       if defect == .losesPage, defectiveSteps.isMultiple(of: 10) { return }
       storage.data.apply(page)
     case .cut(let cut):
-      storage.data.cutLog(of: cut.shard, through: defect == .cutsWholeLog ? .max : cut.through.rawValue)
+      storage.data.trimLog(of: cut.shard, through: defect == .cutsWholeLog ? .max : cut.through.rawValue)
     case .trim(let trim): storage.data.apply(trim)
     }
   }
@@ -173,7 +175,7 @@ final class Follower {
     case 8..<11:
       guard !harness.loads.isEmpty else { return }
       let load = harness.loads[random.below(harness.loads.count)].reference
-      try harness.answerLoad(load, failing: random.oneIn(12))
+      try harness.completeLoad(load, failing: random.oneIn(12))
     case 11:
       // Its clock has nothing to do with the owner's.
       harness.advance(Int64(random.below(400)))
@@ -188,13 +190,13 @@ final class Follower {
   func settle() throws {
     while !harness.commits.isEmpty || !harness.loads.isEmpty || harness.slices > 0 {
       persist()
-      try harness.answerLoads()
+      try harness.completeLoads()
       if harness.slices > 0 { harness.slice() }
       noteCommit()
     }
   }
 
-  /// Follows the whole log and writes all pages, until the log is cut.
+  /// Follows the whole log and writes all pages, until the log is trimmed.
   func finish(_ log: SharedLog) throws {
     try followAll(log)
     for _ in 0..<400 {

@@ -47,7 +47,7 @@ final class FollowingHistory {
     let age = random.pick([0, 20, 300, 3_000] as [Int64])
     let logBytes = random.pick([400, 5_000, 16 << 20] as [UInt64])
     let sliceBytes = random.pick([1, 2_000, 256 << 10])
-    let cutBatches = random.pick([1, 3, 50] as [UInt64])
+    let trimBatches = random.pick([1, 3, 50] as [UInt64])
     let tailLoads = random.pick([1, 2, 8])
     let resident = random.pick([.max, 1, 8_000, 40_000])
     let scans = random.pick([1, 16, 256])
@@ -56,7 +56,7 @@ final class FollowingHistory {
       configuration.checkpointAgeMilliseconds = age
       configuration.checkpointLogBytes = logBytes
       configuration.checkpointSliceBytes = sliceBytes
-      configuration.cutBatchesMin = cutBatches
+      configuration.trimBatchesMin = trimBatches
       configuration.tailLoadsMax = tailLoads
       configuration.tailRetryMilliseconds = 50
       configuration.residentBytesMax = resident
@@ -85,26 +85,28 @@ final class FollowingHistory {
       owner.loop.endTurn()
     case 3..<6: try persistOwner()
     case 6:
-      if !owner.loads.isEmpty { try owner.answerLoad(owner.loads[random.below(owner.loads.count)].reference) }
-    case 7: if !owner.stepReads.isEmpty { try owner.answerSteps() } else { owner.deliverChanges() }
+      if !owner.loads.isEmpty {
+        try owner.completeLoad(owner.loads[random.below(owner.loads.count)].reference)
+      }
+    case 7: if !owner.stepReads.isEmpty { try owner.completeSteps() } else { owner.deliverChanges() }
     case 8: if owner.slices > 0 { owner.slice() }
     default:
       owner.advance(Int64(random.below(60)))
       owner.loop.tick()
     }
-    takeAnswers()
+    takeReplies()
   }
 
   /// The shared log commits a group, and then local storage writes it.
   private func persistOwner() throws {
     guard let group = owner.commits.first else { return }
     if !group.batches.isEmpty { log.append(group.batches) }
-    count("trims", group.trims.count)
+    count("trims", group.stepTrims.count)
     count("drops", group.drops.count)
     try owner.persist()
   }
 
-  private func takeAnswers() {
+  private func takeReplies() {
     for reply in gateway.take() {
       guard let number = UInt32(reply.prefix { $0 != " " }),
         let request = unanswered.removeValue(forKey: number)
@@ -116,18 +118,18 @@ final class FollowingHistory {
 
   private func settleOwner() throws {
     while !owner.commits.isEmpty || !owner.loads.isEmpty || !owner.stepReads.isEmpty || owner.slices > 0
-      || !owner.deliveries.isEmpty || !owner.acknowledgements.isEmpty
+      || !owner.deliveries.isEmpty || !owner.confirmations.isEmpty
     {
       while !owner.commits.isEmpty { try persistOwner() }
-      try owner.answerLoads()
-      while !owner.stepReads.isEmpty { try owner.answerSteps() }
+      try owner.completeLoads()
+      while !owner.stepReads.isEmpty { try owner.completeSteps() }
       owner.deliverChanges()
       if owner.slices > 0 { owner.slice() }
-      takeAnswers()
+      takeReplies()
     }
   }
 
-  /// Writes all of the owner's pages and cuts its log.
+  /// Writes all of the owner's pages and trims its log.
   private func finishOwner() throws {
     for _ in 0..<400 {
       try settleOwner()
@@ -151,7 +153,7 @@ final class FollowingHistory {
         try random.pick(followers).step(log, &random, crashes: crashes)
       }
       for follower in followers {
-        guard follower.harness.deliveries.isEmpty, follower.harness.acknowledgements.isEmpty else {
+        guard follower.harness.deliveries.isEmpty, follower.harness.confirmations.isEmpty else {
           throw HistoryFault(seed: seed, text: "a follower sent membership changes")
         }
         if let report = follower.harness.reports.first(where: { if case .failed = $0 { false } else { true } }
@@ -183,7 +185,7 @@ final class FollowingHistory {
     }
     count("pages compared", expected.pages.count)
     owner.loop.stop()
-    try compareAnswers()
+    try compareReplies()
   }
 
   private func record() throws {
@@ -196,15 +198,15 @@ final class FollowingHistory {
     count("groups", log.count)
   }
 
-  /// Promotes the followers, and compares their answers with those of an owner that has recovered the same pages.
-  private func compareAnswers() throws {
+  /// Promotes the followers, and compares their replies with those of an owner that has recovered the same pages.
+  private func compareReplies() throws {
     let recovered = try EngineHarness(owner.storage, shards: Self.shards, of: Self.shards.count)
     requests.clock = owner.clock
     let audit = requests.audit()
-    let expected = try answers(audit, recovered)
+    let expected = try nextReplies(audit, recovered)
     for (number, follower) in followers.enumerated() {
       follower.harness.loop.promote()
-      let found = try answers(audit, follower.harness)
+      let found = try nextReplies(audit, follower.harness)
       for (request, (found, expected)) in zip(audit, zip(found, expected)) where found != expected {
         throw HistoryFault(
           seed: seed,
@@ -215,15 +217,15 @@ final class FollowingHistory {
     count("queries compared", audit.count)
   }
 
-  /// Sends requests one after the other, and returns the payloads of their answers.
-  private func answers(_ all: [RecordedRequest], _ harness: EngineHarness) throws -> [String] {
+  /// Sends requests one after the other, and returns the payloads of their replies.
+  private func nextReplies(_ all: [RecordedRequest], _ harness: EngineHarness) throws -> [String] {
     harness.clock = max(harness.clock, owner.clock)
     harness.advance(0)
     let gateway = harness.connect(session: 99)
-    return try all.map { try answer($0, harness, gateway) }
+    return try all.map { try reply($0, harness, gateway) }
   }
 
-  private func answer(_ request: RecordedRequest, _ harness: EngineHarness, _ gateway: Gateway) throws
+  private func reply(_ request: RecordedRequest, _ harness: EngineHarness, _ gateway: Gateway) throws
     -> String
   {
     request.send(by: gateway)
@@ -289,20 +291,20 @@ final class FollowingHistory {
 
   private func compare(_ request: RecordedRequest, _ harnesses: [EngineHarness], _ gateways: [Gateway]) throws
   {
-    var answers = try zip(harnesses, gateways).map { try answer(request, $0, $1) }
+    var replies = try zip(harnesses, gateways).map { try reply(request, $0, $1) }
     if request.kind == .listChannels {
       // Changes from several shards may reach an index in another order.
-      answers = answers.map { answer in
-        answer.prefix { $0 != "[" }.split(separator: ",").map {
+      replies = replies.map { reply in
+        reply.prefix { $0 != "[" }.split(separator: ",").map {
           $0.split(separator: " ").joined(separator: " ")
         }
         .sorted().joined(separator: ", ")
       }
     }
-    guard answers[0] == answers[1] else {
+    guard replies[0] == replies[1] else {
       throw HistoryFault(
         seed: seed,
-        text: "after the promotion, \(request.kind) \(request.name ?? ""): \(answers[0]), not \(answers[1])"
+        text: "after the promotion, \(request.kind) \(request.name ?? ""): \(replies[0]), not \(replies[1])"
       )
     }
   }
@@ -313,7 +315,7 @@ final class FollowingHistory {
       for harness in harnesses {
         harness.advance(1_100)
         harness.loop.tick()
-        while !harness.stepReads.isEmpty { try harness.answerSteps() }
+        while !harness.stepReads.isEmpty { try harness.completeSteps() }
         try harness.settle()
       }
     }

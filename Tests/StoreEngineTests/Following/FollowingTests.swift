@@ -36,7 +36,7 @@ struct FollowingTests {
     func end() throws -> [String] {
       owner.loop.endTurn()
       while !owner.commits.isEmpty || !owner.loads.isEmpty || owner.slices > 0 {
-        try owner.answerLoads()
+        try owner.completeLoads()
         try persistAll()
         if owner.slices > 0 { owner.slice() }
       }
@@ -70,8 +70,8 @@ struct FollowingTests {
     replies.map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
 
-  /// The answers of a loop that serves, after everything that is under way.
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  /// The replies of a loop that serves, after everything that is under way.
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.settle()
     return Self.words(gateway.take())
@@ -104,10 +104,10 @@ struct FollowingTests {
     #expect(Self.words(gateway.take()) == ["row read 1 unread 0"])
     #expect(pair.follower.commits.isEmpty, "the resent command was applied again")
     gateway.post(cid, "m2", by: "alice", counter: marked + 1)
-    #expect(try answers(pair.follower, gateway) == ["message 2 new"])
+    #expect(try nextReplies(pair.follower, gateway) == ["message 2 new"])
     gateway.post(cid, "m2", by: "alice", counter: marked + 1)
     gateway.read(cid, "bob", "m2")
-    #expect(try answers(pair.follower, gateway) == ["message 2", "row read 2 unread 0"])
+    #expect(try nextReplies(pair.follower, gateway) == ["message 2", "row read 2 unread 0"])
   }
 
   @Test("a follower refuses requests as unavailable until it is promoted, and their counters stay open")
@@ -122,7 +122,7 @@ struct FollowingTests {
     pair.follower.loop.promote()
     gateway.read(cid, "bob", counter: gateway.counter)
     gateway.getChannel(cid)
-    #expect(try answers(pair.follower, gateway) == ["channel of 2", "row read 1 unread 0"].reversed())
+    #expect(try nextReplies(pair.follower, gateway) == ["channel of 2", "row read 1 unread 0"].reversed())
   }
 
   @Test(
@@ -196,7 +196,7 @@ struct FollowingTests {
     gateway.send(.listUnsettled, nil)
     gateway.list("alice")
     #expect(
-      try answers(pair.follower, gateway).sorted() == ["team:a", "unsettled types [] users [\"alice\"]"]
+      try nextReplies(pair.follower, gateway).sorted() == ["team:a", "unsettled types [] users [\"alice\"]"]
     )
   }
 
@@ -225,9 +225,9 @@ struct FollowingTests {
     let gateway = pair.reconnect()
     gateway.getChannel("team:b")
     gateway.put("team:b", ["alice"])
-    #expect(try answers(pair.follower, gateway) == ["channel_not_found", "channel of 1 new"])
+    #expect(try nextReplies(pair.follower, gateway) == ["channel_not_found", "channel of 1 new"])
     gateway.list("user7")
-    #expect(try answers(pair.follower, gateway) == ["no channels"])
+    #expect(try nextReplies(pair.follower, gateway) == ["no channels"])
     try pair.follower.checkpoint()
     #expect(pair.follower.storage.log[ShardID(0)]?.isEmpty == true)
   }
@@ -245,7 +245,7 @@ struct FollowingTests {
     let waiting = before.counter
     before.put("team:b", ["alice"])
     owner.loop.endTurn()
-    try owner.answerLoad(.cid(Array("team:b".utf8)))
+    try owner.completeLoad(.cid(Array("team:b".utf8)))
     let batches = try #require(owner.commits.first).batches
     try owner.persist()
     #expect(Self.words(before.take()) == ["channel of 1 new"])
@@ -255,7 +255,7 @@ struct FollowingTests {
     let gateway = pair.follower.connect(serial: 2)
     gateway.read(cid, "bob", counter: waiting)
     gateway.put("team:b", ["alice"], counter: waiting + 1)
-    #expect(try answers(pair.follower, gateway).sorted() == ["channel of 1", "row read 1 unread 0"])
+    #expect(try nextReplies(pair.follower, gateway).sorted() == ["channel of 1", "row read 1 unread 0"])
   }
 
   // MARK: The log

@@ -103,25 +103,25 @@ final class IndexHarness {
   /// Deliver all changes in flight to their loops.
   func exchange() {
     let deliveries = takeDeliveries()
-    let acknowledgements = harnesses.flatMap(\.acknowledgements)
-    for harness in harnesses { harness.acknowledgements = [] }
+    let confirmations = harnesses.flatMap(\.confirmations)
+    for harness in harnesses { harness.confirmations = [] }
     deliver(deliveries)
-    for acknowledgement in acknowledgements { deliver(acknowledgement) }
+    for confirmation in confirmations { deliver(confirmation) }
   }
 
   func deliver(_ deliveries: [MembershipDelivery]) {
     for delivery in deliveries { harnesses[Int(delivery.to.rawValue) % 2].loop.receive([delivery]) }
   }
 
-  func deliver(_ acknowledgement: MembershipAcknowledgement) {
-    harnesses[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
+  func deliver(_ confirmation: MembershipConfirmation) {
+    harnesses[Int(confirmation.to.rawValue) % 2].loop.confirmed([confirmation])
   }
 
   /// Perform the first possible action. Return false if there is none.
   func step() throws -> Bool {
     for harness in harnesses {
       if !harness.loads.isEmpty {
-        try harness.answerLoad()
+        try harness.completeLoad()
         return true
       }
       if !harness.commits.isEmpty {
@@ -138,8 +138,8 @@ final class IndexHarness {
         deliver([harness.deliveries.removeFirst()])
         return true
       }
-      if !harness.acknowledgements.isEmpty {
-        deliver(harness.acknowledgements.removeFirst())
+      if !harness.confirmations.isEmpty {
+        deliver(harness.confirmations.removeFirst())
         return true
       }
     }
@@ -159,7 +159,7 @@ final class IndexHarness {
 
   // MARK: Expected and stored state
 
-  /// A user's index, by the answer to list_channels.
+  /// A user's index, by the reply to list_channels.
   func list(
     _ user: String,
     flags: UInt64 = 1,
@@ -173,7 +173,7 @@ final class IndexHarness {
     endTurn()
     let harness = harnesses[Int(Self.shard(user)) % 2]
     while !harness.loads.isEmpty || !harness.commits.isEmpty {
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
     }
     return gateway.take().last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"

@@ -98,7 +98,7 @@ struct IndexTests {
     let gateway = harness.gateway("team:a")
     let source = harness.harnesses[Int(IndexHarness.shard("team:a")) % 2]
     harness.put("team:a", ["user1"])
-    try source.answerLoads()
+    try source.completeLoads()
     harness.advance(900)
     #expect(gateway.take() == [])
     harness.advance(200)
@@ -125,7 +125,7 @@ struct IndexTests {
     }
     harness.change("team:b", remove: ["user1"])
     for target in harness.harnesses {
-      try target.answerLoads()
+      try target.completeLoads()
       try target.persistAll()
     }
     let first = harness.harnesses.flatMap(\.deliveries)
@@ -207,13 +207,13 @@ struct IndexTests {
       default: harness.change(cid, add: [user], remove: [user])
       }
       // A change sent to an index is in storage, although its reply may be in flight.
-      for target in harness.harnesses { try target.answerLoads() }
+      for target in harness.harnesses { try target.completeLoads() }
       for target in harness.harnesses { try target.persistAll() }
       for _ in 0..<random.below(6) { _ = try harness.step() }
       for target in harness.harnesses {
         switch random.below(12) {
         case 0: target.deliveries = []
-        case 1: target.acknowledgements = []
+        case 1: target.confirmations = []
         case 2: target.deliveries += target.deliveries
         case 3: target.deliveries.reverse()
         default: break
@@ -221,7 +221,7 @@ struct IndexTests {
       }
       if random.below(15) == 0 {
         let number = random.below(2)
-        try harness.harnesses[number].answerLoads()
+        try harness.harnesses[number].completeLoads()
         try harness.harnesses[number].persistAll()
         try harness.crash(number)
       }
@@ -249,8 +249,8 @@ struct IndexTests {
   func pages() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
-    for target in harness.harnesses { try target.answerLoads() }
-    // No change is delivered, and the log is cut.
+    for target in harness.harnesses { try target.completeLoads() }
+    // No change is delivered, and the log is trimmed.
     for _ in 0..<20 {
       harness.advance(10_000)
       for target in harness.harnesses {
@@ -287,7 +287,7 @@ struct IndexTests {
     harness.put("team:a", ["user1"])
     let shard = IndexHarness.shard("team:a")
     let source = harness.harnesses[Int(shard) % 2]
-    try source.answerLoads()
+    try source.completeLoads()
     try source.persistAll()
     let gateway = harness.gateway("team:a")
     gateway.assign(user: "user1", version: 1, flags: 4, shard: shard)
@@ -306,7 +306,7 @@ struct IndexTests {
     let shard = IndexHarness.shard("team:a")
     let source = harness.harnesses[Int(shard) % 2]
     gateway.put("team:a", (0...Outbox.pendingMax).map { "many\($0)" }, shard: shard)
-    try source.answerLoads()
+    try source.completeLoads()
     gateway.change("team:a", add: ["user1"], shard: shard)
     gateway.post("team:a", "m1", by: "user1", shard: shard)
     gateway.put("team:a", ["user1"], shard: shard)
@@ -315,9 +315,9 @@ struct IndexTests {
     source.loop.endTurn()
     try source.persist()
     try source.persist()
-    let answers = gateway.take()
+    let replies = gateway.take()
     #expect(
-      answers == ["2 busy", "3 busy", "4 busy", "5 message 1 new", "6 channel of \(Outbox.pendingMax + 1)"]
+      replies == ["2 busy", "3 busy", "4 busy", "5 message 1 new", "6 channel of \(Outbox.pendingMax + 1)"]
     )
   }
 

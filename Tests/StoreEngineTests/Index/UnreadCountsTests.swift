@@ -65,7 +65,7 @@ func storedHarness(
   let gateway = harness.connect(session: 98)
   for number in 0..<count {
     gateway.put("team:\(number)", ["alice", "bob"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     if number > 0 { gateway.post("team:\(number)", "m", 1...number) }
   }
   harness.loop.endTurn()
@@ -82,8 +82,8 @@ struct UnreadCountsTests {
     var name: String
     var members = ["alice", "bob"]
     var happens: @Sendable (Gateway) -> Void
-    /// User, row in the request, and expected answer.
-    var unread: [(user: String, row: UInt32, answer: String)]
+    /// User, row in the request, and expected reply.
+    var unread: [(user: String, row: UInt32, reply: String)]
 
     var testDescription: String { name }
   }
@@ -248,7 +248,7 @@ struct UnreadCountsTests {
     let gateway = harness.connect()
     gateway.put("team:a", countCase.members)
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     countCase.happens(gateway)
     harness.loop.endTurn()
     try harness.persistAll()
@@ -261,7 +261,7 @@ struct UnreadCountsTests {
   private func ask(_ countCase: CountCase, _ gateway: Gateway) -> String {
     gateway.unreadCounts(countCase.unread.map { CountsEntry("team:a", $0.user, $0.row) })
     gateway.harness.loop.endTurn()
-    return "unread " + countCase.unread.map(\.answer).joined(separator: " ")
+    return "unread " + countCase.unread.map(\.reply).joined(separator: " ")
   }
 
   @Test("unread counts from memory agree with own rows", arguments: countCases)
@@ -282,9 +282,9 @@ struct UnreadCountsTests {
     #expect(gateway.take() == [])
     #expect(harness.peeks.count == 1)
     #expect(harness.peeks.first?.entries.count == countCase.unread.count)
-    harness.answerPeek()
+    harness.completePeek()
     // Only channels that a peek cannot read are read whole.
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.last == expected)
     #expect(harness.reports == [])
     #expect(!harness.loop.isBusy)
@@ -299,15 +299,15 @@ struct UnreadCountsTests {
     #expect(gateway.take() == [])
     #expect(harness.peeks.isEmpty)
     #expect(harness.loads.count == 1)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.last == expected)
     // Pages of the loaded channel are written as usual.
     try harness.checkpoint()
     let again = try EngineHarness(harness.storage)
     let later = again.connect()
     _ = ask(countCase, later)
-    again.answerPeek()
-    try again.answerLoads()
+    again.completePeek()
+    try again.completeLoads()
     #expect(later.last == expected)
     #expect(again.reports == [])
   }

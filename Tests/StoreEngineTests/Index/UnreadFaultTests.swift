@@ -12,7 +12,7 @@ struct UnreadFaultTests {
   @Test(
     "a damaged page makes only the entries that need it unavailable",
     arguments: [
-      (page: PageID.head, damage: "cut off", answer: "unread unavailable 2/0"),
+      (page: PageID.head, damage: "cut off", reply: "unread unavailable 2/0"),
       (PageID.head, "gone", "unread unavailable 2/0"),
       (PageID.head, "another's", "unread unavailable 2/0"),
       (PageID.rows(0), "cut off", "unread unavailable 2/0"),
@@ -23,11 +23,11 @@ struct UnreadFaultTests {
       (PageID.segment(0), "ahead", "unread unavailable 2/0"),
     ]
   )
-  func damage(_ page: PageID, _ damage: String, _ answer: String) throws {
+  func damage(_ page: PageID, _ damage: String, _ reply: String) throws {
     let (harness, gateway) = try storedHarness(4)
     gateway.read("team:3", "alice", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     try harness.checkpoint()
     let again = try EngineHarness(harness.storage)
@@ -49,9 +49,9 @@ struct UnreadFaultTests {
     }
     later.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
     again.loop.endTurn()
-    again.answerPeek()
-    try again.answerLoads()
-    #expect(later.last == answer)
+    again.completePeek()
+    try again.completeLoads()
+    #expect(later.last == reply)
     #expect(again.reports.count == 1)
     #expect(again.loop.gauges.loadedChannels == 0)
   }
@@ -64,10 +64,10 @@ struct UnreadFaultTests {
       CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
     ])
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     // The row is on the same page. Only a user without a row there requires the whole channel.
     #expect(harness.loads.count == 1)
-    try harness.answerLoad(failing: true)
+    try harness.completeLoad(failing: true)
     #expect(gateway.last == "unread 3/0 2/0 unavailable")
   }
 
@@ -123,7 +123,7 @@ struct UnreadFaultTests {
     func ask() -> String {
       gateway.unreadCounts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
       harness.loop.endTurn()
-      if !harness.peeks.isEmpty { harness.answerPeek() }
+      if !harness.peeks.isEmpty { harness.completePeek() }
       return gateway.last
     }
     #expect(ask() == "unread 4/2 4/2")
@@ -169,7 +169,7 @@ struct UnreadFaultTests {
     #expect(gateway.take() == ["3 unread wrong_shard invalid_field invalid_field invalid_field"])
     gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
     #expect(gateway.ended.isEmpty)
     // The list announces one entry and has none.
@@ -187,14 +187,14 @@ struct UnreadFaultTests {
     harness.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
     harness.loop.close(other.lane)
-    harness.answerPeek()
-    harness.answerPeek()
+    harness.completePeek()
+    harness.completePeek()
     #expect(gateway.take() == ["1 unread 1/0"])
     #expect(other.take() == [])
     #expect(!harness.loop.isBusy)
     gateway.unreadCounts([CountsEntry("team:2", "alice")])
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == ["3 unread 2/0"])
   }
 
@@ -206,14 +206,14 @@ struct UnreadFaultTests {
       CountsEntry("team:2", "zoe"), CountsEntry("team:1", "alice"), CountsEntry("team:3", "alice"),
     ])
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == ["2 busy"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(!harness.loop.isBusy)
     gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == ["3 unread 3/0 1/0"])
   }
 
@@ -231,7 +231,7 @@ struct UnreadFaultTests {
     gateway.unreadCounts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
     gateway.unreadCounts([CountsEntry("team:1", "alice")], issued: 60)
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == ["2 token_revoked", "3 unread 1/0"])
   }
 }

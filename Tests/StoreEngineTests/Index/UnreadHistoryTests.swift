@@ -22,7 +22,7 @@ struct UnreadHistoryTests {
         gateway.put("team:b", users)
         gateway.put("team:c", [])
         gateway.hideHistory("team:b")
-        try harness.answerLoads()
+        try harness.completeLoads()
       }
       for _ in 0..<random.below(60) {
         let place = random.below(channels.count)
@@ -51,11 +51,11 @@ struct UnreadHistoryTests {
         case 9: gateway.change(cid, add: [user])
         case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
         case 11 where random.below(2) == 0: gateway.mute(cid, user, random.below(3) > 0)
-        default: try harness.answerLoads()
+        default: try harness.completeLoads()
         }
       }
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
       if random.below(3) > 0 { try harness.checkpoint() }
       try compare(storage, channels, users, &random)
@@ -77,9 +77,9 @@ struct UnreadHistoryTests {
     }
     gateway.unreadCounts(entries)
     harness.loop.endTurn()
-    if !harness.peeks.isEmpty { harness.answerPeek() }
-    try harness.answerLoads()
-    let answer = gateway.last
+    if !harness.peeks.isEmpty { harness.completePeek() }
+    try harness.completeLoads()
+    let reply = gateway.last
     var expected: [String] = []
     for entry in entries {
       gateway.send(.readState, entry.cid) { payload in
@@ -89,7 +89,7 @@ struct UnreadHistoryTests {
         payload.writeVarint(0)
       }
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       guard gateway.last.hasSuffix("rows") else {
         expected.append(gateway.last)
         continue
@@ -101,11 +101,11 @@ struct UnreadHistoryTests {
       let mentions = row.unreadMentions == 0 ? "" : " mentions \(row.unreadMentions)"
       expected.append("\(row.unreadMessages)/0\(mentions)\(row.isFlaggedUnread ? " flagged" : "")")
     }
-    #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
-    // The answers with the channels in memory are the same.
+    #expect(reply.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
+    // The replies with the channels in memory are the same.
     gateway.unreadCounts(entries)
     harness.loop.endTurn()
-    #expect(gateway.last == answer)
+    #expect(gateway.last == reply)
     #expect(harness.reports == [])
   }
 }

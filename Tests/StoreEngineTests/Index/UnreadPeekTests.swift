@@ -12,7 +12,7 @@ struct UnreadPeekTests {
     let (harness, gateway) = try storedHarness(100)
     gateway.read("team:7", "alice", "m3")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     let before = harness.loop.gauges
     #expect(before.loadedChannels == 1)
@@ -22,7 +22,7 @@ struct UnreadPeekTests {
     harness.loop.endTurn()
     #expect(harness.peeks.count == 1)
     #expect(harness.peeks.first?.entries.count == 100)
-    harness.answerPeek()
+    harness.completePeek()
     let expected = (0..<100).map { "\($0 == 7 ? 4 : $0)/0" } + ["channel_not_found"]
     #expect(gateway.last == "unread \(expected.joined(separator: " "))")
     #expect(harness.loop.gauges.loadedChannels == 1)
@@ -45,10 +45,10 @@ struct UnreadPeekTests {
     }
     gateway.unreadCounts((0..<3).map { CountsEntry("team:\($0)", "alice") })
     harness.loop.endTurn()
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == [])
     #expect(harness.loads.count == 2)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.last == "unread 0/0 1/0 2/0")
   }
 
@@ -57,7 +57,7 @@ struct UnreadPeekTests {
     let (harness, gateway) = try storedHarness(3)
     gateway.post("team:2", "x")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     let (log, pages) = (harness.storage.log, harness.storage.pages)
     try harness.checkpoint()
@@ -73,7 +73,7 @@ struct UnreadPeekTests {
     let later = last.connect()
     later.unreadCounts([CountsEntry("team:2", "alice")])
     last.loop.endTurn()
-    last.answerPeek()
+    last.completePeek()
     #expect(later.last == "unread 3/0")
     #expect(last.loads.isEmpty && last.reports == [])
   }
@@ -83,7 +83,7 @@ struct UnreadPeekTests {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "alice") }
     gateway.post("team:a", "x1", by: "alice", flags: 16, mentions: ["bob", "alice"])
     gateway.post("team:a", "x2", by: "carol", flags: 8 | 4)
@@ -115,7 +115,7 @@ struct UnreadPeekTests {
     let users = ["alice", "bob", "carol"]
     later.unreadCounts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
     again.loop.endTurn()
-    again.answerPeek()
+    again.completePeek()
     #expect(later.last == "unread 0/0 flagged 602/1 mentions 3 601/1 mentions 1 muted")
     #expect(again.loads.isEmpty && again.reports == [])
   }
@@ -128,9 +128,9 @@ struct UnreadPeekTests {
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
-    harness.answerPeek()
-    // The answer includes the mark, and waits for its commit.
+    try harness.completeLoads()
+    harness.completePeek()
+    // The reply includes the mark, and waits for its commit.
     #expect(gateway.take() == [])
     try harness.persistAll()
     #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
@@ -144,21 +144,21 @@ struct UnreadPeekTests {
     func pass(_ message: String) throws {
       gateway.post("team:2", message)
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.checkpoint()
       #expect(harness.loop.gauges.loadedChannels == 0)
     }
     for round in 1...3 {
       try pass("x\(round)")
-      harness.answerPeek()
+      harness.completePeek()
       #expect(gateway.take().filter { $0.contains("unread") } == [])
       #expect(harness.peeks.first?.entries.map(\.cid) == [Array("team:2".utf8)])
     }
     try pass("x4")
-    harness.answerPeek()
+    harness.completePeek()
     #expect(harness.peeks.isEmpty)
     #expect(harness.loads.count == 1)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.last == "unread 6/0 3/0")
     #expect(harness.reports == [])
   }
@@ -169,10 +169,10 @@ struct UnreadPeekTests {
     gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     gateway.read("team:3", "bob", "m1")
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.checkpoint()
-    harness.answerPeek()
-    harness.answerPeek()
+    harness.completePeek()
+    harness.completePeek()
     #expect(gateway.last == "unread 2/0")
     gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     harness.loop.endTurn()
@@ -183,14 +183,14 @@ struct UnreadPeekTests {
       isFirst = false
       gateway.deleteMessage("team:3", "m2")
       harness.loop.endTurn()
-      try? harness.answerLoads()
+      try? harness.completeLoads()
       try? harness.checkpoint()
     }
-    harness.answerPeek()
+    harness.completePeek()
     #expect(!isFirst)
     #expect(harness.reports == [])
     #expect(harness.peeks.count == 1)
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.last == "unread 1/0")
     #expect(harness.reports == [])
   }
@@ -203,9 +203,9 @@ struct UnreadPeekTests {
     harness.loop.endTurn()
     #expect(harness.loads.count == 1)
     #expect(harness.peeks.first?.entries.count == 1)
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == [])
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(gateway.take() == ["1 row read 2 unread 1", "2 unread 1/0 2/0"])
   }
@@ -215,7 +215,7 @@ struct UnreadPeekTests {
     let (harness, gateway) = try storedHarness(20)
     for number in 0..<20 { gateway.post("team:\(number)", "x") }
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     let again = try EngineHarness(harness.storage) { $0.unreadLoadsMax = 3 }
     let later = again.connect()
@@ -223,11 +223,11 @@ struct UnreadPeekTests {
     again.loop.endTurn()
     // The directory in storage has its number in the tail.
     #expect(again.peeks.count == 1)
-    again.answerPeek()
+    again.completePeek()
     #expect(again.loads.count == 3)
-    try again.answerLoad()
+    try again.completeLoad()
     #expect(again.loads.count == 3)
-    try again.answerLoads()
+    try again.completeLoads()
     #expect(later.last == "unread \((1...20).map { "\($0)/0" }.joined(separator: " "))")
   }
 
@@ -236,7 +236,7 @@ struct UnreadPeekTests {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     gateway.put("team:a", ["alice"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
     try harness.persistAll()
@@ -245,9 +245,9 @@ struct UnreadPeekTests {
     later.unreadCounts([CountsEntry("team:a", "alice")])
     again.loop.tick()
     #expect(again.loads.count == 2)
-    try again.answerLoad(.number(ChannelNumber(1)))
+    try again.completeLoad(.number(ChannelNumber(1)))
     #expect(later.last == "unread 1/0")
-    try again.answerLoads()
+    try again.completeLoads()
     #expect(later.take().count == 1)
   }
 
@@ -257,7 +257,7 @@ struct UnreadPeekTests {
   func replyTiming() throws {
     let (harness, gateway) = try storedHarness(4)
     for number in [2, 3] { gateway.getChannel("team:\(number)") }
-    try harness.answerLoads()
+    try harness.completeLoads()
     _ = gateway.take()
     gateway.read("team:3", "alice", "m1")
     harness.loop.endTurn()
@@ -269,7 +269,7 @@ struct UnreadPeekTests {
     ])
     harness.loop.endTurn()
     #expect(gateway.take() == ["4 unread 2/0"])
-    harness.answerPeek()
+    harness.completePeek()
     #expect(gateway.take() == [])
     try harness.persist()
     #expect(gateway.take() == ["3 row read 1 unread 2", "5 unread 2/0 2/0"])

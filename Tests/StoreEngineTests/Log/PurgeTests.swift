@@ -9,12 +9,12 @@ import Testing
 struct PurgeTests {
   private func turn(_ harness: EngineHarness) throws {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
   }
 
-  /// The answers since the last call, in order.
-  private func answers(_ gateway: Gateway) -> [String] {
+  /// The replies since the last call, in order.
+  private func nextReplies(_ gateway: Gateway) -> [String] {
     gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
 
@@ -23,8 +23,8 @@ struct PurgeTests {
     _ = gateway.take()
     gateway.purge(round, shard: shard)
     gateway.harness.loop.endTurn()
-    let answer = try #require(answers(gateway).first)
-    return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
+    let reply = try #require(nextReplies(gateway).first)
+    return reply == "purged" ? 0 : try #require(UInt64(reply.dropFirst("round ".count)))
   }
 
   @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
@@ -41,7 +41,7 @@ struct PurgeTests {
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
     try harness.purgeStorage()
-    // The answer is the same for every repeat and connection.
+    // The reply is the same for every repeat and connection.
     for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
     #expect(try ask(harness.connect(session: 2), 1) == 0)
     #expect(harness.commits.isEmpty && harness.purges == 0)
@@ -85,7 +85,7 @@ struct PurgeTests {
       deleting.deleteChannel("team:x\(turns - 1)")
       harness.loop.endTurn()
       round = try ask(asking, round)
-      try harness.answerLoads()
+      try harness.completeLoads()
       harness.deliverChanges()
       if harness.slices > 0 { harness.slice() }
       if !harness.commits.isEmpty { try harness.persist() }
@@ -94,7 +94,7 @@ struct PurgeTests {
     } while round > 0 && turns < 200
     #expect(round == 0 && harness.storage.purges == 2, "\(turns) turns")
     #expect(try harness.traces("bob") == [])
-    #expect(answers(deleting).contains("channel deleted"))
+    #expect(nextReplies(deleting).contains("channel deleted"))
   }
 
   @Test("ten purge requests share one round, or the next one where a round is under way")
@@ -195,7 +195,7 @@ struct PurgeTests {
     let waiting = before.connect(session: 4)
     waiting.erase("team:a", "bob")
     try turn(before)
-    #expect(answers(waiting) == ["erased"])
+    #expect(nextReplies(waiting) == ["erased"])
     #expect(try ask(waiting, 0) == 6)
     for overtaken in [false, true] {
       let harness = try EngineHarness(before.storage)
@@ -233,7 +233,7 @@ struct PurgeTests {
     try turn(harness)
     #expect(harness.purges == 0)
     harness.loop.tick()
-    try harness.answerLoads()
+    try harness.completeLoads()
     for _ in 0..<3 {
       harness.loop.tick()
       // Pending index changes are resent first.

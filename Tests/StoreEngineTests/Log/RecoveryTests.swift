@@ -23,7 +23,7 @@ struct RecoveryTests {
     let gateway = harness.connect()
     gateway.put("team:a", (0..<300).map { "u\($0)" })
     gateway.patch("team", readEvents: false)
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "u\(number % 7)") }
     harness.loop.endTurn()
@@ -51,7 +51,7 @@ struct RecoveryTests {
     gateway.send(.getChannelType, "team")
     harness.loop.endTurn()
     #expect(gateway.take() == ["5 type team version 1 without read events"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(gateway.take() == (1...3).map { "\($0) row read 300 unread 0" } + ["4 row read 1 unread 299"])
   }
@@ -184,7 +184,7 @@ struct RecoveryTests {
     gateway.read("team:a", "u1")
     gateway.put("team:b", ["alice"])
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(gateway.take().sorted() == ["1 unavailable", "2 channel of 1 new"])
     guard case .corrupt(let text)? = harness.reports.first else {
@@ -234,7 +234,7 @@ struct RecoveryTests {
         buffer.writeField("m299")
       }
       harness.loop.endTurn()
-      try harness.answerLoads()
+      try harness.completeLoads()
       try harness.persistAll()
       #expect(gateway.take().count == 4)
     }
@@ -255,7 +255,7 @@ struct RecoveryTests {
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     other.change("team:a", add: ["zoe"])
-    try again.answerLoads()
+    try again.completeLoads()
     try again.persistAll()
     let resent = again.connect()
     resent.change("team:a", remove: ["alice"], counter: 2)
@@ -274,13 +274,13 @@ struct RecoveryTests {
     let gateway = middle.connect(session: 3)
     gateway.change("team:a", add: ["carol"])
     gateway.put("team:new", ["alice"])
-    try middle.answerLoad(.cid(Array("team:new".utf8)))
+    try middle.completeLoad(.cid(Array("team:new".utf8)))
     try middle.persistAll()
     #expect(gateway.take() == ["2 channel of 1 new"])
     let again = try EngineHarness(middle.storage)
     let resent = again.connect(session: 3)
     resent.change("team:a", add: ["carol"], counter: 1)
-    try again.answerLoads()
+    try again.completeLoads()
     try again.persistAll()
     #expect(resent.take() == ["1 channel of 3"])
   }
@@ -301,7 +301,7 @@ struct RecoveryTests {
     let again = try EngineHarness(harness.storage)
     let resent = again.connect()
     resent.change("team:a", remove: ["alice"], counter: 2)
-    try again.answerLoads()
+    try again.completeLoads()
     try again.persistAll()
     #expect(resent.take() == ["1 channel of 2"])
   }
@@ -316,7 +316,7 @@ struct RecoveryTests {
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     other.post("team:a", "m2")
-    try again.answerLoads()
+    try again.completeLoads()
     let bytes = again.commits[0].batches[0].bytes
     let batch = try LogBatch(bytes.readableBytesSpan)
     #expect(batch.time == Timestamp(milliseconds: harness.clock))

@@ -15,7 +15,7 @@ struct CommandRefusalTests {
     let gateway = harness.connect()
     harness.loop.open(gateway.lane)
     gateway.put("team:a", ["alice", "bob"])
-    try harness.answerLoads()
+    try harness.completeLoads()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
     gateway.read("team:a", "bob", "m1")
@@ -32,8 +32,8 @@ struct CommandRefusalTests {
     gateway.getChannel("team:a")
     harness.loop.endTurn()
     try harness.settle()
-    let answers = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
-    #expect(answers == ["clock_jump", "clock_jump", "row read 1 unread 1", "channel of 2"])
+    let replies = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
+    #expect(replies == ["clock_jump", "clock_jump", "row read 1 unread 1", "channel of 2"])
     #expect(harness.commitDescriptions.count == logged, "nothing is logged")
 
     harness.loop.commandRefusal = nil

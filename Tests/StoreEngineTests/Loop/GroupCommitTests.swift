@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// One append is in flight per loop while the next one collects requests. An answer leaves once the changes that it
+/// One append is in flight per loop while the next one collects requests. A reply leaves once the changes that it
 /// shows are durable (docs/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
@@ -149,7 +149,7 @@ struct GroupCommitTests {
     harness.loop.endTurn()
     harness.advance(60_000)
     harness.loop.tick()
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == [] && other.take() == [])
     #expect(harness.commits.isEmpty && harness.loads.isEmpty)
   }
@@ -163,7 +163,7 @@ struct GroupCommitTests {
     gateway.getChannel("team:b")
     harness.loop.stop()
     try harness.persist()
-    try harness.answerLoads()
+    try harness.completeLoads()
     harness.advance(60_000)
     harness.loop.tick()
     #expect(harness.commits.isEmpty && harness.halts.isEmpty && gateway.take() == [])
@@ -249,7 +249,7 @@ struct GroupCommitTests {
     }
     harness.loop.endTurn()
     try harness.persistAll()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     #expect(a.take() == ["2 message 1 new"])
     #expect(b.take() == ["1 channel of 2", "2 row read 1 unread 0"])

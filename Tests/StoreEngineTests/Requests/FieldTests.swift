@@ -263,7 +263,7 @@ struct FieldTests {
     let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name, counter: row.counter, shard: row.shard, row.fields)
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     switch row.outcome {
     case .answered(let words):
@@ -281,12 +281,12 @@ struct FieldTests {
   /// A kind without a handler ends the connection like an unknown one.
   @Test("every kind of request has a handler", arguments: FrameKind.allCases.filter(\.isRequest))
   func handler(_ kind: FrameKind) throws {
-    let (world, _) = try settledWorld()
-    let gateway = world.connect(session: 5)
+    let (harness, _) = try settledHarness()
+    let gateway = harness.connect(session: 5)
     let name = kind.traits.contains(.named) ? "team:a" : nil
     gateway.send(kind, name, counter: kind.isCommand ? 1 : nil) { _ in }
-    world.loop.endTurn()
-    try world.answerLoads()
+    harness.loop.endTurn()
+    try harness.completeLoads()
     #expect(!gateway.ended.contains(.unknownKind(kind.rawValue)))
   }
 
@@ -374,7 +374,7 @@ struct FieldTests {
             gateway.lane.fail(error)
           }
           harness.loop.endTurn()
-          try harness.answerLoads()
+          try harness.completeLoads()
           try harness.persistAll()
           #expect(gateway.ended.count + gateway.take().count == 1, "\(kind), \(length) bytes")
         }
@@ -392,7 +392,7 @@ struct FieldTests {
     gateway.change("team:a", remove: ["alice"], counter: 8)
     gateway.put("team:new", ["alice"], counter: 9)
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     // Its counters count as applied. The request for the missing channel cannot be answered as applied.
     #expect(

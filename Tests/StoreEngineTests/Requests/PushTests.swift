@@ -23,12 +23,12 @@ struct PushTests {
 
   private func turn(_ harness: EngineHarness) throws {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
   }
 
-  /// The answers since the last call, without their correlations.
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  /// The replies since the last call, without their correlations.
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     try turn(harness)
     return taken(gateway)
   }
@@ -81,7 +81,7 @@ struct PushTests {
     gateway.place("team:a", "zoe", "m1")
     gateway.place("team:a", "bob", "m9")
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "invalid_field", "not_a_member", "message_not_found", "message_not_found", "not_a_member",
         "message_not_found", "channel_not_found",
       ]
@@ -90,7 +90,7 @@ struct PushTests {
     gateway.place("team:a", "bob", "m1")
     gateway.push("team:a", "bob", "m1")
     #expect(
-      try answers(harness, gateway) == ["deleted 1", "message_deleted", "moved sent 1000 delivered 2000"]
+      try nextReplies(harness, gateway) == ["deleted 1", "message_deleted", "moved sent 1000 delivered 2000"]
     )
   }
 
@@ -103,7 +103,7 @@ struct PushTests {
     gateway.push("team:a", "bob", "m2", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 9_999)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "moved sent 1000 delivered 1500", "moved sent 1000 delivered 1500", "moved sent 1000 delivered 2100",
       ]
     )
@@ -121,7 +121,9 @@ struct PushTests {
       for message in ["m1", "m2", "m3"] { other.delivered("team:a", message) }
       other.push("team:a", "bob", "m2")
       #expect(
-        try answers(again, other) == ["bob@1200", "bob@1700", "bob@1700", "same sent 1000 delivered 1700"]
+        try nextReplies(again, other) == [
+          "bob@1200", "bob@1700", "bob@1700", "same sent 1000 delivered 1700",
+        ]
       )
     }
   }
@@ -134,10 +136,10 @@ struct PushTests {
     try turn(harness)
     _ = gateway.take()
     gateway.subscribe(["team:a"], since: 30_000)
-    let answer = try answers(harness, gateway).joined()
-    #expect(answer.contains("bob") && answer.contains("1-1 delivered"), "\(answer)")
+    let reply = try nextReplies(harness, gateway).joined()
+    #expect(reply.contains("bob") && reply.contains("1-1 delivered"), "\(reply)")
     gateway.subscribe(["team:a"], since: harness.clock + 1)
-    #expect(try !answers(harness, gateway).joined().contains("bob"))
+    #expect(try !nextReplies(harness, gateway).joined().contains("bob"))
   }
 
   // MARK: By a ticket
@@ -146,7 +148,7 @@ struct PushTests {
   func ticket() throws {
     let (harness, gateway) = try harness()
     gateway.place("team:a", "bob", "m2")
-    #expect(try answers(harness, gateway) == ["ticket channel 1 row 1 message 2"])
+    #expect(try nextReplies(harness, gateway) == ["ticket channel 1 row 1 message 2"])
     let ticket = try gateway.ticket()
     gateway.redeem(ticket)
     harness.loop.endTurn()
@@ -154,7 +156,7 @@ struct PushTests {
     try harness.persistAll()
     #expect(gateway.take() == ["6 moved sent 1000 delivered 2000 team:a bob m2"])
     gateway.redeem(ticket, acked: 1_500)
-    #expect(try answers(harness, gateway) == ["same sent 1000 delivered 2000 team:a bob m2"])
+    #expect(try nextReplies(harness, gateway) == ["same sent 1000 delivered 2000 team:a bob m2"])
   }
 
   @Test("a ticket whose numbers resolve to other names or none is refused")
@@ -176,7 +178,7 @@ struct PushTests {
     // The numbers of no channel, of a user's index, and of a channel that was never created.
     for number in [0, 2, 3, 4, 1 << 40, UInt64.max] { changed { $0.channel = ChannelNumber(number) } }
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "ticket_invalid", "ticket_invalid", "ticket_invalid", "not_a_member", "message_not_found",
         "message_not_found", "message_not_found",
       ] + Array(repeating: "channel_not_found", count: 6)
@@ -196,11 +198,11 @@ struct PushTests {
     harness.loop.endTurn()
     let none = ChannelReference.cid(Array("team:none".utf8))
     #expect(harness.loads.map(\.reference) == [.head(ChannelNumber(1)), none])
-    try harness.answerLoad()
+    try harness.completeLoad()
     #expect(harness.loads.map(\.reference) == [none, Self.a])
     #expect(harness.loop.gauges.loadedChannels == 0)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "channel_not_found", "moved sent 1000 delivered \(harness.clock) team:a bob m2",
         "same sent 1000 delivered \(harness.clock) team:a bob m2",
       ]
@@ -226,7 +228,7 @@ struct PushTests {
     harness.loop.endTurn()
     let reference = isMadeBefore ? ChannelReference.head(ChannelNumber(1)) : Self.a
     #expect(harness.loads.map(\.reference) == [reference])
-    #expect(try answers(harness, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
+    #expect(try nextReplies(harness, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
     // The log's tail is still drained.
     try harness.checkpoint()
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
@@ -242,7 +244,7 @@ struct PushTests {
     #expect(!isLoaded)
     gateway.redeem(ticket)
     #expect(
-      try answers(harness, gateway) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"]
+      try nextReplies(harness, gateway) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"]
     )
   }
 
@@ -259,11 +261,11 @@ struct PushTests {
     gateway.getChannel("team:b")
     harness.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     // The refused command's counter is open, and its resend is decided.
     gateway.redeem(ticket, counter: 3)
     #expect(
-      try answers(harness, gateway) == ["same sent 1000 delivered \(harness.clock) team:a bob m2"]
+      try nextReplies(harness, gateway) == ["same sent 1000 delivered \(harness.clock) team:a bob m2"]
     )
   }
 
@@ -275,11 +277,11 @@ struct PushTests {
     let (harness, gateway) = try restarted(first)
     gateway.redeem(ticket)
     harness.loop.endTurn()
-    try harness.answerLoad(failing: true)
+    try harness.completeLoad(failing: true)
     #expect(gateway.take() == ["1 unavailable"] && harness.reports.count == 1)
     gateway.redeem(ticket, counter: 1)
     #expect(
-      try answers(harness, gateway) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"]
+      try nextReplies(harness, gateway) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"]
     )
   }
 
@@ -292,11 +294,11 @@ struct PushTests {
     gateway.redeem(ticket)
     harness.loop.endTurn()
     harness.loop.close(gateway.lane)
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(harness.commits.isEmpty)
     let again = harness.connect(session: 7, serial: 1)
     again.redeem(ticket, counter: 1)
-    #expect(try answers(harness, again) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"])
+    #expect(try nextReplies(harness, again) == ["moved sent 1000 delivered \(harness.clock) team:a bob m2"])
   }
 
   @Test("a resent acknowledgement moves nothing, whatever has changed since")
@@ -308,14 +310,14 @@ struct PushTests {
     try turn(harness)
     _ = gateway.take()
     gateway.redeem(ticket, acked: 1_500, counter: counter)
-    #expect(try answers(harness, gateway) == ["same sent 1000 delivered 1500 team:a bob m2"])
+    #expect(try nextReplies(harness, gateway) == ["same sent 1000 delivered 1500 team:a bob m2"])
     gateway.change("team:a", remove: ["bob"])
     gateway.redeem(ticket, counter: counter)
     gateway.change("team:a", add: ["bob"])
     gateway.redeem(ticket, counter: counter)
     gateway.push("team:a", "bob", "m2", counter: counter)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "outcome_unknown", "channel of 1", "not_a_member", "channel of 2", "not_a_member",
       ]
     )
@@ -339,9 +341,9 @@ struct PushTests {
     try turn(harness)
     let again = harness.connect(session: 7)
     for counter in counters { again.push("team:a", "bob", "m2", counter: counter) }
-    let answers = try answers(harness, again)
-    #expect(answers.first == "moved sent 1000 delivered 2000" && answers.count == counters.count)
-    #expect(answers.dropFirst().allSatisfy { $0 == "same sent 1000 delivered 2000" })
+    let replies = try nextReplies(harness, again)
+    #expect(replies.first == "moved sent 1000 delivered 2000" && replies.count == counters.count)
+    #expect(replies.dropFirst().allSatisfy { $0 == "same sent 1000 delivered 2000" })
   }
 
   @Test("tickets of users who left, rejoined or were erased are refused")
@@ -353,7 +355,7 @@ struct PushTests {
     gateway.change("team:a", add: ["bob"])
     gateway.redeem(ticket)
     #expect(
-      try answers(harness, gateway) == ["channel of 1", "not_a_member", "channel of 2", "not_a_member"]
+      try nextReplies(harness, gateway) == ["channel of 1", "not_a_member", "channel of 2", "not_a_member"]
     )
     let second = try gateway.ticket("team:a", "bob", "m2", harness)
     #expect(second.row == MemberOrdinal(2))
@@ -361,7 +363,7 @@ struct PushTests {
     gateway.erase("team:a", "bob")
     gateway.redeem(second)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "moved sent 1000 delivered 2000 team:a bob m2", "erased", "not_a_member",
       ]
     )
@@ -376,32 +378,32 @@ struct PushTests {
     gateway.redeem(ticket)
     harness.loop.endTurn()
     // The deletion is not reported before it is durable. The storage still has the channel.
-    try harness.answerLoads()
+    try harness.completeLoads()
     #expect(gateway.take() == [])
     try harness.persist()
     #expect(taken(gateway) == ["channel deleted", "channel_not_found"])
     gateway.redeem(ticket)
-    #expect(try answers(harness, gateway) == ["channel_not_found"])
+    #expect(try nextReplies(harness, gateway) == ["channel_not_found"])
     try harness.settle()
     gateway.redeem(ticket)
     gateway.put("team:a", ["alice", "bob"])
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice") }
     #expect(
-      try answers(harness, gateway).sorted() == [
+      try nextReplies(harness, gateway).sorted() == [
         "channel of 2 new", "channel_not_found", "message 1 new", "message 2 new",
       ]
     )
     gateway.redeem(ticket)
-    #expect(try answers(harness, gateway) == ["channel_not_found"])
+    #expect(try nextReplies(harness, gateway) == ["channel_not_found"])
     let (tail, other) = try restarted(harness)
     other.redeem(ticket)
-    #expect(try answers(tail, other) == ["channel_not_found"])
+    #expect(try nextReplies(tail, other) == ["channel_not_found"])
     try harness.checkpoint()
     let (cold, third) = try restarted(harness)
     third.redeem(ticket)
-    #expect(try answers(cold, third) == ["channel_not_found"])
+    #expect(try nextReplies(cold, third) == ["channel_not_found"])
     third.push("team:a", "bob", "m2")
-    #expect(try answers(cold, third).map { $0.prefix(5) } == ["moved"])
+    #expect(try nextReplies(cold, third).map { $0.prefix(5) } == ["moved"])
   }
 
   @Test("a channel in sliced deletion is not found by tickets from the first slice on")
@@ -423,7 +425,7 @@ struct PushTests {
   func replies() throws {
     let (harness, gateway) = try harness()
     gateway.reply("team:a", "r1", by: "bob", to: "m1")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     let ofAlice = try gateway.ticket("team:a", "alice", "r1", harness)
     #expect(ofAlice.parent == SequenceNumber(1) && ofAlice.sequence == SequenceNumber(1))
     gateway.change("team:a", add: ["carol"])
@@ -431,18 +433,18 @@ struct PushTests {
     gateway.redeem(ofAlice, acked: 1_900)
     gateway.push("team:a", "carol", "r1", flags: 1)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "channel of 3", "moved sent 2000 delivered 2000 team:a alice r1",
         "same sent 2000 delivered 0 team:a carol r1",
       ]
     )
     let ofCarol = try gateway.ticket("team:a", "carol", "r1", harness)
     gateway.redeem(ofCarol)
-    #expect(try answers(harness, gateway) == ["same sent 2000 delivered 0 team:a carol r1"])
+    #expect(try nextReplies(harness, gateway) == ["same sent 2000 delivered 0 team:a carol r1"])
     gateway.deleteMessage("team:a", "m1")
     gateway.redeem(ofAlice)
     gateway.place("team:a", "alice", "r1")
-    #expect(try answers(harness, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
+    #expect(try nextReplies(harness, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
   }
 
   @Test("a ticket's answer has names where they are requested")
@@ -453,7 +455,7 @@ struct PushTests {
     gateway.redeem(ticket, flags: 0)
     gateway.redeem(ticket, flags: 1)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "invalid_field", "moved sent 1000 delivered 2000", "same sent 1000 delivered 2000 team:a bob m1",
       ]
     )
@@ -464,12 +466,12 @@ struct PushTests {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m1", harness)
     gateway.revoke("bob", before: 1_800_000)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.push("team:a", "bob", "m1", issued: 1_799)
     gateway.redeem(ticket, issued: 1_799)
     gateway.push("team:a", "bob", "m1", issued: 1_800)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "token_revoked", "token_revoked", "moved sent 1000 delivered 2000",
       ]
     )
@@ -488,7 +490,7 @@ struct PushTests {
     gateway.change("team:a", add: crowd.map { $0 + "y" })
     gateway.change("team:a", remove: ["bob"])
     gateway.redeem(ticket)
-    #expect(try answers(harness, gateway) == ["channel of 14"])
+    #expect(try nextReplies(harness, gateway) == ["channel of 14"])
     try harness.settle()
     #expect(
       taken(gateway) == [
@@ -505,7 +507,7 @@ struct PushTests {
       payload.writeTime(.none)
       payload.writeVarint(0)
     }
-    #expect(try answers(harness, gateway) == ["not_implemented"])
+    #expect(try nextReplies(harness, gateway) == ["not_implemented"])
   }
 
   @Test("push payloads that are too short or too long end the connection, and are not applied")

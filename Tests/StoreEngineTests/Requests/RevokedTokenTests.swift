@@ -11,7 +11,7 @@ struct RevokedTokenTests {
   private static let start: Int64 = 1_000_000
   private static let hour: Int64 = 3_600_000
 
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.persistAll()
     return gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
@@ -39,11 +39,11 @@ struct RevokedTokenTests {
     let (until, batches) = (
       "revoked until \(Self.start + Self.hour)", harness.storage.log[ShardID(0)]?.count ?? 0
     )
-    #expect(try answers(harness, gateway) == [until, until, "tokens a of version 1 anew"])
+    #expect(try nextReplies(harness, gateway) == [until, until, "tokens a of version 1 anew"])
     #expect(harness.storage.log[ShardID(0)]!.count == batches + 1)
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("b")
-    #expect(try answers(harness, gateway) == [until, "not revoked"])
+    #expect(try nextReplies(harness, gateway) == [until, "not revoked"])
     #expect(harness.storage.log[ShardID(0)]!.count == batches + 1)
     gateway.revoke("a", until: Self.start + 2 * Self.hour)
     gateway.tokens(known: 1)
@@ -52,7 +52,7 @@ struct RevokedTokenTests {
     gateway.tokens(known: 2)
     gateway.tokens(known: 3)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "revoked until \(Self.start + 2 * Self.hour)", "tokens a of version 2", "not revoked", "not revoked",
         "tokens of version 3 anew", "tokens of version 3",
       ]
@@ -64,10 +64,10 @@ struct RevokedTokenTests {
     let (harness, gateway) = try harness()
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("a")
-    #expect(try answers(harness, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
+    #expect(try nextReplies(harness, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
     harness.advance(2 * Self.hour)
     gateway.revoke("a", until: Self.start + Self.hour, counter: 1)
-    #expect(try answers(harness, gateway) == ["not revoked"])
+    #expect(try nextReplies(harness, gateway) == ["not revoked"])
   }
 
   @Test("an end in the past or too far ahead, and an invalid id, are refused by name")
@@ -86,7 +86,7 @@ struct RevokedTokenTests {
     }
     let refused = "invalid_field"
     #expect(
-      try answers(harness, gateway).sorted()
+      try nextReplies(harness, gateway).sorted()
         == [
           refused, refused, refused, refused, refused, refused, refused, refused, refused,
           "revoked until \(most)", "revoked until \(Self.start + 1)",
@@ -96,7 +96,7 @@ struct RevokedTokenTests {
     let second = other.connect()
     second.revoke("a", until: other.clock + 1, shard: 1)
     second.send(.getToken, "a", shard: 1) { _ in }
-    #expect(try answers(other, second) == ["wrong_shard", "wrong_shard"])
+    #expect(try nextReplies(other, second) == ["wrong_shard", "wrong_shard"])
   }
 
   @Test("a revocation ends by the shard's time, which is logged before it is reported")
@@ -104,11 +104,13 @@ struct RevokedTokenTests {
     let (harness, gateway) = try harness()
     gateway.revoke("short", until: Self.start + 1_000)
     gateway.revoke("long", until: Self.start + Self.hour)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     harness.advance(999)
     gateway.token("short")
     gateway.tokens(known: 2)
-    #expect(try answers(harness, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
+    #expect(
+      try nextReplies(harness, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"]
+    )
     harness.advance(1)
     gateway.tokens(known: 2)
     gateway.token("short")
@@ -116,7 +118,7 @@ struct RevokedTokenTests {
     harness.loop.endTurn()
     #expect(gateway.take() == [])
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "tokens of version 2", "not revoked", "tokens long of version 2 anew",
       ]
     )
@@ -124,7 +126,7 @@ struct RevokedTokenTests {
     let (again, other) = try self.harness(harness.storage, clock: Self.start, session: 2)
     other.token("short")
     other.token("long")
-    #expect(try answers(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
+    #expect(try nextReplies(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
   }
 
   @Test("the list and its version survive recovery from the log and from its page")
@@ -133,7 +135,7 @@ struct RevokedTokenTests {
     for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
     gateway.revoke("last", until: Self.start + Self.hour)
     gateway.takeBack("t1")
-    #expect(try answers(harness, gateway).count == 5)
+    #expect(try nextReplies(harness, gateway).count == 5)
     for isCheckpointed in [false, true] {
       if isCheckpointed {
         try harness.checkpoint()
@@ -143,13 +145,15 @@ struct RevokedTokenTests {
       let (again, other) = try self.harness(harness.storage, session: 2)
       other.tokens(known: 4)
       other.tokens(known: 5)
-      #expect(try answers(again, other) == ["tokens t0 t2 last of version 5 anew", "tokens of version 5"])
+      #expect(
+        try nextReplies(again, other) == ["tokens t0 t2 last of version 5 anew", "tokens of version 5"]
+      )
     }
     let (again, other) = try self.harness(harness.storage, session: 2)
     other.revoke("t3", until: Self.start + Self.hour)
     other.tokens(known: 5)
     #expect(
-      try answers(again, other) == ["revoked until \(Self.start + Self.hour)", "tokens t3 of version 6"]
+      try nextReplies(again, other) == ["revoked until \(Self.start + Self.hour)", "tokens t3 of version 6"]
     )
   }
 
@@ -161,23 +165,23 @@ struct RevokedTokenTests {
     for number in 0..<RevokedTokenTable.countMax {
       gateway.revoke("t\(number)", until: Self.start + (number == 0 ? 1_000 : Self.hour))
     }
-    #expect(try answers(harness, gateway).allSatisfy { $0.hasPrefix("revoked until") })
+    #expect(try nextReplies(harness, gateway).allSatisfy { $0.hasPrefix("revoked until") })
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("t7", until: Self.start + 2 * Self.hour)
     #expect(
-      try answers(harness, gateway) == ["limit_reached", "revoked until \(Self.start + 2 * Self.hour)"]
+      try nextReplies(harness, gateway) == ["limit_reached", "revoked until \(Self.start + 2 * Self.hour)"]
     )
     gateway.tokens()
-    let first = try #require(try answers(harness, gateway).first)
+    let first = try #require(try nextReplies(harness, gateway).first)
     #expect(first.hasPrefix("tokens t0 t1 ") && first.hasSuffix(" t1000 of version 10001 anew and more"))
     gateway.tokens(known: 10_001, after: 1_001)
     gateway.tokens(known: 10_001, after: 9_500)
-    let (next, last) = (try answers(harness, gateway), 10_001)
+    let (next, last) = (try nextReplies(harness, gateway), 10_001)
     #expect(next[0].hasPrefix("tokens t1001 ") && next[0].hasSuffix(" t2000 of version \(last) and more"))
     #expect(next[1].hasPrefix("tokens t9500 ") && next[1].hasSuffix(" t9999 t7 of version \(last)"))
     gateway.takeBack("t5")
     gateway.tokens(known: 10_001, after: 2_001)
-    #expect(try answers(harness, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
+    #expect(try nextReplies(harness, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
     // An ended revocation frees its place.
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
@@ -185,7 +189,7 @@ struct RevokedTokenTests {
     gateway.revoke("another", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
     #expect(
-      try answers(harness, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"]
+      try nextReplies(harness, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"]
     )
   }
 }

@@ -58,9 +58,9 @@ struct SettingsTests {
     return try reader.status().readCount
   }
 
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
-    try harness.answerLoads()
+    try harness.completeLoads()
     try harness.persistAll()
     return gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
@@ -85,7 +85,7 @@ struct SettingsTests {
     assign(gateway, "bob", version: 9, flags: 1)
     gateway.send(.listUnsettled, nil)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "user bob version 0", "user bob version 0", "user bob version 1 hides read",
         "user bob version 1 hides read", "user bob version 2 hides delivered since 1500 revoked 7000",
         "user bob version 2 hides delivered since 1500 revoked 7000", "not settled",
@@ -109,7 +109,7 @@ struct SettingsTests {
     settle(gateway, "team", user: false, version: 1)
     gateway.send(.listUnsettled, nil)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "type team version 1 without read events", "type dm version 1 without read events",
         "unsettled types [\"dm\", \"team\"] users []", "settled", "not settled",
         "unsettled types [\"dm\"] users []", "type team version 2", "not settled",
@@ -120,7 +120,7 @@ struct SettingsTests {
     let other = again.connect(session: 2)
     settle(other, "dm", user: false, version: 1)
     other.send(.listUnsettled, nil)
-    #expect(try answers(again, other) == ["settled", "unsettled types [\"team\"] users []"])
+    #expect(try nextReplies(again, other) == ["settled", "unsettled types [\"team\"] users []"])
   }
 
   @Test("answers that depend on a change leave once it is durable")
@@ -128,7 +128,7 @@ struct SettingsTests {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     statuses(gateway, as: "alice")
     harness.loop.endTurn()
     #expect(try readers(gateway) == 1)
@@ -160,17 +160,17 @@ struct SettingsTests {
     gateway.read("team:a", "bob")
     for user in users { patch(gateway, user, read: false) }
     for user in users.prefix(10) { settle(gateway, user, user: true, version: 1) }
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     if checkpoints > 0 { try harness.checkpoint() }
     patch(gateway, users[3], read: true)
     patch(gateway, users[290], delivered: false)
     patch(gateway, "bob", read: false)
     settle(gateway, users[280], user: true, version: 1)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     if checkpoints > 1 {
       try harness.checkpoint()
-      let isCut = harness.storage.log[ShardID(0)]?.isEmpty
-      #expect(isCut != false, "all effects are in pages")
+      let isTrimmed = harness.storage.log[ShardID(0)]?.isEmpty
+      #expect(isTrimmed != false, "all effects are in pages")
     }
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
@@ -178,7 +178,7 @@ struct SettingsTests {
     statuses(other, as: "alice")
     let since = checkpoints == 0 ? 1_000 : 201_000
     #expect(
-      try answers(again, other) == [
+      try nextReplies(again, other) == [
         "user user0 version 1 hides read", "user user3 version 2 since \(since)",
         "user user290 version 2 hides read hides delivered", "user user299 version 1 hides read",
         "user bob version 1 hides read", "user zoe version 0", "1 statuses",
@@ -186,18 +186,18 @@ struct SettingsTests {
     )
     #expect(try readers(other) == 0)
     other.send(.listUnsettled, nil)
-    let unsettled = try answers(again, other)[0]
+    let unsettled = try nextReplies(again, other)[0]
     #expect(!unsettled.contains("\"user0\"") && !unsettled.contains("\"user280\""))
     #expect(unsettled.contains("\"user3\"") && unsettled.contains("\"user10\""))
     // 256 of the 290 unsettled users.
     #expect(unsettled.split(separator: ",").count == 256)
     // Numbers continue.
     patch(other, "zoe", read: false)
-    #expect(try answers(again, other) == ["user zoe version 1 hides read"])
+    #expect(try nextReplies(again, other) == ["user zoe version 1 hides read"])
     let third = try EngineHarness(harness.storage)
     let last = third.connect(session: 3)
     last.send(.getUser, "zoe")
-    #expect(try answers(third, last) == ["user zoe version 1 hides read"])
+    #expect(try nextReplies(third, last) == ["user zoe version 1 hides read"])
   }
 
   @Test("a shard with users out of order on storage does not start")
@@ -205,7 +205,7 @@ struct SettingsTests {
     let (harness, gateway) = try settledHarness()
     patch(gateway, "bob", read: false)
     patch(gateway, "zoe", read: false)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     try harness.checkpoint()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(0), page: .users(0))
     let stored = try #require(harness.storage.pages[key])
@@ -226,12 +226,12 @@ struct SettingsTests {
     let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
     gateway.post("team:a", "m1", by: "alice")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     patch(gateway, "bob", read: false)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     gateway.read("team:a", "bob")
     gateway.read("team:a", "carol")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     func letGo() throws {
       try harness.checkpoint()
       let cid = Array("team:a".utf8)
@@ -240,18 +240,18 @@ struct SettingsTests {
     }
     try letGo()
     statuses(gateway, as: "alice")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     #expect(try readers(gateway) == 1)
     try letGo()
     patch(gateway, "carol", read: false)
     patch(gateway, "bob", read: true)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     statuses(gateway, as: "alice")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     #expect(try readers(gateway) == 1)
     patch(gateway, "carol", read: true)
     statuses(gateway, as: "alice")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     #expect(try readers(gateway) == 2)
     #expect(harness.loop.gauges.settingsBytes > 0)
   }
@@ -274,7 +274,7 @@ struct SettingsTests {
     settle(gateway, "bob", user: true, version: 1, shard: elsewhere[0])
     settle(gateway, "team", user: false, version: 0, shard: elsewhere[1])
     settle(gateway, "team", user: false, version: 0, shard: home[1])
-    let found = Set(try answers(harness, gateway))
+    let found = Set(try nextReplies(harness, gateway))
     #expect(
       found == [
         "wrong_shard", "user bob version 1 hides read", "unsettled types [] users []",
@@ -285,7 +285,7 @@ struct SettingsTests {
     let again = try EngineHarness(harness.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
     for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }
-    let lists = try answers(again, other)
+    let lists = try nextReplies(again, other)
     #expect(lists.enumerated().filter { $0.element.contains("bob") }.map { UInt16($0.offset) } == [home[0]])
   }
 
@@ -298,7 +298,7 @@ struct SettingsTests {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     func mark(_ kind: FrameKind, _ user: String, issued: UInt32?) {
       gateway.send(kind, "team:a", issued: issued) { payload in
         payload.writeField(user)
@@ -321,7 +321,7 @@ struct SettingsTests {
       gateway.send(.getUser, "bob", issued: issued)
       patch(gateway, "bob", read: false, issued: issued)
     }
-    #expect(try answers(harness, gateway) == Array(repeating: "token_revoked", count: 14))
+    #expect(try nextReplies(harness, gateway) == Array(repeating: "token_revoked", count: 14))
     // The result is the same for a missing channel.
     for cid in ["team:a", "team:none"] {
       gateway.send(.listRoster, cid, issued: 4) { payload in
@@ -356,7 +356,7 @@ struct SettingsTests {
         payload.writeVarint(0)
       }
     }
-    #expect(try answers(harness, gateway) == Array(repeating: "token_revoked", count: 12))
+    #expect(try nextReplies(harness, gateway) == Array(repeating: "token_revoked", count: 12))
     // Nothing has changed. Requests without a token's time, with a later one, or of another user are served.
     mark(.markRead, "alice", issued: 4)
     statuses(gateway, as: "alice", issued: 4)
@@ -366,7 +366,7 @@ struct SettingsTests {
     gateway.send(.getUser, "zoe", issued: 0)
     mark(.markRead, "bob", issued: 6)
     #expect(
-      try answers(harness, gateway) == [
+      try nextReplies(harness, gateway) == [
         "row read 1 unread 0", "1 statuses", "user bob version 1 revoked 5000", "1 statuses", "2 rows",
         "user zoe version 0", "row read 1 unread 0",
       ]
@@ -383,7 +383,7 @@ struct SettingsTests {
     gateway.assign(user: "bob", version: 1, flags: 8)
     gateway.change("team:a", add: ["bob"])
     harness.advance(5_000)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     let erased: UInt32 = 601
     func askAll(_ gateway: Gateway, _ issued: UInt32) {
       func send(_ kind: FrameKind, _ fields: @escaping (inout ByteBuffer) -> Void) {
@@ -434,7 +434,7 @@ struct SettingsTests {
       gateway.send(.getUser, "bob", issued: issued)
     }
     func refusals(_ harness: EngineHarness, _ gateway: Gateway) throws -> Int {
-      let all = try answers(harness, gateway)
+      let all = try nextReplies(harness, gateway)
       #expect(all.count == 11)
       return all.count { $0 == "token_revoked" }
     }
@@ -442,7 +442,7 @@ struct SettingsTests {
     #expect(try refusals(harness, gateway) == 11)
     // The refused commands were not applied.
     gateway.getChannel("team:a")
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     askAll(other, erased - 1)
@@ -452,7 +452,7 @@ struct SettingsTests {
     // The first setting of a new user with the id keeps the time.
     patch(other, "bob", read: true, issued: erased - 1)
     patch(other, "bob", read: false, issued: erased)
-    _ = try answers(again, other)
+    _ = try nextReplies(again, other)
     askAll(other, erased - 1)
     #expect(try refusals(again, other) == 11)
   }
@@ -462,7 +462,7 @@ struct SettingsTests {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     for issued in [4, 6] as [UInt32] {
       gateway.send(.markRead, "team:a", counter: 77, issued: issued) { payload in
         payload.writeField("bob")
@@ -470,7 +470,7 @@ struct SettingsTests {
         payload.writeVarint(0)
       }
     }
-    #expect(try answers(harness, gateway) == ["token_revoked", "row read 1 unread 0"])
+    #expect(try nextReplies(harness, gateway) == ["token_revoked", "row read 1 unread 0"])
   }
 
   @Test("requests that wait for their channel keep their token's time")
@@ -478,13 +478,13 @@ struct SettingsTests {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     for issued in [4, nil, 5] as [UInt32?] { statuses(other, as: "bob", issued: issued) }
     statuses(other, as: "alice", issued: 4)
     #expect(again.loads.count == 1)
-    #expect(try answers(again, other) == ["token_revoked", "1 statuses", "1 statuses", "1 statuses"])
+    #expect(try nextReplies(again, other) == ["token_revoked", "1 statuses", "1 statuses", "1 statuses"])
   }
 
   @Test("a payload too short for its token's time ends the connection")
@@ -508,14 +508,14 @@ struct SettingsTests {
     var kind: FrameKind
     var name: String
     var fields: [UInt8]
-    var answer: String
+    var reply: String
 
-    init(_ text: String, _ kind: FrameKind, _ name: String, _ fields: [UInt8], _ answer: String) {
+    init(_ text: String, _ kind: FrameKind, _ name: String, _ fields: [UInt8], _ reply: String) {
       testDescription = text
       self.kind = kind
       self.name = name
       self.fields = fields
-      self.answer = answer
+      self.reply = reply
     }
   }
 
@@ -555,11 +555,11 @@ struct SettingsTests {
     let (harness, _) = try settledHarness()
     let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name) { $0.writeBytes(row.fields) }
-    #expect(try answers(harness, gateway) == [row.answer])
-    guard row.kind.isCommand, row.answer == "invalid_field" else { return }
+    #expect(try nextReplies(harness, gateway) == [row.reply])
+    guard row.kind.isCommand, row.reply == "invalid_field" else { return }
     // The same counter with other fields is decided.
     gateway.send(.patchUser, "zoe", counter: 1) { $0.writeBytes([1, 0, 0]) }
-    #expect(try answers(harness, gateway) == ["user zoe version 1 hides read"])
+    #expect(try nextReplies(harness, gateway) == ["user zoe version 1 hides read"])
   }
 }
 

@@ -20,7 +20,7 @@ struct WebhookTests {
     }
   }
 
-  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.persistAll()
     return gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
@@ -55,15 +55,15 @@ struct WebhookTests {
     let (harness, gateway) = try harness()
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
-    #expect(try answers(harness, gateway) == ["recorded", "was known"])
+    #expect(try nextReplies(harness, gateway) == ["recorded", "was known"])
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 1)
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 2)
-    #expect(try answers(harness, gateway) == ["recorded", "was known"])
+    #expect(try nextReplies(harness, gateway) == ["recorded", "was known"])
     let (again, _) = try self.harness(harness.storage)
     let same = again.connect()
     same.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 1)
     same.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 2)
-    #expect(try answers(again, same) == ["recorded", "was known"])
+    #expect(try nextReplies(again, same) == ["recorded", "was known"])
   }
 
   @Test("a webhook is remembered as long as requested, up to an hour of the shard's time")
@@ -73,10 +73,10 @@ struct WebhookTests {
     gateway.recordWebhook("long", until: 1_000_000 + 600 * Self.minute)
     gateway.recordWebhook("over", until: 999_999)
     gateway.queryWebhook("over")
-    #expect(try answers(harness, gateway) == ["not known", "recorded", "recorded", "recorded"])
+    #expect(try nextReplies(harness, gateway) == ["not known", "recorded", "recorded", "recorded"])
     harness.advance(Self.minute)
     gateway.queryWebhook("short")
-    #expect(try answers(harness, gateway) == ["known"])
+    #expect(try nextReplies(harness, gateway) == ["known"])
     harness.advance(1)
     gateway.queryWebhook("short")
     harness.loop.endTurn()
@@ -87,13 +87,13 @@ struct WebhookTests {
     let (again, other) = try self.harness(harness.storage, session: 2)
     other.queryWebhook("short")
     other.queryWebhook("long")
-    #expect(try answers(again, other) == ["not known", "known"])
+    #expect(try nextReplies(again, other) == ["not known", "known"])
     again.advance(60 * Self.minute)
     other.queryWebhook("long")
     again.advance(1)
     other.queryWebhook("long")
     other.recordWebhook("long", until: again.clock)
-    #expect(try answers(again, other) == ["known", "not known", "recorded"])
+    #expect(try nextReplies(again, other) == ["known", "not known", "recorded"])
   }
 
   @Test("remembered webhooks survive recovery from the log and from pages")
@@ -101,7 +101,7 @@ struct WebhookTests {
     let (harness, gateway) = try harness()
     for number in 0..<300 { gateway.recordWebhook("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
     gateway.recordWebhook("soon", until: 1_000_000 + Self.minute)
-    #expect(try answers(harness, gateway).allSatisfy { $0 == "recorded" })
+    #expect(try nextReplies(harness, gateway).allSatisfy { $0 == "recorded" })
     for isCheckpointed in [false, true] {
       if isCheckpointed {
         try harness.checkpoint()
@@ -112,19 +112,19 @@ struct WebhookTests {
       for number in 0..<300 { other.queryWebhook("relay/\(number)") }
       other.recordWebhook("relay/7", until: again.clock + 1)
       other.queryWebhook("relay/300")
-      let replies = try answers(again, other)
+      let replies = try nextReplies(again, other)
       #expect(Array(replies.suffix(3)) == ["known", "was known", "not known"])
       #expect(replies.count { $0 == "known" } == 300)
     }
     // Pages omit expired webhooks.
     harness.advance(2 * Self.minute)
     gateway.recordWebhook("relay/new", until: harness.clock + Self.minute)
-    _ = try answers(harness, gateway)
+    _ = try nextReplies(harness, gateway)
     try harness.checkpoint()
     let (again, other) = try self.harness(harness.storage, clock: harness.clock, session: 2)
     other.recordWebhook("soon", until: again.clock)
     other.queryWebhook("relay/299")
-    #expect(try answers(again, other) == ["recorded", "known"])
+    #expect(try nextReplies(again, other) == ["recorded", "known"])
   }
 
   @Test("with a full table the next webhook is busy until one expires, and none expires early")
@@ -134,12 +134,12 @@ struct WebhookTests {
     for number in 1..<WebhookTable.countMax {
       gateway.recordWebhook("\(number)", until: 1_000_000 + 2 * Self.minute)
     }
-    #expect(try answers(harness, gateway).count { $0 == "recorded" } == WebhookTable.countMax)
+    #expect(try nextReplies(harness, gateway).count { $0 == "recorded" } == WebhookTable.countMax)
     harness.advance(Self.minute - 500)
     gateway.recordWebhook("more", until: harness.clock + Self.minute)
     let counter = gateway.counter
     gateway.queryWebhook("first")
-    #expect(try answers(harness, gateway) == ["busy", "known"])
+    #expect(try nextReplies(harness, gateway) == ["busy", "known"])
     gateway.recordWebhook("more", until: harness.clock + Self.minute)
     harness.loop.endTurn()
     let error = try ErrorFrame(gateway.lastPayload.readableBytesSpan)
@@ -150,7 +150,7 @@ struct WebhookTests {
     gateway.recordWebhook("even more", until: harness.clock + Self.minute)
     gateway.queryWebhook("first")
     gateway.queryWebhook("1")
-    #expect(try answers(harness, gateway) == ["busy", "not known", "recorded", "known"])
+    #expect(try nextReplies(harness, gateway) == ["busy", "not known", "recorded", "known"])
   }
 
   @Test("keys of another shard or of invalid length are refused by name")
@@ -165,9 +165,9 @@ struct WebhookTests {
     gateway.recordWebhook("", until: 5_000)
     gateway.queryWebhook(String(repeating: "k", count: 257))
     gateway.queryWebhook(Self.key(of: 0) { String(repeating: "k", count: 250) + "\(100_000 + $0)" })
-    let answers = try answers(harness, gateway)
+    let replies = try nextReplies(harness, gateway)
     #expect(
-      answers.sorted() == [
+      replies.sorted() == [
         "invalid_field", "invalid_field", "known", "not known", "recorded", "wrong_shard", "wrong_shard",
       ]
     )

@@ -14,9 +14,9 @@ final class EngineHarness: StoreLoopDriver {
   var stepReads: [StepRequest] = []
   /// The requested purges of the storage that are not performed.
   private(set) var purges = 0
-  /// Membership changes and acknowledgements in flight.
+  /// Membership changes and confirmations in flight.
   var deliveries: [MembershipDelivery] = []
-  var acknowledgements: [MembershipAcknowledgement] = []
+  var confirmations: [MembershipConfirmation] = []
   /// The requested peeks that are not answered.
   var peeks: [StorageReadRequest] = []
   /// The requested records in the erasure ledger that are not answered; nil: there is no ledger.
@@ -58,16 +58,16 @@ final class EngineHarness: StoreLoopDriver {
   func commit(_ group: CommitGroup) {
     commits.append(group)
     let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
-    let cuts = group.cuts.map { " cut \($0.through.rawValue)" }.joined()
+    let logTrims = group.logTrims.map { " cut \($0.through.rawValue)" }.joined()
     let drops = group.drops.map { " drop \($0.channel.rawValue)" }.joined()
-    commitDescriptions.append("batches [\(indices)] pages \(group.pages.count)\(cuts)\(drops)")
+    commitDescriptions.append("batches [\(indices)] pages \(group.pages.count)\(logTrims)\(drops)")
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   func readSteps(_ request: StepRequest) { stepReads.append(request) }
   func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
-    self.acknowledgements += acknowledgements
+  func confirm(_ confirmations: [MembershipConfirmation]) {
+    self.confirmations += confirmations
   }
   func peek(_ request: StorageReadRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
@@ -94,7 +94,7 @@ final class EngineHarness: StoreLoopDriver {
   }
 
   /// Answer the oldest read, or the one with this reference.
-  func answerLoad(_ wanted: ChannelReference? = nil, failing: Bool = false) throws {
+  func completeLoad(_ wanted: ChannelReference? = nil, failing: Bool = false) throws {
     let place = wanted.map { wanted in loads.firstIndex { $0.reference == wanted }! } ?? 0
     let (request, reference) = loads.remove(at: place)
     if failing {
@@ -104,10 +104,10 @@ final class EngineHarness: StoreLoopDriver {
     }
   }
 
-  func answerLoads() throws { while !loads.isEmpty { try answerLoad() } }
+  func completeLoads() throws { while !loads.isEmpty { try completeLoad() } }
 
   /// Answer the oldest read of steps.
-  func answerSteps(failing: Bool = false) throws {
+  func completeSteps(failing: Bool = false) throws {
     let request = stepReads.removeFirst()
     var found: [StoredSegment] = []
     for range in request.ranges {
@@ -122,7 +122,7 @@ final class EngineHarness: StoreLoopDriver {
   }
 
   /// Answer the oldest record in the erasure ledger, successfully or with a fault.
-  func answerErasure(fault: String? = nil) {
+  func completeErasure(fault: String? = nil) {
     guard let request = erasures?.first else { return }
     erasures?.removeFirst()
     loop.erasureRecorded(request, fault: fault)
@@ -151,26 +151,26 @@ final class EngineHarness: StoreLoopDriver {
 
   /// Deliver the membership changes for shards of this loop, in order.
   func deliverChanges() {
-    let (changes, taken) = (deliveries, acknowledgements)
+    let (changes, taken) = (deliveries, confirmations)
     deliveries = []
-    acknowledgements = []
+    confirmations = []
     if !changes.isEmpty { loop.receive(changes) }
-    if !taken.isEmpty { loop.acknowledged(taken) }
+    if !taken.isEmpty { loop.confirmed(taken) }
   }
 
   /// Run until all changes are in storage and in the indexes, and no work is pending.
   func settle() throws {
-    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty || slices > 0
+    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0
     {
       try persistAll()
-      try answerLoads()
+      try completeLoads()
       deliverChanges()
       if slices > 0 { slice() }
     }
   }
 
   /// Answer the oldest peek.
-  func answerPeek() {
+  func completePeek() {
     let request = peeks.removeFirst()
     loop.peeked(request, request.perform(on: storage))
   }
@@ -186,12 +186,12 @@ final class EngineHarness: StoreLoopDriver {
     loop.clock = Timestamp(milliseconds: clock)
   }
 
-  /// Write pages until none is dirty and the log is cut.
+  /// Write pages until none is dirty and the log is trimmed.
   func checkpoint() throws {
     for _ in 0..<20 {
       advance(10_000)
       loop.tick()
-      try answerLoads()
+      try completeLoads()
       try persistAll()
     }
   }
@@ -209,7 +209,7 @@ func settledHarness(
   let gateway = harness.connect()
   gateway.put("team:a", ["alice", "bob"])
   harness.loop.endTurn()
-  try harness.answerLoads()
+  try harness.completeLoads()
   try harness.persistAll()
   _ = gateway.take()
   return (harness, gateway)

@@ -34,8 +34,8 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     for batch in group.batches { data.apply(batch) }
     for drop in group.drops { data.apply(drop) }
     for page in group.pages { data.apply(page) }
-    for cut in group.cuts { data.cutLog(of: cut.shard, through: cut.through.rawValue) }
-    for trim in group.trims { data.apply(trim) }
+    for cut in group.logTrims { data.trimLog(of: cut.shard, through: cut.through.rawValue) }
+    for trim in group.stepTrims { data.apply(trim) }
   }
 
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {

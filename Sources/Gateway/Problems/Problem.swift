@@ -1,7 +1,7 @@
 package import HTTP2Session
 package import NIOCore
 
-/// An error answer: `application/problem+json` (RFC 9457).
+/// An error response: `application/problem+json` (RFC 9457).
 package struct Problem: Error, Equatable {
   package var code: ProblemCode
   /// The code's status, unless a route overrides it: a deleted message has no status (404) and cannot be registered
@@ -32,7 +32,7 @@ package struct Problem: Error, Equatable {
   /// A body that is not valid JSON.
   package init(_ error: JSONSyntaxError) { self.init(.invalidJSON, error.detail) }
 
-  /// The headers of the answer, besides its type and length.
+  /// The headers of the response, besides its type and length.
   package func headers(requestID: String) -> [HTTP2Header] {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }

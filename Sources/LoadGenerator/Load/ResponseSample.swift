@@ -3,8 +3,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Answer that is kept to be checked after the run: the first of each connection, the second, the fourth, and so on.
-struct AnswerSample: Sendable {
-  /// Limits of the answers of a connection and of the size of a kept body.
+struct ResponseSample: Sendable {
+  /// Limits of the responses of a connection and of the size of a kept body.
   static let countMax = 24
   static let byteCountMax = 128 * 1024
 
@@ -13,7 +13,7 @@ struct AnswerSample: Sendable {
   var message: Int
   var body: [UInt8]
 
-  /// Whether to keep the answer with a number from 1.
+  /// Whether to keep the response with a number from 1.
   @inline(__always)
   static func isKept(_ number: UInt) -> Bool { number & (number &- 1) == 0 }
 }
@@ -32,15 +32,15 @@ struct BenchPositions: Sendable {
   func readCount(of message: Int) -> Int { (0..<memberCount).count { lastRead(of: $0) > message } }
 }
 
-/// Comparison of kept answers with the expected ones.
-struct AnswerCheck: Sendable {
+/// Comparison of kept responses with the expected ones.
+struct ResponseCheck: Sendable {
   let names: BenchNames
   let form: RequestForm
   /// Positions of the members; nil for writes.
   let positions: BenchPositions?
 
-  /// Problem of an answer to a connection's request; nil for a correct answer.
-  func problem(_ sample: AnswerSample, of connection: Int) -> String? {
+  /// Problem of a response to a connection's request; nil for a correct answer.
+  func problem(_ sample: ResponseSample, of connection: Int) -> String? {
     let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
     func unexpected(_ what: String) -> String {
       "\(names.channel(sample.channel)), message \(sample.message + 1): \(what): \(text)"
@@ -50,7 +50,7 @@ struct AnswerCheck: Sendable {
     }
     switch form {
     case .query, .body:
-      guard let row = decode(RowAnswer.self)?.read else { return unexpected("no row") }
+      guard let row = decode(RowResponse.self)?.read else { return unexpected("no row") }
       return row.user.id == names.user(connection) && row.last_read_seq == sample.message + 1
         && row.last_read_message_id == names.message(sample.message, of: sample.channel)
         ? nil : unexpected("not the mark's row")
@@ -69,12 +69,12 @@ struct AnswerCheck: Sendable {
       return sequence.map { Int($0) } == sample.message + 1 && user == Array(names.user(connection).utf8)
         ? nil : unexpected("not the mark's row")
     case .register:
-      guard let message = decode(MessageAnswer.self)?.message else { return unexpected("no message") }
+      guard let message = decode(MessageResponse.self)?.message else { return unexpected("no message") }
       return message.id == names.message(sample.message, of: sample.channel, by: connection)
         && message.cid == names.channel(sample.channel) && message.seq > sample.message
         ? nil : unexpected("not the message that was registered")
     case .readState(let memberCount):
-      guard let page = decode(ReadStateAnswer.self) else { return unexpected("no rows") }
+      guard let page = decode(ReadStateResponse.self) else { return unexpected("no rows") }
       guard page.read.count == memberCount, page.next == nil else {
         return unexpected("\(page.read.count) rows instead of \(memberCount)")
       }
@@ -84,16 +84,17 @@ struct AnswerCheck: Sendable {
       }
       return nil
     case .status:
-      guard let answer = decode(StatusAnswer.self) else { return unexpected("no status") }
+      guard let response = decode(StatusResponse.self) else { return unexpected("no status") }
       let readCount = positions?.readCount(of: sample.message) ?? 0
-      return answer.message_id == names.message(sample.message, of: sample.channel)
-        && answer.seq == sample.message + 1 && answer.read_count == readCount
-        && answer.member_count == positions?.memberCount && answer.status == (readCount > 0 ? "read" : "sent")
+      return response.message_id == names.message(sample.message, of: sample.channel)
+        && response.seq == sample.message + 1 && response.read_count == readCount
+        && response.member_count == positions?.memberCount
+        && response.status == (readCount > 0 ? "read" : "sent")
         ? nil : unexpected("not the message's status")
     case .hashSet:
-      guard let answer = decode([String: Int].self)?["HSET"] else { return unexpected("not HSET's answer") }
+      guard let response = decode([String: Int].self)?["HSET"] else { return unexpected("not HSET's answer") }
       // 1 for a new field, 0 for a changed one.
-      return answer == (sample.message == 0 ? 1 : 0) ? nil : unexpected("wrong count of new fields")
+      return response == (sample.message == 0 ? 1 : 0) ? nil : unexpected("wrong count of new fields")
     }
   }
 }

@@ -1,9 +1,9 @@
 // Answers of the gateway's API, as far as a bench checks them. Property names are the API's.
 
-struct UserAnswer: Decodable { var id: String }
+struct UserResponse: Decodable { var id: String }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct ChannelAnswer: Decodable {
+struct ChannelResponse: Decodable {
   struct Message: Decodable {
     var id: String
     var seq: Int
@@ -13,9 +13,9 @@ struct ChannelAnswer: Decodable {
 }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct ReadStateAnswer: Decodable {
+struct ReadStateResponse: Decodable {
   struct Row: Decodable {
-    var user: UserAnswer
+    var user: UserResponse
     var last_read_message_id: String?
     var last_read_seq: Int
     var last_delivered_seq: Int?
@@ -25,9 +25,9 @@ struct ReadStateAnswer: Decodable {
   var next: String?
 }
 
-struct RowAnswer: Decodable { var read: ReadStateAnswer.Row }
+struct RowResponse: Decodable { var read: ReadStateResponse.Row }
 
-struct MessageAnswer: Decodable {
+struct MessageResponse: Decodable {
   struct Message: Decodable {
     var id: String
     var cid: String
@@ -37,7 +37,7 @@ struct MessageAnswer: Decodable {
 }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct StatusAnswer: Decodable {
+struct StatusResponse: Decodable {
   var message_id: String
   var seq: Int
   var status: String
@@ -47,23 +47,23 @@ struct StatusAnswer: Decodable {
   var member_count: Int
 }
 
-struct StatusesAnswer: Decodable { var statuses: [StatusAnswer] }
+struct StatusesResponse: Decodable { var statuses: [StatusResponse] }
 
-struct MembersAnswer: Decodable {
-  struct Member: Decodable { var user: UserAnswer }
+struct MembersResponse: Decodable {
+  struct Member: Decodable { var user: UserResponse }
   var members: [Member]
   var next: String?
 }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct TotalsAnswer: Decodable, Equatable {
+struct TotalsResponse: Decodable, Equatable {
   var total_unread_count: Int
   var unread_channels: Int
   var unread_threads: Int
 }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct BadgesAnswer: Decodable {
+struct BadgesResponse: Decodable {
   struct Badge: Decodable {
     var user_id: String
     var total_unread_count: Int?
@@ -73,9 +73,9 @@ struct BadgesAnswer: Decodable {
 }
 
 // swift-format-ignore: AlwaysUseLowerCamelCase
-struct MarkAllAnswer: Decodable {
+struct MarkAllResponse: Decodable {
   var channels_read: Int
   var failed: [String]
 }
 
-struct TicketsAnswer: Decodable { var tickets: [String] }
+struct TicketsResponse: Decodable { var tickets: [String] }

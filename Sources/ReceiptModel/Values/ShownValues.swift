@@ -148,7 +148,7 @@ package struct MemberStatus: Hashable, Sendable {
 }
 
 /// The counts of one message (R1, R10).
-package struct StatusAnswer: Hashable, Sendable {
+package struct ShownStatus: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var status: MessageStatus
   package var receipt: ReceiptStatus
@@ -219,7 +219,7 @@ package struct UnreadCounts: Hashable, Sendable {
 }
 
 /// A read-state row as a viewer sees it, in numbers; names are looked up when it is encoded (R12, R18).
-package struct RowAnswer: Hashable, Sendable {
+package struct ShownRow: Hashable, Sendable {
   package var row: MemberOrdinal
   /// The newest message at the time of the member's join.
   package var joined: SequenceNumber
@@ -282,8 +282,8 @@ package struct RowAnswer: Hashable, Sendable {
   }
 
   /// The row of a thread member whom others do not see (R7, R15).
-  static func unseen(_ row: MemberOrdinal, own: OwnDetails?) -> RowAnswer {
-    RowAnswer(
+  static func unseen(_ row: MemberOrdinal, own: OwnDetails?) -> ShownRow {
+    ShownRow(
       row: row,
       joined: .zero,
       lastRead: .none,
@@ -305,7 +305,7 @@ package struct RowAnswer: Hashable, Sendable {
   /// - Parameters:
   ///   - join: the newest message hidden from that member; not zero.
   ///   - time: when that member joined.
-  func seen(since join: SequenceNumber, at time: Timestamp) -> RowAnswer {
+  func seen(since join: SequenceNumber, at time: Timestamp) -> ShownRow {
     var seen = self
     seen.joined = max(joined, join)
     seen.idsHiddenThrough = join

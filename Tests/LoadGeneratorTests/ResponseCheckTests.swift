@@ -3,16 +3,16 @@ import Testing
 @testable import LoadGenerator
 
 /// Checks of sampled answers to the request for message 2 (from 0) in channel 1 by connection 3.
-@Suite struct AnswerCheckTests {
+@Suite struct ResponseCheckTests {
   private let names = BenchNames(prefix: "run")
 
   private func problem(_ form: RequestForm, _ body: String, message: Int = 2) -> String? {
-    let check = AnswerCheck(
+    let check = ResponseCheck(
       names: names,
       form: form,
       positions: form.isWrite ? nil : BenchPositions(messageCount: 4, memberCount: 6)
     )
-    return check.problem(AnswerSample(channel: 1, message: message, body: Array(body.utf8)), of: 3)
+    return check.problem(ResponseSample(channel: 1, message: message, body: Array(body.utf8)), of: 3)
   }
 
   @Test(arguments: [
@@ -76,6 +76,6 @@ import Testing
   }
 
   @Test func samplesBecomeRarerWithinConnection() {
-    #expect((1...1000).filter { AnswerSample.isKept($0) } == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+    #expect((1...1000).filter { ResponseSample.isKept($0) } == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
   }
 }

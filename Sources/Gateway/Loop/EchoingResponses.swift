@@ -4,8 +4,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// An answer that repeats names of its request, which the store's reply does not have.
-enum EchoingAnswer {
+/// A response that repeats names of its request, which the store's reply does not have.
+enum EchoingResponse {
   /// `{"message": …}` of a registration, 201 where it is new.
   case registration(cid: [UInt8], id: [UInt8])
   /// `{"message": …}` of a deletion.
@@ -24,16 +24,16 @@ enum EchoingAnswer {
   case acknowledged(BatchEntryNames)
 }
 
-/// The requests whose answers repeat names of the request. The names are kept when the request is parsed.
-final class EchoingAnswers: GatewayPart {
-  private var waiting = SlotTable<EchoingAnswer>()
+/// The requests whose responses repeat names of the request. The names are kept when the request is parsed.
+final class EchoingResponses: GatewayPart {
+  private var waiting = SlotTable<EchoingResponse>()
 
   /// Requests that wait for the store.
   var count: Int { waiting.count }
 
   // MARK: Sending
 
-  /// Send a request whose reply becomes the answer.
+  /// Send a request whose reply becomes the response.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -41,12 +41,12 @@ final class EchoingAnswers: GatewayPart {
     to destination: StoreDestination,
     _ context: RequestContext,
     route: Route,
-    answer: EchoingAnswer,
+    response: EchoingResponse,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let index = waiting.insert(answer)
+    let index = waiting.insert(response)
     let request = PendingRequest(
-      .echoingAnswer(index, context.stream, connection: context.connection),
+      .echoingResponse(index, context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery
@@ -67,15 +67,15 @@ final class EchoingAnswers: GatewayPart {
     stream: HTTP2StreamHandle,
     connection connectionIndex: ConnectionIndex
   ) {
-    let answer = waiting.remove(index)
+    let response = waiting.remove(index)
     guard let connection = loop.connections.connection(connectionIndex) else { return }
     loop.connections.markDirty(connectionIndex)
-    guard let answer else {
+    guard let response else {
       let bug: StaticString = "a reply without the names of its request"
       return loop.respondInternalError(bug, route: request.route, stream: stream, connection: connection)
     }
     do throws(WireError) {
-      try respond(answer, request: request, payload: payload, stream: stream, connection: connection)
+      try respond(response, request: request, payload: payload, stream: stream, connection: connection)
     } catch {
       loop.logMalformedReply(error, kind)
       loop.answer(Problem(.internalError), route: request.route, stream: stream, connection: connection)
@@ -86,7 +86,7 @@ final class EchoingAnswers: GatewayPart {
   func failed(_ index: SlotIndex) { waiting.remove(index) }
 
   private func respond(
-    _ answer: EchoingAnswer,
+    _ response: EchoingResponse,
     request: PendingRequest,
     payload: RawSpan,
     stream: HTTP2StreamHandle,
@@ -94,7 +94,7 @@ final class EchoingAnswers: GatewayPart {
   ) throws(WireError) {
     var reader = FieldReader(payload)
     var status = 200
-    switch answer {
+    switch response {
     case .registration(let cid, let id):
       status = try reader.byte() == 1 ? 201 : 200
       let sequence = try reader.sequence().rawValue
@@ -102,7 +102,7 @@ final class EchoingAnswers: GatewayPart {
         let refusal = ReceiptRefusal(rawValue: try reader.byte())
       else { throw .badValue(.status) }
       connection.respond(stream, status: status) {
-        StatusJSON.writeMessageAnswer(
+        StatusJSON.writeMessageResponse(
           id: id.span.bytes,
           cid: cid.span.bytes,
           sequence: sequence,
@@ -114,7 +114,7 @@ final class EchoingAnswers: GatewayPart {
     case .deletion(let cid, let id):
       let sequence = try reader.sequence().rawValue
       connection.respond(stream, status: status) {
-        StatusJSON.writeMessageAnswer(
+        StatusJSON.writeMessageResponse(
           id: id.span.bytes,
           cid: cid.span.bytes,
           sequence: sequence,

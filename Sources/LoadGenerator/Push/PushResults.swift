@@ -2,8 +2,8 @@ internal import Glibc
 internal import NIOCore
 internal import ReceiptWire
 
-/// Incremental comparison of the answers of a stream with the expected ones.
-protocol PushAnswers {
+/// Incremental comparison of the responses of a stream with the expected ones.
+protocol PushResults {
   /// Correct answers so far.
   var count: Int { get }
   var input: PartialBytes { get set }
@@ -13,7 +13,7 @@ protocol PushAnswers {
   func end() throws(LoadError)
 }
 
-extension PushAnswers {
+extension PushResults {
   mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
     // Moved out while it parses, because the parser changes this value.
     var input = input
@@ -46,8 +46,8 @@ private struct Pieces {
   }
 }
 
-/// NDJSON answers: each line has to equal the expected answer to the acknowledgement at its position.
-struct PushLines: PushAnswers {
+/// NDJSON responses: each line has to equal the expected response to the push ack at its position.
+struct PushLines: PushResults {
   private let walk: PushWalk
   private let channels: Pieces
   private let messages: Pieces
@@ -103,8 +103,8 @@ struct PushLines: PushAnswers {
   }
 }
 
-/// Replies in frames: one for each acknowledgement, in any order, with the expected number of moved watermarks.
-struct PushReplies: PushAnswers {
+/// Replies in frames: one for each push ack, in any order, with the expected number of moved watermarks.
+struct PushReplies: PushResults {
   private let walk: PushWalk
   private let kind: FrameKind
   var input = PartialBytes()

@@ -77,7 +77,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   // 429
   case rateLimited = "rate_limited"
 
-  /// The HTTP status of an answer with this code. A batch with such an entry has its own status.
+  /// The HTTP status of a response with this code. A batch with such an entry has its own status.
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidTokenID,

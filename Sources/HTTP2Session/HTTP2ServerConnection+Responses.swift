@@ -46,10 +46,10 @@ extension HTTP2ServerConnection {
   ///
   /// - Parameters:
   ///   - key: a hash of the user or client, with a secret seed; 0: keep the current one.
-  ///   - answerBytes: approximate size of the response, replaced by the actual size once it exists.
-  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> MemoryAdmission {
+  ///   - responseBytes: approximate size of the response, replaced by the actual size once it exists.
+  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, responseBytes: Int) -> MemoryAdmission {
     guard let slot = find(stream) else { return .admitted }
-    let admission = core.pointee.memory.admit(slot, for: key, answerBytes: answerBytes)
+    let admission = core.pointee.memory.admit(slot, for: key, responseBytes: responseBytes)
     if admission == .callerIsOverShare { core.pointee.counters.limitsHit += 1 }
     return admission
   }
@@ -177,7 +177,9 @@ extension HTTP2ServerConnection {
       // All streams that are sent the same event share this storage. For thousands of streams, bytes are only copied
       // into the frames. Such an event is small; what is larger belongs to this stream alone, and counts.
       slot.pointee.outgoing.bytes = bytes
-      if bytes.readableBytes > HTTP2Limits.uncountedAnswerBytes { core.pointee.memory.chargeStreaming(slot) }
+      if bytes.readableBytes > HTTP2Limits.uncountedResponseBytes {
+        core.pointee.memory.chargeStreaming(slot)
+      }
     } else {
       slot.pointee.outgoing.bytes.discardReadBytes()
       slot.pointee.outgoing.bytes.writeImmutableBuffer(bytes)
@@ -269,7 +271,7 @@ extension HTTP2ServerConnection {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
     guard let session = core.pointee.session else { return .gone }
     let length = slot.pointee.outgoing.bytes.readableBytes
-    core.pointee.memory.charge(slot, answer: heldBytes ?? length)
+    core.pointee.memory.charge(slot, response: heldBytes ?? length)
     let hasBody = length > 0 && slot.pointee.received.method != .head
     // RFC 9110 section 8.6: 204 has no content-length; that of 304 would have to be the length of the 200.
     let mayHaveLength = status != 204 && status != 304
@@ -284,13 +286,13 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, headers: list, count: count, hasBody: hasBody)
     }
-    if slot.pointee.flags.contains(.bodyStreams) { discardBody(slot) }
+    if slot.pointee.flags.contains(.bodyStreams) { dropUnreadBody(slot) }
     return submitted(slot, result)
   }
 
   /// Drop the unread part of a streamed body after a complete response. The rest is read and dropped like other bodies,
   /// within ``HTTP2Limits/maxDroppedBodyBytes``. Clients that send before they read still get the response.
-  private func discardBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
+  private func dropUnreadBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let unread = slot.pointee.received.bodyCount
     slot.pointee.flags.remove(.bodyStreams)
     guard unread > 0 else { return }
@@ -330,7 +332,7 @@ extension HTTP2ServerConnection {
       context?.close(promise: nil)
       return .gone
     }
-    core.pointee.counters.answers += 1
+    core.pointee.counters.responses += 1
     if !slot.pointee.flags.contains(.remoteEnded) { answeredEarly.append(slot.pointee.handle) }
     return .queued
   }
