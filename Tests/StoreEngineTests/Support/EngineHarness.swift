@@ -160,8 +160,7 @@ final class EngineHarness: StoreLoopDriver {
 
   /// Run until all changes are in storage and in the indexes, and no work is pending.
   func settle() throws {
-    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0
-    {
+    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0 {
       try persistAll()
       try completeLoads()
       deliverChanges()

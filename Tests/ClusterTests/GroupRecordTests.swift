@@ -1,0 +1,87 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import TestSupport
+import Testing
+
+@Suite("Records of a group")
+struct GroupRecordTests {
+  private static let records = [
+    GroupRecord(
+      position: RecordPosition(1),
+      epoch: OwnerEpoch(1),
+      previous: .none,
+      kind: .claim(by: NodeID(3))
+    ),
+    GroupRecord(
+      position: RecordPosition(300),
+      epoch: OwnerEpoch(2),
+      previous: RecordHash(0x0102_0304_0506_0708),
+      kind: .batches,
+      payload: [1, 2, 3]
+    ),
+    GroupRecord(
+      position: RecordPosition(301),
+      epoch: OwnerEpoch(2),
+      previous: RecordHash(.max),
+      kind: .release(to: NodeID(.max))
+    ),
+    GroupRecord(position: RecordPosition(302), epoch: OwnerEpoch(2), previous: RecordHash(1), kind: .alive),
+  ]
+
+  private func decode(_ bytes: ByteBuffer) throws(WireError) -> GroupRecord {
+    try GroupRecord(bytes.readableBytesSpan)
+  }
+
+  @Test("records have the documented bytes")
+  func bytes() {
+    let texts = Self.records.map { record in
+      record.encoded().readableBytesView.map { String($0, radix: 16) }.joined(separator: " ")
+    }
+    #expect(
+      texts == [
+        "1 1 1 0 0 0 0 0 0 0 0 1 3",
+        "1 ac 2 2 1 2 3 4 5 6 7 8 0 3 1 2 3",
+        "1 ad 2 2 ff ff ff ff ff ff ff ff 2 ff ff 3",
+        "1 ae 2 2 0 0 0 0 0 0 0 1 3",
+      ]
+    )
+  }
+
+  @Test("a decoded record equals the encoded one", arguments: records)
+  func roundTrip(_ record: GroupRecord) throws {
+    #expect(try decode(record.encoded()) == record)
+  }
+
+  @Test("a record that is cut short or followed by a byte is refused", arguments: records)
+  func truncated(_ record: GroupRecord) {
+    var bytes = record.encoded()
+    for count in 0..<bytes.readableBytes {
+      #expect(throws: WireError.self) {
+        try decode(bytes.getSlice(at: 0, length: count)!)
+      }
+    }
+    bytes.writeInteger(UInt8(0))
+    #expect(throws: WireError.trailingBytes) { try decode(bytes) }
+  }
+
+  @Test("unknown formats, unknown kinds and node 0 are refused")
+  func badFields() {
+    let hash = [UInt8](repeating: 0, count: 8)
+    #expect(throws: WireError.badValue(.format)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [3])) }
+    #expect(throws: WireError.unknownKind(4)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [4])) }
+    #expect(throws: WireError.badValue(.node)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [1, 0])) }
+  }
+
+  @Test("random bytes are a record or an error")
+  func randomBytes() {
+    var random = SplitMix64(printingSeedOf: "random records")
+    for _ in 0..<20_000 {
+      var bytes = (0..<random.below(40)).map { _ in UInt8(random.below(256)) }
+      if !bytes.isEmpty, random.oneIn(2) { bytes[0] = 1 }
+      _ = try? decode(ByteBuffer(bytes: bytes))
+      _ = try? CommitGroup.batches(ofRecordPayload: bytes)
+    }
+  }
+}
