@@ -9,7 +9,7 @@ package import StoreEngine
 ///
 /// A commit is one synced write batch. The batches of the log, the pages and the log trims of a group become durable
 /// together or not at all. The write-ahead log keeps the order of groups. So pages are never ahead of the log, nor is a
-/// trimmed ahead of the pages that allow it.
+/// log trim ahead of the pages that allow it.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and they never change between `init` and
 /// `close`. The owner calls `close` when no other call is in flight.
