@@ -118,9 +118,10 @@ extension OwnershipStory {
   static let log = records(after: .start, [(.claim(by: NodeID(2)), 1), (.batches, 1), (.alive, 1)])
   static let end = LogCursor(after: log[2])
 
-  /// Two records later, after a commit and a release.
+  /// The log after this node's claim, and two records later.
+  static let claimed = LogCursor(after: records(after: end, [(.claim(by: NodeID(1)), 2)])[0])
   static let released = LogCursor(
-    after: records(after: end, [(.batches, 2), (.release(to: NodeID(3)), 2)])[1]
+    after: records(after: claimed, [(.batches, 2), (.release(to: NodeID(3)), 2)])[1]
   )
 
   static func records(after cursor: LogCursor, _ kinds: [(GroupRecord.Kind, UInt64)]) -> [GroupRecord] {

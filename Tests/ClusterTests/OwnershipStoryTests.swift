@@ -197,7 +197,7 @@ struct OwnershipStoryTests {
         .init(9_000, .timerFired, "send 5 alive as attempt 2"),
         .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
         .init(9_020, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "-"),
-        .init(9_030, .loopReset(S.end), "read 5"),
+        .init(9_030, .loopReset(S.claimed), "read 5"),
       ]
     ),
     S(

@@ -70,10 +70,12 @@ package struct ThreadTable: ~Copyable, Sendable {
     return replies.find(StableHash.hash(id)) { states[Int($0)].messages.find(id) != nil }.map { Int($0) }
   }
 
-  /// The indices of the threads in which this user has a row.
+  /// The indices of the threads in which this user has a row, in the order of their parents. The order of indices
+  /// differs between a channel that was loaded and one that was not, and effects must not depend on that.
   func indices(of user: RawSpan) -> [Int] {
     guard let found = byUser[StableHash.hash(user)] else { return [] }
     return found.map { Int($0) }.filter { states[$0].row(of: user) != nil }
+      .sorted { states[$0].parent < states[$1].parent }
   }
 
   /// Fibonacci hashing: parents may be consecutive.

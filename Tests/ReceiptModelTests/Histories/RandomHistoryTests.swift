@@ -79,9 +79,10 @@ struct RandomHistoryTests {
     #expect(isNoticed(CountsThreadsAsMessages.self))
   }
 
-  @Test("random histories are the same for the same seed")
-  func repeatable() throws {
-    let seed = UInt64(TestRun.printedSeed(of: "repeated history"))
+  /// Seed 259506: a member leaves two threads, whose order in memory depends on evictions.
+  @Test("random histories are the same for the same seed", arguments: [nil, 259_506] as [UInt64?])
+  func repeatable(fixedSeed: UInt64?) throws {
+    let seed = fixedSeed ?? UInt64(TestRun.printedSeed(of: "repeated history"))
     var first = RandomHistory<ShardHarness>(seed: seed)
     var second = RandomHistory<ShardHarness>(seed: seed)
     try first.run(steps: 500)
