@@ -12,7 +12,8 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       post m4 by carol
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both, alice:m1…m3=read
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, new m4 moving both, alice:m1…m3=read
       read bob m2
       events               -> bob: read +read
       delivered bob
@@ -36,7 +37,8 @@ struct EventStoryTests {
       post m1 by alice
       post m2 by bob
       post m3 by alice
-      events               -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, new m3 moving both, alice:m1…m3=sent, bob:m2=sent
+      events               -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, alice:m1…m3=sent, bob:m2=sent
       read carol m1
       read carol m2
       read carol m3
@@ -53,7 +55,8 @@ struct EventStoryTests {
       join alice bob
       post m1…m3 by alice
       read bob
-      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, bob: read +read, alice:m1…m3=read
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, \
+                              bob: read +read, alice:m1…m3=read
       unread bob m2
       events               -> bob: unread
       read bob m2
@@ -177,7 +180,8 @@ struct EventStoryTests {
       events               -> nothing
       recover
       since 5500           -> nothing
-      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, alice: read +read +delivered, alice:m2=read
+      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, \
+                              alice: read +read +delivered, alice:m2=read
       """
     )
   }
@@ -188,7 +192,8 @@ struct EventStoryTests {
       """
       join alice bob
       post m1…m4 by alice
-      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, \
+                              new m4 moving both
       delete m3
       events               -> deleted m3
       read bob
@@ -272,7 +277,8 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       hide bob reads
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, bob: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, bob: +row, alice:m1…m3=sent
       clock 3000
       delivered bob m1
       clock 3100
@@ -326,18 +332,21 @@ struct EventStoryTests {
       post m1…m3 by alice
       reply r1 to m1 by alice
       hide carol
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
       clock 3000
       read bob m2
       read bob in m1
       clock 3100
       unread bob m1
       read carol in m1
-      events times         -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000, m1/alice:r1=read@3000
+      events times         -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, \
+                              alice:m1…m2=read@3000, m1/alice:r1=read@3000
       leave carol
       events               -> removed carol, alice:m1…m2=read, alice:m3=sent
       type read_events=false
-      events               -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, m1/alice:r1=sent
+      events               -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, \
+                              m1/alice:r1=sent
       clock 4000
       delivered bob m1
       clock 4100
