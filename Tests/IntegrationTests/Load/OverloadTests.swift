@@ -64,11 +64,11 @@ extension RealProcesses {
         )
         let marks = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         let crowd = try Companion(
           Pair.python,
-          [Pair.client("overload.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/overload.py"), "\(pair.h2cPort)", specification]
         )
         defer { for client in [marks, crowd] { client.end() } }
         marks.send("check")
@@ -191,7 +191,8 @@ extension RealProcesses {
         }
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"] + channels
+          [Pair.client("Load/parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"]
+            + channels
         )
         try #require(output.status == 0, "\(output)")
         let outcome = try JSONDecoder().decode(Outcome.self, from: Data(output.out.utf8))
@@ -262,7 +263,7 @@ extension RealProcesses {
         )
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
         var short = 0
