@@ -130,7 +130,7 @@ struct LimitTests {
   }
 
   @Test("control frames below their limit do not end the connection")
-  func rate() throws {
+  func controlFramesBelowLimitDoNotEndConnection() throws {
     var limits = HTTP2Limits()
     limits.controlFrameBurst = 20
     limits.controlFramesPerSecond = 10

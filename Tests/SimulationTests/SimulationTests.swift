@@ -20,7 +20,7 @@ struct SimulationTests {
     "a simulated store loses nothing, applies no command twice, and answers like the naive model",
     arguments: seeds
   )
-  func simulation(seed: UInt64) {
+  func simulatedStoreLosesNothing(seed: UInt64) {
     print("simulation: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     let simulation = Simulation(seed: seed)
     let isFinished: Bool
@@ -66,7 +66,7 @@ struct SimulationTests {
     "followers that take over lose nothing, apply no command twice, and answer like the naive model",
     arguments: TestRun.seeds(8, long: 400)
   )
-  func followers(seed: UInt64) {
+  func followersThatTakeOverLoseNothing(seed: UInt64) {
     print("simulation with followers: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     let simulation = Simulation(seed: seed, hasFollowers: true)
     do throws(SimulationFault) {
@@ -103,7 +103,7 @@ struct SimulationTests {
   }
 
   @Test("a replay takes the same steps", arguments: TestRun.seeds(4, long: 40))
-  func replay(seed: UInt64) throws {
+  func replayTakesSameSteps(seed: UInt64) throws {
     let first = Simulation(seed: seed)
     try first.run(steps: 3_000)
     let second = Simulation(seed: seed)

@@ -36,7 +36,7 @@ struct FailingDiskTests {
     "a commit is refused where the disk is almost full, and no acknowledged data is lost",
     .needs(canMount, "it mounts a file system, as root")
   )
-  func full() throws {
+  func commitIsRefusedWhereDiskIsAlmostFull() throws {
     let mounted = try Self.mountTemporary(900)
     defer { Self.unmount(mounted) }
     let path = mounted + "/data"
@@ -119,7 +119,7 @@ struct FailingDiskTests {
   }
 
   @Test("storage opens only once, and again after closing; its identity stays")
-  func reopen() throws {
+  func storageOpensOnlyOnce() throws {
     let directory = TestDirectory()
     let storage = try RocksDBStorage(
       directory: directory.path,

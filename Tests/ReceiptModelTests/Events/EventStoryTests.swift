@@ -6,7 +6,7 @@ struct EventStoryTests {
   @Test(
     "mark-read sends events to the member's devices, other members, and the senders of newly read messages"
   )
-  func read() {
+  func markReadSendsEventsToMemberDevices() {
     eventStory(
       """
       join alice bob carol
@@ -29,7 +29,7 @@ struct EventStoryTests {
   @Test(
     "a group's marks of one row make one event; messages that meet the rule make one run for each sender"
   )
-  func conflated() {
+  func groupMarksOfOneRowMakeOneEvent() {
     eventStory(
       """
       join alice bob carol
@@ -49,7 +49,7 @@ struct EventStoryTests {
   }
 
   @Test("R4: mark-unread is sent to the own devices, and to others where they see the marker")
-  func unread() {
+  func markUnreadIsSentToOwnDevices() {
     eventStory(
       """
       join alice bob
@@ -72,7 +72,7 @@ struct EventStoryTests {
   }
 
   @Test("R7: a hidden member's changes go to their own devices only; showing again sends the current row")
-  func hidden() {
+  func hiddenMemberChangesGoToOwnDevicesOnly() {
     eventStory(
       """
       join alice bob carol
@@ -93,7 +93,7 @@ struct EventStoryTests {
   @Test(
     "R8: a kind that is off sends no events; switching it sends the rows that look different"
   )
-  func switches() {
+  func kindThatIsOffSendsNoEvents() {
     eventStory(
       """
       join alice bob
@@ -111,7 +111,7 @@ struct EventStoryTests {
   }
 
   @Test("R6, R16: members join and leave, and statuses change with them")
-  func members() {
+  func membersJoinAndLeave() {
     eventStory(
       """
       join alice bob
@@ -131,7 +131,7 @@ struct EventStoryTests {
   }
 
   @Test("R9: an acknowledgement is sent to the message's sender and counts as a read, unless it is hidden")
-  func receipts() {
+  func acknowledgementIsSentToMessageSenderAndCountsAsRead() {
     eventStory(
       """
       join alice bob carol
@@ -149,7 +149,7 @@ struct EventStoryTests {
   }
 
   @Test("R9: an expired receipt sends an event at its time, unless it is done or its message is deleted")
-  func expiry() {
+  func expiredReceiptSendsEventAtTime() {
     eventStory(
       """
       join alice bob
@@ -187,7 +187,7 @@ struct EventStoryTests {
   }
 
   @Test("R16: deleted and truncated messages send events")
-  func removed() {
+  func deletedAndTruncatedMessagesSendEvents() {
     eventStory(
       """
       join alice bob
@@ -205,7 +205,7 @@ struct EventStoryTests {
   }
 
   @Test("R15: a thread sends events, without its hidden participants")
-  func threads() {
+  func threadSendsEventsWithoutHiddenParticipants() {
     eventStory(
       """
       join alice bob carol
@@ -225,7 +225,7 @@ struct EventStoryTests {
   }
 
   @Test("after a gap the changes since then are sent, without erased members")
-  func since() {
+  func afterGapChangesSinceThenAreSent() {
     eventStory(
       """
       clock 2000
