@@ -100,10 +100,12 @@ final class FileLock: Sendable {
     guard descriptor >= 0 else { throw LocalFiles.failure(path) }
     guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
       let code = errno
-      close(descriptor)
       throw code == EWOULDBLOCK ? locked(code) : LocalFiles.failure(path, code)
     }
   }
 
-  deinit { close(descriptor) }
+  /// This runs after a failed `init` too, because all properties are set by then.
+  deinit {
+    if descriptor >= 0 { close(descriptor) }
+  }
 }

@@ -38,7 +38,7 @@ package struct ClockRepair: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      JSONValue.object([
+      OrderedJSON.object([
         ("repaired", .string(directory)), ("time", .string(time)), ("dry_run", .boolean(isDryRun)),
         ("store", .string(store)), ("former_store", formerStore.map { .string($0) } ?? .null),
         ("changed", .object(changed.map { ($0.kind, .integer($0.count)) })),

@@ -151,7 +151,10 @@ final class FileSink {
     guard descriptor >= 0 else { throw LocalFiles.failure(path) }
   }
 
-  deinit { close(descriptor) }
+  /// This runs after a failed `init` too, because all properties are set by then.
+  deinit {
+    if descriptor >= 0 { close(descriptor) }
+  }
 
   func write(_ bytes: UnsafeRawBufferPointer) throws(BackupFailure) {
     hash.update(bufferPointer: bytes)

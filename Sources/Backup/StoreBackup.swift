@@ -37,7 +37,7 @@ package struct StoreBackup: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      JSONValue.object([
+      OrderedJSON.object([
         ("backup", .string(path)), ("store", .string(manifest.store)), ("time", .string(manifest.time)),
         ("files", .integer(manifest.files.count)), ("bytes", .integer(Int(manifest.byteCount))),
         ("files_kept", .integer(filesKept)), ("bytes_sent", .integer(Int(bytesSent))),

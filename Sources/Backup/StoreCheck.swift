@@ -26,7 +26,7 @@ package struct StoreCheck: Sendable {
 
     /// The report as one line of JSON.
     package var document: String {
-      JSONValue.object([
+      OrderedJSON.object([
         ("checked", .string(path)), ("store", .string(store)), ("shards", .integer(shards)),
         ("pages", .integer(pages)), ("log_batches", .integer(batches)), ("faults", .integer(faults.count)),
       ]).text

@@ -37,7 +37,7 @@ package struct StoreRestore: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      JSONValue.object([
+      OrderedJSON.object([
         ("restored", .string(report.path)), ("backup", .string(backup)), ("time", .string(manifest.time)),
         ("store", .string(store)), ("former_store", .string(manifest.store)),
         ("shards", .integer(report.shards)), ("pages", .integer(report.pages)),

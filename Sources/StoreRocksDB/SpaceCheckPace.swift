@@ -6,9 +6,9 @@ package import NIOCore
 /// requires (``RocksDBEngine/freeBytesMin``). Space that other processes use up is noticed after ``interval``.
 package struct SpaceCheckPace: Sendable {
   /// Maximum age of the last check.
-  package static let interval = TimeAmount.milliseconds(100)
+  static let interval = TimeAmount.milliseconds(100)
   /// Committed bytes after which the next commit checks.
-  static let bytesMax = 4 << 20
+  package static let bytesMax = 4 << 20
 
   /// When the last check found enough space; nil if none did yet.
   private var checkedAt: NIODeadline?

@@ -93,7 +93,7 @@ private final class Pair {
 @Suite("Client")
 struct ClientTests {
   @Test("a request gets its answer")
-  func get() throws {
+  func requestGetsAnswer() throws {
     let pair = try Pair()
     #expect(pair.delegate.isReady)
     #expect(pair.client.maxConcurrentStreams == 1_000)
@@ -105,7 +105,7 @@ struct ClientTests {
   }
 
   @Test("a body larger than all windows is sent and echoed")
-  func large() throws {
+  func bodyLargerThanAllWindowsIsSentAndEchoed() throws {
     let pair = try Pair()
     pair.server.delegate.onRequest = { stream, connection in
       let body = connection.withRequest(stream) { request in
@@ -122,7 +122,7 @@ struct ClientTests {
   }
 
   @Test("requests beyond the server's concurrent streams wait and are answered")
-  func many() throws {
+  func requestsBeyondConcurrentStreamsWait() throws {
     var limits = HTTP2Limits()
     limits.maxConcurrentStreams = 10
     let pair = try Pair(limits: limits)
@@ -134,7 +134,7 @@ struct ClientTests {
   }
 
   @Test("a reset, a cancel and the connection's end fail the request")
-  func failures() throws {
+  func resetCancelAndConnectionEndFailRequest() throws {
     let pair = try Pair()
     pair.server.delegate.onRequest = { stream, connection in
       if connection.withRequest(stream, { text($0.path) }) == "/reset" {
@@ -156,7 +156,7 @@ struct ClientTests {
   }
 
   @Test("a streaming answer arrives in parts")
-  func streaming() throws {
+  func streamingAnswerArrivesInParts() throws {
     let pair = try Pair()
     var stream: HTTP2StreamHandle?
     pair.server.delegate.onRequest = { handle, connection in
@@ -297,7 +297,7 @@ struct StreamedBodyTests {
   @Test(
     "a body sent as the windows open is answered past the client's windows and its whole-body limit"
   )
-  func fed() throws {
+  func bodySentInPiecesPassesClientLimits() throws {
     var limits = HTTP2Limits()
     limits.streamedWindowSize = 100_000
     var clientLimits = HTTP2ClientLimits()
@@ -334,7 +334,7 @@ struct StreamedBodyTests {
   }
 
   @Test("an empty body, and a request without body of a streamed type, end at once")
-  func empty() throws {
+  func emptyBodyEndsAtOnce() throws {
     let (pair, template) = try pair()
     lines(pair)
     let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, hasMoreBody: true))

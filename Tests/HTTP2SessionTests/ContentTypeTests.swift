@@ -15,7 +15,7 @@ struct ContentTypeTests {
       ("application/x-ndjson, a/b", false),
     ]
   )
-  func names(_ header: String, _ isNamed: Bool) {
+  func contentTypeMatchesInAnyCaseAndWithAnyParameters(_ header: String, _ isNamed: Bool) {
     let bytes = Array(header.utf8)
     let (isOne, isNone) = (
       HTTP2ContentType.ndjson.isNamed(by: bytes.span.bytes),

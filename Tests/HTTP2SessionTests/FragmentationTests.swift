@@ -42,7 +42,7 @@ struct FragmentationTests {
   private var bytes: [UInt8] { TestServer.preface + FragmentationTests.exchange.flatMap(\.bytes) }
 
   @Test("whole, frame-by-frame and byte-by-byte delivery give the same result")
-  func same() throws {
+  func deliveryInAnyPiecesGivesSameResult() throws {
     let whole = try outcome([bytes])
     #expect(whole.contains("post / 8") && whole.contains("get /indexed 0"))
     #expect(whole.contains { $0.hasPrefix("19 200") } && whole.contains { $0.hasPrefix("11 none [1]") })
@@ -51,7 +51,7 @@ struct FragmentationTests {
   }
 
   @Test("every split in two, and random splits into many pieces, give the same result", arguments: 0..<8)
-  func cuts(_ part: Int) throws {
+  func everySplitGivesSameResult(_ part: Int) throws {
     let whole = try outcome([bytes])
     var random = SplitMix64(printingSeedOf: "fragmentation \(part)")
     for cut in stride(from: part, to: bytes.count, by: 64) {

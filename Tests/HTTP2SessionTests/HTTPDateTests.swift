@@ -13,7 +13,7 @@ struct HTTPDateTests {
   }
 
   @Test("known dates are formatted")
-  func known() {
+  func knownDatesAreFormatted() {
     #expect(text(0) == "Thu, 01 Jan 1970 00:00:00 GMT")
     #expect(text(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
     #expect(text(951_782_399) == "Mon, 28 Feb 2000 23:59:59 GMT")
@@ -22,7 +22,7 @@ struct HTTPDateTests {
   }
 
   @Test("dates equal Foundation's")
-  func foundation() {
+  func datesEqualFoundationDates() {
     let formatter = DateFormatter()
     formatter.locale = Locale(identifier: "en_US_POSIX")
     formatter.timeZone = TimeZone(identifier: "GMT")

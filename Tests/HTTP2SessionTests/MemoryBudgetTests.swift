@@ -51,7 +51,7 @@ import Testing
   }
 
   @Test("the largest holder of memory is refused first, others are served, and all memory is returned")
-  func shares() throws {
+  func largestHolderOfMemoryIsRefusedFirst() throws {
     var limits = HTTP2Limits()
     limits.maxMemoryBytes = 1 << 20
     let resources = HTTP2ServerResources(limits: limits)
@@ -75,7 +75,7 @@ import Testing
   }
 
   @Test("unread answers count, and are returned with their streams")
-  func answers() throws {
+  func unreadAnswersCountUntilStreamsEnd() throws {
     var limits = HTTP2Limits()
     limits.maxConnectionMemoryBytes = 100_000
     let resources = HTTP2ServerResources(limits: limits)
@@ -100,7 +100,7 @@ import Testing
   }
 
   @Test("an unproven peer has a smaller share")
-  func unproven() throws {
+  func unprovenPeerHasSmallerShare() throws {
     var limits = HTTP2Limits()
     limits.maxUnauthenticatedMemoryBytes = 50_000
     let server = try TestServer(limits: limits, isAuthenticated: false)
@@ -142,7 +142,7 @@ import Testing
   }
 
   @Test("unused memory is freed after many connections without streams have closed")
-  func connections() throws {
+  func unusedMemoryIsFreedAfterManyConnections() throws {
     let resources = HTTP2ServerResources()
     do {
       let servers = try (0..<1_100).map { _ in try TestServer(resources: resources) }
@@ -168,7 +168,7 @@ import Testing
   }
 
   @Test("an unproven peer's request is announced before its body, and can be refused then")
-  func announced() throws {
+  func unprovenPeerRequestIsAnnouncedBeforeBody() throws {
     let server = try TestServer(isAuthenticated: false)
     var announced: [String] = []
     server.delegate.onAnnounced = { stream, connection in
@@ -207,7 +207,7 @@ import Testing
   }
 
   @Test("unsent data of streaming responses counts, and so does the application's data for them")
-  func streaming() throws {
+  func unsentDataOfStreamingResponsesCounts() throws {
     var limits = HTTP2Limits()
     limits.maxConnectionMemoryBytes = 100_000
     let resources = HTTP2ServerResources(limits: limits)

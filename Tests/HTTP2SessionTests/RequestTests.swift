@@ -6,7 +6,7 @@ import Testing
 @Suite("Requests and answers")
 struct RequestTests {
   @Test("a request's fields, headers and body are read in place")
-  func fields() throws {
+  func requestIsReadInPlace() throws {
     let server = try TestServer()
     var seen: [String] = []
     server.delegate.onRequest = { stream, connection in
@@ -75,7 +75,7 @@ struct RequestTests {
       ("HEAD", .head), ("OPTIONS", .options), ("TRACE", .other), ("get", .other),
     ]
   )
-  func methods(_ name: String, _ method: HTTP2Method) throws {
+  func everyMethodIsPassedToApplication(_ name: String, _ method: HTTP2Method) throws {
     let server = try TestServer()
     var fields = getFields
     fields[0].1 = name
@@ -84,7 +84,7 @@ struct RequestTests {
   }
 
   @Test("an authorization has a stable identity, different from others; none has 0")
-  func identities() throws {
+  func authorizationHasStableIdentity() throws {
     let server = try TestServer()
     var seen: [UInt32] = []
     server.delegate.onRequest = { stream, connection in
@@ -172,7 +172,7 @@ struct RequestTests {
   }
 
   @Test("a hundred requests of one read are answered in one write")
-  func batch() throws {
+  func hundredRequestsOfOneReadAreAnsweredInOneWrite() throws {
     let server = try TestServer()
     server.send((0..<100).flatMap { get(Int32($0) * 2 + 1).bytes })
     #expect(server.writes.count == 1)
@@ -181,7 +181,7 @@ struct RequestTests {
   }
 
   @Test("deferred answers leave in one write at the flush")
-  func later() throws {
+  func deferredAnswersLeaveInOneWriteAtFlush() throws {
     let server = try TestServer()
     server.send((0..<100).flatMap { get(Int32($0) * 2 + 1, "/hold").bytes })
     #expect(server.writes.isEmpty)
@@ -200,7 +200,7 @@ struct RequestTests {
   }
 
   @Test("an answer has its headers and body")
-  func answers() throws {
+  func answerHasHeadersAndBody() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in
       switch connection.withRequest(stream, { text($0.path) }) {
@@ -227,7 +227,7 @@ struct RequestTests {
   }
 
   @Test("a stale handle does nothing")
-  func stale() throws {
+  func staleHandleDoesNothing() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"))
     let stream = server.delegate.held[0]
@@ -250,7 +250,7 @@ struct RequestTests {
   }
 
   @Test("a stream reset by the client is reported once, and its slot is freed")
-  func aborted() throws {
+  func streamResetByClientIsReportedOnce() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"))
     server.send(rst(1))
@@ -268,7 +268,7 @@ struct RequestTests {
   }
 
   @Test("the connection's end aborts delivered, unanswered requests")
-  func closed() throws {
+  func connectionEndAbortsUnansweredRequests() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"), post(5))
     _ = try server.channel.finish(acceptAlreadyClosed: true)
@@ -277,7 +277,7 @@ struct RequestTests {
   }
 
   @Test("the application can reset a stream instead of answering")
-  func reset() throws {
+  func applicationCanResetStreamInsteadOfAnswering() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in connection.reset(stream, .http11Required) }
     server.send(get(1))
@@ -286,7 +286,7 @@ struct RequestTests {
   }
 
   @Test("counters count requests, answers and resets")
-  func counters() throws {
+  func countersCountRequestsAnswersAndResets() throws {
     let server = try TestServer()
     server.send(get(1), get(3, "/hold"), rst(3), get(5, ""))
     let counters = server.connection.counters
@@ -311,7 +311,7 @@ struct StreamingTests {
   }
 
   @Test("a streaming answer sends headers at once, pieces as they come, then the end")
-  func pieces() throws {
+  func streamingAnswerSendsHeadersAtOnce() throws {
     let (server, stream) = try start()
     #expect(server.status(1) == 200 && !server.isEnded(1))
     for piece in ["one", "two", "three"] {
@@ -332,7 +332,7 @@ struct StreamingTests {
   }
 
   @Test("a streaming answer can end without bytes, and later than its last byte")
-  func ends() throws {
+  func streamingAnswerCanEndWithoutBytes() throws {
     let (server, stream) = try start()
     server.connection.finish(stream)
     server.connection.flushIfNeeded()
@@ -342,7 +342,7 @@ struct StreamingTests {
   }
 
   @Test("a full queue refuses pieces, keeps its content, and reports when it is empty")
-  func full() throws {
+  func fullQueueRefusesPieces() throws {
     var limits = HTTP2Limits()
     limits.maxStreamQueueBytes = 100
     let (server, stream) = try start(limits)
@@ -364,7 +364,7 @@ struct StreamingTests {
   }
 
   @Test("a piece sent to several streams is shared, and later pieces are each stream's own")
-  func shared() throws {
+  func pieceSentToSeveralStreamsIsShared() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"))
     let streams = server.delegate.held
@@ -386,7 +386,7 @@ struct StreamingTests {
   }
 
   @Test("a client's reset aborts a streaming answer, unless its end was sent")
-  func aborted() throws {
+  func clientResetAbortsStreamingAnswer() throws {
     let (server, stream) = try start()
     server.send(rst(1))
     #expect(server.delegate.log == ["get /hold 0", "aborted"])
@@ -394,7 +394,7 @@ struct StreamingTests {
   }
 
   @Test("HEAD gets the headers and the end of a streaming answer")
-  func head() throws {
+  func headGetsHeadersAndEndOfStreamingAnswer() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in
       connection.startStreaming(stream, status: 200, contentType: .eventStream)
@@ -409,7 +409,7 @@ struct StreamingTests {
 @Suite("Connection shutdown")
 struct ShutdownTests {
   @Test("a graceful shutdown sends a warning and the binding GOAWAY, ends the streams, and closes")
-  func graceful() throws {
+  func gracefulShutdownWarnsAndThenCloses() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"))
     server.connection.shutdownGracefully(grace: .seconds(2))
@@ -432,7 +432,7 @@ struct ShutdownTests {
   }
 
   @Test("a shutdown without grace and without streams closes at once")
-  func immediate() throws {
+  func shutdownWithoutGraceAndWithoutStreamsClosesAtOnce() throws {
     let server = try TestServer()
     server.connection.shutdownGracefully(grace: .zero)
     server.connection.shutdownGracefully(grace: .seconds(1))
@@ -454,7 +454,7 @@ struct ShutdownTests {
   }
 
   @Test("a failure's GOAWAY names the reason")
-  func fails() throws {
+  func failureGOAWAYNamesReason() throws {
     let server = try TestServer()
     server.connection.fail(.enhanceYourCalm)
     server.collect()

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("nghttp2's memory") struct SessionMemoryTests {
   @Test("blocks have the requested size, are aligned, and are reused")
-  func blocks() throws {
+  func blocksHaveRequestedSize() throws {
     var memory = SessionMemory()
     defer { memory.destroy() }
     for byteCount in [0, 1, 15, 16, 17, 48, 49, 240, 1_007, 1_008, 1_009, 100_000] {
@@ -20,7 +20,7 @@ import Testing
   }
 
   @Test("a block that grows keeps its content")
-  func growing() throws {
+  func blockThatGrowsKeepsContent() throws {
     var memory = SessionMemory()
     defer { memory.destroy() }
     let taken = memory.resize(nil, to: 8)
@@ -35,7 +35,7 @@ import Testing
   }
 
   @Test("the free list is bounded")
-  func bound() {
+  func freeListIsBounded() {
     var memory = SessionMemory()
     defer { memory.destroy() }
     let blocks = (0..<3_000).compactMap { _ in memory.allocate(1_000) }

@@ -172,9 +172,8 @@ import Testing
     }
     #expect(found.hasPrefix("TIDEMARK_LITSEN is not a setting of this process; known are "))
     #expect(found.contains("TIDEMARK_CONFIG, TIDEMARK_CORS_ORIGIN, ") && !found.contains("\n"))
-    // Variables for tests, empty variables and foreign variables are not settings.
+    // Empty variables and foreign variables are not settings.
     let others = try await settings(environment: [
-      "TIDEMARK_SEED": "1", "TIDEMARK_STEPS": "2", "TIDEMARK_SEEDS": "3", "TIDEMARK_BIN": "4",
       "TIDEMARK_LITSEN": "", "LITSEN": "a:1", "TIDEMARK_JWT_SECRET_FILE": "f",
     ])
     #expect(try others.string("jwt-secret-file") == "f")

@@ -13,8 +13,7 @@ struct FuzzTests {
 
   @Test(arguments: seeds)
   func mutatedFramesNeverTrap(_ seed: UInt64) {
-    print("fuzz, mutatedFrames: TIDEMARK_SEED=\(seed)")
-    var generator = SplitMix64(seed: seed)
+    var generator = SplitMix64(printing: seed, of: "fuzz, mutatedFrames")
     let page = GuardedPage()
     let corpus = Vectors.frames.map { [UInt8](hex: $0.hex) } + Vectors.badFrames.map { [UInt8](hex: $0.hex) }
     var accepted = 0
@@ -38,8 +37,7 @@ struct FuzzTests {
   /// Mutated events that are accepted must come back equal after writing and reading them again.
   @Test(arguments: seeds)
   func mutatedEventsNeverTrap(_ seed: UInt64) throws {
-    print("fuzz, mutatedEvents: TIDEMARK_SEED=\(seed)")
-    var generator = SplitMix64(seed: seed &+ 500)
+    var generator = SplitMix64(printing: seed, of: "fuzz, mutatedEvents", offset: 500)
     let page = GuardedPage()
     let corpus = (Vectors.frames.map(\.hex) + Vectors.badFrames.map(\.hex)).map { [UInt8](hex: $0) }
       .filter { $0.count > FrameHeader.byteCount && [0x08, 0xB0].contains($0[4]) }
@@ -70,8 +68,7 @@ struct FuzzTests {
   /// Mutated batches and pages that are accepted must come back equal after writing and reading them again.
   @Test(arguments: seeds)
   func mutatedBatchesAndPagesNeverTrap(_ seed: UInt64) throws {
-    print("fuzz, mutatedBatchesAndPages: TIDEMARK_SEED=\(seed)")
-    var generator = SplitMix64(seed: seed &+ 1000)
+    var generator = SplitMix64(printing: seed, of: "fuzz, mutatedBatchesAndPages", offset: 1000)
     let page = GuardedPage()
     let corpus =
       Vectors.log.batches.map { [UInt8](hex: $0.hex) } + Vectors.log.pages.map { [UInt8](hex: $0.hex) }
@@ -112,8 +109,7 @@ struct FuzzTests {
   /// Random bytes through each reader alone: accepted values must come back equal after writing and reading them again.
   @Test(arguments: seeds)
   func randomBytesNeverTrapAnyReader(_ seed: UInt64) throws {
-    print("fuzz, randomBytes: TIDEMARK_SEED=\(seed)")
-    var generator = SplitMix64(seed: seed &+ 2000)
+    var generator = SplitMix64(printing: seed, of: "fuzz, randomBytes", offset: 2000)
     let page = GuardedPage()
     // LogVectorTests checks that there is a vector of each effect.
     let effects = Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }).sorted()

@@ -28,7 +28,7 @@ struct RequestTableTests {
       [
         ("send c1", "queued"), ("send q2", "queued"), ("send c3", "queued"),
         ("write", "c1#1 q2 c3#2"), ("write", ""),
-        ("reply c3", "deliver"), ("reply c3", "stray"), ("reply q2", "deliver"), ("reply c1", "deliver"),
+        ("reply c3", "deliver"), ("reply c3", "unmatched"), ("reply q2", "deliver"), ("reply c1", "deliver"),
         ("retained", "0"),
       ]
     ),
@@ -271,7 +271,7 @@ private final class Player {
       switch table.replied(correlations[words[1]]!) {
       case .deliver(let token): return names[token] == words[1] ? "deliver" : "delivered to \(token)"
       case .late: return "late"
-      case .unmatched: return "stray"
+      case .unmatched: return "unmatched"
       }
     case "lost":
       table.connectionLost()

@@ -41,7 +41,7 @@ struct DamageTests {
   }
 
   @Test("a log truncated anywhere recovers a prefix of the groups, and commits continue from there")
-  func truncated() throws {
+  func logTruncatedAnywhereRecoversPrefixOfGroups() throws {
     let source = try killed()
     let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
     var random = SplitMix64(printingSeedOf: "truncated log")
@@ -60,7 +60,7 @@ struct DamageTests {
 
   /// Data after the wrong bit was acknowledged, so it must not be dropped silently.
   @Test("a wrong bit anywhere refuses the directory by name, and never recovers part of a group")
-  func flipped() throws {
+  func wrongBitAnywhereRefusesDirectoryByName() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))
     var random = SplitMix64(printingSeedOf: "wrong bits in a log")

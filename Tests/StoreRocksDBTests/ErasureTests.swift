@@ -83,7 +83,7 @@ struct ErasureTests {
   }
 
   @Test("after erasure and a purge no trace of the user is left, and all other data is there")
-  func user() throws {
+  func afterErasureAndPurgeNoTraceOfUserIsLeft() throws {
     let directory = TestDirectory()
     let harness = try ErasureHarness(directory)
     let texts = [Self.user, Self.note]
@@ -140,7 +140,7 @@ struct ErasureTests {
   }
 
   @Test("a deleted channel leaves no key behind, and its cid can be reused")
-  func channel() throws {
+  func deletedChannelLeavesNoKeyBehind() throws {
     let directory = TestDirectory()
     let harness = try ErasureHarness(directory)
     for round in 0..<2 { live(harness, round) }
@@ -184,7 +184,7 @@ struct ErasureTests {
   }
 
   @Test("a drop deletes all keys of its channel, and the name only if the name is still its own")
-  func drops() throws {
+  func dropDeletesAllKeysOfChannel() throws {
     let directory = TestDirectory()
     let engine = try directory.open()
     func number(_ cid: String) throws -> UInt64? {
@@ -287,7 +287,7 @@ struct ErasureTests {
   @Test(
     "a purge removes old write-ahead logs, and cut data from the tables, while writes continue"
   )
-  func purge() async throws {
+  func purgeRemovesOldWriteAheadLogs() async throws {
     let directory = TestDirectory()
     let engine = try directory.open()
     func has(_ suffix: String) throws -> Bool {

@@ -67,7 +67,7 @@ struct FileDamageTests {
   }
 
   @Test("an undamaged directory opens with all data")
-  func untouched() throws {
+  func undamagedDirectoryOpensWithAllData() throws {
     #expect(try outcome(Self.killed()) == .whole)
   }
 
@@ -75,7 +75,7 @@ struct FileDamageTests {
     "wrong bytes leave all data readable, or are refused with their place",
     arguments: [(".log", 120), ("MANIFEST-", 120), (".sst", 120), ("CURRENT", 20)]
   )
-  func flipped(_ kind: String, _ count: Int) throws {
+  func wrongBytesLeaveAllDataReadable(_ kind: String, _ count: Int) throws {
     // Prints the seed early: if the library aborts, nothing can be printed later.
     var random = SplitMix64(printingSeedOf: "damage in \(kind)")
     let source = try Self.killed()
@@ -210,7 +210,7 @@ struct FileDamageTests {
     "any wrong bit in record lengths and types leaves all data readable, or is refused",
     arguments: [".log", "MANIFEST-"]
   )
-  func headers(_ kind: String) throws {
+  func wrongBitInRecordHeaderLeavesDataReadableOrIsRefused(_ kind: String) throws {
     var random = SplitMix64(printingSeedOf: "damage in headers of \(kind)")
     let source = try Self.killed()
     for name in try Self.files(source, kind) {
@@ -252,7 +252,7 @@ struct FileDamageTests {
   /// A last record truncated at any byte was never acknowledged, which is no damage. After a cut further back only the
   /// incomplete group and the later ones are missing.
   @Test("a log truncated at any byte of its last records has the groups before the cut")
-  func torn() throws {
+  func logTruncatedAtAnyByteHasGroupsBeforeCut() throws {
     let source = try Self.killed()
     let log = (try source.newestLog as NSString).lastPathComponent
     let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + log))

@@ -54,7 +54,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("pages of users' settings load with their shard, in rising order, the newest version of each")
-  func users() throws {
+  func pagesOfUsersSettingsLoadWithShard() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup(index: 1)
@@ -113,7 +113,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("keys sort by their numbers: log, pages of a channel, channels, shards")
-  func order() throws {
+  func keysSortByNumbers() throws {
     let directory = TestDirectory()
     let engine = try directory.open(shards: 300)
     var group = CommitGroup()
@@ -149,7 +149,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("a cut deletes its shard's log up to its index, and nothing else")
-  func cut() throws {
+  func cutDeletesShardLogUpToIndex() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
@@ -170,7 +170,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("an empty group changes nothing")
-  func empty() throws {
+  func emptyGroupChangesNothing() throws {
     let engine = try TestDirectory().open()
     try engine.commit(CommitGroup())
   }
@@ -188,7 +188,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("the number of shards and the store's identity are kept; another number is refused")
-  func identity() throws {
+  func numberOfShardsAndStoreIdentityAreKept() throws {
     let directory = TestDirectory()
     let created = try directory.open(shards: 5, store: 11)
     #expect(created.identity.shardCount == 5 && created.identity.store == SessionID(high: 7, low: 11))
@@ -214,7 +214,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("an open directory cannot be opened again, and the error names the remedy")
-  func locked() throws {
+  func openDirectoryCannotBeOpenedAgain() throws {
     let directory = TestDirectory()
     let first = try directory.open()
     let text = try refusal { try directory.open() }

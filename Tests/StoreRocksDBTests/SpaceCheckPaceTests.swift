@@ -26,13 +26,13 @@ struct SpaceCheckPaceTests {
   }
 
   @Test("a commit checks the free space 100 ms after the last check that passed")
-  func interval() {
+  func commitChecksFreeSpace100MillisecondsAfterLastCheck() {
     let commits = [0, 99, 100, 101, 102].map { Commit(1, at: $0) }
     #expect(checks(commits, failing: [2]) == [true, false, true, true, false])
   }
 
   @Test("a commit checks the free space before the commits since the last check reach 4 MiB")
-  func bytes() {
+  func commitChecksFreeSpaceBefore4MiBAreUnchecked() {
     let commits = [1 << 20, 2 << 20, 1 << 20, 1 << 20, 4 << 20].map { Commit($0, at: 0) }
     #expect(checks(commits) == [true, false, true, false, true])
   }

@@ -83,7 +83,7 @@ struct UnsyncedTests {
   }
 
   @Test("the manifest is always synced: its damage is refused after a reboot too")
-  func manifest() throws {
+  func manifestIsAlwaysSynced() throws {
     for share in stride(from: 0.05, to: 1, by: 0.1) {
       let directory = try Self.killed()
       try Self.reboot(directory)

@@ -61,7 +61,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test("both versions negotiate h2, verify, and echo", arguments: ["-tls1_2", "-tls1_3"])
-  func works(_ version: String) async throws {
+  func bothVersionsNegotiateH2AndEcho(_ version: String) async throws {
     try await withServer { port in
       let text = try await client(port, ["-alpn", "http/1.1,h2", version], input: "echo this")
       #expect(text.contains("echo this"), "\(text)")
@@ -80,7 +80,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test("TLS 1.1 and ciphers without forward secrecy are refused")
-  func weak() async throws {
+  func oldVersionsAndWeakCiphersAreRefused() async throws {
     try await withServer { port in
       let old = try await client(port, ["-alpn", "h2", "-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"])
       #expect(old.contains("alert protocol version"), "\(old)")
@@ -90,7 +90,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test("renegotiation is refused")
-  func renegotiation() async throws {
+  func renegotiationIsRefused() async throws {
     try await withServer { port in
       let text = try await client(port, ["-alpn", "h2", "-tls1_2"], input: "R")
       #expect(text.contains("no renegotiation") || text.contains("handshake failure"), "\(text)")
@@ -98,7 +98,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test("sessions are resumed by ticket", arguments: ["-tls1_2", "-tls1_3"])
-  func resumption(_ version: String) async throws {
+  func sessionsAreResumedByTicket(_ version: String) async throws {
     try await withServer { port in
       let session = Certificates.shared.path("session\(version).pem")
       _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x")

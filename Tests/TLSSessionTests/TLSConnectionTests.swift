@@ -15,7 +15,7 @@ struct TLSConnectionTests {
     arguments: [TLSVersion.v1_2, .v1_3],
     [Int.max, 1_000, 1]
   )
-  func exchange(_ version: TLSVersion, _ pieceBytes: Int) throws {
+  func bothSidesExchangeDataAndClose(_ version: TLSVersion, _ pieceBytes: Int) throws {
     let pair = try Loopback(
       client: Contexts.client(versions: version...version),
       server: Contexts.server(),
@@ -49,7 +49,7 @@ struct TLSConnectionTests {
   }
 
   @Test("without a common version the handshake fails")
-  func versions() throws {
+  func withoutCommonVersionHandshakeFails() throws {
     let pair = try Loopback(
       client: Contexts.client(versions: .v1_2 ... .v1_2),
       server: Contexts.server(versions: .v1_3 ... .v1_3)
@@ -97,7 +97,12 @@ struct TLSConnectionTests {
       ("server", "ca", "127.0.0.2", "IP address mismatch"),
     ]
   )
-  func refused(_ server: String, _ authority: String, _ name: String, _ reason: String) throws {
+  func clientRefusesInvalidCertificates(
+    _ server: String,
+    _ authority: String,
+    _ name: String,
+    _ reason: String
+  ) throws {
     let pair = try Loopback(
       client: Contexts.client(authority: authority),
       server: Contexts.server(server),
@@ -113,14 +118,14 @@ struct TLSConnectionTests {
   }
 
   @Test("a client accepts the certificate's names", arguments: ["localhost", "127.0.0.1"])
-  func accepted(_ name: String) throws {
+  func clientAcceptsCertificateNames(_ name: String) throws {
     let pair = try Loopback(client: Contexts.client(), server: Contexts.server(), serverName: name)
     pair.run()
     #expect(pair.isEstablished, "\(pair.clientError as Any)")
   }
 
   @Test("the frame protocol's ALPN: server and client refuse any other")
-  func frames() throws {
+  func frameProtocolRefusesOtherALPN() throws {
     for (client, server, works) in [
       (TLSApplicationProtocol.frames, TLSApplicationProtocol.frames, true), (.h2, .frames, false),
       (.frames, .h2, false), (.none, .frames, false), (.frames, .none, false),
@@ -137,7 +142,7 @@ struct TLSConnectionTests {
   }
 
   @Test("mutual TLS: with, without and with a foreign certificate", arguments: [TLSVersion.v1_2, .v1_3])
-  func mutual(_ version: TLSVersion) throws {
+  func mutualTLSRefusesMissingAndForeignCertificates(_ version: TLSVersion) throws {
     for (certificate, works) in [("client", true), (nil, false), ("other", false)] {
       let pair = try Loopback(
         client: Contexts.client(certificate: certificate, versions: version...version),
@@ -161,7 +166,7 @@ struct TLSConnectionTests {
       "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\u{16}\u{3}\u{1}garbage beyond help",
     ]
   )
-  func garbage(_ text: String) throws {
+  func bytesThatAreNotTLSFailHandshake(_ text: String) throws {
     let server = try TLSConnection(context: Contexts.server())
     server.consume(ByteBuffer(string: text + String(repeating: "x", count: 30_000)))
     #expect { try server.handshake() } throws: { error in
@@ -175,7 +180,7 @@ struct TLSConnectionTests {
   }
 
   @Test("a damaged record fails the connection")
-  func damaged() throws {
+  func damagedRecordFailsConnection() throws {
     let pair = try Loopback(client: Contexts.client(), server: Contexts.server())
     pair.run()
     try pair.client.write(ByteBuffer(string: "secret"))
@@ -219,7 +224,7 @@ struct TLSConnectionTests {
   }
 
   @Test("an end without close_notify is an error, during the handshake and after")
-  func truncated() throws {
+  func endWithoutCloseNotifyIsError() throws {
     let early = try TLSConnection(context: Contexts.server())
     early.consumeEnd()
     #expect(throws: TLSError.truncated) { try early.handshake() }
@@ -247,7 +252,8 @@ struct TLSFileTests {
       ("server.pem", "locked.key", "locked.key", ""),
     ]
   )
-  func unusable(_ chain: String, _ key: String, _ named: String, _ reason: String) throws {
+  func unusableFileIsNamedWithReason(_ chain: String, _ key: String, _ named: String, _ reason: String) throws
+  {
     let files = Certificates.shared
     #expect {
       try TLSContext(
@@ -263,7 +269,7 @@ struct TLSFileTests {
   }
 
   @Test("unreadable authorities are named")
-  func authorities() throws {
+  func unreadableAuthoritiesAreNamed() throws {
     let path = Certificates.shared.path("nowhere.pem")
     #expect(throws: TLSError.file(path: path, reason: "No such file or directory")) {
       try TLSContext(client: TLSClientConfiguration(authorityFile: path))
@@ -271,7 +277,7 @@ struct TLSFileTests {
   }
 
   @Test("reload: new connections get the new certificate, a failed reload keeps the old one")
-  func reload() throws {
+  func newConnectionsGetNewCertificate() throws {
     let files = Certificates.shared
     try files.copy("server.pem", "live.pem")
     try files.copy("server.key", "live.key")

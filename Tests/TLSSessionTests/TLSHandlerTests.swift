@@ -69,7 +69,7 @@ struct TLSHandlerTests {
   }
 
   @Test("writes before the handshake wait for it, with their promises")
-  func early() throws {
+  func writesBeforeHandshakeWaitForIt() throws {
     let (client, server) = try pair()
     var done: [Int] = []
     for (index, text) in ["one ", "two ", "three"].enumerated() {
@@ -87,7 +87,7 @@ struct TLSHandlerTests {
   }
 
   @Test("several writes in one flush are sent in one buffer")
-  func batch() throws {
+  func severalWritesInOneFlushAreSentInOneBuffer() throws {
     let (client, server) = try pair()
     run(client, server)
     for text in ["one ", "two "] {
@@ -102,7 +102,7 @@ struct TLSHandlerTests {
   }
 
   @Test("closing sends close_notify, and the peer closes without an error")
-  func close() throws {
+  func closingSendsCloseNotify() throws {
     let (client, server) = try pair()
     run(client, server)
     client.channel.pipeline.syncOperations.writeAndFlush(NIOAny(ByteBuffer(string: "last")), promise: nil)
@@ -114,7 +114,7 @@ struct TLSHandlerTests {
   }
 
   @Test("a truncated connection is reported")
-  func truncated() throws {
+  func truncatedConnectionIsReported() throws {
     let (client, server) = try pair()
     run(client, server)
     server.channel.pipeline.fireChannelInactive()
@@ -123,7 +123,7 @@ struct TLSHandlerTests {
   }
 
   @Test("a failed handshake sends its alert, reports and closes")
-  func failure() throws {
+  func failedHandshakeSendsAlert() throws {
     let client = try End(Contexts.client(authority: "other-ca"), serverName: "localhost")
     let server = try End(Contexts.server())
     try server.connect()
@@ -140,7 +140,7 @@ struct TLSHandlerTests {
   }
 
   @Test("a slow handshake times out")
-  func timeout() throws {
+  func slowHandshakeTimesOut() throws {
     let server = try End(Contexts.server())
     try server.connect()
     _ = try server.channel.writeInbound(ByteBuffer(bytes: [0x16, 3, 1]))

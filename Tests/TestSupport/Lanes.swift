@@ -28,7 +28,12 @@ package struct Lanes: TestTrait, SuiteTrait, TestScoping {
 extension Trait where Self == Lanes {
   /// At most `count` tests of the suite run at the same time.
   package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
+
+  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default two.
+  package static var processLanes: Self { realProcesses }
 }
+
+private let realProcesses = Lanes.lanes(TestRun.number("TIDEMARK_TEST_LANES") ?? 2)
 
 /// A counting semaphore that suspends its callers, in FIFO order.
 private final class AsyncSemaphore: Sendable {

@@ -11,6 +11,14 @@ package struct SplitMix64: RandomNumberGenerator, Sendable {
   /// Random numbers of one test: their seed is printed, and `TIDEMARK_SEED` replays it.
   package init(printingSeedOf test: String) { self.init(seed: UInt64(TestRun.printedSeed(of: test))) }
 
+  /// Random numbers of one test that runs once for each seed: the seed is printed.
+  ///
+  /// - Parameter offset: gives several tests that share their seeds different numbers.
+  package init(printing seed: UInt64, of test: String, offset: UInt64 = 0) {
+    print("\(test): TIDEMARK_SEED=\(seed)")
+    self.init(seed: seed &+ offset)
+  }
+
   package mutating func next() -> UInt64 {
     state &+= 0x9E37_79B9_7F4A_7C15
     var word = state
@@ -21,6 +29,8 @@ package struct SplitMix64: RandomNumberGenerator, Sendable {
 
   /// A number from 0 up to, not including, `limit`.
   package mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
+
+  package mutating func number(in range: ClosedRange<Int>) -> Int { range.lowerBound + below(range.count) }
 
   /// True with a probability of 1 in `times`.
   package mutating func oneIn(_ times: Int) -> Bool { below(times) == 0 }

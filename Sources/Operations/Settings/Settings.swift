@@ -88,11 +88,6 @@ package struct Settings: Sendable {
     return []
   }
 
-  /// Variables that only our tests read; the processes that they start may inherit them.
-  private static let testVariables: Set<String> = [
-    "TIDEMARK_SEED", "TIDEMARK_STEPS", "TIDEMARK_SEEDS", "TIDEMARK_BIN",
-  ]
-
   /// Whether Kubernetes may have set a variable. It adds such variables to every pod next to a Service called
   /// `tidemark-…`: `TIDEMARK_STORE_SERVICE_HOST`, `TIDEMARK_STORE_PORT`, `TIDEMARK_STORE_PORT_7410_TCP_ADDR`.
   private static func isServiceLink(_ name: String) -> Bool {
@@ -105,8 +100,7 @@ package struct Settings: Sendable {
     _ keys: Set<String>
   ) throws(SettingsError) {
     let known = keys.map(variable)
-    let unknown = Set(variables.keys).subtracting(known).subtracting(testVariables)
-      .filter { !isServiceLink($0) }
+    let unknown = Set(variables.keys).subtracting(known).filter { !isServiceLink($0) }
     guard let name = unknown.min() else { return }
     throw SettingsError(
       "\(name) is not a setting of this process; known are \(known.sorted().joined(separator: ", "))"

@@ -539,8 +539,9 @@ private struct SomeClaims: JWTPayload {
             finished: { request, result in
               switch result {
               case .success(let caller):
-                log.append("\(request.connection) \(String(decoding: caller.userID, as: UTF8.self))")
-              case .failure(let refusal): log.append("\(request.connection) \(refusal.code.rawValue)")
+                log.append("\(request.connection.rawValue) \(String(decoding: caller.userID, as: UTF8.self))")
+              case .failure(let refusal):
+                log.append("\(request.connection.rawValue) \(refusal.code.rawValue)")
               }
             },
             allFinished: {

@@ -59,13 +59,13 @@ enum Delivery: String, CaseIterable, Sendable {
 @Suite("RFC 9113 and RFC 7541")
 struct ConformanceTests {
   @Test("case names are unique, and at least as many as in the public suite")
-  func count() {
+  func caseNamesAreUnique() {
     #expect(Set(Conformance.all.map(\.name)).count == Conformance.all.count)
     #expect(Conformance.all.count >= 146)
   }
 
   @Test("the server conforms", arguments: Conformance.all, Delivery.allCases)
-  func conforms(_ test: Conformance, _ delivery: Delivery) throws {
+  func serverConforms(_ test: Conformance, _ delivery: Delivery) throws {
     let server = try TestServer(limits: test.limits, preface: test.preface)
     for step in test.steps {
       switch delivery {

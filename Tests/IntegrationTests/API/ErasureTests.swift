@@ -106,7 +106,7 @@ extension RealProcesses {
         let output = try await Command.run(
           Pair.python,
           [
-            Pair.client("erasures_beside_deletions.py"), "\(pair.h2cPort)", pair.serverToken, "20", "4",
+            Pair.client("API/erasures_beside_deletions.py"), "\(pair.h2cPort)", pair.serverToken, "20", "4",
           ]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok 20 users"), "\(output.out) \(output.error)")

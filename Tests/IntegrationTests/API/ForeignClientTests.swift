@@ -89,7 +89,7 @@ extension RealProcesses {
         let output = try await Command.run(
           Pair.python,
           [
-            Pair.client("httpx_tour.py"), usesTLS ? pair.tlsURL : pair.h2cURL,
+            Pair.client("API/httpx_tour.py"), usesTLS ? pair.tlsURL : pair.h2cURL,
             usesTLS ? pair.certificate : "-",
             pair.serverToken, try await pair.token("bob"),
           ]

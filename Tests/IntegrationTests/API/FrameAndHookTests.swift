@@ -11,7 +11,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("push_frames.py"), "\(pair.h2cPort)", pair.serverToken, pair.directory]
+          [Pair.client("Push/push_frames.py"), "\(pair.h2cPort)", pair.serverToken, pair.directory]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
       }
@@ -44,7 +44,7 @@ extension RealProcesses {
         let ticket = try #require(response?["tickets"]?.first)
         let output = try await Command.run(
           PythonTools.directory + "/python",
-          [Pair.client("push_hooks.py"), pair.h2cURL, secret, other, ticket]
+          [Pair.client("Push/push_hooks.py"), pair.h2cURL, secret, other, ticket]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
         let status = try await pair.curl(

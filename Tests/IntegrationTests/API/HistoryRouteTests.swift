@@ -10,7 +10,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("history_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          [Pair.client("API/history_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok "), "\(output)")
         print(output.out, terminator: "")

@@ -10,7 +10,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("hosted_features.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          [Pair.client("API/hosted_features.py"), pair.h2cURL, pair.stack.files.jwtSecret]
         )
         let lines = output.out.split(separator: "\n").map(String.init)
         let failures = lines.filter { $0.hasPrefix("FAILED") }

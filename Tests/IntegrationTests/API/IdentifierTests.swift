@@ -58,7 +58,10 @@ extension RealProcesses {
     private static func run(_ pair: Pair, _ turn: String) async throws -> String {
       let output = try await Command.run(
         Pair.python,
-        [Pair.client("ids.py"), pair.h2cURL, pair.stack.files.jwtSecret, turn, pair.directory + "/ids.json"]
+        [
+          Pair.client("API/ids.py"), pair.h2cURL, pair.stack.files.jwtSecret, turn,
+          pair.directory + "/ids.json",
+        ]
       )
       return output.status == 0 ? output.out : "\(output)"
     }

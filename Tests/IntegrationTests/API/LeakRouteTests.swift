@@ -12,7 +12,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("leak_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret, "\(seed)", "8"]
+          [Pair.client("API/leak_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret, "\(seed)", "8"]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok "), "seed \(seed): \(output)")
         print(output.out, terminator: "")

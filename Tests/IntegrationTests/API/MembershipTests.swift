@@ -22,7 +22,7 @@ extension RealProcesses {
         return try await Command.run(
           Pair.python,
           [
-            Pair.client("membership.py"), "\(ports[0])", "\(ports[1])", pair.serverToken, "messaging:cut",
+            Pair.client("API/membership.py"), "\(ports[0])", "\(ports[1])", pair.serverToken, "messaging:cut",
             "bob", "400", "\(seed)",
           ]
         )
@@ -36,7 +36,8 @@ extension RealProcesses {
         try await Command.run(
           Pair.python,
           [
-            Pair.client("concurrent_users.py"), "\(ports[0]),\(ports[1])", pair.serverToken, "12", "6", "60",
+            Pair.client("API/concurrent_users.py"), "\(ports[0]),\(ports[1])", pair.serverToken, "12", "6",
+            "60",
             "\(seed)",
           ]
         )
@@ -61,7 +62,7 @@ extension RealProcesses {
           let proxy = try Companion(
             Pair.python,
             [
-              Pair.client("cutting_proxy.py"), "\(ports[number].port)", "\(pair.stack.plan.store.port)",
+              Pair.client("API/cutting_proxy.py"), "\(ports[number].port)", "\(pair.stack.plan.store.port)",
               "\(seed + number)", "2500",
             ]
           )

@@ -9,7 +9,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("message_rules.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          [Pair.client("API/message_rules.py"), pair.h2cURL, pair.stack.files.jwtSecret]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
       }

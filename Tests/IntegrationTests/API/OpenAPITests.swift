@@ -36,7 +36,7 @@ extension RealProcesses {
     @Test func specificationAndExamplesAreValid() async throws {
       let output = try await Command.run(
         PythonTools.directory + "/python",
-        [Pair.client("schema_check.py"), Pair.packageRoot + "/Proto/openapi.yaml"]
+        [Pair.client("API/schema_check.py"), Pair.packageRoot + "/Proto/openapi.yaml"]
       )
       #expect(output.status == 0, "\(output.out)\(output.error)")
     }
@@ -102,7 +102,8 @@ extension RealProcesses {
       try await Command.run(
         PythonTools.directory + "/schemathesis",
         [
-          "--config-file", Pair.client("schemathesis.toml"), "run", url + "/v1/openapi.yaml", "--no-color",
+          "--config-file", Pair.client("API/schemathesis.toml"), "run", url + "/v1/openapi.yaml",
+          "--no-color",
           "--header", "authorization: Bearer \(token)", "--seed", "\(seed)", "--max-examples",
           "\(TestRun.count(20, long: 200))",
           "--phases", "examples,coverage,fuzzing", "--checks", checks.joined(separator: ","),
@@ -111,7 +112,7 @@ extension RealProcesses {
         ] + routes,
         // schemathesis writes files to its working directory.
         directory: pair.directory,
-        environment: ["PYTHONPATH": Pair.client("")]
+        environment: ["PYTHONPATH": Pair.client("API")]
       )
     }
 

@@ -9,7 +9,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("own_marks.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          [Pair.client("API/own_marks.py"), pair.h2cURL, pair.stack.files.jwtSecret]
         )
         let lines = output.out.split(separator: "\n").map(String.init)
         #expect(lines.filter { $0.hasPrefix("FAILED") } == [], "\(output.error)")

@@ -36,7 +36,7 @@ extension RealProcesses {
       let output = try await Command.run(
         Pair.python,
         [
-          Pair.client("revoked_tokens.py"), part, "\(gateways[0].listen.port)", pair.certificate,
+          Pair.client("API/revoked_tokens.py"), part, "\(gateways[0].listen.port)", pair.certificate,
           "\(gateways[1].listen.port)", pair.stack.files.jwtSecret,
         ]
       )

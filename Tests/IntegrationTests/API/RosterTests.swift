@@ -10,7 +10,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
-          [Pair.client("rosters.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          [Pair.client("API/rosters.py"), pair.h2cURL, pair.stack.files.jwtSecret]
         )
         #expect(output.status == 0 && output.out == "ok rosters\n", "\(output)")
       }

@@ -15,7 +15,7 @@ extension RealProcesses {
         let output = try await Command.run(
           Pair.python,
           [
-            Pair.client("settings_replication.py"), pair.h2cURL, pair.serverToken, "25", "\(seed)",
+            Pair.client("API/settings_replication.py"), pair.h2cURL, pair.serverToken, "25", "\(seed)",
             "http://\(ports[0])", try Executables(directory: Pair.binaries).gateway, "--listen",
             "\(ports[0])", "--h2c", "--store", "\(pair.stack.plan.store)", "--secret-file",
             pair.stack.files.frameSecret, "--jwt-secret-file", pair.stack.files.jwtSecret, "--admin",

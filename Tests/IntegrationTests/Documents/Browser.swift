@@ -51,7 +51,7 @@ final class Browser {
     /// A page that follows events, as docs/events.md says.
     static func events() throws -> Content {
       Content(
-        document: "browser_page.html",
+        document: "Documents/browser_page.html",
         files: ["events.js": try CodeBlocks.block("js", of: "events.md")]
       )
     }
@@ -82,7 +82,7 @@ final class Browser {
     }
     server = try Companion(
       Pair.python,
-      [Pair.client("browser_server.py"), directory] + ports,
+      [Pair.client("Documents/browser_server.py"), directory] + ports,
       limit: .seconds(Self.secondsMax)
     )
     port = page.port

@@ -106,11 +106,11 @@ extension RealProcesses {
         )
         let ticket = try #require((response["tickets"] as? [String])?.first)
         let content = Browser.Content(
-          document: "push_page.html",
+          document: "Documents/push_page.html",
           files: [
             "push.js": try CodeBlocks.block("js", of: Self.page),
             "service_worker.js": try String(
-              contentsOfFile: Pair.client("service_worker.js"),
+              contentsOfFile: Pair.client("Documents/service_worker.js"),
               encoding: .utf8
             ),
           ]
@@ -144,7 +144,7 @@ extension RealProcesses {
       )
       let module = ["-parse-as-library", "-module-name", "UserNotifications", "-emit-module"]
       for arguments in [
-        module + [Pair.client("UserNotifications.swift"), "-o", "UserNotifications.swiftmodule"],
+        module + [Pair.client("Documents/UserNotifications.swift"), "-o", "UserNotifications.swiftmodule"],
         ["-typecheck", "-parse-as-library", "-swift-version", "6", "-I", ".", "NotificationService.swift"],
       ] {
         let output = try await Command.run("swiftc", arguments, directory: directory)

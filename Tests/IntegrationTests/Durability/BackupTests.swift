@@ -19,7 +19,7 @@ extension RealProcesses {
         )
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
         let to = pair.directory + "/backups"
@@ -70,7 +70,7 @@ extension RealProcesses {
         )
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
         let to = pair.directory + "/backups"
@@ -94,10 +94,11 @@ extension RealProcesses {
         try await pair.stack.startStore()
         #expect(!FileManager.default.fileExists(atPath: checkpoint))
         other.end()
+        var generator = SplitMix64(printingSeedOf: "kills during backups")
         for round in 1...5 {
           try await pair.stack.waitUntilGatewaysAreReady()
           let copying = Task { try await Self.tidemark("backup", pair, to) }
-          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          try await Task.sleep(for: .milliseconds(generator.number(in: 50...400)))
           await pair.stack.killStore()
           let output = try await copying.value
           #expect(
@@ -115,7 +116,7 @@ extension RealProcesses {
             arguments: ["backup"] + Self.storeFlags(pair) + [to],
             logFile: pair.directory + "/backup.log"
           )
-          try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+          try await Task.sleep(for: .milliseconds(generator.number(in: 50...400)))
           copying.kill()
           await copying.waitForExit()
         }

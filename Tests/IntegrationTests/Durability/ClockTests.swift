@@ -18,53 +18,14 @@ extension RealProcesses {
 
     @Test func clockJumpIsHeldUntilCorrected() async throws {
       try await Self.with { pair, clock in
-        let type = #"{"receipt_ttl":3600}"#
-        try await pair.expect(200, "PUT", "/v1/channel-types/timed", token: pair.serverToken, json: type)
-        let channel = "/v1/channels/timed:a"
-        let members = #"{"members":["alice","bob"]}"#
-        try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
-        for id in ["m1", "m2"] {
-          let json = #"{"id":"\#(id)","user_id":"alice","receipt":true}"#
-          try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
-        }
-        let bob = try await pair.token("bob")
-        try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m1"}"#)
+        let (channel, bob) = try await Self.makeChannel(pair)
         let state = channel + "/read-state"
         let before = try await pair.curl("GET", state, token: bob)
-
         // Queries are answered throughout.
         try await pair.withWellBehavedClient("GET", state, token: bob, beside: "a clock set forward") {
           try clock.set(aheadSeconds: 2 * Self.hour)
           try await pair.waitForStore(503, saying: "clock: the clock is 7")
-          let refused = try await pair.curl(
-            "POST",
-            channel + "/read",
-            token: bob,
-            json: #"{"message_id":"m2"}"#,
-            arguments: ["-i"]
-          )
-          #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
-          #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
-          let delivered = try await pair.curl(
-            "POST",
-            "/v1/channels/delivered",
-            token: bob,
-            json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
-          )
-          #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
-          // Also in shards that have received no request from this gateway before.
-          for number in 0..<24 {
-            let path = "/v1/channels/timed:new-\(number)"
-            let response = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
-            #expect(response.status == 503 && response.body.contains("clock_jump"), "\(response)")
-          }
-          try await pair.expect(
-            503,
-            "PUT",
-            "/v1/channels/timed:b",
-            token: pair.serverToken,
-            json: members
-          )
+          try await Self.expectCommandsAreRefused(pair, channel, bob)
           // Queries still work: no mark has moved, and no acknowledgement request has expired.
           #expect(try await pair.curl("GET", state, token: bob).body == before.body)
           let status = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
@@ -91,8 +52,14 @@ extension RealProcesses {
         let latest = try Self.times(in: pair.stack.files.data).max() ?? 0
         // Except the end of the acknowledgement request, which is an hour after its message.
         #expect(latest < Self.now() + 81 * 60_000, "\(latest)")
+      }
+    }
 
-        // The store was stopped for what looks like a year: it accepts the clock and logs that.
+    /// The store was stopped for what looks like a year.
+    @Test func plausibleClockAtStartIsAcceptedAndLogged() async throws {
+      try await Self.with { pair, clock in
+        let (channel, bob) = try await Self.makeChannel(pair)
+        await pair.stack.stopStore()
         try clock.set(aheadSeconds: 366 * Self.day)
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
@@ -101,15 +68,19 @@ extension RealProcesses {
         }
         #expect(year.count == 1 && year[0].contains("last_logged=") && year[0].contains("clock="), "\(year)")
         try await pair.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)
+      }
+    }
 
-        // Longer than is plausible: it answers only queries, until the clock is right or the operator confirms the
-        // time.
+    /// The store answers only queries until the clock is right or the operator confirms the time.
+    @Test func implausibleClockAtStartIsHeldUntilCorrectedOrConfirmed() async throws {
+      try await Self.with(aheadSeconds: 366 * Self.day) { pair, clock in
+        let (channel, bob) = try await Self.makeChannel(pair)
         await pair.stack.stopStore()
         try clock.set(aheadSeconds: 1_000 * Self.day)
         try await pair.stack.startStore(untilReady: false)
         try await pair.waitForStore(503, saying: "--clock-start-max")
         try await eventually("a query beside a clock that is held") {
-          try await pair.curl("GET", state, token: bob).status == 200
+          try await pair.curl("GET", channel + "/read-state", token: bob).status == 200
         }
         let held = try await pair.curl("POST", channel + "/read", token: bob, json: "{}")
         #expect(held.status == 503 && held.body.contains("clock_jump"), "\(held)")
@@ -189,6 +160,53 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let clock = try await FakeClock(in: directory, aheadSeconds: aheadSeconds)
       try await Pair.with(storeVariables: clock.variables) { pair in try await body(pair, clock) }
+    }
+
+    private static let members = #"{"members":["alice","bob"]}"#
+
+    /// Make a channel with two messages of alice that request an acknowledgement; bob has read the first.
+    ///
+    /// - Returns: the channel's path, and bob's token.
+    private static func makeChannel(_ pair: Pair) async throws -> (channel: String, bob: String) {
+      let type = #"{"receipt_ttl":3600}"#
+      try await pair.expect(200, "PUT", "/v1/channel-types/timed", token: pair.serverToken, json: type)
+      let channel = "/v1/channels/timed:a"
+      try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
+      for id in ["m1", "m2"] {
+        let json = #"{"id":"\#(id)","user_id":"alice","receipt":true}"#
+        try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
+      }
+      let bob = try await pair.token("bob")
+      try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m1"}"#)
+      return (channel, bob)
+    }
+
+    /// Expect that marks and new channels are refused because of the clock.
+    private static func expectCommandsAreRefused(_ pair: Pair, _ channel: String, _ bob: String) async throws
+    {
+      let refused = try await pair.curl(
+        "POST",
+        channel + "/read",
+        token: bob,
+        json: #"{"message_id":"m2"}"#,
+        arguments: ["-i"]
+      )
+      #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
+      #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
+      let delivered = try await pair.curl(
+        "POST",
+        "/v1/channels/delivered",
+        token: bob,
+        json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
+      )
+      #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
+      // Also in shards that have received no request from this gateway before.
+      for number in 0..<24 {
+        let path = "/v1/channels/timed:new-\(number)"
+        let response = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
+        #expect(response.status == 503 && response.body.contains("clock_jump"), "\(response)")
+      }
+      try await pair.expect(503, "PUT", "/v1/channels/timed:b", token: pair.serverToken, json: members)
     }
 
     /// - Returns: the id of an event.

@@ -1,8 +1,8 @@
 import Foundation
 import TestPrograms
 
-/// A wall clock for one program that a test sets, also while the program runs (`Clients/fake_clock.c`). The machine's
-/// C compiler builds it, which Swift needs too.
+/// A wall clock for one program that a test sets, also while the program runs (`Clients/Durability/fake_clock.c`). The
+/// machine's C compiler builds it, which Swift needs too.
 struct FakeClock: Sendable {
   private let directory: String
 
@@ -13,7 +13,7 @@ struct FakeClock: Sendable {
   init(in directory: String, aheadSeconds: Int64 = 0) async throws {
     self.directory = directory
     try Data(count: 8).write(to: URL(fileURLWithPath: file))
-    let source = Pair.client("fake_clock.c")
+    let source = Pair.client("Durability/fake_clock.c")
     let built = try await Command.run("cc", ["-O1", "-Wall", "-shared", "-fPIC", "-o", library, source])
     guard built.status == 0 else { throw Unexpected("\(source) does not compile: \(built.error)") }
     try set(aheadSeconds: aheadSeconds)

@@ -7,10 +7,10 @@ import Testing
 
 extension RealProcesses {
   /// Clients build a picture from events alone; in the end it must equal the responses of the queries. Failures of
-  /// clients, gateways and the store may lose no event. The clients (`Clients/loss.py`) and their pictures
-  /// (`Clients/event_picture.py`) share no code with the project. `TIDEMARK_SEED` repeats their random choices.
-  /// `TIDEMARK_LOSS_SECONDS` sets the shortest duration; `make loss-test` runs five minutes. A run lasts until it has
-  /// reached its counts, and fails if it does not reach them within ``extraSeconds`` more.
+  /// clients, gateways and the store may lose no event. The clients (`Clients/Durability/loss.py`) and their pictures
+  /// (`Clients/Durability/event_picture.py`) share no code with the project. `TIDEMARK_SEED` repeats their random
+  /// choices. `TIDEMARK_LOSS_SECONDS` sets the shortest duration; `make loss-test` runs five minutes. A run lasts until
+  /// it has reached its counts, and fails if it does not reach them within ``extraSeconds`` more.
   @Suite struct Losses {
     static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
 
@@ -54,7 +54,7 @@ extension RealProcesses {
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
         let driver = try Companion(
           Pair.python,
-          [Pair.client("loss.py"), path],
+          [Pair.client("Durability/loss.py"), path],
           limit: .seconds(seconds + Self.extraSeconds + 900)
         )
         defer { driver.end() }

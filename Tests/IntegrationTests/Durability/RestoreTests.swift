@@ -90,7 +90,7 @@ extension RealProcesses {
         )
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
         let to = pair.directory + "/backups"

@@ -37,14 +37,15 @@ extension RealProcesses {
         }
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
+        var generator = SplitMix64(printingSeedOf: "copies of synced data")
         var cutBytes = 0
         var earlierLost = 0
         // A stop that interrupts no write shows nothing: more rounds follow.
         for round in 1...16 where round <= 4 || cutBytes == 0 || earlierLost == 0 {
-          try await Task.sleep(for: .milliseconds(.random(in: 300...1500)))
+          try await Task.sleep(for: .milliseconds(generator.number(in: 300...1500)))
           store.signal(SIGSTOP)
           // Replies in flight arrive; meanwhile the last system calls return and are in the trace.
           client.send("hold")

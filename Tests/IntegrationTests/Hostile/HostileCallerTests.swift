@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Callers that send too many requests, or tokens that are refused (`Clients/hostile_callers.py`), beside a
+  /// Callers that send too many requests, or tokens that are refused (`Clients/Hostile/hostile_callers.py`), beside a
   /// well-behaved one.
   @Suite struct HostileCallers {
     @Test func rateLimitsApplyToUserServerAndAddress() async throws {
@@ -50,7 +50,9 @@ extension RealProcesses {
           "server": pair.serverToken,
           "secret": String(secret.prefix { $0 != "\n" }),
         ]
-        try await Companion.play("hostile_callers.py", name, specification, pair) { try await $0.lastLine() }
+        try await Companion.play("Hostile/hostile_callers.py", name, specification, pair) {
+          try await $0.lastLine()
+        }
       }
     }
   }

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Attackers that occupy connections (`Clients/hostile_connections.py`), beside a well-behaved client.
+  /// Attackers that occupy connections (`Clients/Hostile/hostile_connections.py`), beside a well-behaved client.
   @Suite struct HostileConnections {
     @Test func silentStoreConnectionsAreEvicted() async throws {
       try await Self.play("silent_at_the_store") { pair, driver in
@@ -88,7 +88,7 @@ extension RealProcesses {
           "store_admin": plan.storeAdmin.port, "server": pair.serverToken,
           "token": try await pair.token("bob"), "pid": Int(try await pair.gatewayProcess.processID),
         ]
-        try await Companion.play("hostile_connections.py", name, specification, pair) {
+        try await Companion.play("Hostile/hostile_connections.py", name, specification, pair) {
           try await body(pair, $0)
         }
       }

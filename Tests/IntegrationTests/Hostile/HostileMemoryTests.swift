@@ -6,9 +6,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Attackers that make a gateway hold memory or use its time (`Clients/hostile_memory.py`), beside a client that
-  /// sends 50 requests a second. The gateway may hold 64 MiB for all of them, plus the allocator's overhead; the store
-  /// holds nothing for them.
+  /// Attackers that make a gateway hold memory or use its time (`Clients/Hostile/hostile_memory.py`), beside a client
+  /// that sends 50 requests a second. The gateway may hold 64 MiB for all of them, plus the allocator's overhead; the
+  /// store holds nothing for them.
   @Suite struct HostileMemory {
     @Test(arguments: [
       "headers_held", "headers_decoded", "answers_held", "answers_of_one_user", "bodies_held", "tables_held",
@@ -22,7 +22,7 @@ extension RealProcesses {
           "server": pair.serverToken, "token": try await pair.token("bob"),
           "other": try await pair.token("user-1"),
         ]
-        try await Companion.play("hostile_memory.py", attack, specification, pair) { driver in
+        try await Companion.play("Hostile/hostile_memory.py", attack, specification, pair) { driver in
           try await driver.lastLine()
         }
       }
@@ -41,7 +41,13 @@ extension RealProcesses {
           "other": try await services.tokenIssuer.user("user-1", lifetime: .seconds(3600)),
         ]
         let directory = services.directory
-        try await Companion.play("hostile_memory.py", attack, specification, services.stack, in: directory) {
+        try await Companion.play(
+          "Hostile/hostile_memory.py",
+          attack,
+          specification,
+          services.stack,
+          in: directory
+        ) {
           try await $0.lastLine()
         }
       }

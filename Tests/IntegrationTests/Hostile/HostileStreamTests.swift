@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`). Tests of single frames are in
+  /// Streams whose clients are hostile or unlucky (`Clients/Hostile/hostile_streams.py`). Tests of single frames are in
   /// `Proto/scripts/http2/events.probe`.
   @Suite struct HostileStreams {
     /// The gateway's memory for unread streams is bounded; a client that reads gets every event.
@@ -55,7 +55,9 @@ extension RealProcesses {
           "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
           "server": pair.serverToken, "users": tokens, "crowd": TestRun.count(400, long: 2_000),
         ]
-        try await Companion.play("hostile_streams.py", name, specification, pair) { try await body(pair, $0) }
+        try await Companion.play("Hostile/hostile_streams.py", name, specification, pair) {
+          try await body(pair, $0)
+        }
       }
     }
   }

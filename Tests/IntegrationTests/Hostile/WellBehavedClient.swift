@@ -4,7 +4,7 @@ import Testing
 import TestPrograms
 
 extension Pair {
-  /// Run a well-behaved client beside an attack (`Clients/well_behaved_client.py`): 50 requests a second on one
+  /// Run a well-behaved client beside an attack (`Clients/Hostile/well_behaved_client.py`): 50 requests a second on one
   /// connection to the h2c gateway. Each must be answered with a status below 300, and no process of the pair may end.
   ///
   /// - Parameters:
@@ -25,7 +25,7 @@ extension Pair {
     ]
     let file = directory + "/well-behaved-client.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: file))
-    let client = try Companion(Pair.python, [Pair.client("well_behaved_client.py"), file])
+    let client = try Companion(Pair.python, [Pair.client("Hostile/well_behaved_client.py"), file])
     defer { client.end() }
     let first = await client.line()
     try #require(first == "ready", "\(first ?? "") \(client.errors)")

@@ -110,7 +110,7 @@ extension RealProcesses {
     @Test func oneAddressCannotTakeAllConnections() async throws {
       try await LoadBalancedServices.with { services in
         try await Self.prepare(services)
-        let script = Pair.client("many_connections.py")
+        let script = Pair.client("Load/many_connections.py")
         let crowd = try Companion(Pair.python, [script, "\(services.listen.port)", "450"])
         defer { crowd.end() }
         let counts = try await within("the count of closed connections") {

@@ -64,11 +64,11 @@ extension RealProcesses {
         )
         let marks = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         let crowd = try Companion(
           Pair.python,
-          [Pair.client("overload.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/overload.py"), "\(pair.h2cPort)", specification]
         )
         defer { for client in [marks, crowd] { client.end() } }
         marks.send("check")
@@ -179,35 +179,44 @@ extension RealProcesses {
         var unanswered: Int
       }
       try await Pair.with { pair in
-        let channels = (0..<16).map { "messaging:batches-\($0)" }
-        for cid in channels {
-          try await pair.expect(
-            201,
-            "PUT",
-            "/v1/channels/\(cid)",
-            token: pair.serverToken,
-            json: #"{"members":["alice","bob"]}"#
+        var wholeRounds = 0
+        var round = 0
+        while wholeRounds == 0, round < 5 {
+          round += 1
+          let channels = (0..<16).map { "messaging:batches-\(round)-\($0)" }
+          for cid in channels {
+            try await pair.expect(
+              201,
+              "PUT",
+              "/v1/channels/\(cid)",
+              token: pair.serverToken,
+              json: #"{"members":["alice","bob"]}"#
+            )
+          }
+          let output = try await Command.run(
+            Pair.python,
+            [Pair.client("Load/parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"]
+              + channels
+          )
+          try #require(output.status == 0, "\(output)")
+          let outcome = try JSONDecoder().decode(Outcome.self, from: Data(output.out.utf8))
+          #expect(outcome.answers == ["200": 64] && outcome.unanswered == 0, "\(outcome)")
+          #expect(outcome.entries.values.reduce(0, +) == 64_000, "\(outcome)")
+          #expect(outcome.resets.isEmpty && outcome.goaways == 0, "\(outcome)")
+          // The batches exceeded one connection's buffer, and possibly the store's window.
+          #expect(outcome.bytes > 5 << 20)
+          // On a busy machine some requests exceed their deadline of 5 s, and those behind them find no room: such a
+          // round does not show that no message is refused.
+          if outcome.entries["outcome_unknown"] == nil {
+            wholeRounds += 1
+            #expect(outcome.entries == ["ok": 64_000], "\(outcome)")
+          }
+          try await expectAtRest(pair)
+          print(
+            "64 batches of 1,000 messages, \(outcome.bytes >> 10) KiB: \(outcome.answers), \(outcome.entries)"
           )
         }
-        let output = try await Command.run(
-          Pair.python,
-          [Pair.client("parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"] + channels
-        )
-        try #require(output.status == 0, "\(output)")
-        let outcome = try JSONDecoder().decode(Outcome.self, from: Data(output.out.utf8))
-        #expect(outcome.answers == ["200": 64] && outcome.unanswered == 0, "\(outcome)")
-        #expect(outcome.entries.values.reduce(0, +) == 64_000, "\(outcome)")
-        // On a busy machine some requests exceed their deadline of 5 s, and those behind them find no room.
-        if outcome.entries["outcome_unknown"] == nil {
-          #expect(outcome.entries == ["ok": 64_000], "\(outcome)")
-        }
-        #expect(outcome.resets.isEmpty && outcome.goaways == 0, "\(outcome)")
-        // The batches exceeded one connection's buffer, and possibly the store's window.
-        #expect(outcome.bytes > 5 << 20)
-        try await expectAtRest(pair)
-        print(
-          "64 batches of 1,000 messages, \(outcome.bytes >> 10) KiB: \(outcome.answers), \(outcome.entries)"
-        )
+        #expect(wholeRounds > 0, "requests exceeded their deadline in each of \(round) rounds")
       }
     }
 
@@ -262,7 +271,7 @@ extension RealProcesses {
         )
         let client = try Companion(
           Pair.python,
-          [Pair.client("marks_under_load.py"), "\(pair.h2cPort)", specification]
+          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
         )
         defer { client.end() }
         var short = 0

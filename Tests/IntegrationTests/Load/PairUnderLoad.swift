@@ -52,11 +52,12 @@ extension Pair {
     -> Int
   {
     let path = try await prepareLoad(channels: channels, messages: messages, users: users)
-    let client = try Companion(Pair.python, [Pair.client("marks_under_load.py"), "\(h2cPort)", path])
+    let client = try Companion(Pair.python, [Pair.client("Load/marks_under_load.py"), "\(h2cPort)", path])
     defer { client.end() }
+    var generator = SplitMix64(printingSeedOf: "kills of the store under load")
     var last = 0
     for round in 1...rounds {
-      try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
+      try await Task.sleep(for: .milliseconds(generator.number(in: 50...400)))
       await stack.killStore()
       try await stack.startStore()
       try await stack.waitUntilGatewaysAreReady()

@@ -6,9 +6,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A push worker's day over two gateways and one store. The clients (`Clients/push_day.py`) and their model of the
-  /// acks answered ok (`Clients/push_model.py`) share no code with the project. `TIDEMARK_SEED` repeats the backend's
-  /// random choices.
+  /// A push worker's day over two gateways and one store. The clients (`Clients/Push/push_day.py`) and their model of
+  /// the acks answered ok (`Clients/Push/push_model.py`) share no code with the project. `TIDEMARK_SEED` repeats the
+  /// backend's random choices.
   @Suite struct PushDays {
     /// 10,000 messages to 1,000 users, half of them offline. The control comes last: the model forgets one ack that
     /// was answered ok, and the comparison finds it.
@@ -42,7 +42,7 @@ extension RealProcesses {
         ]
         let path = pair.directory + "/push.json"
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-        let output = try await Command.run(Pair.python, [Pair.client("push_day.py"), path])
+        let output = try await Command.run(Pair.python, [Pair.client("Push/push_day.py"), path])
         let lines = output.out.split(separator: "\n")
         for line in lines { print(line) }
         #expect(

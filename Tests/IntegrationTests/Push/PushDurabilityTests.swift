@@ -16,13 +16,14 @@ extension RealProcesses {
         let path = try await pair.prepareLoad(channels: channels, messages: 4_000, users: 4)
         let client = try Companion(
           Pair.python,
-          [Pair.client("push_stream.py"), "\(pair.h2cPort)", path, form]
+          [Pair.client("Push/push_stream.py"), "\(pair.h2cPort)", path, form]
         )
         defer { client.end() }
+        var generator = SplitMix64(printingSeedOf: "kills of the store under push acks")
         var last = 0
         for _ in 1...5 {
           last = try await Self.count(client, above: last)
-          try await Task.sleep(for: .milliseconds(.random(in: 0...200)))
+          try await Task.sleep(for: .milliseconds(generator.below(201)))
           await pair.stack.killStore()
           try await pair.stack.startStore()
           try await pair.stack.waitUntilGatewaysAreReady()

@@ -5,7 +5,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Tickets and push acks over the real pair, by foreign clients (`Clients/push_acks.py`, curl).
+  /// Tickets and push acks over the real pair, by foreign clients (`Clients/Push/push_acks.py`, curl).
   @Suite struct Pushes {
     /// Tickets that are forged, truncated, expired or another store's; for deleted or recreated objects; and under
     /// the second secret.
@@ -87,7 +87,7 @@ extension RealProcesses {
           "certificate": pair.certificate, "server": pair.serverToken,
           "secret": pair.stack.files.ticketSecret, "store": pair.stack.plan.store.port,
         ]
-        try await Companion.play("push_acks.py", name, specification, pair) { try await body(pair, $0) }
+        try await Companion.play("Push/push_acks.py", name, specification, pair) { try await body(pair, $0) }
       }
     }
   }

@@ -78,10 +78,12 @@ struct Pair: Sendable {
 
   static let packageRoot = TestSupport.packageRoot.path
 
+  /// Return the path of a file in `Clients`.
   static func client(_ name: String) -> String { packageRoot + "/Tests/IntegrationTests/Clients/" + name }
 
-  /// Debian's own interpreter, for which the foreign HTTP/2 libraries are installed.
-  static let python = "/usr/bin/python3"
+  /// Debian's own interpreter, for which the foreign HTTP/2 libraries are installed, with the modules of
+  /// `Clients/Shared`.
+  static let python = client("python")
 
   // MARK: curl
 

@@ -118,7 +118,7 @@ struct CountingTests {
 
   /// With senders, acknowledgements and deleted messages, through a channel.
   @Test("a batch of statuses equals its messages one by one, in any order")
-  func channel() throws {
+  func batchOfStatusesEqualsMessagesOneByOne() throws {
     var random = SplitMix64(printingSeedOf: "batches of statuses")
     let users = (0..<12).map { "user\($0)" }
     let room = try Room(users.prefix(6).joined(separator: " "))

@@ -6,7 +6,7 @@ import Testing
 @Suite("Visibility of counts")
 struct CountsVisibleTests {
   @Test("with sender only, others get zeros and sent; a server that acts for no user sees all counts")
-  func sender() throws {
+  func senderOnlyHidesCountsFromOthers() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
     try room.post("m2", by: "bob")
@@ -24,7 +24,7 @@ struct CountsVisibleTests {
   }
 
   @Test("a sender who left and rejoined is still the sender; system messages have no sender")
-  func senders() throws {
+  func senderWhoLeftAndRejoinedIsStillSender() throws {
     let room = try Room("alice bob") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
     try room.post("m2", by: "")
@@ -44,7 +44,7 @@ struct CountsVisibleTests {
   }
 
   @Test("receipts: other members see the receipt status as if no member had acknowledged")
-  func receipts() throws {
+  func receiptStatusHidesAcknowledgementsFromOthers() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.postReceipt("m1", by: "alice", expiresAt: 2_000)
     try room.post("m2", by: "alice")
@@ -60,7 +60,7 @@ struct CountsVisibleTests {
   }
 
   @Test("read state: other members see only their own row, on the first page, without a next page")
-  func rows() throws {
+  func readStateHasOnlyOwnRow() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
     try room.read("bob")
@@ -74,7 +74,7 @@ struct CountsVisibleTests {
   }
 
   @Test("a batch of statuses equals single queries")
-  func batch() throws {
+  func batchOfStatusesEqualsSingleQueries() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     for number in 0..<60 { try room.post("m\(number)", by: number % 3 == 0 ? "alice" : "bob") }
     try room.read("carol", "m40")

@@ -4,7 +4,7 @@ import Testing
 @Suite("Stories of members and the read state")
 struct MemberStoryTests {
   @Test("R6 visible: a new member starts read up to the newest message, and is not expected for older ones")
-  func visible() {
+  func newMemberStartsReadWhereHistoryIsVisible() {
     story(
       """
       join alice bob
@@ -25,7 +25,7 @@ struct MemberStoryTests {
   }
 
   @Test("R6 hidden: a new member starts at 0; messages from before the join do not exist for them")
-  func hidden() {
+  func newMemberStartsAtZeroWhereHistoryIsHidden() {
     story(
       """
       types history=hidden
@@ -58,7 +58,7 @@ struct MemberStoryTests {
   }
 
   @Test("R6: leaving and joining again makes a new row")
-  func rejoin() {
+  func leavingAndJoiningAgainMakesNewRow() {
     story(
       """
       join alice bob as admin
@@ -92,7 +92,7 @@ struct MemberStoryTests {
   }
 
   @Test("R6: counts of members who joined before a message, among many joins and leaves")
-  func prefix() {
+  func countsIncludeMembersWhoJoinedBeforeMessage() {
     story(
       """
       join u1…u5
@@ -198,7 +198,7 @@ struct MemberStoryTests {
   }
 
   @Test("R12: every limit, for channels of one to 300 members", arguments: [1, 2, 99, 100, 101, 102, 300])
-  func limits(count: Int) throws {
+  func everyPageLimitWorksForChannelsOfOneTo300Members(count: Int) throws {
     let shard = TestShard()
     var model = NaiveModel()
     let members = (1...count).map { MemberSpec(user: "u\($0)") }
@@ -222,7 +222,7 @@ struct MemberStoryTests {
   }
 
   @Test("rows and segments at the edges of pages are found", arguments: [255, 256, 257, 511, 512, 513, 1025])
-  func edges(count: Int) {
+  func rowsAndSegmentsAtEdgesOfPagesAreFound(count: Int) {
     story(
       """
       join alice u1…u\(count)              -> moved members \(count + 1)

@@ -62,7 +62,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("the two kinds are hidden separately: a read implies delivery only as far as it is shown")
-  func kinds() throws {
+  func twoKindsAreHiddenSeparately() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
     try room.post("m2", by: "alice")
@@ -86,7 +86,7 @@ struct PrivacyStoryTests {
   @Test(
     "a server sees others like a member does, with their unread counts; for a member it sees that member's own row"
   )
-  func sending() throws {
+  func serverSeesOthersLikeMemberDoes() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "bob")
     try room.hide("alice", .read, .delivered)
@@ -107,7 +107,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("a member who joins while hidden has the joining position; leaving removes the row")
-  func joining() throws {
+  func memberWhoJoinsWhileHiddenHasJoiningPosition() throws {
     let room = try Room("alice bob") { $0.history = .visible }
     try room.post("m1", by: "alice")
     try room.hide("carol", .read, .delivered)
@@ -148,7 +148,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("type switches hide a kind for all members: rows show the joining positions")
-  func switches() throws {
+  func typeOptionHidesKindForAllMembers() throws {
     let room = try Room("alice")
     try room.post("m1", by: "alice")
     try room.change(add: ["bob"])
@@ -185,7 +185,7 @@ struct PrivacyStoryTests {
   @Test(
     "a server sees others alike, with their unread counts; for a member it sees that member's own row"
   )
-  func server() throws {
+  func serverSeesOthersAlike() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
     try room.hide("bob", .read)
@@ -213,7 +213,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("a hidden member's acknowledgement counts nowhere until they show again")
-  func acknowledgement() throws {
+  func hiddenAcknowledgementCountsNowhere() throws {
     let room = try Room("alice bob carol")
     try room.postReceipt("m1", by: "alice")
     try room.hide("bob", .read)
@@ -240,7 +240,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("pages keep moves made while hidden; loading copies the current settings")
-  func reloading() throws {
+  func pagesKeepMovesMadeWhileHidden() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
     try room.hide("bob", .read, .delivered)

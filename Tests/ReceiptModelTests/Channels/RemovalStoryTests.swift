@@ -35,7 +35,7 @@ struct RemovalStoryTests {
   }
 
   @Test("truncation deletes all messages before one; they count nowhere")
-  func truncate() {
+  func truncationDeletesAllMessagesBeforeOne() {
     receiptStory(
       """
       join alice bob carol
@@ -134,7 +134,7 @@ struct RemovalStoryTests {
   }
 
   @Test("after erasure in a channel no row, message, note, time or page names the user")
-  func erase() {
+  func erasureRemovesEveryTraceFromChannel() {
     receiptStory(
       """
       join alice bob carol as guest

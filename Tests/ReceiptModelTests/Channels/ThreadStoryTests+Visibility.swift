@@ -6,7 +6,7 @@ import Testing
 /// Threads with hidden receipts: which members and counts others see (R7, R8, R10).
 extension ThreadStoryTests {
   @Test("a member who only reads a thread and hides reads is invisible in it, until they reply")
-  func unseen() {
+  func memberWhoOnlyReadsThreadAndHidesReadsIsInvisibleInIt() {
     threadStory(
       """
       join alice bob carol
@@ -50,7 +50,7 @@ extension ThreadStoryTests {
   @Test(
     "R7, R11: a list's cursor in a thread reveals no invisible member, and the next page continues right"
   )
-  func cursors() {
+  func listCursorInThreadRevealsNoInvisibleMember() {
     let shard = TestShard()
     let cid = "team:room"
     let users = ["alice", "bob", "carol", "dave", "erin"]
@@ -114,7 +114,7 @@ extension ThreadStoryTests {
   }
 
   @Test("R7: hiding receipts applies in threads too")
-  func hidden() {
+  func hidingReceiptsAppliesInThreadsToo() {
     threadStory(
       """
       join alice bob carol
@@ -144,7 +144,7 @@ extension ThreadStoryTests {
   @Test(
     "R10: only a reply's sender sees counts, also where a server asks for a user outside the thread"
   )
-  func counts() {
+  func onlyReplySenderSeesCounts() {
     threadStory(
       """
       join alice bob carol

@@ -15,7 +15,7 @@ struct ThreadStoryTests {
       "member carol of r1 -> sent", "status r1 -> read", "nonsense",
     ]
   )
-  func wrong(row: String) {
+  func interpreterFindsWrongExpectations(row: String) {
     var story = ThreadStory()
     for row in ["join alice bob carol", "post m1 by alice", "reply r1 to m1 by bob -> created seq 1"] {
       #expect(story.run(row) == nil)
@@ -24,7 +24,7 @@ struct ThreadStoryTests {
   }
 
   @Test("R4: a read or a reply in a thread clears the channel's unread flag")
-  func flag() {
+  func readOrReplyInThreadClearsChannelUnreadFlag() {
     threadStory(
       """
       join alice bob
@@ -52,7 +52,7 @@ struct ThreadStoryTests {
   }
 
   @Test("replies have their own numbers in the thread, use none of the channel's, and count only there")
-  func numbers() {
+  func repliesHaveOwnNumbersInThread() {
     threadStory(
       """
       join alice bob carol
@@ -189,7 +189,7 @@ struct ThreadStoryTests {
   }
 
   @Test("the parent's sender is in the thread from its start, a member who replies from then on")
-  func members() {
+  func parentSenderIsInThreadFromStart() {
     threadStory(
       """
       join alice bob carol
@@ -221,7 +221,7 @@ struct ThreadStoryTests {
   }
 
   @Test("a sender who is no member can reply without a row; so can the system")
-  func strangers() {
+  func senderWhoIsNoMemberCanReplyWithoutRow() {
     threadStory(
       """
       join alice bob carol
@@ -246,7 +246,7 @@ struct ThreadStoryTests {
   }
 
   @Test("messages that cannot have a thread, and replies that are refused")
-  func refused() {
+  func invalidParentsAndRepliesAreRefused() {
     threadStory(
       """
       join alice bob
@@ -268,7 +268,7 @@ struct ThreadStoryTests {
   }
 
   @Test("a message id is unique in the channel and all its threads")
-  func ids() {
+  func messageIdIsUniqueInChannelAndAllThreads() {
     threadStory(
       """
       join alice bob
@@ -291,7 +291,7 @@ struct ThreadStoryTests {
   }
 
   @Test("R2 in a thread: a member who marks it read takes part from then on")
-  func reading() {
+  func markingThreadReadJoinsIt() {
     threadStory(
       """
       join alice bob carol
@@ -326,7 +326,7 @@ struct ThreadStoryTests {
   }
 
   @Test("R3, R4 in a thread: delivered and unread marks need a row")
-  func marking() {
+  func deliveredAndUnreadMarksInThreadNeedRow() {
     threadStory(
       """
       join alice bob carol
@@ -363,7 +363,7 @@ struct ThreadStoryTests {
   }
 
   @Test("leaving the channel leaves its threads; a member who rejoins is in none")
-  func leaving() {
+  func leavingChannelLeavesThreads() {
     threadStory(
       """
       join alice bob carol
@@ -394,7 +394,7 @@ struct ThreadStoryTests {
   }
 
   @Test("deleting a parent closes its thread; a deleted reply is a deleted message")
-  func deleted() {
+  func deletingParentClosesThread() {
     threadStory(
       """
       join alice bob
@@ -429,7 +429,7 @@ struct ThreadStoryTests {
   }
 
   @Test("one query returns statuses of messages and replies")
-  func together() {
+  func oneQueryReturnsStatusesOfMessagesAndReplies() {
     threadStory(
       """
       join alice bob
@@ -447,7 +447,7 @@ struct ThreadStoryTests {
   }
 
   @Test("a thread keeps a tail of steps: earlier times are not exact")
-  func steps() {
+  func threadKeepsTailOfSteps() {
     threadStory(
       """
       join alice bob
@@ -478,7 +478,7 @@ struct ThreadStoryTests {
   }
 
   @Test("threads survive a crash and the eviction of their channel")
-  func kept() {
+  func threadsSurviveCrashAndEvictionOfChannel() {
     threadStory(
       """
       join alice bob carol
@@ -510,7 +510,7 @@ struct ThreadStoryTests {
   }
 
   @Test("a channel has 65,536 threads at most; existing ones still take replies")
-  func limit() {
+  func threadsOfChannelAreLimited() {
     let shard = TestShard()
     _ = shard.perform(.put(cid: "team:x", settings: [:], members: [MemberSpec(user: "bob")]), clock: 1)
     let slot = shard.slot("team:x")!
@@ -531,7 +531,7 @@ struct ThreadStoryTests {
   }
 
   @Test("many replies and many members: a thread's pages are written and read")
-  func large() {
+  func pagesOfLargeThreadAreWrittenAndRead() {
     threadStory(
       """
       join u1…u600

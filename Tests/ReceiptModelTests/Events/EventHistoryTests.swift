@@ -20,10 +20,10 @@ struct EventHistoryTests {
   }
 
   @Test("live events give the same picture as queries", arguments: seeds)
-  func live(seed: UInt64) { expect(seed, .live) }
+  func liveEventsGiveSamePictureAsQueries(seed: UInt64) { expect(seed, .live) }
 
   @Test("resuming after gaps gives the same picture as queries", arguments: seeds)
-  func resuming(seed: UInt64) { expect(seed, .resuming) }
+  func resumingAfterGapsGivesSamePictureAsQueries(seed: UInt64) { expect(seed, .resuming) }
 
   /// One kind of event or field to leave out.
   struct Omission: CustomTestStringConvertible, Sendable {
@@ -56,7 +56,7 @@ struct EventHistoryTests {
   }
 
   @Test("control: the comparison notices every omission", arguments: Omission.all)
-  func control(omission: Omission) {
+  func comparisonNoticesEveryOmission(omission: Omission) {
     func isNoticed(_ delivery: EventHistory.Delivery) -> Bool {
       (UInt64(1)...7)
         .contains { seed in
@@ -75,7 +75,7 @@ struct EventHistoryTests {
   }
 
   @Test("a resume after a gap is seldom refused")
-  func refused() throws {
+  func resumeAfterGapIsSeldomRefused() throws {
     var tally: [String: Int] = [:]
     for seed in UInt64(1)...7 {
       var history = EventHistory(seed: seed, .resuming)

@@ -6,13 +6,14 @@ struct EventStoryTests {
   @Test(
     "mark-read sends events to the member's devices, other members, and the senders of newly read messages"
   )
-  func read() {
+  func markReadSendsEventsToMemberDevices() {
     eventStory(
       """
       join alice bob carol
       post m1…m3 by alice
       post m4 by carol
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both, alice:m1…m3=read
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, new m4 moving both, alice:m1…m3=read
       read bob m2
       events               -> bob: read +read
       delivered bob
@@ -28,7 +29,7 @@ struct EventStoryTests {
   @Test(
     "a group's marks of one row make one event; messages that meet the rule make one run for each sender"
   )
-  func conflated() {
+  func groupMarksOfOneRowMakeOneEvent() {
     eventStory(
       """
       join alice bob carol
@@ -36,7 +37,8 @@ struct EventStoryTests {
       post m1 by alice
       post m2 by bob
       post m3 by alice
-      events               -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, new m3 moving both, alice:m1…m3=sent, bob:m2=sent
+      events               -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, alice:m1…m3=sent, bob:m2=sent
       read carol m1
       read carol m2
       read carol m3
@@ -47,13 +49,14 @@ struct EventStoryTests {
   }
 
   @Test("R4: mark-unread is sent to the own devices, and to others where they see the marker")
-  func unread() {
+  func markUnreadIsSentToOwnDevices() {
     eventStory(
       """
       join alice bob
       post m1…m3 by alice
       read bob
-      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, bob: read +read, alice:m1…m3=read
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, \
+                              bob: read +read, alice:m1…m3=read
       unread bob m2
       events               -> bob: unread
       read bob m2
@@ -69,7 +72,7 @@ struct EventStoryTests {
   }
 
   @Test("R7: a hidden member's changes go to their own devices only; showing again sends the current row")
-  func hidden() {
+  func hiddenMemberChangesGoToOwnDevicesOnly() {
     eventStory(
       """
       join alice bob carol
@@ -90,7 +93,7 @@ struct EventStoryTests {
   @Test(
     "R8: a kind that is off sends no events; switching it sends the rows that look different"
   )
-  func switches() {
+  func kindThatIsOffSendsNoEvents() {
     eventStory(
       """
       join alice bob
@@ -108,7 +111,7 @@ struct EventStoryTests {
   }
 
   @Test("R6, R16: members join and leave, and statuses change with them")
-  func members() {
+  func membersJoinAndLeave() {
     eventStory(
       """
       join alice bob
@@ -128,7 +131,7 @@ struct EventStoryTests {
   }
 
   @Test("R9: an acknowledgement is sent to the message's sender and counts as a read, unless it is hidden")
-  func receipts() {
+  func acknowledgementIsSentToMessageSenderAndCountsAsRead() {
     eventStory(
       """
       join alice bob carol
@@ -146,7 +149,7 @@ struct EventStoryTests {
   }
 
   @Test("R9: an expired receipt sends an event at its time, unless it is done or its message is deleted")
-  func expiry() {
+  func expiredReceiptSendsEventAtTime() {
     eventStory(
       """
       join alice bob
@@ -177,18 +180,20 @@ struct EventStoryTests {
       events               -> nothing
       recover
       since 5500           -> nothing
-      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, alice: read +read +delivered, alice:m2=read
+      since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, \
+                              alice: read +read +delivered, alice:m2=read
       """
     )
   }
 
   @Test("R16: deleted and truncated messages send events")
-  func removed() {
+  func deletedAndTruncatedMessagesSendEvents() {
     eventStory(
       """
       join alice bob
       post m1…m4 by alice
-      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, \
+                              new m4 moving both
       delete m3
       events               -> deleted m3
       read bob
@@ -200,7 +205,7 @@ struct EventStoryTests {
   }
 
   @Test("R15: a thread sends events, without its hidden participants")
-  func threads() {
+  func threadSendsEventsWithoutHiddenParticipants() {
     eventStory(
       """
       join alice bob carol
@@ -220,7 +225,7 @@ struct EventStoryTests {
   }
 
   @Test("after a gap the changes since then are sent, without erased members")
-  func since() {
+  func afterGapChangesSinceThenAreSent() {
     eventStory(
       """
       clock 2000
@@ -272,7 +277,8 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       hide bob reads
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, bob: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, bob: +row, alice:m1…m3=sent
       clock 3000
       delivered bob m1
       clock 3100
@@ -326,18 +332,21 @@ struct EventStoryTests {
       post m1…m3 by alice
       reply r1 to m1 by alice
       hide carol
-      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, \
+                              new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
       clock 3000
       read bob m2
       read bob in m1
       clock 3100
       unread bob m1
       read carol in m1
-      events times         -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000, m1/alice:r1=read@3000
+      events times         -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, \
+                              alice:m1…m2=read@3000, m1/alice:r1=read@3000
       leave carol
       events               -> removed carol, alice:m1…m2=read, alice:m3=sent
       type read_events=false
-      events               -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, m1/alice:r1=sent
+      events               -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, \
+                              m1/alice:r1=sent
       clock 4000
       delivered bob m1
       clock 4100

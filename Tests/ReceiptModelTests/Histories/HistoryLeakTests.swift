@@ -14,7 +14,7 @@ struct HistoryLeakTests {
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 120
 
   @Test("no answer shows a newcomer anything from before their join", arguments: seeds)
-  func leak(seed: UInt64) {
+  func noAnswerShowsNewcomerAnythingFromBeforeJoin(seed: UInt64) {
     print("history leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var pair = HistoryLeakPair(seed: seed, isHidden: true)
     for _ in 0..<Self.steps {
@@ -33,7 +33,7 @@ struct HistoryLeakTests {
   }
 
   @Test("control: with visible history every kind of answer differs")
-  func control() {
+  func visibleHistoryChangesEveryKindOfAnswer() {
     var seen: [String: Int] = [:]
     for seed in UInt64(1)...20 {
       var pair = HistoryLeakPair(seed: seed, isHidden: false)

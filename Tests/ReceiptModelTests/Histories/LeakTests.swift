@@ -14,7 +14,7 @@ struct LeakTests {
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 160
 
   @Test("no answer shows other users a hidden member's activity", arguments: seeds)
-  func leak(seed: UInt64) {
+  func noAnswerShowsOtherUsersHiddenMemberActivity(seed: UInt64) {
     print("leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var pair = LeakPair(seed: seed, isHiding: true)
     for _ in 0..<Self.steps {
@@ -34,7 +34,7 @@ struct LeakTests {
   }
 
   @Test("control: where the member does not hide, every kind of answer differs")
-  func control() {
+  func shownActivityChangesEveryKindOfAnswer() {
     var seen: [String: Int] = [:]
     for seed in UInt64(1)...20 {
       var pair = LeakPair(seed: seed, isHiding: false)

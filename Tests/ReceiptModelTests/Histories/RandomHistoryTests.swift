@@ -17,7 +17,7 @@ struct RandomHistoryTests {
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
 
   @Test("random histories agree with the naive model, and replay", arguments: seeds)
-  func history(seed: UInt64) {
+  func randomHistoriesAgreeWithNaiveModel(seed: UInt64) {
     print("random history: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var history = RandomHistory<ShardHarness>(seed: seed)
     do throws(HistoryFault) {
@@ -58,7 +58,7 @@ struct RandomHistoryTests {
   }
 
   @Test("control: the naive model agrees with itself, and every faulty shard is noticed")
-  func control() {
+  func everyFaultyShardIsNoticed() {
     func isNoticed<Shards: Subject>(_: Shards.Type) -> Bool {
       (UInt64(2)...8)
         .contains { seed in
@@ -81,7 +81,7 @@ struct RandomHistoryTests {
 
   /// Seed 259506: a member leaves two threads, whose order in memory depends on evictions.
   @Test("random histories are the same for the same seed", arguments: [nil, 259_506] as [UInt64?])
-  func repeatable(fixedSeed: UInt64?) throws {
+  func randomHistoriesAreSameForSameSeed(fixedSeed: UInt64?) throws {
     let seed = fixedSeed ?? UInt64(TestRun.printedSeed(of: "repeated history"))
     var first = RandomHistory<ShardHarness>(seed: seed)
     var second = RandomHistory<ShardHarness>(seed: seed)

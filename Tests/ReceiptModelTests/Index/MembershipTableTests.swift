@@ -24,7 +24,7 @@ struct MembershipTableTests {
   }
 
   @Test("an entry keeps its place; freed places are reused")
-  func places() {
+  func entryKeepsPlace() {
     var table = MembershipTable()
     #expect(table.nextPosition == 0 && table[0] == nil && table.byteCount == 0)
     for number in 0..<5 as Range<UInt32> { table.assign(number, Self.membership("team:\(number)")) }
@@ -45,7 +45,7 @@ struct MembershipTableTests {
   }
 
   @Test("pages rebuild the table with its free places, whatever they held before")
-  func pages() {
+  func pagesRebuildTableWithFreePlaces() {
     var table = MembershipTable()
     for number in 0..<600 as Range<UInt32> { table.assign(number, Self.membership("team:\(number)")) }
     for number in stride(from: 256, to: 520, by: 1) as StrideTo<UInt32> { table.remove(number) }
@@ -77,7 +77,7 @@ struct MembershipTableTests {
   }
 
   @Test("deletions are kept in order of time, with tombstones and with new channels of the same cid")
-  func deletions() {
+  func deletionsAreKeptInOrderOfTime() {
     func membership(_ cid: String, deleted: Int64, isGone: Bool) -> Membership {
       var membership = Self.membership(cid, isMember: !isGone)
       membership.deletedAt = Timestamp(milliseconds: deleted)
@@ -117,7 +117,7 @@ struct MembershipTableTests {
   }
 
   @Test("an index keeps a bounded number of deletions, and evicts the oldest")
-  func bound() {
+  func indexKeepsBoundedNumberOfDeletions() {
     var state = ShardState(id: ShardID(0))
     var slot: ChannelSlot?
     var time: Int64 = 1_000
@@ -168,7 +168,7 @@ struct MembershipTableTests {
   }
 
   @Test("repeated removals free their bytes")
-  func room() {
+  func repeatedRemovalsFreeBytes() {
     var table = MembershipTable()
     table.assign(0, Self.membership("team:stays"))
     for round in 0..<20_000 {
@@ -180,7 +180,7 @@ struct MembershipTableTests {
   }
 
   @Test("a shard creates an index with the first change; it is no channel and has no channel type")
-  func shard() {
+  func shardCreatesIndexWithFirstChange() {
     var state = ShardState(id: ShardID(0))
     var slot: ChannelSlot?
     func take(_ cid: String, isGone: Bool = false) -> Int {

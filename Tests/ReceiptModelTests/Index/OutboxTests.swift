@@ -34,7 +34,7 @@ struct OutboxTests {
   }
 
   @Test("each shard's changes stay in order until they are acknowledged")
-  func order() {
+  func eachShardChangesStayInOrderUntilTheyAreAcknowledged() {
     var outbox = Outbox(shardCount: 2)
     for number in 1...6 as ClosedRange<UInt64> {
       let isQueued = outbox.queue(number, Self.change(Self.users[Int(number % 2)][Int(number)]))
@@ -57,7 +57,7 @@ struct OutboxTests {
   }
 
   @Test("pages can be read back in any order; the highest number is never assigned again")
-  func pages() {
+  func pagesCanBeReadBackInAnyOrder() {
     var outbox = Outbox(shardCount: 2)
     // Beyond the last page, wrapping around: numbers 200,000 to 270,000 are in pages 781 to 1,023, then 0 to 30.
     for number in stride(from: 200_000, through: 270_000, by: 1_000) as StrideThrough<UInt64> {
@@ -93,7 +93,7 @@ struct OutboxTests {
   }
 
   @Test("joins, leaves, rejoins and first sends are queued in the same batch; known users are not")
-  func queued() throws {
+  func joinsLeavesRejoinsAndFirstSendsAreQueuedInSameBatch() throws {
     let room = try Room("alice bob")
     #expect(Self.words(room.effects) == ["1 alice member 0", "2 bob member 1"])
     try room.change(remove: ["bob"])

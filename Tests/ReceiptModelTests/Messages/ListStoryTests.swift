@@ -18,7 +18,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: the three lists in join order omit the sender and members who joined later")
-  func joined() {
+  func listsInJoinOrderOmitSenderAndLaterMembers() {
     let room = room()
     #expect(room.page(.readers) == "zoe@1200 bob@1100")
     #expect(room.page(.delivered) == "carol@1100")
@@ -34,7 +34,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: lists by time, then by the user ids' bytes")
-  func time() {
+  func listsByTimeAreOrderedByTimeAndID() {
     let room = room()
     room.clock = 1_100
     room.read("dave", 1)
@@ -70,7 +70,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: order by time is limited to 1,000 current members", arguments: [1_000, 1_001])
-  func many(members: Int) {
+  func orderByTimeIsLimitedTo1000Members(members: Int) {
     let room = ListRoom((1...members).map { "u\($0)" })
     room.post("m1")
     let isThere = members <= 1_000
@@ -87,7 +87,7 @@ struct ListStoryTests {
     "R11: pages of any size list every member once, with a cursor only where a next page exists",
     arguments: 1...4
   )
-  func pages(limit: Int) {
+  func pagesOfAnySizeListEveryMemberOnce(limit: Int) {
     let room = room()
     room.clock = 1_300
     room.read("dave", 1)
@@ -113,7 +113,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: a page is right while members join, leave, read, hide and show between pages")
-  func between() {
+  func pageIsRightWhileMembersChange() {
     let room = room()
     #expect(room.page(.unread, limit: 1) == "carol | j4")
     room.read("carol", 1)
@@ -141,7 +141,7 @@ struct ListStoryTests {
       "j99999999999999999999",
     ]
   )
-  func cursors(cursor: String) {
+  func cursorsOfAnotherFormOrOrderAreRefused(cursor: String) {
     #expect(room().page(.readers, cursor: cursor) == "invalid_cursor")
   }
 
@@ -156,7 +156,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: a cursor beyond all rows returns an empty page")
-  func beyond() {
+  func cursorBeyondAllRowsReturnsEmptyPage() {
     let room = room()
     for cursor in ["j5", "j6", "j4294967295"] { #expect(room.page(.unread, cursor: cursor) == "") }
     #expect(room.page(.readers, cursor: "j0") == "zoe@1200 bob@1100")
@@ -164,7 +164,7 @@ struct ListStoryTests {
   }
 
   @Test("R7: a hidden member is listed as unread; after showing again, as a reader since then")
-  func hidden() {
+  func hiddenMemberIsListedAsUnread() {
     let room = room()
     room.post("m2", by: "alice")
     room.hide("bob", read: true)
@@ -187,7 +187,7 @@ struct ListStoryTests {
   }
 
   @Test("R8: a kind that the channel hides is in no list")
-  func switches() {
+  func kindThatChannelHidesIsInNoList() {
     let room = room()
     room.set { $0.readEvents = false }
     #expect(room.page(.readers) == "")
@@ -200,7 +200,7 @@ struct ListStoryTests {
   }
 
   @Test("R4: with mark_unread=public the lists follow own positions")
-  func markers() {
+  func listsFollowOwnPositionsWhereMarkUnreadIsPublic() {
     let room = room()
     room.markUnread("bob", after: 0)
     #expect(room.page(.readers) == "zoe@1200 bob@1100")
@@ -213,7 +213,7 @@ struct ListStoryTests {
   }
 
   @Test("R9: an acknowledgement makes a reader, at the earlier time, with its note")
-  func receipts() {
+  func acknowledgementMakesReader() {
     let room = ListRoom(["alice", "bob", "carol", "dave"])
     room.post("m1", by: "alice", receipt: true)
     room.clock = 1_100
@@ -249,7 +249,7 @@ struct ListStoryTests {
   }
 
   @Test("the statuses of a message's members have times, or the reason for their absence")
-  func members() {
+  func statusesOfMessageMembersHaveTimes() {
     let room = room()
     #expect(room.status("zoe") == "read 1200 1200")
     #expect(room.status("carol") == "delivered 0 1100")
@@ -267,7 +267,7 @@ struct ListStoryTests {
   }
 
   @Test("a list built in slices is the same, and includes changes made meanwhile", arguments: [1, 2, 70])
-  func slices(rows: Int) {
+  func listBuiltInSlicesIsSame(rows: Int) {
     for order in ListOrder.allCases {
       let room = room()
       var slices = 0

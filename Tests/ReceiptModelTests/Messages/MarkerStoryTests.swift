@@ -4,7 +4,7 @@ import Testing
 @Suite("Stories of unread markers and counts")
 struct MarkerStoryTests {
   @Test("R4: mark-unread sets the marker before the message; watermarks do not move")
-  func marker() {
+  func markUnreadSetsMarkerBeforeMessage() {
     story(
       """
       join alice bob
@@ -27,7 +27,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R2: reading raises the marker, and removes it once it reaches the watermark")
-  func clearing() {
+  func readingRaisesMarker() {
     story(
       """
       join alice bob
@@ -49,7 +49,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R4: a channel's unread flag lasts until the next read or send that is not stale")
-  func flag() {
+  func unreadFlagLastsUntilNextReadOrSend() {
     story(
       """
       join alice bob
@@ -85,7 +85,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R14: a muted channel counts in none of its member's totals; the own row keeps its unread count")
-  func muted() {
+  func mutedChannelCountsInNoneOfMemberTotals() {
     story(
       """
       join alice bob
@@ -114,7 +114,7 @@ struct MarkerStoryTests {
   @Test(
     "R14: mentions count where they are unread, except own ones and those in silent or deleted messages"
   )
-  func mentions() {
+  func mentionsCountWhereTheyAreUnread() {
     story(
       """
       join alice bob carol
@@ -147,7 +147,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R5: a message that does not move its sender's position is unread for the other members only")
-  func leaving() {
+  func messageThatMovesNothingIsUnreadForOthersOnly() {
     story(
       """
       join alice bob
@@ -177,7 +177,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R4: a stale epoch leaves the marker, so a stale device cannot undo a newer choice")
-  func stale() {
+  func staleEpochLeavesMarker() {
     story(
       """
       join alice bob
@@ -205,7 +205,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R4: mark-unread accepts any message, however old")
-  func old() {
+  func markUnreadAcceptsAnyMessage() {
     story(
       """
       join alice bob
@@ -225,7 +225,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R4: private shows others the watermark, public the own position")
-  func visibility() {
+  func privateShowsOthersWatermark() {
     story(
       """
       join alice bob carol
@@ -250,7 +250,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R4: off refuses mark-unread; an existing marker stays until it is cleared by reading")
-  func off() {
+  func optionOffRefusesMarkUnread() {
     story(
       """
       join alice bob
@@ -272,7 +272,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R14: own, silent and deleted messages do not count, also above a marker")
-  func counts() {
+  func ownSilentAndDeletedMessagesDoNotCount() {
     story(
       """
       join alice bob
@@ -351,7 +351,7 @@ struct MarkerStoryTests {
   }
 
   @Test("a marker survives recovery and eviction")
-  func durable() {
+  func markerSurvivesRecoveryAndEviction() {
     story(
       """
       join alice bob

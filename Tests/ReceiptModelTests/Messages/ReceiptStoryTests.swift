@@ -31,7 +31,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("several messages are acknowledged at once, each with its own result")
-  func batch() {
+  func severalMessagesAreAcknowledgedAtOnce() {
     receiptStory(
       """
       join alice bob
@@ -51,7 +51,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("an unfinished receipt with a lifetime expires; members who acknowledged keep that")
-  func expiry() {
+  func unfinishedReceiptWithLifetimeExpires() {
     receiptStory(
       """
       join alice bob carol
@@ -85,7 +85,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("a receipt does not wait for members who hide, left or joined later; it needs at least one")
-  func expected() {
+  func receiptWaitsForShownExpectedMembersOnly() {
     receiptStory(
       """
       join alice bob carol
@@ -286,7 +286,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("receipt_request_roles: the sender's role at the time of registration")
-  func roles() {
+  func senderRoleAtRegistrationDecidesReceipt() {
     receiptStory(
       """
       options roles=admin,host daily=1
@@ -342,7 +342,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("assigning the same acknowledgement again changes nothing")
-  func twice() {
+  func assigningSameAcknowledgementAgainChangesNothing() {
     var receipt = Receipt()
     let first = Acknowledgement(row: MemberOrdinal(3), at: Timestamp(milliseconds: 5), note: "first")
     let second = Acknowledgement(row: MemberOrdinal(70), at: Timestamp(milliseconds: 6), isHidden: true)
@@ -385,7 +385,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("done is found among 100,000 members without counting them")
-  func large() {
+  func doneIsFoundAmong100000MembersWithoutCounting() {
     let shard = LargeChannel(members: 100_000)
     #expect(shard.progress == .init(isDone: false, wordsVisited: 0))
     // The first missing member ends the scan.
@@ -402,7 +402,7 @@ struct ReceiptStoryTests {
   }
 
   @Test("a member who leaves costs one bit, however many receipts the channel has")
-  func leaving() {
+  func memberWhoLeavesCostsOneBit() {
     let shard = LargeChannel(members: 200)
     for row in 1..<199 as Range<UInt32> { shard.acknowledge(row) }
     #expect(!shard.progress.isDone)

@@ -64,7 +64,7 @@ struct StatusRuleTests {
   ]
 
   @Test("the rule counts expected current members who do not hide", arguments: rows)
-  func rule(row: Row) throws {
+  func ruleCountsExpectedCurrentMembersWhoDoNotHide(row: Row) throws {
     let room = try Room("sender") { $0.statusRule = row.rule }
     let members = row.members.enumerated().map { (name: "user\($0.offset)", letter: $0.element) }
     try room.change(add: members.filter { $0.letter != "J" }.map(\.name))
@@ -107,7 +107,7 @@ struct StatusRuleTests {
   }
 
   @Test("a kind that is switched off never meets the rule")
-  func switches() throws {
+  func kindThatIsSwitchedOffNeverMeetsRule() throws {
     let room = try Room("alice bob carol") { $0.statusRule = .all }
     try room.post("m1", by: "alice")
     try room.read("bob")

@@ -4,7 +4,7 @@ import Testing
 @Suite("Stories of statuses and watermarks")
 struct StatusStoryTests {
   @Test("R1: the sender is never counted, and delivered includes readers")
-  func status() {
+  func senderIsNeverCounted() {
     story(
       """
       join alice bob carol                 -> moved members 3
@@ -26,7 +26,7 @@ struct StatusStoryTests {
   }
 
   @Test("R1: statuses are derived from the rows, and fall when a member leaves")
-  func fall() {
+  func statusesAreDerivedFromRows() {
     story(
       """
       join alice bob carol
@@ -49,7 +49,7 @@ struct StatusStoryTests {
   }
 
   @Test("R1: a message by a sender who is no member, or by the system, counts every member")
-  func outsiders() {
+  func messageOfOutsiderCountsEveryMember() {
     story(
       """
       join alice bob
@@ -69,7 +69,7 @@ struct StatusStoryTests {
   }
 
   @Test("R2: a read watermark only rises, at the time of the move; a stale read changes nothing")
-  func read() {
+  func readWatermarkOnlyRises() {
     story(
       """
       join alice bob
@@ -91,7 +91,7 @@ struct StatusStoryTests {
   }
 
   @Test("R2: reading to the newest message of an empty channel gives position 0")
-  func empty() {
+  func readingToNewestMessageOfEmptyChannelGivesPosition0() {
     story(
       """
       join alice
@@ -104,7 +104,7 @@ struct StatusStoryTests {
   }
 
   @Test("R3: reads and deliveries are stored separately; reading implies delivery where positions are shown")
-  func delivered() {
+  func readsAndDeliveriesAreStoredSeparately() {
     story(
       """
       join alice bob
@@ -133,7 +133,7 @@ struct StatusStoryTests {
   }
 
   @Test("R5: registering moves the sender's own watermarks and clears their marker")
-  func sending() {
+  func registeringMovesSenderOwnWatermarksAndClearsMarker() {
     story(
       """
       join alice bob
@@ -155,7 +155,7 @@ struct StatusStoryTests {
   }
 
   @Test("R8: read and delivery events switch what is shown, at any time; counting continues")
-  func switches() {
+  func readAndDeliveryEventsSwitchWhatIsShown() {
     story(
       """
       join alice bob carol
@@ -187,7 +187,7 @@ struct StatusStoryTests {
   }
 
   @Test("R16: a deleted message has no status and does not count, but still marks a position")
-  func deleted() {
+  func deletedMessageHasNoStatusAndDoesNotCount() {
     story(
       """
       join alice bob
@@ -208,7 +208,7 @@ struct StatusStoryTests {
   }
 
   @Test("R20: a shard's time never falls; created_at is for display")
-  func time() {
+  func shardTimeNeverFalls() {
     story(
       """
       join alice bob
@@ -233,7 +233,7 @@ struct StatusStoryTests {
   }
 
   @Test("several independent channels, and roles")
-  func channels() {
+  func channelsAndRolesAreIndependent() {
     story(
       """
       channel dm:x                         -> created members 0 newest 0

@@ -11,7 +11,7 @@ struct StepTests {
   // MARK: Bytes
 
   @Test("steps are encoded in five to seven bytes each, and decode to the same")
-  func bytes() throws {
+  func stepsAreEncodedInFiveToSevenBytesEach() throws {
     var random = SplitMix64(printingSeedOf: "encoded steps")
     var steps: [Step] = []
     var time: Int64 = 1_700_000_000_000
@@ -60,7 +60,7 @@ struct StepTests {
   }
 
   @Test("damaged steps are refused or decode to others, and never trap")
-  func damage() {
+  func damagedStepsAreRefusedOrDecodeToOthers() {
     var random = SplitMix64(printingSeedOf: "damaged steps")
     let steps = (1...100).map { number in
       Step(
@@ -96,7 +96,7 @@ struct StepTests {
   // MARK: Times
 
   @Test("the first step that reached the message gives the exact time, for each kind")
-  func exact() {
+  func firstStepThatReachedMessageGivesExactTime() {
     let harness = StepHarness(rows: 2)
     for _ in 1...10 { harness.post() }
     harness.pass(1_000)
@@ -115,7 +115,7 @@ struct StepTests {
   @Test(
     "beyond the kept steps the oldest gives an inexact time; raising the option uses steps still stored"
   )
-  func kept() {
+  func beyondKeptStepsOldestGivesInexactTime() {
     let harness = StepHarness(rows: 1, kept: 2)
     for _ in 1...5 {
       harness.post()
@@ -136,7 +136,7 @@ struct StepTests {
   }
 
   @Test("a step made while hidden has no time for others, but has one for its user")
-  func hidden() {
+  func stepMadeWhileHiddenHasNoTimeForOthers() {
     let harness = StepHarness(rows: 1, kept: 2)
     for _ in 1...3 {
       harness.post()
@@ -158,7 +158,7 @@ struct StepTests {
   }
 
   @Test("sending moves the sender's watermarks, and adds a step to each")
-  func sending() throws {
+  func sendingMovesSenderWatermarks() throws {
     let shard = TestShard()
     shard.checksEverything = true
     let cid = "team:a"
@@ -192,7 +192,7 @@ struct StepTests {
   // MARK: Segments
 
   @Test("the next move seals a full tail; commands that move nothing do not")
-  func sealing() {
+  func nextMoveSealsFullTail() {
     let harness = StepHarness(rows: 2)
     for _ in 1...40 {
       harness.post()
@@ -251,7 +251,7 @@ struct StepTests {
   }
 
   @Test("finding a step in stored segments reads few of them")
-  func reading() {
+  func findingStepInStoredSegmentsReadsFewOfThem() {
     let harness = StepHarness(rows: 3, kept: 4_096)
     for number in 1...4_000 {
       harness.post()
@@ -292,7 +292,7 @@ struct StepTests {
   }
 
   @Test("trimming drops steps beyond the limit, merges segments, and changes no answer")
-  func trimming() {
+  func trimmingDropsStepsBeyondLimit() {
     let harness = StepHarness(rows: 3, kept: 8)
     for _ in 1...40 {
       harness.post()
@@ -320,7 +320,7 @@ struct StepTests {
   }
 
   @Test("merged segments are not newer than the segments they replace")
-  func merging() throws {
+  func mergedSegmentsAreNotNewerThanSegmentsTheyReplace() throws {
     var random = SplitMix64(printingSeedOf: "merged segments")
     for _ in 0..<50 {
       var number: UInt32 = 0
@@ -388,7 +388,7 @@ struct StepTests {
   }
 
   @Test("a query at its memory limit returns the latest possible time, and reads no more")
-  func full() {
+  func queryAtMemoryLimitReturnsLatestPossibleTime() {
     var table = StepTable()
     table.assign(0, StepTailRecord(first: 0, ends: [at(50), at(100), at(150)]))
     var read = ReadSegments()
@@ -420,7 +420,7 @@ struct StepTests {
   // MARK: Random moves
 
   @Test("random moves agree with a plain list of them", arguments: TestRun.seeds(12, long: 120))
-  func random(seed: UInt64) {
+  func randomMovesAgreeWithPlainListOfThem(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let rows = [1, 3, 40, 300][random.below(4)]
     let harness = StepHarness(rows: rows, kept: [1, 2, 8, 64, 4_096][random.below(5)])
@@ -459,7 +459,7 @@ struct StepTests {
     "an exact time is never wrong, while the option changes again and again",
     arguments: TestRun.seeds(8, long: 80)
   )
-  func changing(seed: UInt64) {
+  func exactTimeIsNeverWrong(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let harness = StepHarness(rows: 4)
     for step in 1...6_000 {

@@ -2,6 +2,8 @@
 /// that it checks. It keeps whole histories in arrays and dictionaries, and answers by scanning them. It has no
 /// columns, prefix sums, indexes or marker optimisations.
 ///
+/// `NaiveShard` of SimulationTests states the same rules a second time; its doc comment has the reason.
+///
 /// This file has the data and the commands on channels, types and users. The other parts:
 /// - `NaiveModel+Messages.swift`: messages and marks.
 /// - `NaiveModel+Removal.swift`: deletion, truncation and erasure.

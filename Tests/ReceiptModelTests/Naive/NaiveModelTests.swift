@@ -5,7 +5,7 @@ import Testing
 @Suite("The naive model")
 struct NaiveModelTests {
   @Test("R7: others see a hidden member as unmoved; showing again counts from that time")
-  func privacy() {
+  func othersSeeHiddenMemberAsUnmoved() {
     var room = NaiveRoom()
     _ = room.post("m1")
     room.read("bob", "m1")
@@ -32,7 +32,7 @@ struct NaiveModelTests {
   }
 
   @Test("R7: read and delivery receipts are hidden separately")
-  func kinds() {
+  func readAndDeliveryReceiptsAreHiddenSeparately() {
     var room = NaiveRoom()
     room.hide("bob", delivered: true)
     _ = room.post("m1")
@@ -48,7 +48,7 @@ struct NaiveModelTests {
   @Test(
     "R8: without read_events all members look unmoved, acknowledging is not reading, receipts still work"
   )
-  func events() {
+  func withoutReadEventsAllMembersLookUnmoved() {
     var room = NaiveRoom(["read_events": "false"])
     _ = room.post("m1", receipt: true)
     room.read("bob")
@@ -64,7 +64,7 @@ struct NaiveModelTests {
   }
 
   @Test("R19: the rule counts members who do not hide, rounds up, and needs at least one")
-  func rule() {
+  func ruleCountsMembersWhoDoNotHide() {
     var room = NaiveRoom(["status_rule": "all"], ["alice", "bob", "carol", "dave"])
     _ = room.post("m1")
     room.read("bob")
@@ -85,7 +85,7 @@ struct NaiveModelTests {
   }
 
   @Test("R9: a receipt is done once all expected, shown members acknowledged it; otherwise it expires")
-  func receipts() {
+  func receiptIsDoneOnceAllExpectedAcknowledged() {
     var room = NaiveRoom(["receipt_ttl": "1"])
     _ = room.post("m1", receipt: true)  // at 1100
     _ = room.post("m2")
@@ -116,7 +116,7 @@ struct NaiveModelTests {
   }
 
   @Test("R9: receipt limits, and eviction of the oldest acknowledgement")
-  func limits() {
+  func receiptsAreLimitedAndEvictOldestAcknowledgement() {
     var room = NaiveRoom([
       "receipt_request_roles": "admin", "receipt_daily_limit": "1", "receipt_max_members": "1",
     ])
@@ -185,7 +185,7 @@ struct NaiveModelTests {
   }
 
   @Test("R11: lists of readers, delivered and unread members, in join order or by time and then id")
-  func lists() {
+  func listsAreInJoinOrderOrByTime() {
     var room = NaiveRoom([:], ["zoe", "bob", "carol", "alice"])
     _ = room.post("m1", by: "alice")
     room.read("carol")
@@ -203,7 +203,7 @@ struct NaiveModelTests {
   }
 
   @Test("R17: the first step that reached the message answers, as long as it is kept")
-  func steps() {
+  func firstStepThatReachedMessageAnswers() {
     var room = NaiveRoom(["kept_steps": "2"])
     for id in ["m1", "m2", "m3"] { _ = room.post(id) }  // 1100, 1200, 1300
     for id in ["m1", "m2", "m3"] { room.read("bob", id) }  // 1400, 1500, 1600
@@ -216,7 +216,7 @@ struct NaiveModelTests {
   }
 
   @Test("each change raises the version of a user's settings; tokens issued before a revocation are refused")
-  func settings() {
+  func eachChangeRaisesVersionOfUserSettings() {
     var room = NaiveRoom()
     let none = UserView(user: "bob")
     #expect(room.do(.patchUser("bob", showsRead: true, showsDelivered: nil, revoked: nil)) == .user(none))

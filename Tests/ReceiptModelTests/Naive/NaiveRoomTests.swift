@@ -26,7 +26,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R15: a sender who is not or no longer a channel member takes no part in the thread")
-  func outsiders() {
+  func outsiderTakesNoPartInThread() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "robot")
     _ = room.reply("r1", to: "m1", by: "")
@@ -45,7 +45,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R15: leaving the channel leaves its threads; rejoining does not join them again")
-  func leaving() {
+  func leavingChannelLeavesThreads() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     _ = room.reply("r1", to: "m1", by: "bob")
@@ -62,7 +62,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R15: marks in a thread; a reply's id alone identifies its thread")
-  func marks() {
+  func replyIDAloneIdentifiesThread() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     #expect(room.readThread("bob", "m1") == .row(.zeros("bob")))
@@ -92,7 +92,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R15: ids are unique in a channel and its threads; a reply has neither replies nor a receipt")
-  func ids() {
+  func idsAreUniqueInChannelAndThreads() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     #expect(
@@ -115,7 +115,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R7, R10 in threads: hidden members look unmoved; only a reply's sender sees its counts")
-  func rules() {
+  func hiddenMembersLookUnmovedInThreads() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", by: "alice")
     _ = room.reply("r1", to: "m1", by: "bob")
@@ -133,7 +133,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R15, R16: deleting the parent closes its thread")
-  func closed() {
+  func deletingParentClosesThread() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     _ = room.reply("r1", to: "m1", by: "bob")
@@ -166,7 +166,7 @@ struct NaiveRoomTests {
   // MARK: Removal
 
   @Test("R16: truncation deletes the messages before one, or all; sequence numbers continue")
-  func truncation() {
+  func truncationDeletesMessagesBeforeOne() {
     var room = NaiveRoom()
     for id in ["m1", "m2", "m3"] { _ = room.post(id, by: "alice") }
     _ = room.reply("r1", to: "m1", by: "bob")
@@ -192,7 +192,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R16: deleting a channel is idempotent; a new channel of that cid starts empty")
-  func channels() {
+  func deletingChannelIsIdempotent() {
     var room = NaiveRoom()
     _ = room.post("m1", receipt: true)
     #expect(room.do(.deleteChannel(cid: room.cid)) == .done(true))
@@ -267,7 +267,7 @@ struct NaiveRoomTests {
   // MARK: Users
 
   @Test("R13: the index lists every channel that knows a user's id")
-  func index() {
+  func indexListsEveryChannelThatKnowsUserId() {
     var room = NaiveRoom()
     _ = room.do(
       .put(cid: "dm:b", settings: [:], members: [MemberSpec(user: "bob"), MemberSpec(user: "carol")])
@@ -285,7 +285,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R13, R14: totals cover all channels; marking all channels read leaves threads unread")
-  func totals() {
+  func totalsCoverAllChannels() {
     var room = NaiveRoom()
     _ = room.do(
       .put(cid: "dm:b", settings: [:], members: [MemberSpec(user: "bob"), MemberSpec(user: "carol")])

@@ -6,7 +6,7 @@ import Testing
 @Suite("Stories of push acknowledgements")
 struct PushStoryTests {
   @Test("an acknowledgement marks its message and all before it delivered; late ones change nothing")
-  func order() {
+  func acknowledgementMarksMessageAndAllBeforeItDelivered() {
     story(
       """
       join alice bob
@@ -28,7 +28,7 @@ struct PushStoryTests {
   }
 
   @Test("R20: the acknowledged time is shown, bounded by the message, the last step and now")
-  func acked() {
+  func acknowledgedTimeIsShown() {
     story(
       """
       join alice bob
@@ -51,7 +51,7 @@ struct PushStoryTests {
   }
 
   @Test("R20: duplicate and reordered acknowledgements keep the furthest position and its time")
-  func reordered() {
+  func reorderedAcknowledgementsKeepFurthestPosition() {
     story(
       """
       join alice bob
@@ -76,7 +76,7 @@ struct PushStoryTests {
   }
 
   @Test("sending and reading are unaffected; a read shows its own time")
-  func beside() {
+  func sendingAndReadingAreUnaffected() {
     story(
       """
       join alice bob
@@ -94,7 +94,7 @@ struct PushStoryTests {
   }
 
   @Test("a ticket is valid for one member of one channel, while they are a member")
-  func tickets() {
+  func ticketIsValidForOneMemberOfOneChannel() {
     story(
       """
       join alice bob
@@ -125,7 +125,7 @@ struct PushStoryTests {
   }
 
   @Test("a deleted channel's ticket is invalid, also after the cid is created again")
-  func deleted() {
+  func deletedChannelTicketIsInvalid() {
     story(
       """
       join alice bob
@@ -147,7 +147,7 @@ struct PushStoryTests {
   }
 
   @Test("R7: an acknowledgement while hidden shows no time, and later ones do not reveal it")
-  func hidden() {
+  func acknowledgementWhileHiddenShowsNoTime() {
     story(
       """
       join alice bob
@@ -170,7 +170,7 @@ struct PushStoryTests {
   }
 
   @Test("R15: in a thread it marks the member's row there; without a row it changes nothing")
-  func threads() {
+  func acknowledgementInThreadMarksExistingRow() {
     let shard = TestShard()
     shard.checksEverything = true
     let cid = "team:room"
@@ -248,7 +248,7 @@ struct WebhookTableTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
   @Test("webhooks expire in order, and no earlier than their time")
-  func order() {
+  func webhooksExpireInOrder() {
     var table = WebhookTable()
     // Keys of many pages, with expiry times in no order.
     let untils = (0..<500).map { Int64(1_000 + $0 * 37 % 500) }
@@ -268,7 +268,7 @@ struct WebhookTableTests {
   }
 
   @Test("a page has its keys' webhooks, and restores them")
-  func pages() {
+  func pageRestoresWebhooks() {
     var table = WebhookTable()
     #expect(table.effects(of: 7, at: Self.at(1)) == [])
     let keys = [7 << 56 | 3, 7 << 56 | 1, 8 << 56] as [UInt64]
@@ -290,7 +290,7 @@ struct WebhookTableTests {
   }
 
   @Test("a webhook is remembered for an hour at most, and not at all after its expiry")
-  func bounds() {
+  func webhookIsRememberedForHourAtMost() {
     let shard = ShardState(id: ShardID(0))
     func decided(until: Int64) -> [Effect] {
       var effects: [Effect] = []
@@ -304,7 +304,7 @@ struct WebhookTableTests {
   }
 
   @Test("a full table refuses webhooks, and reports when it has room again")
-  func full() {
+  func fullTableRefusesWebhooks() {
     var table = WebhookTable()
     for number in 0..<WebhookTable.countMax {
       #expect(table.full(at: Self.at(1)) == .none)

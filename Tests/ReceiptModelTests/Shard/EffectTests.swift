@@ -9,7 +9,7 @@ struct EffectTests {
   private static let channel = ChannelNumber(5)
 
   @Test("rows are addressed in pages of 256, messages in segments of 256 from 1")
-  func addresses() {
+  func rowsAreAddressedInPagesOf256() {
     for (row, page) in [(0, 0), (255, 0), (256, 1), (511, 1), (512, 2), (65_536, 256)] as [(UInt32, UInt32)] {
       let row = MemberOrdinal(row)
       let effects: [Effect] = [
@@ -50,13 +50,13 @@ struct EffectTests {
   }
 
   @Test("an effect takes five words: large payloads are indirect")
-  func layout() {
+  func effectTakesFiveWords() {
     #expect(MemoryLayout<Effect>.size <= 33)
     #expect(MemoryLayout<Effect>.stride == 40)
   }
 
   @Test("a page returns the effects assigned to it, field by field")
-  func fields() {
+  func pageReturnsEffectsAssignedToIt() {
     var shard = ShardState(id: ShardID(0))
     let slot = shard.insert(
       Self.channel,
@@ -184,7 +184,7 @@ struct EffectTests {
   }
 
   @Test("a session covers command numbers up to its highest, except those still waiting")
-  func sessions() {
+  func sessionCoversCommandNumbersUpToHighest() {
     var record = SessionRecord(session: SessionID(high: 1, low: 2))
     #expect(!record.covers(1))
     record.highest = 5
@@ -193,7 +193,7 @@ struct EffectTests {
   }
 
   @Test("options: the channel's override the type's, which override the defaults; a patch can be undone")
-  func options() {
+  func channelOptionsOverrideTypeAndDefaults() {
     let defaults = ChannelTypeOptions()
     #expect(defaults.asPatch.isEmpty)
     #expect(defaults.settings == NaiveModel.defaults)

@@ -91,7 +91,7 @@ import Testing
     ]
 
     @Test("invariants hold at first, and every violation is found", arguments: breaks)
-    func broken(example: Break) {
+    func everyViolationIsFound(example: Break) {
       let whole = Self.channel()
       #expect(whole.state.checkInvariants() == nil)
       #expect(whole.state[whole.slot].checkInvariants(touchedBy: Self.row(0) { _ in }) == nil)
@@ -110,7 +110,7 @@ import Testing
     }
 
     @Test("finds a row whose hidden kinds differ from its user's settings")
-    func hidden() {
+    func findsRowWhoseHiddenKindsDifferFromUserSettings() {
       var shard = Self.channel()
       shard.state[shard.slot].rows.hide(Self.first, read: true, delivered: false)
       #expect(shard.state.checkInvariants()?.contains("does not hide") == true)
@@ -125,7 +125,7 @@ import Testing
     }
 
     @Test("finds a reference to a missing message")
-    func message() {
+    func findsReferenceToMissingMessage() {
       let shard = Self.channel()
       for number in [UInt32(0), 3] {
         let effect = ChannelEffect.messageDeleted(SequenceNumber(number), at: Self.time(1))

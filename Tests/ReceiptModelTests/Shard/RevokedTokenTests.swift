@@ -50,7 +50,7 @@ struct RevokedTokenTests {
   }
 
   @Test("each change has its own version; a step without a change has none")
-  func changes() {
+  func eachChangeHasOwnVersion() {
     #expect(
       Self.words(
         """
@@ -77,7 +77,7 @@ struct RevokedTokenTests {
   }
 
   @Test("a revocation ends at its expiry, and the token can be revoked again")
-  func ends() {
+  func revocationEndsAtExpiry() {
     #expect(
       Self.words(
         """
@@ -111,13 +111,13 @@ struct RevokedTokenTests {
   }
 
   @Test("ids are compared byte by byte")
-  func bytes() {
+  func idsAreComparedByteByByte() {
     let lines = Self.words("revoke Zo\u{EB} 500\nrevoke Zoe\u{308} 600\nback Zo\u{EB}\nlist 0")
     #expect(lines.count == 4 && Array(lines[3].utf8) == Array("list 0: Zoe\u{308}".utf8))
   }
 
   @Test("repeated changes use no more memory than the current revocations")
-  func room() {
+  func repeatedChangesUseNoMoreMemoryThanCurrentRevocations() {
     var shard = ShardState(id: ShardID(0))
     for number in 0..<10_000 {
       var effects: [Effect] = []
@@ -142,7 +142,7 @@ struct RevokedTokenTests {
     "random histories agree with a plain list, and replay",
     arguments: TestRun.seeds(50, long: 500)
   )
-  func history(seed: UInt64) throws {
+  func randomHistoriesAgreeWithPlainList(seed: UInt64) throws {
     var random = SplitMix64(seed: seed)
     var shard = ShardState(id: ShardID(0))
     var logged: [(effect: Effect, time: Timestamp)] = []

@@ -30,7 +30,7 @@ struct UserSettingsTests {
   @Test(
     "a patch sets only the given fields, raises the version on a change, and records when a user shows again"
   )
-  func patches() {
+  func patchSetsOnlyGivenFields() {
     var state = ShardState(id: ShardID(0))
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: true)) == 0)
     #expect(state.userSettings("bob") == UserSettings(user: "bob"))
@@ -68,7 +68,7 @@ struct UserSettingsTests {
   }
 
   @Test("the newer version wins; users have consecutive numbers")
-  func assigning() {
+  func newerVersionWins() {
     var state = ShardState(id: ShardID(0))
     func assign(_ settings: UserSettings) -> Int {
       applyEffects(&state) { $0.decideAssign(user: settings, into: &$1) }
@@ -85,7 +85,7 @@ struct UserSettingsTests {
   }
 
   @Test("settling a version works while it is the newest, until the next change")
-  func settling() {
+  func settlingVersionWorksWhileItIsNewest() {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
     func settle(_ version: UInt64) -> Int {
@@ -108,7 +108,7 @@ struct UserSettingsTests {
   }
 
   @Test("a channel type is settled in the same way")
-  func types() {
+  func channelTypeIsSettledInSameWay() {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
     func settle(_ version: UInt64) -> Int {
@@ -132,7 +132,7 @@ struct UserSettingsTests {
   }
 
   @Test("a page holds 256 users, and restores the same table")
-  func pages() {
+  func pageHolds256Users() {
     var state = ShardState(id: ShardID(0))
     for number in 0..<600 {
       _ = patch(
@@ -170,7 +170,7 @@ struct UserSettingsTests {
   @Test(
     "a token issued before its user's revocation time is refused, in whole seconds; others are not"
   )
-  func tokens() {
+  func tokenIssuedBeforeUserRevocationTimeIsRefused() {
     var state = ShardState(id: ShardID(0))
     func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
       let user = Array(user.utf8)
@@ -258,7 +258,7 @@ struct UserSettingsTests {
       1, 5, 40, UserSettingsTable.journalMax, 3 * UserSettingsTable.journalMax,
     ]
   )
-  func journal(others: Int) throws {
+  func channelCopiesMissedChanges(others: Int) throws {
     let members = (0..<20).map { "member\($0)" }
     var state = ShardState(id: ShardID(0))
     let slot = state.insert(ChannelNumber(1), cid: "team:room", created: Self.time(1), own: OptionPatch())

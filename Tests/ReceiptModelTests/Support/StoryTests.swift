@@ -13,7 +13,7 @@ struct StoryTests {
       "shown bob -> unread 2", "row bob -> nonsense 1", "nonsense", "join carol -> same members 3",
     ]
   )
-  func wrong(row: String) {
+  func wrongExpectationsAreFound(row: String) {
     var story = Story()
     for row in ["join alice bob -> moved members 2", "post m1 m2 by alice -> created seq 2"] {
       #expect(story.run(row) == nil)

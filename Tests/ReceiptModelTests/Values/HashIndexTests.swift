@@ -32,7 +32,7 @@ struct HashIndexTests {
   }
 
   @Test("agrees with a dictionary", arguments: Spread.allCases, TestRun.seeds(3, long: 30))
-  func property(spread: Spread, seed: UInt64) {
+  func agreesWithDictionary(spread: Spread, seed: UInt64) {
     var random = SplitMix64(seed: seed)
     var index = HashIndex()
     // The number of each key; as with an index's owners, the keys are stored by number.
@@ -71,7 +71,7 @@ struct HashIndexTests {
   }
 
   @Test("grows, and still finds every key")
-  func growth() {
+  func growsAndStillFindsEveryKey() {
     var index = HashIndex()
     #expect(index.find(1) { _ in true } == nil)
     index.remove(1, 0)
@@ -93,7 +93,7 @@ struct HashIndexTests {
   }
 
   @Test("the match closure separates numbers with equal hashes")
-  func duplicates() {
+  func matchClosureSeparatesNumbersWithEqualHashes() {
     var index = HashIndex()
     for number in 0..<UInt32(20) { index.insert(42, number) }
     #expect(index.find(42) { $0 == 13 } == 13)
@@ -104,7 +104,7 @@ struct HashIndexTests {
   }
 
   @Test("stores the largest supported number")
-  func largest() {
+  func storesLargestSupportedNumber() {
     var index = HashIndex()
     index.insert(7, UInt32.max - 1)
     #expect(index.find(7) { _ in true } == UInt32.max - 1)
@@ -116,7 +116,7 @@ struct HashIndexTests {
 @Suite("Byte comparison")
 struct SpanEqualityTests {
   @Test("comparison finds a difference at every length and position", arguments: 0...34)
-  func lengths(count: Int) {
+  func comparisonFindsDifferenceAtEveryLengthAndPosition(count: Int) {
     let bytes = (0..<count).map { UInt8($0) }
     #expect(areEqual(bytes, bytes.map { $0 }))
     #expect(!areEqual(bytes, bytes + [0]))
@@ -132,7 +132,7 @@ struct SpanEqualityTests {
 @Suite("User table")
 struct UserTableTests {
   @Test("interns each id once, and returns it")
-  func interning() {
+  func internsEachIdOnce() {
     var table = UserTable()
     let ids = (0..<3000).map { "user-\($0)" } + ["a", "A", String(repeating: "x", count: 128)]
     let numbers = ids.map { table.intern($0) }
@@ -151,7 +151,7 @@ struct UserTableTests {
   }
 
   @Test("the empty id is UserNumber.nobody, and not in the table")
-  func nobody() {
+  func emptyIDIsNobody() {
     var table = UserTable()
     #expect(table.intern("") == .nobody)
     #expect(table.text(.nobody) == "")

@@ -27,7 +27,7 @@ struct IdentifierTests {
   static let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
   @Test("each of the 256 byte values, alone, first and last", arguments: Kind.allCases)
-  func bytes(kind: Kind) {
+  func everyByteValueIsCheckedAloneFirstAndLast(kind: Kind) {
     let allowed = Set((Self.letters + kind.punctuation).utf8)
     for byte in UInt8.min...UInt8.max {
       let isAllowed = allowed.contains(byte)
@@ -38,7 +38,7 @@ struct IdentifierTests {
   }
 
   @Test("lengths of types and roles", arguments: Kind.allCases)
-  func lengths(kind: Kind) {
+  func typesAndRolesHaveLengthLimits(kind: Kind) {
     #expect(!kind.accepts([]))
     #expect(kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 1)))
     #expect(kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 64)))
@@ -63,7 +63,7 @@ struct IdentifierTests {
   }
 
   @Test("ids: every Unicode scalar value except control characters is valid, alone and between others")
-  func scalars() {
+  func everyScalarExceptControlCharactersIsValid() {
     for value in UInt32(0)...0x10FFFF {
       guard let scalar = Unicode.Scalar(value) else { continue }
       let bytes = Array(String(Character(scalar)).utf8)
@@ -79,7 +79,7 @@ struct IdentifierTests {
   @Test(
     "short byte strings are valid ids where the standard library finds valid UTF-8 without control characters"
   )
-  func sequences() {
+  func shortIDsAreValidWhereStandardLibraryAgrees() {
     for first in UInt8.min...UInt8.max {
       for second in UInt8.min...UInt8.max {
         let bytes = [first, second]
@@ -300,7 +300,7 @@ struct StableHashTests {
   ]
 
   @Test("xxHash agrees with its test values at all lengths", arguments: hashesOfLengths)
-  func lengths(count: Int, hash: UInt64) {
+  func xxHashAgreesWithTestValuesAtAllLengths(count: Int, hash: UInt64) {
     let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7 + 3) }
     #expect(StableHash.hash(bytes) == hash)
     // From an odd address too.
@@ -321,7 +321,7 @@ struct StableHashTests {
     "xxHash agrees with its test values for texts, and for the shard of a channel",
     arguments: hashesOfTexts
   )
-  func texts(text: String, hash: UInt64) {
+  func xxHashAgreesWithTestValuesForTexts(text: String, hash: UInt64) {
     #expect(StableHash.hash(Array(text.utf8)) == hash)
     for count in [1, 2, 3, 16, 1000, 65_535] {
       #expect(ShardID.owning(text, count: count) == ShardID(UInt16(hash % UInt64(count))))

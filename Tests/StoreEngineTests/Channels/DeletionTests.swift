@@ -22,7 +22,7 @@ struct DeletionTests {
   }
 
   @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
-  func deleted() throws {
+  func deletionFreesMemoryAtOnce() throws {
     let (harness, gateway) = try settledHarness()
     try harness.checkpoint()
     let empty = try EngineHarness().loop.gauges.residentBytes
@@ -57,7 +57,7 @@ struct DeletionTests {
   }
 
   @Test("a channel created again after its deletion is another channel, with messages from 1")
-  func again() throws {
+  func channelCreatedAgainAfterDeletionIsAnotherChannel() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
@@ -84,7 +84,7 @@ struct DeletionTests {
   }
 
   @Test("a resent deletion does not delete a channel that was created since")
-  func resend() throws {
+  func resentDeletionSparesNewChannel() throws {
     let (harness, gateway) = try settledHarness()
     gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
@@ -111,7 +111,7 @@ struct DeletionTests {
     "deletion and creation are correct in every interleaving with commits, crashes and checkpoints",
     arguments: words
   )
-  func interleaved(_ first: String) throws {
+  func deletionAndCreationWorkInEveryInterleaving(_ first: String) throws {
     for second in Self.words {
       for third in ["", "x"] {
         try history("p\(first)d\(second)p\(third)")
@@ -223,7 +223,7 @@ struct DeletionTests {
   }
 
   @Test("a channel in the log's tail is deleted when it is loaded, and is not loaded afterwards")
-  func tail() throws {
+  func channelInLogTailIsDeletedWhenItIsLoaded() throws {
     let (harness, _) = try settledHarness()
     let restarted = try EngineHarness(harness.storage)
     restarted.loop.tick()
@@ -285,7 +285,7 @@ struct DeletionTests {
   }
 
   @Test("a sliced list ends with its channel's deletion, also when a new channel has the cid by then")
-  func sliced() throws {
+  func slicedListEndsWithChannelDeletion() throws {
     let harness = try EngineHarness { configuration in
       configuration.sliceRows = 40
       configuration.shortRows = 40
@@ -329,7 +329,7 @@ struct DeletionTests {
   }
 
   @Test("a deletion while memory is short leaves loading and eviction of other channels unchanged")
-  func eviction() throws {
+  func deletionWhileMemoryIsShortKeepsLoadingAndEviction() throws {
     let harness = try EngineHarness { $0.residentBytesMax = 20_000 }
     let gateway = harness.connect()
     for round in 0..<3 {
@@ -356,7 +356,7 @@ struct DeletionTests {
   }
 
   @Test("a failed commit leaves the outcome of a deletion open, as for every command")
-  func failure() throws {
+  func failedCommitLeavesOutcomeOfDeletionOpen() throws {
     let (harness, gateway) = try settledHarness()
     gateway.deleteChannel("team:a")
     harness.loop.endTurn()

@@ -39,7 +39,7 @@ struct EvictionTests {
   }
 
   @Test("resident memory stays within the budget, and every channel is read back unchanged")
-  func budget() throws {
+  func residentMemoryStaysWithinBudget() throws {
     let (harness, gateway) = try harness(room: 4, count: 20)
     #expect(harness.loop.gauges.loadedChannels <= 4)
     #expect(harness.loop.counters.channelsEvicted >= 16)
@@ -112,7 +112,7 @@ struct EvictionTests {
   }
 
   @Test("a channel used repeatedly stays in memory; one used once does not evict it")
-  func clock() throws {
+  func channelUsedRepeatedlyStaysInMemory() throws {
     let (harness, gateway) = try harness(room: 4, count: 40)
     var loadsOfHot = 0
     for number in 1..<40 {
@@ -183,7 +183,7 @@ struct EvictionTests {
   }
 
   @Test("loads without room wait, and all are answered")
-  func delayed() throws {
+  func loadsWithoutRoomWait() throws {
     let (harness, gateway) = try harness(room: 2, count: 12)
     for number in 0..<12 { gateway.getChannel("team:\(number)") }
     harness.loop.endTurn()
@@ -225,7 +225,7 @@ struct EvictionTests {
   }
 
   @Test("a freed slot is reused by the next channel without state of the previous one")
-  func slots() throws {
+  func reusedSlotHasNoStateOfPreviousChannel() throws {
     let (harness, gateway) = try harness(room: 1, count: 30)
     gateway.change("team:29", add: ["carol"])
     harness.loop.endTurn()

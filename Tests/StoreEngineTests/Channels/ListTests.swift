@@ -80,7 +80,7 @@ struct ListTests {
   }
 
   @Test("list_members and member_statuses give answers and refusals")
-  func frames() throws {
+  func listMembersAndMemberStatusesGiveAnswersAndRefusals() throws {
     let (harness, gateway) = try harness()
     gateway.read("team:a", "bob", "m1")
     harness.loop.endTurn()
@@ -123,7 +123,7 @@ struct ListTests {
   }
 
   @Test("a long list is built in slices, and other channels are answered between them")
-  func slices() throws {
+  func longListIsBuiltInSlices() throws {
     let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
     harness.loop.endTurn()
@@ -151,7 +151,7 @@ struct ListTests {
   }
 
   @Test("sliced queries take turns")
-  func turns() throws {
+  func slicedQueriesTakeTurns() throws {
     let (harness, gateway) = try harness()
     for _ in 0..<3 { gateway.list("team:b", .readers) }
     harness.loop.endTurn()
@@ -167,7 +167,7 @@ struct ListTests {
   }
 
   @Test("one sliced query beyond the limit is busy; those of closed connections do not count")
-  func bound() throws {
+  func oneSlicedQueryBeyondLimitIsBusy() throws {
     let (harness, gateway) = try harness { $0.slicedQueriesMax = 2 }
     let other = harness.connect(session: 2)
     harness.loop.open(other.lane)
@@ -186,7 +186,7 @@ struct ListTests {
   }
 
   @Test("a query whose connection has closed is dropped")
-  func closed() throws {
+  func queryWhoseConnectionHasClosedIsDropped() throws {
     let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
     harness.loop.endTurn()
@@ -199,7 +199,7 @@ struct ListTests {
   }
 
   @Test("a channel stays in memory while a query on it is in progress")
-  func eviction() throws {
+  func channelStaysInMemoryWhileQueryOnItIsInProgress() throws {
     let (harness, gateway) = try harness { $0.residentBytesMax = 1 }
     try harness.checkpoint()
     _ = gateway.take()
@@ -229,7 +229,7 @@ struct ListTests {
   }
 
   @Test("a halted loop runs no further slices")
-  func halted() throws {
+  func haltedLoopRunsNoFurtherSlices() throws {
     let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
     gateway.read("team:a", "bob", "m1")

@@ -28,7 +28,7 @@ struct LoadingTests {
   }
 
   @Test("requests wait for their channel in order, and block no other")
-  func order() throws {
+  func requestsWaitForChannelInOrder() throws {
     let harness = try restarted()
     let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
@@ -46,7 +46,7 @@ struct LoadingTests {
   }
 
   @Test("a put of a missing channel creates it, also for the requests queued behind it")
-  func missing() throws {
+  func putOfMissingChannelCreatesIt() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     gateway.getChannel("team:new")
@@ -93,7 +93,7 @@ struct LoadingTests {
   }
 
   @Test("an unreadable channel is unavailable, others are served, and the next request reads it again")
-  func unreadable() throws {
+  func unreadableChannelIsUnavailable() throws {
     let harness = try restarted()
     let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
@@ -113,7 +113,7 @@ struct LoadingTests {
   }
 
   @Test("a malformed waiting request ends its connection, not the others")
-  func malformed() throws {
+  func malformedWaitingRequestEndsConnection() throws {
     let harness = try restarted()
     let gateway = harness.connect()
     let other = harness.connect(session: 2)

@@ -41,7 +41,7 @@ struct PostponedTests {
   @Test(
     "the second of two wide requests waits for a slice, with later ones to its channel; others overtake it"
   )
-  func order() throws {
+  func secondOfTwoWideRequestsWaitsForSlice() throws {
     let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)  // 5
     gateway.change("team:b", add: Self.crowd)  // 6
@@ -69,7 +69,7 @@ struct PostponedTests {
   }
 
   @Test("wide requests are limited over all turns between two slices")
-  func turns() throws {
+  func wideRequestsAreLimitedOverAllTurnsBetweenTwoSlices() throws {
     let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)
     #expect(try endAndTake(harness, gateway).count == 1)
@@ -90,7 +90,7 @@ struct PostponedTests {
   }
 
   @Test("wide unread counts wait in the same way")
-  func counts() throws {
+  func wideUnreadCountsWaitInSameWay() throws {
     let (harness, gateway) = try harness()
     let many = Array(repeating: CountsEntry("team:a", "bob"), count: 120)
     gateway.unreadCounts(many)
@@ -107,7 +107,7 @@ struct PostponedTests {
   }
 
   @Test("a postponed command resent on another connection is applied once")
-  func resent() throws {
+  func postponedCommandIsAppliedOnceWhenResent() throws {
     let (harness, _) = try harness()
     let older = harness.connect(session: 5, serial: 1)
     harness.loop.open(older.lane)
@@ -129,7 +129,7 @@ struct PostponedTests {
   }
 
   @Test("a crash drops postponed commands, which are applied when they are resent")
-  func crash() throws {
+  func crashDropsPostponedCommands() throws {
     let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
@@ -145,7 +145,7 @@ struct PostponedTests {
   }
 
   @Test("one postponed request beyond the limit is busy, and is applied when it is resent")
-  func full() throws {
+  func onePostponedRequestBeyondLimitIsBusy() throws {
     let (harness, gateway) = try harness { $0.postponedMax = 1 }
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
@@ -160,7 +160,7 @@ struct PostponedTests {
   }
 
   @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
-  func gathered() throws {
+  func wideRequestsPauseWhileCommitBacklogIsFull() throws {
     let (harness, gateway) = try harness { $0.nextCommitBytesMax = 1 }
     gateway.change("team:a", add: Self.crowd)
     harness.loop.endTurn()
@@ -182,7 +182,7 @@ struct PostponedTests {
   }
 
   @Test("loaded channels are inserted a few per slice, those with waiting requests first")
-  func arrivals() throws {
+  func loadedChannelsAreInsertedFewPerSlice() throws {
     let (before, gateway) = try harness()
     for number in 0..<4 {
       gateway.put("team:\(number)", ["alice", "bob"])

@@ -8,7 +8,7 @@ import Testing
 @Suite("Receipts in the store")
 struct ReceiptTests {
   @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
-  func batch() throws {
+  func batchOfAcknowledgementsIsOneCommand() throws {
     let (harness, gateway) = try settledHarness()
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     gateway.post("team:a", "m4", by: "alice")
@@ -42,7 +42,7 @@ struct ReceiptTests {
   }
 
   @Test("fields out of range refuse the request, and nothing is applied")
-  func fields() throws {
+  func fieldsOutOfRangeRefuseRequest() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
@@ -68,7 +68,7 @@ struct ReceiptTests {
   }
 
   @Test("a payload that is too short or too long ends the connection, and nothing is applied")
-  func truncated() throws {
+  func payloadThatIsTooShortOrTooLongEndsConnection() throws {
     var payload = ByteBuffer()
     payload.writeField("bob")
     payload.writeField("note")
@@ -92,7 +92,7 @@ struct ReceiptTests {
   }
 
   @Test("registering reports why a receipt is refused, and repeats that for a duplicate")
-  func registering() throws {
+  func registeringReportsWhyReceiptIsRefused() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     var options = OptionPatch()
@@ -120,7 +120,7 @@ struct ReceiptTests {
   }
 
   @Test("a resent acknowledgement is answered from the current state, and applied once")
-  func resend() throws {
+  func resentAcknowledgementIsAnsweredFromCurrentState() throws {
     let (harness, gateway) = try settledHarness()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     harness.loop.endTurn()
@@ -157,7 +157,7 @@ struct ReceiptTests {
   }
 
   @Test("receipts survive recovery from pages and from the log, evicted records included")
-  func recovery() throws {
+  func receiptsSurviveRecoveryFromPagesAndFromLog() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     var options = OptionPatch()
@@ -208,7 +208,7 @@ struct ReceiptTests {
   @Test(
     "a receipt's expiry is logged before it is reported, and survives a crash and a clock that steps back"
   )
-  func expiry() throws {
+  func receiptExpiryIsLoggedBeforeItIsReported() throws {
     let (harness, gateway) = try expiringHarness()
     harness.advance(9_999)
     gateway.statuses("team:a", ["m1"])

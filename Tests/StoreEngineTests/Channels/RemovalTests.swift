@@ -40,7 +40,7 @@ struct RemovalTests {
   // MARK: Messages
 
   @Test("a truncation is answered once durable, and survives recovery from log and pages")
-  func truncate() throws {
+  func truncationIsAnsweredOnceDurable() throws {
     for isCheckpointed in [false, true] {
       let (harness, gateway) = try settledHarness()
       for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
@@ -163,7 +163,7 @@ struct RemovalTests {
   // MARK: Users
 
   @Test("a user being erased gets nothing new in their name; marks continue")
-  func erasing() throws {
+  func userBeingErasedGetsNothingNew() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "bob")
     gateway.patchErasing("bob")
@@ -203,7 +203,7 @@ struct RemovalTests {
   }
 
   @Test("erasing a user removes the id from the settings and ignores older versions, also after a restart")
-  func erased() throws {
+  func erasureRemovesIDFromSettings() throws {
     for isCheckpointed in [false, true] {
       let harness = try EngineHarness()
       let gateway = harness.connect()
@@ -272,7 +272,7 @@ struct RemovalTests {
   }
 
   @Test("an erased user's number is reused after a day, and never earlier")
-  func numbers() throws {
+  func erasedUserNumberIsReusedAfterDay() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     for user in ["alice", "bob", "carol"] { gateway.assign(user: user, version: 1, flags: 1) }
@@ -353,7 +353,7 @@ struct RemovalTests {
     "a removal payload that is too short or too long ends the connection, and nothing is applied",
     arguments: [FrameKind.deleteChannel, .truncateChannel, .eraseMember]
   )
-  func fields(_ kind: FrameKind) throws {
+  func removalPayloadThatIsTooShortOrTooLongEndsConnection(_ kind: FrameKind) throws {
     var payload = ByteBuffer()
     if kind != .deleteChannel { payload.writeField(kind == .eraseMember ? "bob" : "m1") }
     for cid in ["team:a", "team:none"] {

@@ -67,7 +67,7 @@ struct SlicedRemovalTests {
   // MARK: Channels
 
   @Test("a deletion over many turns hides the channel at once, and is answered when it ends")
-  func deleted() throws {
+  func deletionOverManyTurnsHidesChannelAtOnce() throws {
     let (harness, gateway) = try crowd()
     let start = lastIndex(harness)
     gateway.deleteChannel("team:a")
@@ -118,7 +118,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("a deletion's answer waits for all of its index changes, those of the first slice included")
-  func held() throws {
+  func deletionAnswerWaitsForIndexChanges() throws {
     let (harness, gateway) = try crowd { $0.indexWaitMilliseconds = 1_000 }
     gateway.deleteChannel("team:a")
     try turn(harness)
@@ -159,7 +159,7 @@ struct SlicedRemovalTests {
   @Test(
     "after a crash between any two commits a deletion continues at recovery, and a resend is answered as applied"
   )
-  func crashes() throws {
+  func deletionContinuesAfterCrashBetweenCommits() throws {
     for isResent in [false, true] {
       for isCheckpointed in [false, true] {
         for commits in 0..<12 {
@@ -253,7 +253,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("an index rebuild skips a channel that is being deleted")
-  func rebuild() throws {
+  func indexRebuildSkipsChannelThatIsBeingDeleted() throws {
     let (harness, gateway) = try crowd()
     gateway.rebuild(1, epoch: 7)
     gateway.deleteChannel("team:a")
@@ -304,7 +304,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("an erasure over many turns lets others be served, adds nothing in the name, and drops the name last")
-  func erased() throws {
+  func erasureOverManyTurnsLetsOthersBeServed() throws {
     let (harness, gateway) = try talk()
     let start = lastIndex(harness)
     gateway.erase("team:a", "bob")

@@ -101,7 +101,7 @@ struct StepsTests {
   }
 
   @Test("a segment stays in memory until its page is on storage, and no longer")
-  func written() throws {
+  func segmentStaysInMemoryUntilPageIsOnStorage() throws {
     let (harness, gateway) = try harness()
     try post(40, harness, gateway)
     #expect(try segments(harness) == (0..<1, [0], []))
@@ -116,7 +116,7 @@ struct StepsTests {
   }
 
   @Test("a query waits for the segments it needs, and is then run again")
-  func needed() throws {
+  func queryWaitsForSegmentsItNeeds() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -137,7 +137,7 @@ struct StepsTests {
   }
 
   @Test("a segment requested twice is read once, and a query's reads are limited")
-  func ranges() throws {
+  func segmentRequestedTwiceIsReadOnce() throws {
     let (harness, gateway) = try harness(configure: { $0.stepReadsMax = 1 })
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -158,7 +158,7 @@ struct StepsTests {
   }
 
   @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
-  func held() throws {
+  func stepsHeldByWaitingQueriesAreBoundedTogether() throws {
     let (harness, gateway) = try harness(configure: { $0.heldStepsMax = 150 })
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -180,7 +180,7 @@ struct StepsTests {
   }
 
   @Test("a query at its limit of reads is answered from the segments it has", arguments: [23, 24, 25])
-  func rounds(count: Int) throws {
+  func queryAtLimitOfReadsIsAnsweredFromSegmentsItHas(count: Int) throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -191,7 +191,7 @@ struct StepsTests {
   }
 
   @Test("a failed or mismatched read refuses its query only")
-  func failing() throws {
+  func failedOrMismatchedReadRefusesQueryOnly() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -217,7 +217,7 @@ struct StepsTests {
   }
 
   @Test("a query whose connection has closed is dropped")
-  func closed() throws {
+  func queryWhoseConnectionHasClosedIsDropped() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -229,7 +229,7 @@ struct StepsTests {
   }
 
   @Test("a channel evicted meanwhile is loaded again for the query")
-  func evicted() throws {
+  func channelEvictedMeanwhileIsLoadedAgainForQuery() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -243,7 +243,7 @@ struct StepsTests {
   }
 
   @Test("a stale read is not taken for a new one, and not answered twice")
-  func stale() throws {
+  func staleReadIsNotTakenForNewOne() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
     try harness.checkpoint()
@@ -255,7 +255,7 @@ struct StepsTests {
   }
 
   @Test("a row page with twice the needed segments is trimmed, and trimmed segments leave storage")
-  func trimmed() throws {
+  func rowPageWithTwiceNeededSegmentsIsTrimmed() throws {
     let (harness, gateway, posted) = try beforeTrim()
     let before = try segments(harness)
     #expect(before.range == 0..<5)
@@ -334,7 +334,7 @@ struct StepsTests {
   }
 
   @Test("a crash at any moment of a trim loses no kept step", arguments: 0...3)
-  func crash(commits: Int) throws {
+  func crashAtAnyMomentOfTrimLosesNoKeptStep(commits: Int) throws {
     let (harness, _, posted) = try beforeTrim()
     let expected = try times(harness, posted)
     #expect(expected.last == .exact(Timestamp(milliseconds: harness.clock)))
@@ -378,7 +378,7 @@ struct StepsTests {
   }
 
   @Test("damaged tails and segments are refused when their channel is loaded")
-  func damaged() throws {
+  func damagedTailsAndSegmentsAreRefusedWhenChannelIsLoaded() throws {
     let (harness, gateway) = try harness()
     try post(40, harness, gateway)
     let number = ChannelNumber(1)

@@ -36,7 +36,7 @@ struct ThreadTests {
   // MARK: The flag
 
   @Test("replies and marks act in threads, by the parent or by a reply's id alone")
-  func marks() throws {
+  func repliesAndMarksActInThreads() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     gateway.reply(cid, to: "m1", "r2", by: "bob", flags: 2)
@@ -59,7 +59,7 @@ struct ThreadTests {
   }
 
   @Test("refused thread requests change nothing")
-  func refused() throws {
+  func refusedThreadRequestsChangeNothing() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     gateway.post(cid, "m2")
@@ -132,7 +132,7 @@ struct ThreadTests {
   }
 
   @Test("marks in a thread without replies succeed and create nothing")
-  func absent() throws {
+  func marksInThreadWithoutRepliesSucceedAndCreateNothing() throws {
     let (harness, gateway) = try harness()
     for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
       gateway.mark(kind, cid, "bob", in: "m1")
@@ -145,7 +145,7 @@ struct ThreadTests {
   }
 
   @Test("the thread flag on a kind without it, and an empty thread, end the connection")
-  func malformed() throws {
+  func invalidThreadFlagEndsConnection() throws {
     for kind in FrameKind.allCases where kind.isRequest && !kind.traits.contains(.thread) {
       let (harness, gateway) = try harness()
       let isOfChannel = ![.listChannelTypes, .listUnsettled, .purge].contains(kind)
@@ -166,7 +166,7 @@ struct ThreadTests {
   }
 
   @Test("a revoked token marks in no thread: the thread precedes the token's time in the payload")
-  func issued() throws {
+  func revokedTokenMarksInNoThread() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     gateway.send(.patchUser, "alice") { payload in
@@ -184,7 +184,7 @@ struct ThreadTests {
   // MARK: Queries
 
   @Test("statuses, lists, members and deletions find a reply by its id")
-  func queries() throws {
+  func statusesListsMembersAndDeletionsFindReplyById() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     harness.advance(1_000)
@@ -211,7 +211,7 @@ struct ThreadTests {
   }
 
   @Test("a large thread's list is built in slices, and its channel stays in memory meanwhile")
-  func sliced() throws {
+  func largeThreadListIsBuiltInSlices() throws {
     let (harness, gateway) = try harness { configuration in
       configuration.sliceRows = 10
       configuration.shortRows = 10
@@ -283,7 +283,7 @@ struct ThreadTests {
   }
 
   @Test("threads survive recovery from the log, from pages, and from both")
-  func restarted() throws {
+  func threadsSurviveRecovery() throws {
     let (harness, gateway) = try harness()
     try fill(harness, gateway)
     let second = try EngineHarness(harness.storage)
@@ -309,7 +309,7 @@ struct ThreadTests {
   }
 
   @Test("an evicted channel's threads are evicted and loaded with it")
-  func evicted() throws {
+  func evictedChannelThreadsAreEvictedAndLoadedWithIt() throws {
     let (harness, gateway) = try harness { $0.residentBytesMax = 12 << 10 }
     try fill(harness, gateway)
     for number in 0..<20 {
@@ -326,7 +326,7 @@ struct ThreadTests {
   }
 
   @Test("a thread effect without its page or log makes the channel damaged and unavailable")
-  func damaged() throws {
+  func missingThreadEffectMakesChannelDamaged() throws {
     let channel = ChannelNumber(1)
     let parent = SequenceNumber(1)
     let row = MemberOrdinal(0)
@@ -406,7 +406,7 @@ struct ThreadTests {
   // MARK: Sessions
 
   @Test("a mark resent after its member left the thread is answered with an empty row")
-  func resent() throws {
+  func markResentAfterLeavingIsAnsweredWithEmptyRow() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     gateway.mark(.markRead, cid, "carol", in: "m1")
@@ -423,7 +423,7 @@ struct ThreadTests {
   }
 
   @Test("a thread's answer leaves once the changes it shows are durable")
-  func durable() throws {
+  func threadAnswerLeavesOnceChangesItShowsAreDurable() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     harness.loop.endTurn()

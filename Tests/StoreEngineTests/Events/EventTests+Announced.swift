@@ -7,7 +7,7 @@ import Testing
 /// Announced rows: row events after a change of the settings that hide a user's receipts.
 extension EventTests {
   @Test("announce_row sends a row as others see it now, to every subscribed channel, also one on storage")
-  func announced() throws {
+  func announceRowSendsRowAsOthersSeeItNow() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
     writer.read("team:a", "bob")

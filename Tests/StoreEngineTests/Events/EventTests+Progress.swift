@@ -8,7 +8,7 @@ extension EventTests {
   // MARK: Complete through
 
   @Test("an idle shard sends progress about once a second; a shard with a commit in flight waits for it")
-  func through() throws {
+  func idleShardSendsProgress() throws {
     let (harness, writer, watcher) = try watchedHarness()
     for _ in 0..<20 {
       harness.advance(100)
@@ -28,7 +28,7 @@ extension EventTests {
   @Test(
     "an idle shard logs its time periodically; a time that it only sent counts as logged"
   )
-  func unlogged() throws {
+  func idleShardLogsTimePeriodically() throws {
     let (harness, _, watcher) = try watchedHarness()
     for _ in 0..<4 {
       harness.advance(1_000)
@@ -99,7 +99,7 @@ extension EventTests {
   @Test(
     "in a large channel row events leave once per interval and hold complete-through back; messages leave at once"
   )
-  func interval() throws {
+  func rowEventsOfLargeChannelLeaveOncePerInterval() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.eventIntervalMembers = 1 }
     func after(_ milliseconds: Int64, _ ask: () -> Void) throws {
       harness.advance(milliseconds)
@@ -143,7 +143,7 @@ extension EventTests {
   }
 
   @Test("an expired receipt sends its event once its time is durable; complete-through waits for it")
-  func expiry() throws {
+  func expiredReceiptSendsEventOnceTimeIsDurable() throws {
     let (harness, writer, watcher) = try watchedHarness()
     try setReceiptTTL(10, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)

@@ -6,7 +6,7 @@ import Testing
 /// Subscribing with `since`: the changes that a resumed client gets.
 extension EventTests {
   @Test("subscribe with `since` is answered with the changes since then, once they are durable")
-  func since() throws {
+  func subscribeWithSinceIsAnsweredWithChangesSinceThen() throws {
     let (harness, writer) = try settledHarness()
     let watcher = harness.connect(session: 2)
     writer.post("team:a", "m1")
@@ -98,7 +98,7 @@ extension EventTests {
   }
 
   @Test("a sliced deletion is reported when it begins, and to clients that subscribe while it continues")
-  func endings() throws {
+  func slicedDeletionIsReportedWhenItBegins() throws {
     let harness = try EngineHarness { $0.changesPerTurn = 10 }
     let writer = harness.connect()
     writer.put("team:a", (0..<45).map { "user\($0)" })
@@ -131,7 +131,7 @@ extension EventTests {
   @Test(
     "a `since` with too many changes, too old or ahead of the shard's time is incomplete, and still subscribes"
   )
-  func incomplete() throws {
+  func sinceBeyondLimitsIsIncomplete() throws {
     let (harness, writer) = try settledHarness()
     let watcher = harness.connect(session: 2)
     for number in 1...1_025 { writer.post("team:a", "m\(number)") }
@@ -168,7 +168,7 @@ extension EventTests {
   @Test(
     "subscribe with `since` checks many channels over several turns, and sends changes made in between"
   )
-  func slices() throws {
+  func subscribeWithSinceChecksManyChannelsOverSeveralTurns() throws {
     let harness = try EngineHarness {
       $0.sliceRows = 64
       $0.shortRows = 64
@@ -208,7 +208,7 @@ extension EventTests {
   @Test(
     "a connection's channel and user subscriptions are limited; a request beyond the limit changes nothing"
   )
-  func limit() throws {
+  func connectionChannelAndUserSubscriptionsAreLimited() throws {
     let harness = try EngineHarness { $0.subscriptionsMax = 3 }
     let gateway = harness.connect()
     gateway.subscribe(["team:a"])
@@ -231,7 +231,7 @@ extension EventTests {
   @Test(
     "an unreadable channel refuses changes since a time; subscriptions of other requests remain"
   )
-  func unreadable() throws {
+  func unreadableChannelRefusesChangesSinceTime() throws {
     let (harness, _) = try settledHarness { $0.residentBytesMax = 1 }
     try harness.checkpoint()
     let watcher = harness.connect(session: 2)
@@ -253,7 +253,7 @@ extension EventTests {
   }
 
   @Test("a channel larger than a turn is checked once, even while it is busy")
-  func busy() throws {
+  func channelLargerThanTurnIsCheckedOnce() throws {
     let (harness, writer) = try settledHarness {
       $0.sliceRows = 64
       $0.shortRows = 64
@@ -269,7 +269,7 @@ extension EventTests {
   @Test(
     "messages with possibly changed statuses count towards a turn like rows, and too many make the answer incomplete"
   )
-  func statuses() throws {
+  func possiblyChangedStatusesCountTowardsTurn() throws {
     let harness = try EngineHarness {
       $0.sliceRows = 360
       $0.shortRows = 360
@@ -313,7 +313,7 @@ extension EventTests {
   }
 
   @Test("subscribe with `since` gives up when the channels keep changing in every turn")
-  func late() throws {
+  func sinceGivesUpWhileChannelsKeepChanging() throws {
     let harness = try EngineHarness {
       $0.sliceRows = 64
       $0.shortRows = 64
@@ -342,7 +342,7 @@ extension EventTests {
   }
 
   @Test("a subscribe request beyond a limit is refused by name, and changes nothing")
-  func refusals() throws {
+  func subscribeRequestBeyondLimitIsRefusedByName() throws {
     let harness = try EngineHarness(shards: [0, 1], of: 2)
     let gateway = harness.connect()
     let cids = ["team:a", "team:b", "team:c", "team:d"]

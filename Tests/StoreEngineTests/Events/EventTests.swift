@@ -22,7 +22,7 @@ struct EventTests {
   // MARK: Delivery
 
   @Test("an event leaves once durable, with its reply, to the subscribers")
-  func durable() throws {
+  func eventLeavesOnceDurable() throws {
     let (harness, writer, watcher) = try watchedHarness()
     let stranger = harness.connect(session: 3)
     stranger.subscribe(["team:b"])
@@ -39,7 +39,7 @@ struct EventTests {
   }
 
   @Test("three changes in one commit send one event with the final state, after the reply")
-  func states() throws {
+  func threeChangesInOneCommitSendOneEventWithFinalState() throws {
     let (harness, _, watcher) = try watchedHarness()
     for number in 1...3 { watcher.post("team:a", "m\(number)") }
     for number in 1...3 { watcher.read("team:a", "bob", "m\(number)") }
@@ -55,7 +55,7 @@ struct EventTests {
   }
 
   @Test("events of the commit in flight precede those of the next one")
-  func order() throws {
+  func eventsOfCommitInFlightPrecedeThoseOfNextOne() throws {
     let (harness, writer, watcher) = try watchedHarness()
     writer.post("team:a", "m1")
     harness.loop.endTurn()
@@ -70,7 +70,7 @@ struct EventTests {
   }
 
   @Test("a failed commit sends no event, and closes the connection")
-  func failure() throws {
+  func failedCommitSendsNoEvent() throws {
     let (harness, writer, watcher) = try watchedHarness()
     harness.loop.open(watcher.lane)
     writer.post("team:a", "m1")
@@ -81,7 +81,7 @@ struct EventTests {
   }
 
   @Test("changes and queries without subscribers send no events")
-  func unwatched() throws {
+  func changesAndQueriesWithoutSubscribersSendNoEvents() throws {
     let (harness, writer, watcher) = try watchedHarness()
     watcher.unsubscribe(["team:a", "team:never"])
     writer.post("team:a", "m1")
@@ -97,7 +97,7 @@ struct EventTests {
   }
 
   @Test("subscribing twice changes nothing, and closing a connection ends its subscriptions")
-  func twice() throws {
+  func subscribingTwiceChangesNothing() throws {
     let (harness, writer, watcher) = try watchedHarness()
     watcher.subscribe(["team:a", "team:a", "team:b"])
     harness.loop.endTurn()
@@ -116,7 +116,7 @@ struct EventTests {
   }
 
   @Test("every kind of event round-trips, in the channel and in a thread")
-  func kinds() throws {
+  func everyKindOfEventRoundTrips() throws {
     let (harness, writer, watcher) = try watchedHarness()
     func events(_ requests: () -> Void) throws -> String {
       requests()
@@ -163,7 +163,7 @@ struct EventTests {
   // MARK: Slow connections
 
   @Test("a connection that falls behind loses events, and is informed once it reads again")
-  func slow() throws {
+  func connectionThatFallsBehindLosesEvents() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.unwrittenBytesMax = 200 }
     watcher.isSlow = true
     for number in 1...20 {
@@ -187,7 +187,7 @@ struct EventTests {
   }
 
   @Test("events too large for one frame are split; only the last frame advances complete-through")
-  func frames() throws {
+  func eventsTooLargeForOneFrameAreSplit() throws {
     let (harness, writer, watcher) = try watchedHarness()
     harness.advance(10)
     let id = String(repeating: "x", count: 100)
@@ -204,7 +204,7 @@ struct EventTests {
   // MARK: Channels that are created, deleted, evicted
 
   @Test("a channel subscription covers creation, deletion and a new channel of the same cid")
-  func deleted() throws {
+  func channelSubscriptionCoversDeletionAndNewChannel() throws {
     let (harness, writer, watcher) = try watchedHarness()
     watcher.subscribe(["team:new"])
     writer.put("team:new", ["alice"])
@@ -232,7 +232,7 @@ struct EventTests {
   }
 
   @Test("an evicted channel sends events again when it is next used")
-  func cold() throws {
+  func evictedChannelSendsEventsAgainWhenItIsNextUsed() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     try harness.checkpoint()
     #expect(harness.loop.gauges.loadedChannels == 0)
@@ -245,7 +245,7 @@ struct EventTests {
   }
 
   @Test("a channel type's changed options are sent to subscribed channels, also those on storage")
-  func types() throws {
+  func channelTypeChangedOptionsAreSentToSubscribedChannels() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     for cid in ["team:b", "other:a"] {
       writer.put(cid, ["alice"])
@@ -266,7 +266,7 @@ struct EventTests {
   // MARK: Users
 
   @Test("a user's membership events are sent once their index has them; token revocations are sent too")
-  func users() throws {
+  func userMembershipEventsAreSentOnceIndexHasThem() throws {
     let (harness, writer) = try settledHarness()
     try harness.settle()
     let watcher = harness.connect(session: 2)

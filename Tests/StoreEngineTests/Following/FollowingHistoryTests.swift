@@ -36,7 +36,7 @@ struct FollowingHistoryTests {
   }
 
   @Test("a follower promoted at a random moment goes on like an owner that recovers the whole log")
-  func promotion() throws {
+  func promotedFollowerContinuesLikeOwner() throws {
     for seed in Self.seeds {
       try Self.run(seed) { history in
         var random = SplitMix64(seed: seed)
@@ -61,7 +61,7 @@ struct FollowingHistoryTests {
 
   /// Shows that the comparison can fail.
   @Test("control: a broken follower is detected", arguments: Follower.Defect.allCases)
-  func broken(defect: Follower.Defect) throws {
+  func brokenFollowerIsDetected(defect: Follower.Defect) throws {
     let isNoticed = try (1...UInt64(8)).contains { seed in
       let history = try FollowingHistory(seed: seed)
       history.followers[1].defect = defect

@@ -85,7 +85,7 @@ struct FollowingTests {
   // MARK: Promotion
 
   @Test("a promoted follower answers what the owner acknowledged, and applies a resent command once")
-  func story() throws {
+  func promotedFollowerAnswersAcknowledgedCommands() throws {
     let pair = try Pair()
     pair.gateway.read(cid, "bob")
     #expect(try pair.end() == ["row read 1 unread 0"])
@@ -111,7 +111,7 @@ struct FollowingTests {
   }
 
   @Test("a follower refuses requests as unavailable until it is promoted, and their counters stay open")
-  func refusal() throws {
+  func followerRefusesRequestsUntilPromoted() throws {
     let pair = try Pair()
     let gateway = pair.reconnect()
     gateway.read(cid, "bob")
@@ -156,7 +156,7 @@ struct FollowingTests {
   }
 
   @Test("a promoted loop's time is the last logged one at least, and it knows where the log ended")
-  func time() throws {
+  func promotedLoopContinuesLoggedTime() throws {
     let pair = try Pair()
     pair.owner.advance(1_000_000)
     pair.gateway.read(cid, "bob")
@@ -172,7 +172,7 @@ struct FollowingTests {
   }
 
   @Test("a promoted loop sends the outbox again, and finds the settings that are not replicated")
-  func outbox() throws {
+  func promotedLoopSendsOutboxAgain() throws {
     let pair = try Pair()
     pair.gateway.send(.patchUser, "alice") { payload in
       payload.writeVarint(UInt64(1))
@@ -201,7 +201,7 @@ struct FollowingTests {
   }
 
   @Test("a promoted loop resumes a deletion that the owner had begun", arguments: [false, true])
-  func deletion(isInTail: Bool) throws {
+  func promotedLoopResumesDeletionThatOwnerHadBegun(isInTail: Bool) throws {
     let configure: (inout StoreLoopConfiguration) -> Void = { $0.changesPerTurn = 5 }
     let pair = try Pair(configureOwner: configure) { configuration in
       configure(&configuration)
@@ -261,7 +261,7 @@ struct FollowingTests {
   // MARK: The log
 
   @Test("a gap is refused by name, and nothing of its group is applied")
-  func gap() throws {
+  func gapIsRefusedByName() throws {
     let pair = try Pair()
     for user in ["alice", "bob"] {
       pair.gateway.post(cid, "by-\(user)", by: user)
@@ -287,7 +287,7 @@ struct FollowingTests {
   }
 
   @Test("a batch that does not fit the state halts the follower")
-  func misfit() throws {
+  func batchThatDoesNotFitStateHaltsFollower() throws {
     let pair = try Pair()
     var effects = ByteBuffer()
     effects.writeEffect(.shard(.userSettled(99, version: 1)))
@@ -309,7 +309,7 @@ struct FollowingTests {
   }
 
   @Test("a follower has no more room while batches wait for storage")
-  func room() throws {
+  func followerHasNoMoreRoomWhileBatchesWaitForStorage() throws {
     let pair = try Pair(configureFollower: { $0.followWaitingBytesMax = 200 })
     #expect(pair.follower.loop.hasRoomToFollow)
     for number in 2..<12 {
@@ -323,7 +323,7 @@ struct FollowingTests {
   }
 
   @Test("a channel that is not in memory keeps its effects in the tail, and the rest of the log is cut")
-  func tail() throws {
+  func channelThatIsNotInMemoryKeepsEffectsInTail() throws {
     let pair = try Pair(configureFollower: { $0.residentBytesMax = 1 })
     try pair.follower.checkpoint()
     #expect(!isLoaded(cid, pair.follower))

@@ -38,7 +38,7 @@ extension IndexTests {
   @Test(
     "a damaged index is recreated empty and reported; a rebuild restores lost entries and removes wrong ones"
   )
-  func damage() throws {
+  func damagedIndexIsRecreatedEmptyAndReported() throws {
     let harness = try IndexHarness()
     for cid in ["team:a", "team:b", "team:c"] { harness.put(cid, ["user1", "user2"]) }
     harness.post("team:c", "m1", by: "user3")
@@ -98,7 +98,7 @@ extension IndexTests {
   }
 
   @Test("a rebuild runs in slices between requests, and an older epoch is refused")
-  func slices() throws {
+  func rebuildRunsInSlicesBetweenRequests() throws {
     let harness = try IndexHarness { $0.changesPerTurn = 10 }
     let shard = IndexHarness.shard("team:a")
     let gateway = harness.gateway("team:a")

@@ -9,7 +9,7 @@ import Testing
 /// Deleted channels in the index: tombstones for clients that resume (R16).
 extension IndexTests {
   @Test("a deleted channel leaves a tombstone, which is not listed as a channel and survives a crash")
-  func tombstones() throws {
+  func deletedChannelLeavesTombstone() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
     try harness.settle()
@@ -81,7 +81,7 @@ extension IndexTests {
   }
 
   @Test("tombstones are kept for 7 days and removed with later changes; an older `since` is refused")
-  func forgotten() throws {
+  func tombstonesAreKeptFor7DaysAndRemovedWithLaterChanges() throws {
     let day: Int64 = 86_400_000
     let harness = try IndexHarness()
     for number in 0..<5 { harness.put("team:c\(number)", ["user1"]) }

@@ -13,7 +13,7 @@ struct IndexTests {
   private static let users = (0..<6).map { "user\($0)" }
 
   @Test("current members, former members and pure senders are indexed in their home shards")
-  func feeds() throws {
+  func membersAndSendersAreIndexedInHomeShards() throws {
     let harness = try IndexHarness()
     #expect(try harness.list("user0") == "no channels")
     harness.put("team:a", Self.users)
@@ -36,7 +36,7 @@ struct IndexTests {
   }
 
   @Test("list_channels pages by place, and checks limits, flags and home shards")
-  func paging() throws {
+  func listChannelsPagesByPlace() throws {
     let harness = try IndexHarness()
     for number in 0..<7 { harness.put("team:c\(number)", ["user0"]) }
     try harness.settle()
@@ -69,7 +69,7 @@ struct IndexTests {
   // MARK: Held replies
 
   @Test("a reply waits until its changes are durable in the index; one without changes leaves at once")
-  func held() throws {
+  func replyWaitsUntilChangesAreDurableInIndex() throws {
     let harness = try IndexHarness()
     let gateway = harness.gateway("team:a")
     harness.put("team:a", Self.users)
@@ -115,7 +115,7 @@ struct IndexTests {
   // MARK: Faults
 
   @Test("lost, duplicated and reordered index changes are each applied once, in order")
-  func ways() throws {
+  func indexChangesAreAppliedOnceInOrder() throws {
     let harness = try IndexHarness { $0.changesInFlightMax = 2 }
     harness.put("team:a", ["user1"])
     harness.put("team:b", ["user1"])
@@ -156,7 +156,7 @@ struct IndexTests {
     "a crash of the sending shard, the receiving one or both loses no index change, at any point",
     arguments: 1...3
   )
-  func crashes(_ which: Int) throws {
+  func crashLosesNoIndexChange(_ which: Int) throws {
     for point in 0..<60 {
       let harness = try IndexHarness()
       harness.put("team:a", ["user0", "user1", "user2"])
@@ -181,7 +181,7 @@ struct IndexTests {
     "after random changes, losses and crashes the index agrees with the channels",
     arguments: TestRun.seeds(12, long: 120)
   )
-  func random(_ seed: UInt64) throws {
+  func indexAgreesWithChannelsAfterRandomChanges(_ seed: UInt64) throws {
     var random = SplitMix64(seed: seed)
     let harness = try IndexHarness { configuration in
       configuration.changesInFlightMax = [1, 2, 4_096][random.below(3)]
@@ -246,7 +246,7 @@ struct IndexTests {
   @Test(
     "pending index changes survive the log's cut; delivered ones are in no page, and numbers are not reused"
   )
-  func pages() throws {
+  func pendingIndexChangesSurviveLogCut() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
     for target in harness.harnesses { try target.completeLoads() }
@@ -300,7 +300,7 @@ struct IndexTests {
   }
 
   @Test("with too many pending index changes further ones are busy, and other commands continue")
-  func full() throws {
+  func pendingIndexChangesAreLimited() throws {
     let harness = try IndexHarness()
     let gateway = harness.gateway("team:a")
     let shard = IndexHarness.shard("team:a")
@@ -322,7 +322,7 @@ struct IndexTests {
   }
 
   @Test("indexes are evicted like channels, and loaded when a change arrives")
-  func eviction() throws {
+  func indexesAreEvictedLikeChannels() throws {
     let harness = try IndexHarness { configuration in
       configuration.residentBytesMax = 1
       configuration.checkpointAgeMilliseconds = 0

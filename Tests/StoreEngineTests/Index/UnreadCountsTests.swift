@@ -273,7 +273,7 @@ struct UnreadCountsTests {
   }
 
   @Test("unread counts from pages agree with own rows", arguments: countCases)
-  func peeked(_ countCase: CountCase) throws {
+  func unreadCountsFromPagesAgreeWithOwnRows(_ countCase: CountCase) throws {
     let (before, _) = try harness(countCase)
     try before.checkpoint()
     let harness = try EngineHarness(before.storage)

@@ -23,7 +23,9 @@ struct UnreadFaultTests {
       (PageID.segment(0), "ahead", "unread unavailable 2/0"),
     ]
   )
-  func damage(_ page: PageID, _ damage: String, _ reply: String) throws {
+  func damagedPageMakesOnlyEntriesThatNeedItUnavailable(_ page: PageID, _ damage: String, _ reply: String)
+    throws
+  {
     let (harness, gateway) = try storedHarness(4)
     gateway.read("team:3", "alice", "m1")
     harness.loop.endTurn()
@@ -57,7 +59,7 @@ struct UnreadFaultTests {
   }
 
   @Test("a channel that cannot be read whole is unavailable, and the others are answered")
-  func unreadable() throws {
+  func channelThatCannotBeReadWholeIsUnavailable() throws {
     let (harness, gateway) = try storedHarness(4)
     // A row of another user.
     gateway.unreadCounts([
@@ -74,7 +76,7 @@ struct UnreadFaultTests {
   // MARK: Threads
 
   @Test("threads with unread replies are counted from their pages alone")
-  func threads() throws {
+  func threadsWithUnreadRepliesAreCountedFromPagesAlone() throws {
     let (harness, gateway) = try storedHarness(5)
     let channel = ChannelNumber(5)
     func put(_ page: PageID, _ effects: [Effect]) {
@@ -150,7 +152,7 @@ struct UnreadFaultTests {
   // MARK: Limits
 
   @Test("unread_counts checks limits, names and shards")
-  func limits() throws {
+  func unreadCountsChecksLimits() throws {
     let (before, _) = try storedHarness(2)
     let harness = try EngineHarness(before.storage, shards: [0], of: 2)
     let gateway = harness.connect()
@@ -178,7 +180,7 @@ struct UnreadFaultTests {
   }
 
   @Test("waiting unread counts are limited: one more is busy, and those of closed connections are dropped")
-  func busy() throws {
+  func waitingUnreadCountsAreLimited() throws {
     let (harness, gateway) = try storedHarness(3) { $0.unreadRequestsMax = 2 }
     let other = harness.connect(session: 2)
     gateway.unreadCounts([CountsEntry("team:1", "alice")])
@@ -218,7 +220,7 @@ struct UnreadFaultTests {
   }
 
   @Test("a revoked token is refused")
-  func revoked() throws {
+  func revokedTokenIsRefused() throws {
     let (harness, gateway) = try storedHarness(2)
     gateway.send(.patchUser, "alice") { payload in
       payload.writeVarint(4)

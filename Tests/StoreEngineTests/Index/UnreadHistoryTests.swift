@@ -8,7 +8,7 @@ import Testing
 @Suite("Unread counts: random histories", .computing)
 struct UnreadHistoryTests {
   @Test("after any history a peek equals the own row", arguments: TestRun.seeds(12, long: 120))
-  func histories(_ seed: UInt64) throws {
+  func afterAnyHistoryPeekEqualsOwnRow(_ seed: UInt64) throws {
     var random = SplitMix64(seed: seed)
     let users = ["alice", "bob", "carol", "dave"]
     let channels = ["team:a", "team:b", "team:c"]

@@ -8,7 +8,7 @@ import Testing
 @Suite("Unread counts: peeks")
 struct UnreadPeekTests {
   @Test("channels on storage are peeked at with one read, and not loaded")
-  func memory() throws {
+  func channelsOnStorageArePeekedAtWithOneRead() throws {
     let (harness, gateway) = try storedHarness(100)
     gateway.read("team:7", "alice", "m3")
     harness.loop.endTurn()
@@ -79,7 +79,7 @@ struct UnreadPeekTests {
   }
 
   @Test("mentions, flags and mutes are counted on storage, in threads too, and nothing is loaded")
-  func mentions() throws {
+  func mentionsFlagsAndMutesAreCountedOnStorage() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
@@ -137,7 +137,7 @@ struct UnreadPeekTests {
   }
 
   @Test("a channel evicted during its peek is peeked at again, and read whole when that repeats")
-  func gone() throws {
+  func channelEvictedDuringPeekIsPeekedAtAgain() throws {
     let (harness, gateway) = try storedHarness(4) { $0.residentBytesMax = 1 }
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     harness.loop.endTurn()
@@ -164,7 +164,7 @@ struct UnreadPeekTests {
   }
 
   @Test("pages read in two states of a channel are discarded, and not reported as damage")
-  func torn() throws {
+  func pagesOfTwoStatesAreDiscarded() throws {
     let (harness, gateway) = try storedHarness(4) { $0.residentBytesMax = 1 }
     gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     gateway.read("team:3", "bob", "m1")
@@ -196,7 +196,7 @@ struct UnreadPeekTests {
   }
 
   @Test("a peek at a loading channel waits behind earlier requests")
-  func loading() throws {
+  func peekAtLoadingChannelWaitsBehindEarlierRequests() throws {
     let (harness, gateway) = try storedHarness(4)
     gateway.read("team:3", "alice", "m2")
     gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
@@ -211,7 +211,7 @@ struct UnreadPeekTests {
   }
 
   @Test("tail channels are loaded a few at a time, also those whose head is on storage")
-  func tail() throws {
+  func tailChannelsAreLoadedFewAtTime() throws {
     let (harness, gateway) = try storedHarness(20)
     for number in 0..<20 { gateway.post("team:\(number)", "x") }
     harness.loop.endTurn()

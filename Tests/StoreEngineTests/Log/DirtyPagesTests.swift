@@ -26,7 +26,7 @@ struct DirtyPagesTests {
   }
 
   @Test("the first effect since the last write holds the log")
-  func oldest() {
+  func firstEffectSinceLastWriteHoldsLog() {
     var dirty = pages()
     #expect(dirty.oldest == nil && dirty.isEmpty)
     touch(&dirty, .rows(0), 3)
@@ -43,7 +43,7 @@ struct DirtyPagesTests {
   }
 
   @Test("pages are popped in the order in which they are due; recovered pages are due at once")
-  func due() {
+  func pagesArePoppedInOrderInWhichTheyAreDue() {
     var dirty = pages()
     touch(&dirty, .head, 1)
     touch(&dirty, .shardHead, 2)
@@ -59,7 +59,7 @@ struct DirtyPagesTests {
   }
 
   @Test("each channel type has a last effect of its own")
-  func types() {
+  func eachChannelTypeHasLastEffectOfOwn() {
     var dirty = pages()
     touch(&dirty, .types, 6)
     #expect(dirty.typesLast == LogIndex(6) && dirty.last(slot) == .zero)
@@ -68,7 +68,7 @@ struct DirtyPagesTests {
   }
 
   @Test("a reused slot starts clean")
-  func reuse() {
+  func reusedSlotStartsClean() {
     var dirty = pages()
     touch(&dirty, .head, 5)
     _ = dirty.popDue { _ in true }

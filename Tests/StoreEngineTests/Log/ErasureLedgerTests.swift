@@ -36,7 +36,7 @@ struct ErasureLedgerTests {
   }
 
   @Test("an erasure is refused when the ledger cannot be written, and is decided again when resent")
-  func refused() throws {
+  func erasureIsRefusedWhenLedgerCannotBeWritten() throws {
     let (harness, gateway) = try harnessWithLedger()
     gateway.patchErasing("bob", counter: 50)
     try turn(harness)
@@ -58,7 +58,7 @@ struct ErasureLedgerTests {
   }
 
   @Test("an erasure whose connection is lost meanwhile is decided once when it is resent")
-  func resent() throws {
+  func erasureOfLostConnectionIsDecidedOnce() throws {
     let (harness, gateway) = try harnessWithLedger()
     gateway.patchErasing("bob", counter: 50)
     try turn(harness)

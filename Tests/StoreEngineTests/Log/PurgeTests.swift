@@ -28,7 +28,7 @@ struct PurgeTests {
   }
 
   @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
-  func round() throws {
+  func purgeRoundWritesOlderPages() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "bob")
     gateway.erase("team:a", "bob")
@@ -54,7 +54,7 @@ struct PurgeTests {
   @Test(
     "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
   )
-  func sending() throws {
+  func purgeRoundSendsPendingIndexChangesFirst() throws {
     let (harness, gateway) = try settledHarness()
     try harness.settle()
     gateway.erase("team:a", "bob")
@@ -98,7 +98,7 @@ struct PurgeTests {
   }
 
   @Test("ten purge requests share one round, or the next one where a round is under way")
-  func together() throws {
+  func tenPurgeRequestsShareOneRound() throws {
     let (harness, first) = try settledHarness()
     try harness.settle()
     let requesters = (2..<12 as Range<UInt64>).map { harness.connect(session: $0) }
@@ -123,7 +123,7 @@ struct PurgeTests {
   }
 
   @Test("an erasure during a purge round is covered by the next round, whose number is returned")
-  func meanwhile() throws {
+  func erasureDuringPurgeRoundIsCoveredByNextRound() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
@@ -153,7 +153,7 @@ struct PurgeTests {
   }
 
   @Test("one storage purge serves all waiting shards; a failed one does not count as a round")
-  func failing() throws {
+  func oneStoragePurgeServesAllWaitingShards() throws {
     let harness = try EngineHarness(shards: [0, 1, 2], of: 3)
     let gateway = harness.connect()
     for shard in 0..<3 as Range<UInt16> { #expect(try ask(gateway, 0, shard: shard) == 1) }
@@ -184,7 +184,7 @@ struct PurgeTests {
   }
 
   @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
-  func restart() throws {
+  func afterRestartPurgeRoundsAreNumberedFrom1() throws {
     let (before, _) = try settledHarness()
     try before.settle()
     for round in 1...5 as ClosedRange<UInt64> {
@@ -224,7 +224,7 @@ struct PurgeTests {
   }
 
   @Test("a purge round after a restart waits for the channels of the log's tail")
-  func tail() throws {
+  func purgeRoundAfterRestartWaitsForChannelsOfLogTail() throws {
     let (before, _) = try settledHarness()
     try before.settle()
     let harness = try EngineHarness(before.storage)
@@ -245,7 +245,7 @@ struct PurgeTests {
   }
 
   @Test("a purge payload that is too short or too long ends the connection")
-  func fields() throws {
+  func purgePayloadThatIsTooShortOrTooLongEndsConnection() throws {
     for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
       let (harness, gateway) = try settledHarness()
       gateway.send(.purge, nil) { $0.writeBytes(payload) }

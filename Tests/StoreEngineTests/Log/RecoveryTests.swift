@@ -44,7 +44,7 @@ struct RecoveryTests {
   }
 
   @Test("recovery reads pages, and then the log after them")
-  func whole() throws {
+  func recoveryReadsPagesAndThenLog() throws {
     let harness = try EngineHarness(try storage())
     let gateway = harness.connect(session: 2)
     for user in ["u9", "u10", "u290", "u11"] { gateway.read("team:a", user, "m1") }
@@ -57,7 +57,7 @@ struct RecoveryTests {
   }
 
   @Test("an empty shard recovers")
-  func empty() throws {
+  func emptyShardRecovers() throws {
     let harness = try EngineHarness(MemoryStorage())
     harness.loop.tick()
     #expect(harness.commits.isEmpty && harness.loads.isEmpty)
@@ -243,7 +243,7 @@ struct RecoveryTests {
   // MARK: Sessions
 
   @Test("a command resent after a crash is applied where it was lost, and answered where it was not")
-  func resend() throws {
+  func commandResentAfterCrashIsAppliedWhereItWasLost() throws {
     let (harness, gateway) = try settledHarness()
     gateway.change("team:a", remove: ["alice"])
     harness.loop.endTurn()
@@ -307,7 +307,7 @@ struct RecoveryTests {
   }
 
   @Test("a shard's time continues from the logged time, whatever the clock says")
-  func time() throws {
+  func shardTimeContinuesFromLoggedTime() throws {
     let (harness, gateway) = try settledHarness()
     harness.advance(1_000_000)
     gateway.post("team:a", "m1")

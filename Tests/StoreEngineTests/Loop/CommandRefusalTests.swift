@@ -10,7 +10,7 @@ struct CommandRefusalTests {
   @Test(
     "queries continue, a duplicate is answered as applied, and a refused command is decided when it is resent"
   )
-  func refused() throws {
+  func refusedCommandIsDecidedWhenResent() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     harness.loop.open(gateway.lane)

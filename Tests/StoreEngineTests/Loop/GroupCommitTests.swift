@@ -41,7 +41,7 @@ struct GroupCommitTests {
   }
 
   @Test("all shards of a loop commit together")
-  func shards() throws {
+  func allShardsOfLoopCommitTogether() throws {
     let harness = try EngineHarness(shards: [0, 1], of: 2)
     let gateway = harness.connect()
     gateway.send(.patchChannelType, "team", shard: 0) { $0.writeInteger(UInt8(0)) }
@@ -53,7 +53,7 @@ struct GroupCommitTests {
   }
 
   @Test("a query waits for the change before it, whether in flight or pending")
-  func query() throws {
+  func queryWaitsForChangeBeforeIt() throws {
     let (harness, gateway) = try settledHarness()
     let other = harness.connect(session: 2)
     gateway.change("team:a", add: ["carol"])
@@ -103,7 +103,7 @@ struct GroupCommitTests {
   }
 
   @Test("a refusal that depends on a change waits for that change")
-  func refusal() throws {
+  func refusalThatDependsOnChangeWaitsForThatChange() throws {
     let (harness, gateway) = try settledHarness()
     gateway.change("team:a", remove: ["alice"])
     gateway.read("team:a", "alice")
@@ -114,7 +114,7 @@ struct GroupCommitTests {
   }
 
   @Test("an answer that uses new options waits for the channel type's change")
-  func types() throws {
+  func answerThatUsesNewOptionsWaitsForChannelTypeChange() throws {
     let (harness, gateway) = try settledHarness()
     gateway.patch("team", readEvents: false)
     gateway.getChannel("team:a")
@@ -133,7 +133,7 @@ struct GroupCommitTests {
   }
 
   @Test("a failed commit halts the loop: nothing more is answered, accepted or read")
-  func failure() throws {
+  func failedCommitHaltsLoop() throws {
     let (harness, gateway) = try settledHarness()
     let other = harness.connect(session: 2)
     harness.loop.open(other.lane)
@@ -155,7 +155,7 @@ struct GroupCommitTests {
   }
 
   @Test("a stopped loop requests nothing more from its storage")
-  func stop() throws {
+  func stoppedLoopRequestsNothingMoreFromStorage() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
@@ -185,7 +185,7 @@ struct GroupCommitTests {
   }
 
   @Test("pages and the log's cut follow the batches, by age and by size")
-  func checkpoints() throws {
+  func pagesAndLogCutFollowBatches() throws {
     let (harness, gateway) = try settledHarness { $0.checkpointAgeMilliseconds = 1_000 }
     #expect(harness.commitDescriptions == ["batches [1] pages 0"])
     harness.advance(1_000)

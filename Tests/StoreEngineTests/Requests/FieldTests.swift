@@ -258,7 +258,7 @@ struct FieldTests {
   ]
 
   @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)
-  func row(_ row: Row) throws {
+  func invalidFieldsAreRefusedByName(_ row: Row) throws {
     let (harness, _) = try settledHarness()
     let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name, counter: row.counter, shard: row.shard, row.fields)
@@ -280,7 +280,7 @@ struct FieldTests {
 
   /// A kind without a handler ends the connection like an unknown one.
   @Test("every kind of request has a handler", arguments: FrameKind.allCases.filter(\.isRequest))
-  func handler(_ kind: FrameKind) throws {
+  func everyRequestKindHasHandler(_ kind: FrameKind) throws {
     let (harness, _) = try settledHarness()
     let gateway = harness.connect(session: 5)
     let name = kind.traits.contains(.named) ? "team:a" : nil
@@ -293,7 +293,7 @@ struct FieldTests {
   @Test(
     "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )
-  func truncations() throws {
+  func everyTruncatedPayloadIsError() throws {
     let (harness, _) = try settledHarness()
     let whole: [(FrameKind, (inout ByteBuffer) -> Void)] = [
       (

@@ -71,7 +71,7 @@ struct PushTests {
   }
 
   @Test("an invalid push acknowledgement is refused by name, and not applied")
-  func refusals() throws {
+  func invalidPushAcknowledgementIsRefusedByName() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", flags: 2)
     gateway.push("team:a", "zoe", "m1")
@@ -129,7 +129,7 @@ struct PushTests {
   }
 
   @Test("subscribe with `since` includes a backdated acknowledgement that arrived after it")
-  func since() throws {
+  func sinceIncludesBackdatedAcknowledgement() throws {
     let (harness, gateway) = try harness()
     harness.advance(60_000)
     gateway.push("team:a", "bob", "m1", acked: 1_200)
@@ -145,7 +145,7 @@ struct PushTests {
   // MARK: By a ticket
 
   @Test("a ticket resolves to its names, and marks the message delivered")
-  func ticket() throws {
+  func ticketResolvesToNames() throws {
     let (harness, gateway) = try harness()
     gateway.place("team:a", "bob", "m2")
     #expect(try nextReplies(harness, gateway) == ["ticket channel 1 row 1 message 2"])
@@ -187,7 +187,7 @@ struct PushTests {
   }
 
   @Test("a channel on storage is found by number: its name is read first, then its pages")
-  func cold() throws {
+  func channelOnStorageIsFoundByNumber() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
     try first.checkpoint()
@@ -217,7 +217,7 @@ struct PushTests {
     "a channel of the log's tail is found by number, whether created in the tail or before it",
     arguments: [false, true]
   )
-  func tail(_ isMadeBefore: Bool) throws {
+  func channelOfLogTailIsFoundByNumber(_ isMadeBefore: Bool) throws {
     let (first, before) = try harness()
     if isMadeBefore { try first.checkpoint() }
     let ticket = try before.ticket("team:a", "bob", "m3", first)
@@ -235,7 +235,7 @@ struct PushTests {
   }
 
   @Test("an evicted channel is found again by its number")
-  func evicted() throws {
+  func evictedChannelIsFoundAgainByNumber() throws {
     let (harness, gateway) = try harness { $0.residentBytesMax = 1 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
     try harness.checkpoint()
@@ -249,7 +249,7 @@ struct PushTests {
   }
 
   @Test("waiting tickets and name reads are limited; further ones are busy")
-  func bounded() throws {
+  func waitingTicketsAndNameReadsAreLimited() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
     try first.checkpoint()
@@ -270,7 +270,7 @@ struct PushTests {
   }
 
   @Test("a ticket whose channel name cannot be read is unavailable, and a retry finds it")
-  func unreadable() throws {
+  func ticketWhoseChannelNameCannotBeReadIsUnavailable() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
     try first.checkpoint()
@@ -286,7 +286,7 @@ struct PushTests {
   }
 
   @Test("a waiting ticket whose connection is lost is redeemed once when it is resent")
-  func lost() throws {
+  func waitingTicketOfLostConnectionIsRedeemedOnce() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
     try first.checkpoint()
@@ -302,7 +302,7 @@ struct PushTests {
   }
 
   @Test("a resent acknowledgement moves nothing, whatever has changed since")
-  func resent() throws {
+  func resentAcknowledgementMovesNothing() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
     gateway.redeem(ticket, acked: 1_500)
@@ -347,7 +347,7 @@ struct PushTests {
   }
 
   @Test("tickets of users who left, rejoined or were erased are refused")
-  func left() throws {
+  func ticketsOfFormerMembersAreRefused() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
     gateway.change("team:a", remove: ["bob"])
@@ -370,7 +370,7 @@ struct PushTests {
   }
 
   @Test("a deleted channel's ticket is refused at every stage of deletion and new creation")
-  func deleted() throws {
+  func deletedChannelTicketIsRefusedAtEveryStage() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
     try harness.checkpoint()
@@ -422,7 +422,7 @@ struct PushTests {
   }
 
   @Test("a reply's ticket marks the rows of thread participants only")
-  func replies() throws {
+  func replyTicketMarksRowsOfThreadParticipantsOnly() throws {
     let (harness, gateway) = try harness()
     gateway.reply("team:a", "r1", by: "bob", to: "m1")
     _ = try nextReplies(harness, gateway)
@@ -448,7 +448,7 @@ struct PushTests {
   }
 
   @Test("a ticket's answer has names where they are requested")
-  func nameless() throws {
+  func ticketAnswerHasNamesWhereTheyAreRequested() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m1", harness)
     gateway.redeem(ticket, flags: 2)
@@ -462,7 +462,7 @@ struct PushTests {
   }
 
   @Test("a revoked token acknowledges nothing, by name or by ticket")
-  func revoked() throws {
+  func revokedTokenAcknowledgesNothing() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m1", harness)
     gateway.revoke("bob", before: 1_800_000)
@@ -500,7 +500,7 @@ struct PushTests {
   }
 
   @Test("present_ticket is not implemented by a store")
-  func presented() throws {
+  func presentTicketIsNotImplementedByStore() throws {
     let (harness, gateway) = try harness()
     gateway.send(.presentTicket, nil) { payload in
       payload.writeField("dGlja2V0")
@@ -511,7 +511,7 @@ struct PushTests {
   }
 
   @Test("push payloads that are too short or too long end the connection, and are not applied")
-  func truncated() throws {
+  func pushPayloadsThatAreTooShortOrTooLongEndConnection() throws {
     for kind in [FrameKind.redeemTicket, .noteWebhook, .webhookKnown, .presentTicket, .acknowledgePush] {
       let (harness, gateway) = try harness()
       gateway.send(kind, kind == .acknowledgePush ? "team:a" : nil) { $0.writeInteger(UInt16(0)) }

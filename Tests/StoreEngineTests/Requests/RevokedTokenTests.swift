@@ -28,7 +28,7 @@ struct RevokedTokenTests {
   }
 
   @Test("a revocation and the answers that show it leave once durable; repeating it changes nothing")
-  func revoked() throws {
+  func revocationAndAnswersThatShowItLeaveOnceDurable() throws {
     let (harness, gateway) = try harness()
     gateway.token("a")
     gateway.revoke("a", until: Self.start + Self.hour)
@@ -60,7 +60,7 @@ struct RevokedTokenTests {
   }
 
   @Test("a resent revocation is answered from the current state")
-  func resent() throws {
+  func resentRevocationIsAnsweredFromCurrentState() throws {
     let (harness, gateway) = try harness()
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("a")
@@ -71,7 +71,7 @@ struct RevokedTokenTests {
   }
 
   @Test("an end in the past or too far ahead, and an invalid id, are refused by name")
-  func refused() throws {
+  func invalidEndAndIDAreRefused() throws {
     let (harness, gateway) = try harness()
     let most = Self.start + RevokedTokenTable.lifetimeMax
     for until in [0, 1, Self.start, Self.start + 1, most, most + 1, .max] {
@@ -100,7 +100,7 @@ struct RevokedTokenTests {
   }
 
   @Test("a revocation ends by the shard's time, which is logged before it is reported")
-  func ended() throws {
+  func revocationEndsByShardTime() throws {
     let (harness, gateway) = try harness()
     gateway.revoke("short", until: Self.start + 1_000)
     gateway.revoke("long", until: Self.start + Self.hour)
@@ -130,7 +130,7 @@ struct RevokedTokenTests {
   }
 
   @Test("the list and its version survive recovery from the log and from its page")
-  func recovered() throws {
+  func listAndVersionSurviveRecoveryFromLogAndFromPage() throws {
     let (harness, gateway) = try harness()
     for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
     gateway.revoke("last", until: Self.start + Self.hour)
@@ -160,7 +160,7 @@ struct RevokedTokenTests {
   @Test(
     "the list is sent in parts of 1,000 and restarts after a withdrawal; 10,000 is the limit"
   )
-  func limit() throws {
+  func listIsSentInPartsAndLimited() throws {
     let (harness, gateway) = try harness()
     for number in 0..<RevokedTokenTable.countMax {
       gateway.revoke("t\(number)", until: Self.start + (number == 0 ? 1_000 : Self.hour))

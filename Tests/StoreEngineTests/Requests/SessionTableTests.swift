@@ -72,7 +72,7 @@ struct SessionTableTests {
   ]
 
   @Test("an applied command is known", arguments: stories)
-  func story(_ story: Story) {
+  func appliedCommandIsKnown(_ story: Story) {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
     for act in story.acts {
@@ -93,7 +93,7 @@ struct SessionTableTests {
   }
 
   @Test("sessions are independent, and are logged only when they have an effect")
-  func touched() {
+  func sessionsAreIndependent() {
     var table = SessionTable()
     let first = table.position(of: SessionID(high: 1, low: 1))
     let second = table.position(of: SessionID(high: 1, low: 2))
@@ -108,7 +108,7 @@ struct SessionTableTests {
   }
 
   @Test("refused commands are bounded: the oldest are evicted, waiting ones are not")
-  func bound() {
+  func refusedCommandsAreBounded() {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
     table.recordWaiting(1, at: position)
@@ -140,7 +140,7 @@ struct SessionTableTests {
   }
 
   @Test("a session table round-trips, waiting counters included")
-  func recovered() {
+  func sessionTableRoundTrips() {
     var table = SessionTable()
     let session = SessionID(high: 3, low: 4)
     table.assign(SessionRecord(session: session, highest: 8, waiting: [5, 6]))
@@ -151,7 +151,7 @@ struct SessionTableTests {
   }
 
   @Test("the head page keeps sessions by elapsed time")
-  func lifetime() {
+  func headPageKeepsSessionsByElapsedTime() {
     var table = SessionTable()
     for low in [2, 1, 3] as [UInt64] {
       let position = table.position(of: SessionID(high: 0, low: low))

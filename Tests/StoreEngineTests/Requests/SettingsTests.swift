@@ -68,7 +68,7 @@ struct SettingsTests {
   // MARK: Tests
 
   @Test("settings can be patched, read, assigned and settled; each real change raises the version")
-  func flow() throws {
+  func settingsArePatchedReadAssignedAndSettled() throws {
     let (harness, gateway) = try settledHarness()
     gateway.send(.getUser, "bob")
     patch(gateway, "bob", read: true)
@@ -97,7 +97,7 @@ struct SettingsTests {
   }
 
   @Test("a channel type is unsettled until it is settled, and again from its next change")
-  func types() throws {
+  func channelTypeIsUnsettledUntilItIsSettled() throws {
     let (harness, gateway) = try settledHarness()
     gateway.patch("team", readEvents: false)
     gateway.patch("dm", readEvents: false)
@@ -153,7 +153,7 @@ struct SettingsTests {
     "settings survive recovery from the log, from pages, and from both",
     arguments: [0, 1, 2]
   )
-  func recovery(checkpoints: Int) throws {
+  func settingsSurviveRecovery(checkpoints: Int) throws {
     let (harness, gateway) = try settledHarness()
     let users = (0..<300).map { "user\($0)" }
     gateway.post("team:a", "m1", by: "alice")
@@ -201,7 +201,7 @@ struct SettingsTests {
   }
 
   @Test("a shard with users out of order on storage does not start")
-  func damaged() throws {
+  func shardWithUsersOutOfOrderOnStorageDoesNotStart() throws {
     let (harness, gateway) = try settledHarness()
     patch(gateway, "bob", read: false)
     patch(gateway, "zoe", read: false)
@@ -221,7 +221,7 @@ struct SettingsTests {
   }
 
   @Test("an evicted channel applies settings changed meanwhile and before")
-  func eviction() throws {
+  func evictedChannelAppliesChangedSettings() throws {
     let harness = try EngineHarness { $0.residentBytesMax = 1 }
     let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
@@ -257,7 +257,7 @@ struct SettingsTests {
   }
 
   @Test("settings belong to the user's home shard, and are copied by the others")
-  func homes() throws {
+  func settingsBelongToUserHomeShard() throws {
     let harness = try EngineHarness(shards: [0, 1, 2, 3], of: 4)
     let gateway = harness.connect()
     let home = ["bob", "team"].map { name -> UInt16 in
@@ -294,7 +294,7 @@ struct SettingsTests {
   @Test(
     "a token revoked by its user is refused in every command and query; other users' and newer tokens are not"
   )
-  func revoked() throws {
+  func revokedTokenIsRefusedInEveryRequest() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
@@ -474,7 +474,7 @@ struct SettingsTests {
   }
 
   @Test("requests that wait for their channel keep their token's time")
-  func waiting() throws {
+  func requestsThatWaitForChannelKeepTokenTime() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
@@ -488,7 +488,7 @@ struct SettingsTests {
   }
 
   @Test("a payload too short for its token's time ends the connection")
-  func short() throws {
+  func payloadTooShortForTokenTimeEndsConnection() throws {
     let (harness, gateway) = try settledHarness()
     var payload = ByteBuffer()
     payload.writeBytes([0, 0, 0])
@@ -551,7 +551,7 @@ struct SettingsTests {
   ]
 
   @Test("values out of range refuse the request and leave its counter open", arguments: rows)
-  func fields(row: Row) throws {
+  func valuesOutOfRangeRefuseRequest(row: Row) throws {
     let (harness, _) = try settledHarness()
     let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name) { $0.writeBytes(row.fields) }

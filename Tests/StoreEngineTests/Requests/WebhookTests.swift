@@ -37,7 +37,7 @@ struct WebhookTests {
   }
 
   @Test("a recorded webhook is reported as known once that is durable")
-  func recorded() throws {
+  func recordedWebhookIsReportedAsKnownOnceThatIsDurable() throws {
     let (harness, gateway) = try harness()
     gateway.queryWebhook("relay/1")
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
@@ -51,7 +51,7 @@ struct WebhookTests {
   }
 
   @Test("a resent webhook is reported as recorded; another command with its key, as known")
-  func resent() throws {
+  func resentWebhookIsReportedAsRecorded() throws {
     let (harness, gateway) = try harness()
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
     gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
@@ -67,7 +67,7 @@ struct WebhookTests {
   }
 
   @Test("a webhook is remembered as long as requested, up to an hour of the shard's time")
-  func remembered() throws {
+  func webhookIsRememberedAsLongAsRequested() throws {
     let (harness, gateway) = try harness()
     gateway.recordWebhook("short", until: 1_000_000 + Self.minute)
     gateway.recordWebhook("long", until: 1_000_000 + 600 * Self.minute)
@@ -97,7 +97,7 @@ struct WebhookTests {
   }
 
   @Test("remembered webhooks survive recovery from the log and from pages")
-  func recovered() throws {
+  func rememberedWebhooksSurviveRecoveryFromLogAndFromPages() throws {
     let (harness, gateway) = try harness()
     for number in 0..<300 { gateway.recordWebhook("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
     gateway.recordWebhook("soon", until: 1_000_000 + Self.minute)
@@ -128,7 +128,7 @@ struct WebhookTests {
   }
 
   @Test("with a full table the next webhook is busy until one expires, and none expires early")
-  func full() throws {
+  func withFullTableNextWebhookIsBusyUntilOneExpires() throws {
     let (harness, gateway) = try harness()
     gateway.recordWebhook("first", until: 1_000_000 + Self.minute)
     for number in 1..<WebhookTable.countMax {
@@ -154,7 +154,7 @@ struct WebhookTests {
   }
 
   @Test("keys of another shard or of invalid length are refused by name")
-  func keys() throws {
+  func keysOfAnotherShardOrOfInvalidLengthAreRefusedByName() throws {
     let harness = try EngineHarness(shards: [0, 1], of: 2)
     let gateway = harness.connect()
     let key = Self.key(of: 1) { "relay/\($0)" }

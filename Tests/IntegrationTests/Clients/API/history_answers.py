@@ -1,7 +1,8 @@
 """The answers of the model in history_model.py, and a client that compares them with those of the gateways."""
-import base64, collections, hashlib, hmac, json, random, socket, ssl, time
+import collections, json, random, socket, ssl, time
 import httpx
 from history_model import ANY, ChannelState, Rejection, State, Window
+from access_token import token
 
 REQUEST_TIMEOUT_SECONDS = 10
 RETRY_LIMIT = 200  # Of a request that is answered 503, every 20 ms.
@@ -397,15 +398,6 @@ class Unanswered(Exception):
     """A request that failed, or a time limit that was exceeded."""
 
 
-def token(secret, claims):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    claims = claims | {"iat": int(time.time()), "exp": int(time.time()) + 3600}
-    text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-    return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
-
-
 def disable_nagle(event, info):
     """Sets TCP_NODELAY: httpx writes a request's headers and body separately, which costs 40 ms a request."""
     if event == "connection.connect_tcp.complete":
@@ -430,8 +422,8 @@ class ComparingClient:
         self.users = [f"{name}.{self.tag}" for name in ("ann", "ben", "cat", "dan", "eve", "fay", "gus")]
         with open(arguments.jwt_secret_file, "rb") as file:
             secret = file.readline().rstrip(b"\n")
-        self.tokens = {None: token(secret, {"server": True})}
-        self.tokens |= {user: token(secret, {"user_id": user}) for user in self.users}
+        self.tokens = {None: token(secret)}
+        self.tokens |= {user: token(secret, user) for user in self.users}
         self.counts, self.comparisons = collections.Counter(), 0
 
     def request(self, method, path, body=None, as_user=None):

@@ -1,7 +1,8 @@
 """Rosters, registered messages, read states of many channels, and channels and users in bulk.
 usage: rosters.py BASE_URL JWT_SECRET_FILE"""
-import base64, hashlib, hmac, json, sys, time
+import sys, time
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:3]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -11,16 +12,7 @@ tokens = {}
 
 def call(method, path, body=None, user=None):
     if user not in tokens:
-        def part(data):
-            return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-        claims = {
-            "iat": int(time.time()),
-            "exp": int(time.time()) + 3600,
-            **({"user_id": user} if user else {"server": True}),
-        }
-        text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-        tokens[user] = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
+        tokens[user] = token(secret, user)
     answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[user]}, json=body)
     return answer.status_code, answer.json()
 

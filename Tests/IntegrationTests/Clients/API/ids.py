@@ -3,9 +3,10 @@
 usage: ids.py BASE_URL JWT_SECRET_FILE TURN NOTES
 
 TURN: `first`; `again` after a restart of the store, which must give the answers in NOTES; `erase`."""
-import base64, hashlib, hmac, json, sys, threading, time
+import json, sys, threading
 from urllib.parse import quote
 import httpx
+from access_token import claims, sign
 
 base, secret_file, turn, notes = sys.argv[1:5]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -49,16 +50,7 @@ MESSAGES = ["$event:example.org", "2026/01/02 03:04", "é", "e\u0301", "m" * 255
 
 
 def token(user):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    claims = {
-        "iat": int(time.time()),
-        "exp": int(time.time()) + 3600,
-        **({"user_id": user} if user else {"server": True}),
-    }
-    text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims, ensure_ascii=False).encode())
-    return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
+    return sign(secret, json.dumps(claims(user), ensure_ascii=False).encode())
 
 
 tokens = {}

@@ -3,16 +3,13 @@
 The script compares all users' views of a channel before and after.
 
 usage: leak_routes.py BASE_URL JWT_SECRET_FILE SEED CHANNELS"""
-import base64
 import datetime
-import hashlib
-import hmac
-import json
 import random
 import sys
 import time
 
 import httpx
+from access_token import token
 
 base, secret_file, seed, channels = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -24,16 +21,7 @@ tokens = {}
 
 def call(method, path, user, body=None):
     if user not in tokens:
-        def part(data):
-            return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-        claims = {
-            "iat": int(time.time()),
-            "exp": int(time.time()) + 3600,
-            **({"user_id": user} if user else {"server": True}),
-        }
-        text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-        tokens[user] = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
+        tokens[user] = token(secret, user)
     answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[user]}, json=body)
     document = answer.json()
     document.pop("request_id", None)

@@ -2,14 +2,11 @@
 and public mark-unread.
 
 usage: message_rules.py BASE_URL JWT_SECRET_FILE"""
-import base64
-import hashlib
-import hmac
-import json
 import sys
 import time
 
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -17,17 +14,7 @@ client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
 
 
 def call(method, path, user, body=None):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    claims = {
-        "iat": int(time.time()),
-        "exp": int(time.time()) + 3600,
-        **({"user_id": user} if user else {"server": True}),
-    }
-    text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-    bearer = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
-    answer = client.request(method, path, headers={"authorization": "Bearer " + bearer}, json=body)
+    answer = client.request(method, path, headers={"authorization": "Bearer " + token(secret, user)}, json=body)
     return answer.status_code, answer.json()
 
 

@@ -1,12 +1,12 @@
 internal import Foundation
 
 /// A value of JSON. The fields of an object keep their order, which `JSONEncoder` does not promise.
-enum JSONValue {
+enum OrderedJSON {
   case null
   case boolean(Bool)
   case integer(Int)
   case string(String)
-  case object([(name: String, value: JSONValue)])
+  case object([(name: String, value: OrderedJSON)])
 
   /// The value on one line.
   var text: String {

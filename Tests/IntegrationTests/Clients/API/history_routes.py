@@ -4,9 +4,6 @@ Two channels differ only before a new member joined. Every route answers that me
 do events, live and after a resume.
 
 usage: history_routes.py BASE_URL JWT_SECRET_FILE"""
-import base64
-import hashlib
-import hmac
 import json
 import re
 import sys
@@ -14,6 +11,7 @@ import threading
 import time
 
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -26,21 +24,8 @@ LONGEST_WAIT = 60
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def token(user):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    claims = {
-        "iat": int(time.time()),
-        "exp": int(time.time()) + 3600,
-        **({"user_id": user} if user else {"server": True}),
-    }
-    text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-    return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
-
-
 def request(method, path, user, body=None):
-    return client.request(method, path, headers={"authorization": "Bearer " + token(user)}, json=body)
+    return client.request(method, path, headers={"authorization": "Bearer " + token(secret, user)}, json=body)
 
 
 def expect(method, path, user, body=None):
@@ -72,7 +57,7 @@ class Stream:
         try:
             with httpx.Client(http1=False, http2=True, base_url=base, timeout=LONGEST_WAIT) as own:
                 with own.stream(
-                    "GET", "/v1/events" + query, headers={"authorization": "Bearer " + token("dave")}
+                    "GET", "/v1/events" + query, headers={"authorization": "Bearer " + token(secret, "dave")}
                 ) as answer:
                     assert answer.status_code == 200, (answer.status_code, query, answer.read())
                     with self.lines:

@@ -3,29 +3,16 @@ call them.
 
 usage: hosted_features.py BASE_URL JWT_SECRET_FILE
 Prints "ok NAME" or "FAILED NAME: why" for each feature; exits 1 if one failed."""
-import base64
-import hashlib
-import hmac
-import json
 import sys
 import time
 import traceback
 
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:3]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
 client = httpx.Client(http1=False, http2=True, base_url=base, timeout=60)
-
-
-def token(claims):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    now = int(time.time())
-    head = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
-    body = part(json.dumps({"iat": now, "exp": now + 3600, **claims}).encode())
-    return (head + b"." + body + b"." + part(hmac.new(secret, head + b"." + body, hashlib.sha256).digest())).decode()
 
 
 tokens = {}
@@ -34,7 +21,7 @@ tokens = {}
 def call(method, path, as_user, body=None, status=200):
     """One request as a user, or as the server where `as_user` is None."""
     if as_user not in tokens:
-        tokens[as_user] = token({"server": True} if as_user is None else {"user_id": as_user})
+        tokens[as_user] = token(secret, as_user)
     answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[as_user]}, json=body)
     assert answer.status_code == status, (method, path, answer.status_code, answer.text)
     return answer.json()
@@ -457,7 +444,7 @@ def tokens_are_revoked():
     call("PUT", "/v1/users/rita", None, {"revoke_tokens_before": cut})
     equal(channel.read("rita", "m1", 401)["code"], "token_revoked")
     equal(call("GET", channel.path + "/read-state", "rita", None, 401)["code"], "token_revoked")
-    tokens["rita"] = token({"user_id": "rita", "iat": int(time.time()) + 10, "nbf": 0})
+    tokens["rita"] = token(secret, "rita", iat=int(time.time()) + 10, nbf=0)
     channel.read("rita", "m1")
 
 
@@ -596,7 +583,7 @@ def channels_deleted_and_made_anew():
 
 @feature
 def users_erased():
-    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time()) - 5})
+    tokens["eve"] = token(secret, "eve", iat=int(time.time()) - 5)
     channel = Channel(["alice", "eve"])
     channel.write("m1", "alice", receipt=True)
     channel.write("m2", "eve")
@@ -633,11 +620,11 @@ def users_erased():
     ]:
         equal(call(method, path, "eve", body, 401)["code"], "token_revoked", f"{method} {path}")
     # A user who returns under the same name has a token issued in or after the second of the erasure.
-    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time())})
+    tokens["eve"] = token(secret, "eve", iat=int(time.time()))
     equal(channel.row("eve", "eve")["unread_messages"], 0, "a user who returns under the name is new")
     revoked = call("GET", "/v1/users/eve", None)["revoke_tokens_before"]
     equal(hide("eve", read=True)["revoke_tokens_before"], revoked)
-    tokens["eve"] = token({"user_id": "eve", "iat": int(time.time()) - 3600})
+    tokens["eve"] = token(secret, "eve", iat=int(time.time()) - 3600)
     equal(channel.read("eve", "m1", 401)["code"], "token_revoked", "a new setting makes old tokens valid again")
 
 

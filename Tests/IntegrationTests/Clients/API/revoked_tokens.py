@@ -2,9 +2,10 @@
 
 Arguments: the case, the port of a gateway with TLS, its certificate, the port of a cleartext gateway, and
 the file of the secret that signs tokens."""
-import base64, datetime, hashlib, hmac, json, select, struct, sys, time
+import datetime, json, select, struct, sys, time
 import h2.config, h2.connection, h2.events
 from h2_stream import connect
+from access_token import sign
 
 PART, TLS, CERTIFICATE, CLEAR, SECRET = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 GATEWAYS = {"tls": (TLS, CERTIFICATE), "clear": (CLEAR, None)}
@@ -17,15 +18,10 @@ def expect(is_so, what):
         sys.exit(1)
 
 
-def base64url(data):
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
 def token(**claims):
     with open(SECRET, "rb") as file:
         secret = file.readline().rstrip(b"\r\n")
-    signed = base64url(b'{"alg":"HS256","typ":"JWT"}') + b"." + base64url(json.dumps(claims).encode())
-    return (signed + b"." + base64url(hmac.new(secret, signed, hashlib.sha256).digest())).decode()
+    return sign(secret, json.dumps(claims).encode())
 
 
 CI, OTHER, PHONE = token(server=True, jti="ci/1"), token(server=True, jti="other"), token(user_id="alice", jti="phone")

@@ -3,31 +3,15 @@
 The answers about an existing id and about an unknown one are equal, headers included.
 
 usage: existence_routes.py BASE_URL JWT_SECRET_FILE"""
-import base64
-import hashlib
-import hmac
 import json
 import sys
-import time
 
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
 client = httpx.Client(http1=False, http2=True, base_url=base, timeout=60)
-
-
-def token(user, issued=None):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    claims = {
-        "iat": issued or int(time.time()),
-        "exp": int(time.time()) + 3600,
-        **({"user_id": user} if user else {"server": True}),
-    }
-    text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-    return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
 
 
 def call(method, path, bearer, body=None):
@@ -49,7 +33,7 @@ def view(answer, name):
     return answer.status_code, headers, json.dumps(document, sort_keys=True).replace(name, "NAME")
 
 
-server, eve = token(""), token("eve")
+server, eve = token(secret), token(secret, "eve")
 assert call("PUT", "/v1/channels/messaging:alice-bob", server, {"members": ["alice", "bob"]}).status_code == 201
 assert call("PUT", "/v1/channels/messaging:eve-own", server, {"members": ["eve"]}).status_code == 201
 for body in (
@@ -124,7 +108,7 @@ about_channels += [
     ("HEAD", "/v1/channels/CID/read-state", None),
 ]
 compared = 0
-for bearer in (eve, token("eve", issued=1)):
+for bearer in (eve, token(secret, "eve", iat=1)):
     for method, path, body in about_channels:
         views = []
         for cid in ("messaging:alice-bob", "messaging:no-such-"):

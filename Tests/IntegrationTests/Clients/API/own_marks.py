@@ -5,30 +5,17 @@ mentions, and unread from a time on.
 
 usage: own_marks.py BASE_URL JWT_SECRET_FILE
 Prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed."""
-import base64
-import hashlib
-import hmac
 import json
 import sys
 import threading
-import time
 import traceback
 
 import httpx
+from access_token import token
 
 base, secret_file = sys.argv[1:3]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
 client = httpx.Client(http1=False, http2=True, base_url=base, timeout=15)
-
-
-def token(claims):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-    now = int(time.time())
-    head = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
-    body = part(json.dumps({"iat": now, "exp": now + 3600, **claims}).encode())
-    return (head + b"." + body + b"." + part(hmac.new(secret, head + b"." + body, hashlib.sha256).digest())).decode()
 
 
 tokens = {}
@@ -37,7 +24,7 @@ tokens = {}
 def headers(as_user):
     """The headers of a user, or of the server where `as_user` is None."""
     if as_user not in tokens:
-        tokens[as_user] = token({"server": True} if as_user is None else {"user_id": as_user})
+        tokens[as_user] = token(secret, as_user)
     return {"authorization": "Bearer " + tokens[as_user]}
 
 

@@ -8,8 +8,9 @@ SPECIFICATION is a JSON file: `gateway` (a port without TLS), `admin` (of its op
 (of HS256 tokens) and `server` (a token). 127.0.0.9 is a trusted proxy. The last line on standard output
 begins with `ok`.
 """
-import base64, hashlib, hmac, itertools, json, select, socket, struct, sys, threading, time, urllib.request
+import itertools, json, select, socket, struct, sys, threading, time, urllib.request
 import h2.config, h2.connection, h2.events, h2.exceptions, h2.settings
+from access_token import sign
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -23,12 +24,8 @@ def check(holds, what):
 
 
 def token(user, key=secret):
-    def part(data):
-        return base64.urlsafe_b64encode(data).rstrip(b"=")
-
     claims = {"user_id": user, "exp": int(time.time()) + 3600, "n": time.monotonic_ns()}
-    signed = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
-    return (signed + b"." + part(hmac.new(key.encode(), signed, hashlib.sha256).digest())).decode()
+    return sign(key.encode(), json.dumps(claims).encode())
 
 
 def metric(name, **labels):
@@ -349,12 +346,8 @@ def bad_tokens_of_many_connections():
 def malformed_tokens():
     """Tokens that break a rule, most of them with a good signature: each is refused for its reason."""
 
-    def signed(header, claims):
-        def part(data):
-            return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-        text = part(header) + b"." + part(claims)
-        return (text + b"." + part(hmac.new(secret.encode(), text, hashlib.sha256).digest())).decode()
+    def signed(head, payload):
+        return sign(secret.encode(), payload, head)
 
     head = b'{"alg":"HS256","typ":"JWT"}'
     end = int(time.time()) + 3600
