@@ -86,6 +86,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "StoreEtcd",
+      dependencies: ["ReceiptWire", nioCore],
+      swiftSettings: strict
+    ),
+    .target(
       name: "ErasureLedger",
       dependencies: [crypto, .product(name: "NIOConcurrencyHelpers", package: "swift-nio")],
       swiftSettings: strict
@@ -350,6 +355,13 @@ let package = Package(
     .testTarget(
       name: "StoreRocksDBTests",
       dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "StoreEtcdTests",
+      dependencies: [
+        "StoreEtcd", "TestSupport", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
