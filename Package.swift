@@ -87,7 +87,9 @@ let package = Package(
     ),
     .target(
       name: "StoreEtcd",
-      dependencies: ["ReceiptWire", nioCore],
+      dependencies: [
+        "HTTP2Session", "Operations", "ReceiptWire", "StoreEngine", "TLSSession", nioCore, nioPosix,
+      ],
       swiftSettings: strict
     ),
     .target(
@@ -360,7 +362,8 @@ let package = Package(
     .testTarget(
       name: "StoreEtcdTests",
       dependencies: [
-        "StoreEtcd", "TestSupport", nioCore,
+        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "TLSSession", "TestPrograms",
+        "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),
