@@ -146,8 +146,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel",
-        "Operations", arguments, logging, lifecycle, nioCore, nioPosix,
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine",
+        "ReceiptModel",
+        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict

@@ -106,9 +106,7 @@ import Testing
   }
 
   @Test func randomBytesAreRefusedOrDecoded() throws {
-    let seed = UInt64(TestRun.seed)
-    print("EtcdMessageTests: seed \(seed)")
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printingSeedOf: "random messages of etcd")
     let valid = try [Self.transactionResponse, Self.watchResponse].map { try #require(Hex.bytes($0)) }
     for round in 0..<TestRun.count(20_000, long: 1_000_000) {
       var bytes: [UInt8]
