@@ -86,6 +86,13 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "StoreEtcd",
+      dependencies: [
+        "HTTP2Session", "Operations", "ReceiptWire", "StoreEngine", "TLSSession", nioCore, nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+    .target(
       name: "ErasureLedger",
       dependencies: [crypto, .product(name: "NIOConcurrencyHelpers", package: "swift-nio")],
       swiftSettings: strict
@@ -139,8 +146,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreRocksDB", "StoreEngine", "ReceiptModel",
-        "Operations", arguments, logging, lifecycle, nioCore, nioPosix,
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine",
+        "ReceiptModel",
+        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -351,6 +359,14 @@ let package = Package(
     .testTarget(
       name: "StoreRocksDBTests",
       dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "StoreEtcdTests",
+      dependencies: [
+        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "TLSSession", "TestPrograms",
+        "TestSupport", nioCore, nioPosix,
+      ],
       swiftSettings: strict
     ),
     .testTarget(

@@ -52,10 +52,14 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
   let core = core(user)
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
   core.pointee.decoding = nil
+  core.pointee.decodingTrailers = nil
   guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
   slot.pointee.streamID = header.pointee.stream_id
   // After a final status these are trailers. An informational status is discarded (RFC 9113 section 8.1).
-  if slot.pointee.received.status >= 200 { return 0 }
+  if slot.pointee.received.status >= 200 {
+    core.pointee.decodingTrailers = slot
+    return 0
+  }
   slot.pointee.received.beginHeaders()
   core.pointee.decoding = slot
   return 0
@@ -63,9 +67,12 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
 
 private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, value, valueCount, _, user in
   let core = core(user)
-  guard let slot = core.pointee.decoding else { return 0 }
   let name = name.unsafelyUnwrapped
   let value = value.unsafelyUnwrapped
+  guard let slot = core.pointee.decoding else {
+    storeTrailer(core, name, nameCount, value, valueCount)
+    return 0
+  }
   if name[0] == UInt8(ascii: ":") {
     // ":status" is the only pseudo-header of a response; nghttp2 has checked it.
     slot.pointee.received.status = Int32(parseDecimal(value, valueCount) ?? 0)
@@ -78,6 +85,27 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   }
   _ = slot.pointee.received.storeField(name, nameCount: nameCount, value: value, valueCount: valueCount)
   return 0
+}
+
+/// Store a trailer field, if trailers are being decoded. They share the limit of the response's headers.
+private func storeTrailer(
+  _ core: Core,
+  _ name: UnsafePointer<UInt8>,
+  _ nameCount: Int,
+  _ value: UnsafePointer<UInt8>,
+  _ valueCount: Int
+) {
+  guard let slot = core.pointee.decodingTrailers else { return }
+  let listBytesMax = core.pointee.maxHeaderListBytes
+  guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
+    slot.pointee.flags.insert(.headersTooLarge)
+    return
+  }
+  let field = HTTP2TrailerField(
+    name: Array(UnsafeBufferPointer(start: name, count: nameCount)),
+    value: Array(UnsafeBufferPointer(start: value, count: valueCount))
+  )
+  core.pointee.appendTrailer(field, to: slot)
 }
 
 private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
@@ -105,6 +133,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
         core.pointee.pending.append(decoded)
       }
     }
+    core.pointee.decodingTrailers = nil
     if HTTP2FrameFlags.endsStream(header.pointee.flags) {
       slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
     }
@@ -133,6 +162,7 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let core = core(user)
   guard let slot = slot(session, streamID) else { return 0 }
   if core.pointee.decoding == slot { core.pointee.decoding = nil }
+  if core.pointee.decodingTrailers == slot { core.pointee.decodingTrailers = nil }
   core.pointee.close(slot, errorCode: errorCode)
   return 0
 }

@@ -13,8 +13,12 @@ struct ClientCore {
   private(set) var streams: OpenSlots
   var pending: PendingSlots
 
-  /// Slot whose header block is being decoded; nil while the block is ignored (trailers).
+  /// Slot whose header block is being decoded; nil while the block is ignored.
   var decoding: UnsafeMutablePointer<StreamSlot>?
+  /// Slot whose trailers are being decoded.
+  var decodingTrailers: UnsafeMutablePointer<StreamSlot>?
+  /// Trailers that were received and not delivered yet, by the index of their slot. Most responses have none.
+  private var trailers: [UInt32: [HTTP2TrailerField]] = [:]
   var hasReceivedSettings = false
   var hasReportedReady = false
   var hasReceivedGoAway = false
@@ -51,6 +55,16 @@ struct ClientCore {
     if !complete { slot.pointee.received.status = Int32(bitPattern: errorCode) }
     streams.remove(slot)
     pending.append(slot)
+  }
+
+  /// Store one trailer field. The caller has checked the limit.
+  mutating func appendTrailer(_ field: HTTP2TrailerField, to slot: UnsafeMutablePointer<StreamSlot>) {
+    trailers[slot.pointee.index, default: []].append(field)
+  }
+
+  /// Remove a slot's trailers, to deliver them.
+  mutating func removeTrailers(of slot: UnsafeMutablePointer<StreamSlot>) -> [HTTP2TrailerField] {
+    trailers.isEmpty ? [] : trailers.removeValue(forKey: slot.pointee.index) ?? []
   }
 
   /// End the session and fail every open stream.

@@ -184,6 +184,15 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     flushIfNeeded()
   }
 
+  /// Queue a PING. Its acknowledgement is discarded, but counts in ``HTTP2Counters/bytesIn``: a peer that sends nothing
+  /// after a PING is gone.
+  package func ping() {
+    guard let session = core.pointee.session, lifecycle.acceptsOutput else { return }
+    _ = nghttp2_submit_ping(session, 0, nil)
+    isDirty = true
+    flushIfNeeded()
+  }
+
   /// Send GOAWAY; the connection closes when the requests in flight have been answered.
   package func close() {
     guard let context else { return }
@@ -317,7 +326,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       let token = slot.pointee.tag
       switch slot.pointee.phase {
       case .ready:
-        delegate.http2ResponseReceived(token: token, response: HTTP2ClientResponse(slot), on: self)
+        let response = HTTP2ClientResponse(slot, trailers: core.pointee.removeTrailers(of: slot))
+        delegate.http2ResponseReceived(token: token, response: response, on: self)
         core.pointee.counters.responses += 1
         core.pointee.pool.pointee.put(slot)
       case .streaming:
@@ -328,6 +338,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
         }
       case .aborted:
         let errorCode = UInt32(bitPattern: slot.pointee.received.status)
+        _ = core.pointee.removeTrailers(of: slot)
         core.pointee.pool.pointee.put(slot)
         delegate.http2StreamFailed(token: token, errorCode: errorCode, on: self)
       case .free, .receiving, .delivered, .answered: break

@@ -128,12 +128,22 @@ extension HTTP2Method {
   }
 }
 
+/// Field of a response's trailers.
+struct HTTP2TrailerField {
+  var name: [UInt8]
+  var value: [UInt8]
+}
+
 /// Response, read in place; valid only inside the delegate's call.
 package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   private let slot: UnsafePointer<StreamSlot>
+  private let trailers: [HTTP2TrailerField]
 
   @_lifetime(borrow slot)
-  init(_ slot: UnsafeMutablePointer<StreamSlot>) { self.slot = UnsafePointer(slot) }
+  init(_ slot: UnsafeMutablePointer<StreamSlot>, trailers: [HTTP2TrailerField] = []) {
+    self.slot = UnsafePointer(slot)
+    self.trailers = trailers
+  }
 
   /// `:status`, 200 to 999.
   package var status: Int { Int(slot.pointee.received.status) }
@@ -158,6 +168,16 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   package func header(_ name: StaticString) -> RawSpan? {
     guard let range = slot.pointee.received.find(name) else { return nil }
     return _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.received.bytes(range)), borrowing: self)
+  }
+
+  /// Return the first trailer field with that lower-case name, or nil. Trailers follow the body, so only a complete
+  /// response has them.
+  package func trailer(_ name: StaticString) -> [UInt8]? {
+    trailers.first { field in
+      field.name.withUnsafeBufferPointer { bytes in
+        bytes.baseAddress.map { isBytes($0, bytes.count, name) } ?? false
+      }
+    }?.value
   }
 }
 

@@ -3,6 +3,7 @@ internal import Foundation
 internal import NIOConcurrencyHelpers
 internal import NIOCore
 package import ReceiptModel
+internal import ReceiptWire
 package import StoreEngine
 
 /// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (docs/architecture.md).
@@ -207,6 +208,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       }
       deleteRange(batch, from: key(0), to: key(trim.before), in: pages)
     }
+    if let position = group.position {
+      put(batch, meta, StorageKey.position(position.group), position.cursor.stored())
+    }
     var failure: UnsafeMutablePointer<CChar>?
     unsynced.withLockedValue { $0.writeBegan() }
     rocksdb_write(database, handles!.write.pointer, batch, &failure)
@@ -351,6 +355,15 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     try handles!.families.readShard(shard, directory: directory)
+  }
+
+  package func position(of group: GroupID) throws(StorageError) -> LogCursor {
+    guard let bytes = try get(meta, StorageKey.position(group)) else { return .start }
+    do throws(WireError) {
+      return try LogCursor(stored: bytes.readableBytesSpan)
+    } catch {
+      throw .corrupt("\(directory): the position of group \(group.rawValue) in the shared log: \(error)")
+    }
   }
 
   // MARK: Details

@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import StoreEngine
 
-/// Keys of the two column families, big-endian so that RocksDB's order is ours.
+/// Keys of the column families, big-endian so that RocksDB's order is ours.
 ///
 /// | family | key | value |
 /// | --- | --- | --- |
@@ -10,6 +10,7 @@ internal import StoreEngine
 /// | pages | `P`, shard (2), channel number (8), page (8) | a page |
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
+/// | default | `group/`, group (1) | a cluster's group: position, epoch and hash of its last record (8 each) |
 ///
 /// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
 /// contains a user's id (R16); readers of a channel verify that it is the requested one.
@@ -81,6 +82,14 @@ struct StorageKey {
     }
     key.bytes.append(0)
     for seed in [0, 1] as [UInt64] { key.append(StableHash.hash(cid.span.bytes, seed: seed)) }
+    return key
+  }
+
+  /// Key of a group's position, in the default family.
+  static func position(_ group: GroupID) -> StorageKey {
+    var key = StorageKey(byteCount: 7)
+    key.bytes.append(contentsOf: "group/".utf8)
+    key.append(group.rawValue)
     return key
   }
 

@@ -10,12 +10,12 @@ internal import StoreEngine
 /// `@unchecked Sendable`: everything but the immutable properties is used on `eventLoop` only.
 final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let eventLoop: any EventLoop
-  private let storage: any StorageEngine
+  let storage: any StorageEngine
   /// One thread, so that commits of a loop run in order, one at a time.
   private let committer: NIOThreadPool
   private let readers: NIOThreadPool
   private var backgroundReads = BackgroundReads()
-  private let events: HostEvents
+  let events: HostEvents
   private let erasures: ErasureLedger?
   private let clock: StoreClock
   private let directory: DataDirectoryMonitor
@@ -23,6 +23,13 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let ownShardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
+  /// Of a node in a cluster: what makes the loop follow a group's shared log, or own it.
+  private(set) var replica: GroupReplica?
+  let link: SharedLogLink?
+  /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
+  var replicaTimer: Scheduled<Void>?
+  var replicaTimerDeadline = BootTime.never
+  var wasOwner = false
   private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
@@ -38,6 +45,10 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   struct HostEvents: Sendable {
     var halted: @Sendable (StorageError) -> Void
     var reported: @Sendable (StorageError) -> Void
+    /// In a cluster: this node owns the host's group now.
+    var promoted: @Sendable () -> Void
+    /// In a cluster: this node no longer owns the host's group. The host has halted.
+    var deposed: @Sendable () -> Void
   }
 
   /// Create a host; call on `eventLoop`.
@@ -49,6 +60,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     configuration: StoreLoopConfiguration,
     totalShardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
+    group: GroupMembership?,
     erasures: ErasureLedger?,
     clock: StoreClock,
     directory: DataDirectoryMonitor,
@@ -64,12 +76,25 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.directory = directory
     self.events = events
     ownShardCount = stored.count
+    link = group?.link
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,
       stored: stored,
+      follows: group != nil,
       driver: self
     )
+    if let group {
+      replica = GroupReplica(
+        group: group.id,
+        node: group.node,
+        members: group.members,
+        limits: group.limits,
+        loop: loop,
+        stored: group.stored,
+        driver: self
+      )
+    }
     pollNotifier = PollNotifier(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
       self.readClock()
@@ -84,6 +109,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func setClock(_ time: Timestamp) {
     loop.clock = time
     loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
+    replica?.updateLease()
   }
 
   /// Set the hosts of the same generation; call on the loop, before any other use.
@@ -102,6 +128,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       host.setClock(host.clock.observe())
       host.loop.tick()
     }
+    replica?.timerFired()
   }
 
   /// Start periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
@@ -154,6 +181,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for timer in timers { timer.cancel() }
     timers = []
     pollNotifier?.close()
+    replicaTimer?.cancel()
+    replica = nil
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
@@ -206,6 +235,11 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
   /// loop continues.
   func commit(_ group: CommitGroup) {
+    if let replica { replica.commit(group) } else { write(group) }
+  }
+
+  /// Write a group to local storage.
+  func write(_ group: CommitGroup) {
     inFlight += 1
     if pace.isQuick, group.logBytes < CommitPace.smallBytes {
       let (result, duration) = Self.perform(group, storage)
@@ -222,7 +256,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
     pace.record(duration)
     readClock()
-    loop.committed(result)
+    if let replica { replica.stored(result) } else { loop.committed(result) }
     finished()
   }
 

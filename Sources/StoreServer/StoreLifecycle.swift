@@ -38,6 +38,11 @@ struct StoreLifecycle {
     return true
   }
 
+  /// Whether these loops are the ones of now, and none of them has halted.
+  func isCurrent(_ generation: UInt64) -> Bool {
+    if case .halted = state { false } else { generation == self.generation }
+  }
+
   /// Handle the halt of a loop of this generation.
   mutating func halted(generation: UInt64) -> OnHalt {
     guard generation == self.generation else { return .ignore }

@@ -32,6 +32,12 @@ package final class StoreServer: Sendable {
   private final class Shared: Sendable {
     struct State {
       var storage: (any StorageEngine)?
+      /// The loops' hosts, whether they serve or not, and the shards of each.
+      var loops: ServingState.Serving?
+      /// In a cluster: number of groups that this node owns.
+      var ownedGroups = 0
+      /// In a cluster: each event loop's link to the shared log.
+      var links: [SharedLogLink] = []
       var listener: (any Channel)?
       var lifecycle = StoreLifecycle()
       var failedCommits: UInt64 = 0
@@ -188,8 +194,11 @@ package final class StoreServer: Sendable {
         halted: { [weak self] error in self?.halted(error, generation: generation) },
         reported: { [logger] error in
           logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
-        }
+        },
+        promoted: { [weak self] in self?.promoted(generation: generation) },
+        deposed: { [weak self] in self?.deposed(generation: generation) }
       )
+      let group = try await membership(ofGroup: position, on: eventLoop, storage)
       let committer = committers[position]
       hosts.append(
         try await eventLoop.submit { [readers, configuration, clock, directory] in
@@ -201,6 +210,7 @@ package final class StoreServer: Sendable {
             configuration: configuration.engine,
             totalShardCount: shardCount,
             stored: stored,
+            group: group,
             erasures: configuration.erasures,
             clock: clock,
             directory: directory,
@@ -219,17 +229,23 @@ package final class StoreServer: Sendable {
         host.connect(hosts, hostOfShard: hostOfShard)
       }.get()
     }
-    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
+    let all = ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard)
+    shared.state.withLockedValue { $0.loops = all }
+    if configuration.cluster == nil { serving.replace(all) }
     // Ticks commit, so none may begin while other hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
     if let interval = source.syncIntervalMilliseconds, let host = hosts.first {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
     if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
+    for (link, host) in zip(shared.state.withLockedValue(\.links), hosts) {
+      host.eventLoop.execute { link.probe(for: [host.replica].compactMap { $0 }) }
+    }
     let isServing = shared.state.withLockedValue { $0.lifecycle.started() }
     if isServing {
       backups.attach(storage)
-      logger.info("Shards are serving", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
+      let text = configuration.cluster == nil ? "Shards are serving" : "Shards follow the shared log"
+      logger.info("\(text)", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
     }
     return isServing
   }
@@ -237,7 +253,15 @@ package final class StoreServer: Sendable {
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
   /// storage.
   private func stopLoops() async {
-    let hosts = serving.replace(nil)?.hosts ?? []
+    serving.replace(nil)
+    let (hosts, links) = shared.state.withLockedValue { state in
+      defer {
+        state.loops = nil
+        state.ownedGroups = 0
+      }
+      return (state.loops?.hosts ?? [], state.links)
+    }
+    for link in links { link.eventLoop.execute { link.stop() } }
     let channels = registry.channels
     await withTaskGroup(of: Void.self) { tasks in
       for channel in channels { tasks.addTask { try? await channel.close() } }
@@ -270,6 +294,61 @@ package final class StoreServer: Sendable {
     )
   }
 
+  // MARK: Cluster
+
+  private func membership(
+    ofGroup position: Int,
+    on eventLoop: any EventLoop,
+    _ storage: any StorageEngine
+  ) async throws -> GroupMembership? {
+    guard let cluster = configuration.cluster else { return nil }
+    let id = GroupID(UInt8(position))
+    let stored = try await supervisor.runIfActive { try storage.position(of: id) }
+    var links = shared.state.withLockedValue(\.links)
+    if position == links.count {
+      links.append(
+        try await eventLoop.submit {
+          SharedLogLink(eventLoop: eventLoop, log: cluster.makeLog(eventLoop), limits: cluster.limits)
+        }.get()
+      )
+      shared.state.withLockedValue { [links] in $0.links = links }
+    }
+    return GroupMembership(
+      id: id,
+      node: cluster.node,
+      members: cluster.members,
+      limits: cluster.limits,
+      stored: stored,
+      link: links[position]
+    )
+  }
+
+  /// A group is owned by this node now. The node serves once it owns all groups.
+  private func promoted(generation: UInt64) {
+    let loops = shared.state.withLockedValue { state -> ServingState.Serving? in
+      guard state.lifecycle.isCurrent(generation) else { return nil }
+      state.ownedGroups += 1
+      return state.ownedGroups == state.loops?.hosts.count ? state.loops : nil
+    }
+    guard let loops else { return }
+    serving.replace(loops)
+    logger.info("This node owns the shards and serves", metadata: ["groups": "\(loops.hosts.count)"])
+  }
+
+  /// Another node owns a group that this node has owned: start again as its follower.
+  private func deposed(generation: UInt64) {
+    let isFirst = shared.state.withLockedValue { state in
+      switch state.lifecycle.halted(generation: generation) {
+      case .ignore: return false
+      case .report: return true
+      case .reportAndReload:
+        state.reload = Task { await self.reload() }
+        return true
+      }
+    }
+    if isFirst { logger.notice("Another node owns the shards now; following it") }
+  }
+
   /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.
   private static let reloadPause = Duration.milliseconds(50)
   private static let reloadPausesMin = 2
@@ -299,7 +378,9 @@ package final class StoreServer: Sendable {
 
   /// Why the store cannot serve now; nil if it can.
   package var notReadyReason: String? {
-    serving.current() == nil ? "the shards are starting, or reloading after a failed commit" : nil
+    if serving.current() != nil { return nil }
+    return configuration.cluster == nil
+      ? "the shards are starting, or reloading after a failed commit" : "this node does not own the shards"
   }
 
   /// Values for `/metrics`.
@@ -315,7 +396,7 @@ package final class StoreServer: Sendable {
 
   package func statistics() async -> Statistics {
     var sum = Statistics()
-    for host in serving.current()?.hosts ?? [] {
+    for host in shared.state.withLockedValue(\.loops)?.hosts ?? [] {
       let next = try? await host.eventLoop.submit { [sum] in
         var next = sum
         next.loops += host.loop.counters

@@ -24,6 +24,9 @@ package struct StoreServerConfiguration: Sendable {
   /// Ledger that records users before they are erased; nil for none.
   package var erasures: ErasureLedger?
 
+  /// The node's part in a cluster; nil: the store owns all its shards.
+  package var cluster: ClusterSettings?
+
   package init(host: String, port: Int, loops: Int) {
     self.host = host
     self.port = port

@@ -13,6 +13,7 @@ struct StoreSettings {
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
     "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
+    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups",
   ]
   /// Keys that restrict the store; an empty value is refused.
   private static let restrictions: Set<String> = [
@@ -37,6 +38,8 @@ struct StoreSettings {
   let memoryBytes: Int
   /// Directory of the second erasure ledger; nil: none.
   let erasureLedger: String?
+  /// The node's part in a cluster; nil: the store owns all its shards.
+  let cluster: NodeSettings?
   var server: StoreServerConfiguration
   var rocksDB = RocksDBSettings()
 
@@ -50,7 +53,10 @@ struct StoreSettings {
   }
 
   init(_ settings: Settings, _ logger: Logger) throws(SettingsError) {
-    let mode = try settings.string("durability") ?? "sync"
+    let cluster = try NodeSettings(settings, logger)
+    self.cluster = cluster
+    // The shared log syncs each record.
+    let mode = try settings.string("durability") ?? (cluster == nil ? "sync" : "interval:1s")
     guard let durability = Self.durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
     }
@@ -64,14 +70,19 @@ struct StoreSettings {
     shardCount = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
     admin = try settings.endpoint("admin")
     erasureLedger = try settings.string("erasure-ledger")
-    let loops =
-      try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
-    server = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
+    let loops = try settings.integer("loops", in: 1...64)
+    let defaultLoops = max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
+    server = StoreServerConfiguration(
+      host: listen.host,
+      port: listen.port,
+      loops: cluster?.groupCount ?? loops ?? defaultLoops
+    )
     server.engine = try Self.engine(settings, server.engine)
     server.clock = try Self.clock(settings, server.clock)
     server.connections = Self.connections(server.connections)
     server.secrets = try Self.secrets(settings, logger)
     server.tls = try Self.tls(settings, listen, logger)
+    server.cluster = cluster?.settings
     rocksDB.durability = durability
     rocksDB.cacheBytes = min(max(memoryBytes / 8, 8 << 20), 256 << 20)
   }
@@ -79,7 +90,7 @@ struct StoreSettings {
   /// Log what an operator should know of the settings.
   func log(_ logger: Logger) {
     logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
-    if let interval = durability.syncIntervalMilliseconds {
+    if let interval = durability.syncIntervalMilliseconds, cluster == nil {
       logger.warning(
         """
         Acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \

@@ -129,6 +129,48 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var tlsCa: String?
   @Flag(help: "Allow listening without TLS on addresses other than loopback.") var allowPlaintext = false
+  @Option(
+    help: ArgumentHelp(
+      """
+      Be a node of this cluster, over the shared log of --log (docs/cluster.md). Default: the store owns all \
+      its shards.
+      """,
+      valueName: "name"
+    )
+  )
+  var cluster: String?
+  @Option(
+    help: ArgumentHelp(
+      "etcd's servers, such as https://e1:2379,https://e2:2379,https://e3:2379; http:// only on loopback.",
+      valueName: "urls"
+    )
+  )
+  var log: String?
+  @Option(help: ArgumentHelp("Client certificate for etcd, PEM.", valueName: "file")) var logCert: String?
+  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var logKey: String?
+  @Option(
+    help: ArgumentHelp("CA certificate that must have signed etcd's certificates, PEM.", valueName: "file")
+  )
+  var logCa: String?
+  @Option(help: ArgumentHelp("Number of this node, 1 to the number of --members.", valueName: "id"))
+  var node: String?
+  @Option(
+    help: ArgumentHelp(
+      "Number of nodes, which are 1 to n; the same on all of them. Default 3.",
+      valueName: "n"
+    )
+  )
+  var members: String?
+  @Option(
+    help: ArgumentHelp(
+      """
+      Number of groups of shards, each with a log and an event loop of its own; fixed when the cluster is \
+      created, and the same on all nodes. Default 1.
+      """,
+      valueName: "n"
+    )
+  )
+  var groups: String?
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -170,6 +212,8 @@ struct TidemarkStore: AsyncParsableCommand {
       "erasure-ledger": erasureLedger, "clock-jump-max": clockJumpMax, "clock-start-max": clockStartMax,
       "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
       "allow-plaintext": allowPlaintext ? "true" : nil,
+      "cluster": cluster, "log": log, "log-cert": logCert, "log-key": logKey, "log-ca": logCa, "node": node,
+      "members": members, "groups": groups,
     ].compactMapValues { $0 }
   }
 
@@ -269,11 +313,18 @@ struct TidemarkStore: AsyncParsableCommand {
       storage = try RocksDBStorage(
         directory: settings.directory,
         shardCount: settings.shardCount,
-        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
+        newStore: settings.cluster?.store
+          ?? SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
         settings: settings.rocksDB
       )
     } catch {
       throw SettingsError(error.description)
+    }
+    if let cluster = settings.cluster, storage.store != cluster.store {
+      throw SettingsError(
+        "data",
+        "\(settings.directory): is not of cluster \(cluster.name): give the node an empty directory"
+      )
     }
     if let warning = storage.warning {
       logger.warning(

@@ -24,7 +24,7 @@ final class StoreStorage: SimulatedStorage {
 
   func commit(_ group: CommitGroup) {
     data.commit(group)
-    if let position = group.position { cursor = position }
+    if let position = group.position { cursor = position.cursor }
     unsynced.append(group)
   }
 

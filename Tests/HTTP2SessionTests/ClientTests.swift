@@ -6,6 +6,9 @@ import Testing
 final class TestClient: HTTP2ClientDelegate {
   var log: [String] = []
   var isReady = false
+  /// Trailer values of each response, by name.
+  var trailers: [String: [String?]] = [:]
+  var headerStatus: [String] = []
   var onReadComplete: ((HTTP2ClientConnection<TestClient>) -> Void)?
 
   func http2ReadComplete(on connection: HTTP2ClientConnection<TestClient>) { onReadComplete?(connection) }
@@ -16,6 +19,12 @@ final class TestClient: HTTP2ClientDelegate {
     on connection: HTTP2ClientConnection<TestClient>
   ) {
     log.append("\(token) \(response.status) \(text(response.contentType)) \(text(response.body))")
+    for (name, value) in [
+      ("grpc-status", response.trailer("grpc-status")), ("grpc-message", response.trailer("grpc-message")),
+    ] {
+      trailers[name, default: []].append(value.map { String(decoding: $0, as: UTF8.self) })
+    }
+    if let status = response.header("grpc-status") { headerStatus.append(text(status)) }
   }
 
   func http2ResponsePart(
@@ -87,6 +96,41 @@ private final class Pair {
         if channel.isActive { _ = try? channel.writeInbound(bytes) }
       }
     }
+  }
+}
+
+/// Our client, and a server whose frames are made by hand.
+private final class RawServerPair {
+  let channel = EmbeddedChannel()
+  let delegate = TestClient()
+  let client: HTTP2ClientConnection<TestClient>
+  let template = HTTP2RequestTemplate(method: .post, scheme: "http", authority: "localhost")
+  private var output: [UInt8] = []
+
+  init(_ limits: HTTP2ClientLimits = HTTP2ClientLimits()) throws {
+    client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources(limits: limits))
+    try channel.pipeline.syncOperations.addHandler(client)
+    channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
+    try receive([Frame(.settings, stream: 0), Frame(.settings, flags: Frame.ack, stream: 0)])
+  }
+
+  deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
+
+  func receive(_ frames: [Frame], pieceBytes: Int = .max) throws {
+    client.flushIfNeeded()
+    var bytes = frames.flatMap(\.bytes)[...]
+    while !bytes.isEmpty {
+      try channel.writeInbound(ByteBuffer(bytes: bytes.prefix(pieceBytes)))
+      bytes = bytes.dropFirst(pieceBytes)
+    }
+  }
+
+  /// The frames that the client has sent since the last call, after its connection preface.
+  func sent() throws -> [Frame] {
+    while let bytes = try channel.readOutbound(as: ByteBuffer.self) { output += bytes.readableBytesView }
+    let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
+    if output.starts(with: preface) { output.removeFirst(preface.count) }
+    return Frame.parse(&output)
   }
 }
 
@@ -205,6 +249,86 @@ struct ClientTests {
     pair.server.connection.flushIfNeeded()
     pair.run()
     #expect(pair.delegate.log == ["1 204  ", "closed"])
+  }
+
+  @Test("trailers arrive with the complete response, whole and byte by byte", arguments: [Int.max, 1])
+  func trailers(pieceBytes: Int) throws {
+    let raw = try RawServerPair()
+    raw.client.submit(raw.template, path: "/", token: 1)
+    raw.client.submit(raw.template, path: "/", token: 2)
+    let fields = [("grpc-status", "14"), ("grpc-message", "no%20leader"), ("grpc-status", "0")]
+    let ends = Frame.endHeaders | Frame.endStream
+    try raw.receive(
+      [
+        Frame(.headers, flags: Frame.endHeaders, stream: 1, HPACK.plain([(":status", "200")])),
+        Frame(.headers, flags: Frame.endHeaders, stream: 3, HPACK.plain([(":status", "200"), ("a", "b")])),
+        Frame(.data, stream: 1, Array("body".utf8)),
+        Frame(.headers, flags: ends, stream: 1, HPACK.plain(fields)),
+        Frame(.headers, flags: ends, stream: 3, HPACK.plain([("x-last", "")])),
+      ],
+      pieceBytes: pieceBytes
+    )
+    #expect(raw.delegate.log == ["1 200  body", "2 200  "])
+    #expect(raw.delegate.trailers == ["grpc-status": ["14", nil], "grpc-message": ["no%20leader", nil]])
+    #expect(raw.client.openStreams == 0)
+  }
+
+  @Test("a response without a body has its fields in the headers, and no trailers")
+  func headersOnly() throws {
+    let raw = try RawServerPair()
+    raw.client.submit(raw.template, path: "/", token: 1)
+    let block = HPACK.plain([(":status", "200"), ("grpc-status", "8")])
+    try raw.receive([Frame(.headers, flags: Frame.endHeaders | Frame.endStream, stream: 1, block)])
+    #expect(raw.delegate.log == ["1 200  "])
+    #expect(raw.delegate.headerStatus == ["8"])
+    #expect(raw.delegate.trailers == ["grpc-status": [nil], "grpc-message": [nil]])
+  }
+
+  @Test(
+    "trailers above the header limit are left out, and a reset stream's trailers do not reach the next one"
+  )
+  func trailerLimits() throws {
+    var limits = HTTP2ClientLimits()
+    limits.maxHeaderListBytes = 200
+    let raw = try RawServerPair(limits)
+    raw.client.submit(raw.template, path: "/", token: 1)
+    raw.client.submit(raw.template, path: "/", token: 2)
+    let large = ("grpc-message", String(repeating: "a", count: 200))
+    try raw.receive([
+      Frame(.headers, flags: Frame.endHeaders, stream: 1, HPACK.plain([(":status", "200")])),
+      Frame(
+        .headers,
+        flags: Frame.endHeaders | Frame.endStream,
+        stream: 1,
+        HPACK.plain([("grpc-status", "1"), large])
+      ),
+      Frame(.headers, flags: Frame.endHeaders, stream: 3, HPACK.plain([(":status", "200")])),
+      Frame(
+        .headers,
+        flags: Frame.endHeaders | Frame.endStream,
+        stream: 3,
+        HPACK.plain([("grpc-status", "2"), (":status", "200")])
+      ),
+    ])
+    raw.client.submit(raw.template, path: "/", token: 3)
+    try raw.receive([
+      Frame(.headers, flags: Frame.endHeaders, stream: 5, HPACK.plain([(":status", "200")])),
+      Frame(.data, flags: Frame.endStream, stream: 5),
+    ])
+    #expect(raw.delegate.log == ["1 200  ", "2 failed 1", "3 200  "])
+    #expect(raw.delegate.trailers == ["grpc-status": ["1", nil], "grpc-message": [nil, nil]])
+  }
+
+  @Test("a PING leaves at once, and its acknowledgement counts as input")
+  func ping() throws {
+    let raw = try RawServerPair()
+    let before = raw.client.counters.bytesIn
+    _ = try raw.sent()
+    raw.client.ping()
+    #expect(try raw.sent().map(\.kind) == [.ping])
+    try raw.receive([Frame(.ping, flags: Frame.ack, stream: 0, Array(repeating: 0, count: 8))])
+    #expect(raw.client.counters.bytesIn > before)
+    #expect(raw.client.isUsable)
   }
 
   @Test("a server that does not speak HTTP/2 fails the connection")

@@ -22,6 +22,27 @@ struct RocksDBEngineTests {
     channel?.pages.map { String(buffer: $0.bytes) }
   }
 
+  @Test("a group's position is stored with its commit, and stays where a commit has none")
+  func positions() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    #expect(try engine.position(of: GroupID(3)) == .start)
+    let claim = LogCursor.start.record(.claim(by: NodeID(1)), epoch: OwnerEpoch(1))
+    let commit = LogCursor(after: claim).record(.batches, epoch: OwnerEpoch(1), payload: [1])
+    for record in [claim, commit] {
+      var group = CommitGroup()
+      group.position = GroupPosition(group: GroupID(3), cursor: LogCursor(after: record))
+      try engine.commit(group)
+      #expect(try engine.position(of: GroupID(3)) == LogCursor(after: record))
+    }
+    try engine.commit(CommitGroup(index: 1))
+    engine.close()
+    engine = try directory.open()
+    #expect(try engine.position(of: GroupID(3)) == LogCursor(after: commit))
+    #expect(try engine.position(of: GroupID(2)) == .start)
+    engine.close()
+  }
+
   @Test("log, pages and directory round-trip, also after reopening")
   func roundTrip() throws {
     let directory = TestDirectory()

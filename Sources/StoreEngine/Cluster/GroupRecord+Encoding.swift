@@ -56,6 +56,25 @@ extension GroupRecord {
   }
 }
 
+/// The value of a stored position: position, epoch and hash, 8 bytes each.
+extension LogCursor {
+  package init(stored bytes: RawSpan) throws(WireError) {
+    var reader = FieldReader(bytes)
+    let position = RecordPosition(try reader.hash())
+    let epoch = OwnerEpoch(try reader.hash())
+    self.init(position: position, epoch: epoch, hash: RecordHash(try reader.hash()))
+    try reader.end()
+  }
+
+  package func stored() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(position.rawValue)
+    buffer.writeInteger(epoch.rawValue)
+    buffer.writeInteger(hash.rawValue)
+    return buffer
+  }
+}
+
 extension FieldReader {
   @_lifetime(self: copy self)
   fileprivate mutating func nodeID() throws(WireError) -> NodeID {

@@ -60,7 +60,7 @@ package struct LogCursor: Hashable, Sendable {
   /// Before the first record.
   package static let start = LogCursor(position: .zero, epoch: .zero, hash: .none)
 
-  private init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
+  init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
     self.position = position
     self.epoch = epoch
     self.hash = hash
@@ -73,5 +73,16 @@ package struct LogCursor: Hashable, Sendable {
   /// The record of this kind that would follow.
   package func record(_ kind: GroupRecord.Kind, epoch: OwnerEpoch, payload: [UInt8] = []) -> GroupRecord {
     GroupRecord(position: position.next, epoch: epoch, previous: hash, kind: kind, payload: payload)
+  }
+}
+
+/// How far a storage has a group's log.
+package struct GroupPosition: Hashable, Sendable {
+  package let group: GroupID
+  package let cursor: LogCursor
+
+  package init(group: GroupID, cursor: LogCursor) {
+    self.group = group
+    self.cursor = cursor
   }
 }

@@ -159,7 +159,7 @@ package final class GroupReplica {
   package func commit(_ group: CommitGroup) {
     var group = group
     if loop.isFollowing {
-      group.position = applied
+      group.position = storedPosition
       store(group, .commit)
     } else if group.batches.count == group.followedCount {
       store(group, .commit)
@@ -198,6 +198,8 @@ package final class GroupReplica {
     requestCommit()
     driver.replicaChanged()
   }
+
+  private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: applied) }
 
   private func store(_ group: CommitGroup, _ write: Write) {
     writes.append(write)
@@ -262,7 +264,7 @@ package final class GroupReplica {
     guard record.kind == .batches else { return storePosition() }
     guard case .requested(var group) = ownCommit else { preconditionFailure("a record of no commit") }
     ownCommit = .none
-    group.position = applied
+    group.position = storedPosition
     store(group, .commit)
   }
 
@@ -271,7 +273,7 @@ package final class GroupReplica {
   private func storePosition() {
     guard !loop.isHalted, !loop.commits.hasFollowed else { return }
     var group = CommitGroup()
-    group.position = applied
+    group.position = storedPosition
     store(group, .position)
   }
 

@@ -60,8 +60,8 @@ package struct CommitGroup: Sendable {
   package var pages: [PageWrite] = []
   package var logTrims: [LogTrim] = []
   package var stepTrims: [StepTrim] = []
-  /// Of a cluster's group: the last record whose batches are in this commit or an earlier one; nil leaves it as it is.
-  package var position: LogCursor?
+  /// How far this commit and the ones before it have the log of a cluster's group; nil leaves that as it is.
+  package var position: GroupPosition?
 
   package init() {}
 

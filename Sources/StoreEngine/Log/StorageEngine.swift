@@ -46,6 +46,10 @@ package protocol StorageEngine: Sendable {
   /// in flight.
   func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
 
+  /// Read how far the storage has the log of a cluster's group: the newest ``CommitGroup/position`` of the group, or
+  /// the start of its log.
+  func position(of group: GroupID) throws(StorageError) -> LogCursor
+
   /// Read a shard's own pages and its log.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }
@@ -65,6 +69,7 @@ package protocol ReopenableStorage: Sendable {
 }
 
 extension StorageEngine {
+  package func position(of group: GroupID) throws(StorageError) -> LogCursor { .start }
   package func sync() throws(StorageError) {}
   package func compactOld() {}
 }

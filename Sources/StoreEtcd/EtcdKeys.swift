@@ -1,0 +1,118 @@
+internal import NIOCore
+internal import ReceiptWire
+internal import StoreEngine
+
+/// Keys of one cluster in etcd, and the values that are not records.
+///
+/// | key | value | written by |
+/// | --- | --- | --- |
+/// | `/tm/NAME/own/GG` | owner; its mod revision is the fence | a claim |
+/// | `/tm/NAME/log/GG/PPPPPPPPPPPPPPPP` | a record | the owner, or a claim |
+/// | `/tm/NAME/trim/GG` | the first position that is there | the first claim, then trims |
+///
+/// Groups are two hex digits, positions sixteen, so the order of keys is the order of positions.
+struct EtcdKeys {
+  private let cluster: [UInt8]
+
+  init(cluster: String) { self.cluster = Array("/tm/\(cluster)/".utf8) }
+
+  func owner(_ group: GroupID) -> [UInt8] { key("own/", group) }
+
+  func trim(_ group: GroupID) -> [UInt8] { key("trim/", group) }
+
+  func record(_ group: GroupID, _ position: RecordPosition) -> [UInt8] {
+    var key = key("log/", group)
+    key.append(UInt8(ascii: "/"))
+    Self.appendHex(position.rawValue, digits: 16, to: &key)
+    return key
+  }
+
+  /// The first key behind all records of a group.
+  func recordsEnd(_ group: GroupID) -> [UInt8] {
+    var key = key("log/", group)
+    key.append(UInt8(ascii: "/") + 1)
+    return key
+  }
+
+  private func key(_ kind: StaticString, _ group: GroupID) -> [UInt8] {
+    var key = cluster
+    key.reserveCapacity(cluster.count + 24)
+    kind.withUTF8Buffer { key.append(contentsOf: $0) }
+    Self.appendHex(UInt64(group.rawValue), digits: 2, to: &key)
+    return key
+  }
+
+  private static func appendHex(_ value: UInt64, digits: Int, to key: inout [UInt8]) {
+    for place in (0..<digits).reversed() {
+      let digit = UInt8(truncatingIfNeeded: value >> (4 * UInt64(place)) & 0xF)
+      key.append(digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10)
+    }
+  }
+}
+
+/// Value of an owner's key: who appends, since which record.
+struct EtcdOwnerValue: Hashable {
+  /// First byte of the value.
+  private static let formatVersion: UInt8 = 1
+
+  var node: NodeID
+  var epoch: OwnerEpoch
+  /// Position of the claim.
+  var claimedAt: RecordPosition
+
+  init(node: NodeID, epoch: OwnerEpoch, claimedAt: RecordPosition) {
+    self.node = node
+    self.epoch = epoch
+    self.claimedAt = claimedAt
+  }
+
+  init(_ bytes: [UInt8]) throws(EtcdWireError) {
+    do throws(WireError) {
+      var reader = FieldReader(bytes.span.bytes)
+      guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+      epoch = OwnerEpoch(try reader.varint())
+      guard let node = UInt16(exactly: try reader.varint()), node > 0 else { throw .badValue(.node) }
+      self.node = NodeID(node)
+      claimedAt = RecordPosition(try reader.varint())
+      try reader.end()
+    } catch {
+      throw .badValue(.owner)
+    }
+  }
+
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeVarint(epoch.rawValue)
+    buffer.writeVarint(UInt64(node.rawValue))
+    buffer.writeVarint(claimedAt.rawValue)
+    return buffer
+  }
+}
+
+/// Value of a trim key: the first position that is there. Its order of bytes is the order of positions, so that a
+/// transaction can compare it.
+struct EtcdTrimValue: Hashable {
+  /// First byte of the value.
+  private static let formatVersion: UInt8 = 1
+  private static let byteCount = 9
+
+  var first: RecordPosition
+
+  init(first: RecordPosition) { self.first = first }
+
+  init(_ bytes: [UInt8]) throws(EtcdWireError) {
+    let buffer = ByteBuffer(bytes: bytes)
+    guard bytes.count == Self.byteCount, bytes[0] == Self.formatVersion,
+      let first = buffer.getInteger(at: 1, as: UInt64.self)
+    else { throw .badValue(.trim) }
+    self.first = RecordPosition(first)
+  }
+
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeInteger(first.rawValue)
+    return buffer
+  }
+}

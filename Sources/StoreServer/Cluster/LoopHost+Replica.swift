@@ -1,0 +1,55 @@
+internal import NIOCore
+internal import StoreEngine
+
+/// A host of a cluster's group. When the node loses the group, the host halts: a new one is made from storage, as after
+/// a failed commit.
+extension LoopHost: GroupReplicaDriver {
+  var bootTime: BootTime { BootTime.now() }
+  var sharedLog: any GroupLog { link!.log }
+
+  func append(_ append: GroupAppend, as attempt: Ownership.Attempt) {
+    link!.writer.append(append) { [weak self] outcome in
+      guard let self else { return }
+      readClock()
+      replica?.handle(.answered(attempt, outcome))
+    }
+  }
+
+  func store(_ group: CommitGroup) { write(group) }
+
+  func restart() { events.deposed() }
+
+  func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    switch reason {
+    case .trimmed(let first):
+      events.reported(
+        .unusable("the shared log begins at record \(first.rawValue): start from an empty directory")
+      )
+    case .diverged(let position):
+      events.reported(
+        .unusable(
+          "the directory does not fit the shared log from record \(position.rawValue) on: start from an empty one"
+        )
+      )
+    }
+  }
+
+  func replicaFailed(_ error: FollowError) { events.halted(.corrupt("\(error)")) }
+
+  func replicaChanged() {
+    guard let replica else { return }
+    if replica.isOwner, !wasOwner { events.promoted() }
+    wasOwner = replica.isOwner
+    let deadline = replica.deadline
+    guard deadline != replicaTimerDeadline else { return }
+    replicaTimerDeadline = deadline
+    replicaTimer?.cancel()
+    replicaTimer = eventLoop.assumeIsolated().scheduleTask(in: BootTime.now().amount(until: deadline)) {
+      [weak self] in
+      guard let self else { return }
+      replicaTimerDeadline = .never
+      readClock()
+      self.replica?.timerFired()
+    }
+  }
+}

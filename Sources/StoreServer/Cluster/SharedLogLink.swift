@@ -1,0 +1,88 @@
+internal import Glibc
+internal import NIOCore
+internal import StoreEngine
+
+/// A node's connection to the shared log from one event loop: its writer, and the probe that reports to the groups of
+/// that loop.
+///
+/// `@unchecked Sendable`: everything but `eventLoop` is used on `eventLoop` only.
+final class SharedLogLink: @unchecked Sendable {
+  let eventLoop: any EventLoop
+  let log: any GroupLog
+  let writer: GroupWriter
+  private var probe: LogProbe
+  private var replicas: [GroupReplica] = []
+  private var timer: Scheduled<Void>?
+
+  /// Create a link; call on `eventLoop`.
+  init(eventLoop: any EventLoop, log: any GroupLog, limits: ClusterLimits) {
+    eventLoop.preconditionInEventLoop()
+    self.eventLoop = eventLoop
+    self.log = log
+    writer = GroupWriter(log: log)
+    probe = LogProbe(limits: limits, now: BootTime.now())
+  }
+
+  /// Probe the log for these groups from now on, instead of those before.
+  func probe(for replicas: [GroupReplica]) {
+    self.replicas = replicas
+    timerFired()
+  }
+
+  func stop() {
+    replicas = []
+    timer?.cancel()
+    timer = nil
+  }
+
+  private func timerFired() {
+    guard !replicas.isEmpty else { return }
+    perform(probe.timerFired(at: BootTime.now()))
+    setTimer()
+  }
+
+  private func setTimer() {
+    timer?.cancel()
+    guard !replicas.isEmpty else { return }
+    timer = eventLoop.assumeIsolated().scheduleTask(in: BootTime.now().amount(until: probe.deadline)) {
+      [weak self] in self?.timerFired()
+    }
+  }
+
+  private func perform(_ actions: [LogProbe.Action]) {
+    for action in actions {
+      switch action {
+      case .restartSilence: for replica in replicas { replica.handle(.logUnresponsive) }
+      case .probe(let number): send(number)
+      }
+    }
+  }
+
+  private func send(_ number: UInt64) {
+    let asked = replicas
+    log.ends(of: asked.map(\.group)) { [weak self] ends in
+      guard let self, !replicas.isEmpty else { return }
+      if let ends {
+        perform(probe.answered(number, at: BootTime.now()))
+        for (replica, end) in zip(asked, ends) { replica.handle(.probeAnswered(end)) }
+      } else {
+        perform(probe.failed(number, at: BootTime.now()))
+      }
+      setTimer()
+    }
+  }
+}
+
+extension BootTime {
+  /// Reading of this machine's clock.
+  static func now() -> BootTime {
+    var time = timespec()
+    clock_gettime(CLOCK_BOOTTIME, &time)
+    return BootTime(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
+  }
+
+  /// Time until a deadline; at most a minute, for ``never``.
+  func amount(until deadline: BootTime) -> TimeAmount {
+    .nanoseconds(min(max(0, deadline.nanoseconds &- nanoseconds), 60_000_000_000))
+  }
+}

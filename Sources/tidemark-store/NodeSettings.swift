@@ -1,0 +1,107 @@
+internal import Logging
+internal import Operations
+internal import ReceiptModel
+internal import StoreEngine
+internal import StoreEtcd
+internal import StoreServer
+internal import TLSSession
+
+/// A node's part in a cluster, from flags, environment and file.
+struct NodeSettings {
+  /// Keys that need `cluster`.
+  private static let dependentKeys = ["log", "log-cert", "log-key", "log-ca", "node", "members", "groups"]
+  /// A group is a byte in the keys of the shared log. Each has an event loop.
+  private static let groupsMax = 64
+
+  let name: String
+  /// Identity of the data: the same on all nodes, so that a gateway's session goes on at another one.
+  let store: SessionID
+  let groupCount: Int
+  let settings: ClusterSettings
+
+  /// Nil without `cluster`.
+  init?(_ settings: Settings, _ logger: Logger) throws(SettingsError) {
+    guard let name = try settings.string("cluster") else {
+      for key in Self.dependentKeys {
+        if try settings.string(key) != nil {
+          throw SettingsError(key, "needs --cluster with the name of the cluster")
+        }
+      }
+      return nil
+    }
+    self.name = name
+    groupCount = try settings.integer("groups", in: 1...Self.groupsMax) ?? 1
+    let members = try settings.integer("members", in: 1...7) ?? 3
+    guard let node = try settings.integer("node", in: 1...members) else {
+      throw SettingsError("node", "is missing: give the number of this node, 1 to \(members) (--members)")
+    }
+    let bytes = Array(name.utf8)
+    store = SessionID(
+      high: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount)),
+      low: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount) << 32)
+    )
+    let etcd = try Self.etcd(settings, cluster: name)
+    self.settings = ClusterSettings(
+      node: NodeID(UInt16(node)),
+      members: (1...UInt16(members)).map { NodeID($0) },
+      makeLog: { eventLoop in
+        EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in
+          logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
+        }
+      }
+    )
+  }
+
+  private static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {
+    let urls = try settings.list("log")
+    guard !urls.isEmpty else {
+      throw SettingsError("log", "is missing: give etcd's servers, such as https://e1:2379,https://e2:2379")
+    }
+    let servers = try urls.map { text throws(SettingsError) in
+      guard let url = HTTPURL(text), url.path == "/" else {
+        throw SettingsError("log", "\"\(text)\": give https://HOST:PORT")
+      }
+      return url
+    }
+    guard servers.allSatisfy({ $0.usesTLS == servers[0].usesTLS }) else {
+      throw SettingsError("log", "give https:// for all servers, or for none")
+    }
+    do {
+      return try EtcdConfiguration(
+        cluster: cluster,
+        endpoints: servers.map(\.endpoint),
+        tls: servers[0].usesTLS ? try tls(settings) : nil
+      )
+    } catch let refusal as EtcdConfiguration.Refusal {
+      throw error(refusal)
+    } catch let error as SettingsError {
+      throw error
+    } catch {
+      throw SettingsError("log", "\(error)")
+    }
+  }
+
+  private static func tls(_ settings: Settings) throws(SettingsError) -> TLSContext {
+    let client = TLSClientConfiguration(
+      authorityFile: try settings.string("log-ca"),
+      certificateChainFile: try settings.string("log-cert"),
+      privateKeyFile: try settings.string("log-key")
+    )
+    do { return try TLSContext(client: client) } catch {
+      throw SettingsError("log-cert", "the files of log-cert, log-key and log-ca: \(error)")
+    }
+  }
+
+  private static func error(_ refusal: EtcdConfiguration.Refusal) -> SettingsError {
+    switch refusal {
+    case .noEndpoint: SettingsError("log", "is missing: give etcd's servers")
+    case .badClusterName:
+      SettingsError("cluster", "has to be 1 to 64 letters, digits, hyphens, underscores and full stops")
+    case .plaintextOffLoopback(let endpoint):
+      SettingsError(
+        "log",
+        "\(endpoint): is not on this machine: give https:// with --log-cert, --log-key and --log-ca"
+      )
+    }
+  }
+}

@@ -1,0 +1,194 @@
+import Foundation
+import LocalStack
+import Operations
+import StoreEtcd
+import Synchronization
+import TLSSession
+import TestPrograms
+import TestSupport
+import Testing
+
+/// Real etcd servers on loopback, in a temporary directory. They end with the body of ``with(_:tls:flags:body:)``.
+final class EtcdProcesses: Sendable {
+  struct Server: Sendable {
+    let name: String
+    let client: Endpoint
+    let peer: Endpoint
+  }
+
+  static let executable = "/usr/bin/etcd"
+  static let isInstalled = FileManager.default.isExecutableFile(atPath: executable)
+
+  let servers: [Server]
+  private let directory: String
+  private let hasTLS: Bool
+  private let flags: [String]
+  private let processes: Mutex<[ChildProcess?]>
+
+  /// Start servers, run `body`, and end them, also if it fails.
+  ///
+  /// - Parameter flags: further flags of each server.
+  static func with(
+    _ count: Int,
+    tls: Bool = false,
+    flags: [String] = [],
+    body: (EtcdProcesses) async throws -> Void
+  ) async throws {
+    let directory = NSTemporaryDirectory() + "tidemark-etcd-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    if tls {
+      for name in ["server", "client"] {
+        let script = Self.packageRoot + "/Deploy/link-certificates.sh"
+        let made = try await Command.run("/bin/bash", [script, directory, name, "DNS:\(name),IP:127.0.0.1"])
+        try #require(made.status == 0, "\(made)")
+      }
+    }
+    let processes = try EtcdProcesses(count, directory: directory, hasTLS: tls, flags: flags)
+    do {
+      for index in 0..<count { try processes.start(index) }
+      try await processes.waitUntilReady()
+      try await body(processes)
+    } catch {
+      processes.printLogs()
+      await processes.end()
+      throw error
+    }
+    await processes.end()
+  }
+
+  private init(_ count: Int, directory: String, hasTLS: Bool, flags: [String]) throws {
+    let ports = try LoopbackPorts.free(2 * count)
+    servers = (0..<count).map { Server(name: "e\($0)", client: ports[2 * $0], peer: ports[2 * $0 + 1]) }
+    self.directory = directory
+    self.hasTLS = hasTLS
+    self.flags = flags
+    processes = Mutex(Array(repeating: nil, count: count))
+  }
+
+  private static let packageRoot = URL(fileURLWithPath: #filePath)
+    .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
+
+  // MARK: Configuration of clients
+
+  /// A configuration of a client of all servers.
+  ///
+  /// - Parameter endpoints: addresses to use instead of the servers'.
+  func configuration(cluster: String = "test", endpoints: [Endpoint]? = nil) throws -> EtcdConfiguration {
+    var tls: TLSContext?
+    if hasTLS {
+      tls = try TLSContext(
+        client: TLSClientConfiguration(
+          authorityFile: file("link-ca.pem"),
+          certificateChainFile: file("client-cert.pem"),
+          privateKeyFile: file("client-key.pem")
+        )
+      )
+    }
+    return try EtcdConfiguration(cluster: cluster, endpoints: endpoints ?? servers.map(\.client), tls: tls)
+  }
+
+  private func file(_ name: String) -> String { directory + "/" + name }
+
+  // MARK: Processes
+
+  /// Start a server, with the data of its earlier run.
+  func start(_ index: Int) throws {
+    let server = servers[index]
+    let scheme = hasTLS ? "https" : "http"
+    let clients = "\(scheme)://\(server.client)"
+    let peers = "http://\(server.peer)"
+    var arguments = [
+      "--name", server.name, "--data-dir", file(server.name), "--listen-client-urls", clients,
+      "--advertise-client-urls", clients, "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+      "--initial-cluster", servers.map { "\($0.name)=http://\($0.peer)" }.joined(separator: ","),
+      "--heartbeat-interval", "100", "--election-timeout", "1000", "--snapshot-count", "2000",
+      "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
+    ]
+    if hasTLS {
+      arguments += [
+        "--cert-file", file("server-cert.pem"), "--key-file", file("server-key.pem"), "--client-cert-auth",
+        "--trusted-ca-file", file("link-ca.pem"),
+      ]
+    }
+    let process = try ChildProcess(
+      name: server.name,
+      executable: Self.executable,
+      arguments: arguments + flags,
+      logFile: file(server.name + ".log")
+    )
+    processes.withLock { $0[index] = process }
+  }
+
+  func signal(_ index: Int, _ number: Int32) {
+    processes.withLock { $0[index]?.signal(number) }
+  }
+
+  /// Kill a server and wait for its end.
+  func kill(_ index: Int) async {
+    guard let process = processes.withLock({ $0[index] }) else { return }
+    process.kill()
+    await process.waitForExit()
+  }
+
+  private func end() async {
+    for index in servers.indices { await kill(index) }
+  }
+
+  // MARK: State
+
+  /// Wait until every server that runs has a leader.
+  func waitUntilReady() async throws {
+    let running = processes.withLock { processes in processes.map { $0?.isRunning == true } }
+    for (server, isRunning) in zip(servers, running) where isRunning {
+      try await eventually("\(server.name) has a leader") {
+        try await self.metrics(server).contains("\netcd_server_has_leader 1\n")
+      }
+    }
+  }
+
+  /// The leader's index.
+  func leader() async throws -> Int {
+    for _ in 0..<100 {
+      for (index, server) in servers.enumerated() {
+        if try await metrics(server).contains("\netcd_server_is_leader 1\n") { return index }
+      }
+    }
+    throw NoLeader()
+  }
+
+  private struct NoLeader: Error {}
+
+  private func metrics(_ server: Server) async throws -> String {
+    let tls = [
+      "--cacert", file("link-ca.pem"), "--cert", file("client-cert.pem"), "--key", file("client-key.pem"),
+    ]
+    let url = "\(hasTLS ? "https" : "http")://\(server.client)/metrics"
+    return try await Command.run("curl", ["-sS", "--max-time", "5"] + (hasTLS ? tls : []) + [url]).out
+  }
+
+  private func printLogs() {
+    for server in servers {
+      let log = (try? String(contentsOfFile: file(server.name + ".log"), encoding: .utf8)) ?? ""
+      print("\(server.name): \(log.split(separator: "\n").suffix(5).joined(separator: "\n"))")
+    }
+  }
+}
+
+extension EtcdProcesses {
+  /// The number of compactions that the first server has carried out.
+  func compactions() async throws -> Int {
+    let name = "etcd_debugging_mvcc_db_compaction_keys_total "
+    let line = try await metrics(servers[0]).split(separator: "\n").first { $0.hasPrefix(name) }
+    return line.flatMap { Double($0.dropFirst(name.count)) }.map { Int($0) } ?? 0
+  }
+
+  func configurationWithoutCertificate() throws -> EtcdConfiguration {
+    let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: file("link-ca.pem")))
+    return try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client), tls: tls)
+  }
+
+  func plaintextConfiguration() throws -> EtcdConfiguration {
+    try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client))
+  }
+}
