@@ -159,7 +159,7 @@ struct StepsTests {
 
   @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
   func held() throws {
-    let (harness, gateway) = try harness(configure: { $0.heldStepsMax = 150 })
+    let (harness, gateway) = try harness(configure: { $0.suspendedStepsMax = 150 })
     try post(200, harness, gateway)
     try harness.checkpoint()
     let steps = (1...100).map { number in
