@@ -5,8 +5,9 @@ internal import ReceiptWire
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
 ///
-/// Only this file changes the log, the sessions, the dirty pages and the eviction clock. The state's effects are assigned
-/// here; other files use its decisions and queries, some of which bring users' settings up to date first.
+/// Only this file changes the log, the sessions, the dirty pages and the eviction clock. The state is writable
+/// elsewhere, because the model's queries bring users' settings up to date. Effects are assigned here, in recovery and
+/// in following.
 final class ShardEngine {
   var state: ShardState
   let shardCount: Int
