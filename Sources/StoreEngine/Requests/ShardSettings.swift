@@ -183,8 +183,8 @@ final class ShardSettings: ShardPart {
     return replySettings(request, user, isErasing: shard.state.isErasing(name))
   }
 
-  /// Answer with a user's settings. That a user is being erased is answered once the user's index holds all channels that
-  /// knew them before: these channels must erase the user too.
+  /// Answer with a user's settings. While a user is being erased, the reply waits until the user's index holds all
+  /// channels that knew them before: these channels must erase the user too.
   private func replySettings(_ request: borrowing Request, _ user: String, isErasing: Bool = false) -> Outcome
   {
     let last = shard.dirty.usersLast
