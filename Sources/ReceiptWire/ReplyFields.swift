@@ -53,6 +53,48 @@ package struct RowFields: ~Escapable {
     unreadMentions = isOwn ? try reader.varint32() : 0
     joined = flags & RowFieldFlags.joined != 0 ? try reader.sequence() : nil
   }
+
+  /// Write what ``init(_:)`` reads, in one pass: every mark is answered with a row.
+  ///
+  /// - Parameters:
+  ///   - user: id of the row's user.
+  ///   - lastReadMessage: id of the message at `row.lastReadSequence`; empty if it is not shown.
+  ///   - lastDeliveredMessage: likewise.
+  ///   - firstUnreadMessage: id of the first unread message; written only with the row's own details.
+  ///   - includesJoin: include the newest message at the time of the member's join.
+  package static func write(
+    _ row: ShownRow,
+    user: RawSpan,
+    lastReadMessage: RawSpan,
+    lastDeliveredMessage: RawSpan,
+    firstUnreadMessage: RawSpan,
+    includesJoin: Bool,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeFields(byteCountMax: byteCountMax) { fields in
+      fields.string(user)
+      fields.time(row.lastRead)
+      fields.string(lastReadMessage)
+      fields.varint(UInt64(row.lastReadSequence.rawValue))
+      fields.time(row.lastDelivered)
+      fields.string(lastDeliveredMessage)
+      fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
+      var flags = includesJoin ? RowFieldFlags.joined : 0
+      if let own = row.own {
+        flags |= RowFieldFlags.details
+        if own.isOwn { flags |= RowFieldFlags.own }
+        if own.isFlaggedUnread { flags |= RowFieldFlags.flagged }
+      }
+      fields.varint(flags)
+      if let own = row.own {
+        fields.varint(UInt64(own.unreadMessages))
+        fields.string(firstUnreadMessage)
+        fields.varint(UInt64(own.unreadEpoch))
+        if own.isOwn { fields.varint(UInt64(own.unreadMentions)) }
+      }
+      if includesJoin { fields.varint(UInt64(row.joined.rawValue)) }
+    }
+  }
 }
 
 /// The reply to set_member (Proto/frames.md), after whether the user joined.

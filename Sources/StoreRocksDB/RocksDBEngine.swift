@@ -318,7 +318,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     case .cid(let cid):
       guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
       guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8, raw < .max else {
-        throw .corrupt("\(directory): a directory entry of shard \(shard.rawValue) is no channel number")
+        throw .corrupt("\(directory): a directory entry of shard \(shard.rawValue) is not a channel number")
       }
       return ChannelNumber(raw)
     }

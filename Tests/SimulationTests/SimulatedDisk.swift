@@ -6,14 +6,14 @@ import StoreTestSupport
 import TestSupport
 
 /// The current content of storage. A group is written in steps: its batches one by one, then its drops, then its pages
-/// and cuts in any order. A ``StorageEngine`` need not promise more. A crash can happen between any two steps.
+/// and log trims in any order. A ``StorageEngine`` need not promise more. A crash can happen between any two steps.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
 final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   enum Step {
     case batch(CommitGroup.Batch)
     case page(CommitGroup.PageWrite)
-    case cut(CommitGroup.LogTrim)
+    case logTrim(CommitGroup.LogTrim)
     case trim(CommitGroup.StepTrim)
     case drop(CommitGroup.Drop)
   }
@@ -24,11 +24,11 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case losesBatch
     /// A page is reported as written and is not: its older version stays.
     case losesPage
-    /// A cut of the log removes later batches too.
-    case cutsWholeLog
+    /// A log trim removes later batches too.
+    case trimsWholeLog
 
-    /// Cuts are few.
-    var interval: Int { self == .cutsWholeLog ? 2 : 20 }
+    /// Log trims are few.
+    var interval: Int { self == .trimsWholeLog ? 2 : 20 }
   }
 
   /// The disk's defect; nil: it keeps what it reports.
@@ -43,7 +43,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private(set) var logLengthMost = 0
 
   static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
-    var later = group.pages.map(Step.page) + group.logTrims.map(Step.cut) + group.stepTrims.map(Step.trim)
+    var later = group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
     return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
   }
@@ -68,11 +68,13 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       }
       if fails(.losesPage) { return }
       data.apply(write)
-    case .cut(let cut):
+    case .logTrim(let trim):
       logTrims += 1
-      if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
-      let end = fails(.cutsWholeLog) ? .max : cut.through.rawValue
-      data.trimLog(of: cut.shard, through: end)
+      if trim.through.rawValue > last[trim.shard, default: 0] {
+        faults.append("trim beyond the log: \(trim)")
+      }
+      let end = fails(.trimsWholeLog) ? .max : trim.through.rawValue
+      data.trimLog(of: trim.shard, through: end)
     case .drop(let drop): data.apply(drop)
     case .trim(let trim): data.apply(trim)
     }

@@ -13,7 +13,7 @@ struct SimulationFault: Error, CustomStringConvertible {
 }
 
 extension Simulation {
-  /// Run random steps, then finish all work: all requests are answered, all pages written, the logs cut. A last
+  /// Run random steps, then finish all work: all requests are answered, all pages written, the logs trimmed. A last
   /// start reads the pages alone, and its replies are compared with the model's.
   func run(steps: Int) throws(SimulationFault) {
     for number in 1...max(1, steps) {
@@ -29,7 +29,7 @@ extension Simulation {
     checkIndexes()
     try check(steps)
     tally["pages"] = disk.pageWrites
-    tally["log cuts"] = disk.logTrims
+    tally["log trims"] = disk.logTrims
     tally["longest log"] = disk.logLengthMost
     for channel in oracles.flatMap(\.live.channels.values) {
       if channel.messages.count > 256 { count("messages over 256") }
@@ -97,6 +97,6 @@ extension Simulation {
       }
     }
     let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
-    throw SimulationFault(seed: seed, step: step, text: "the log is not cut: \(lengths)")
+    throw SimulationFault(seed: seed, step: step, text: "the log is not trimmed: \(lengths)")
   }
 }

@@ -37,7 +37,7 @@ struct SimulationTests {
     // Checks that the simulation covered these; otherwise it would prove too little.
     let names = [
       "replies", "waits", "cuts", "ended", "resends", "restarts", "failed reads", "clock jumps", "pages",
-      "log cuts", "rows over 256",
+      "log trims", "rows over 256",
     ]
     let refusals = [
       NaiveShard.Code.wrongShard, NaiveShard.Code.invalidField, NaiveShard.Code.channelNotFound,

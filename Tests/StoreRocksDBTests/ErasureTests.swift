@@ -285,7 +285,7 @@ struct ErasureTests {
   }
 
   @Test(
-    "a purge removes old write-ahead logs, and cut data from the tables, while writes continue"
+    "a purge removes old write-ahead logs, and trimmed data from the tables, while writes continue"
   )
   func purgeRemovesOldWriteAheadLogs() async throws {
     let directory = TestDirectory()
@@ -303,13 +303,13 @@ struct ErasureTests {
       // In the second round the data is in the log's tables first. Tables are compressed, so a text is found only if no
       // similar text precedes it.
       if round == 1 { try engine.purge() }
-      var cut = CommitGroup()
-      cut.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
+      var trim = CommitGroup()
+      trim.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
       if round == 1 {
         let (inTables, inLogs) = (try has(".sst"), try has(".log"))
         #expect(inTables && !inLogs)
       }
-      try engine.commit(cut)
+      try engine.commit(trim)
       let writer = Task.detached {
         for index in 21...60 as ClosedRange<UInt64> {
           var group = CommitGroup(index: round * 100 + index)

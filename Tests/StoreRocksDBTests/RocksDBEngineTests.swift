@@ -169,8 +169,8 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("a cut deletes its shard's log up to its index, and nothing else")
-  func cutDeletesShardLogUpToIndex() throws {
+  @Test("a log trim deletes its shard's log up to its index, and nothing else")
+  func logTrimDeletesShardLogUpToIndex() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
@@ -178,7 +178,7 @@ struct RocksDBEngineTests {
     group.logTrims.append(CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(6)))
     try engine.commit(group)
     #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
-    // A batch and a cut in one group, and a cut of everything.
+    // A batch and a trim in one group, and a trim of everything.
     group = CommitGroup(index: 10)
     group.logTrims = [
       CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(9)),

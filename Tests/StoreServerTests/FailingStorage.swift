@@ -75,8 +75,8 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     state.withLock { state in
       for batch in group.batches { state.log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
       for page in group.pages { state.pages[page.key] = page.bytes }
-      for cut in group.logTrims {
-        state.log[cut.shard] = state.log[cut.shard]?.filter { $0.key > cut.through.rawValue }
+      for trim in group.logTrims {
+        state.log[trim.shard] = state.log[trim.shard]?.filter { $0.key > trim.through.rawValue }
       }
     }
   }

@@ -429,7 +429,7 @@ package struct ChannelState: ~Copyable, Sendable {
     case .stepsSealed(let rowPage, let segment, let bytes):
       steps.seal(rowPage, segment, bytes)
     case .stepTailCut(let rowPage, let end):
-      steps.cutTail(rowPage, end: end)
+      steps.sealTail(rowPage, end: end)
     case .stepsTrimmed(let rowPage, let first):
       steps.trim(rowPage, before: first)
     case .stepTailAssigned(let rowPage, let record):
@@ -511,8 +511,7 @@ package struct ChannelState: ~Copyable, Sendable {
       return effects(of: .segment(segment), inThread: parent)
     case .memberships(let page):
       return memberships.effects(of: page, number: number)
-    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
-      preconditionFailure("pages of the shard, not of a channel")
+    default: preconditionFailure("page \(page) belongs to the shard")
     }
   }
 

@@ -334,7 +334,7 @@ extension ShardState {
     guard let sender, !record.flags.contains(.keepsSenderPosition) else { return sequence }
     if let thread {
       if Int(senderRow.rawValue) < self[thread].rows.rowCount {
-        decideCloseSegment(thread, senderRow, .read, to: sequence, into: &effects)
+        decideSealTail(thread, senderRow, .read, to: sequence, into: &effects)
       } else if self[thread].isTailFull(senderRow) {
         effects.append(droppingSteps(thread, senderRow))
       }

@@ -16,7 +16,7 @@ package struct ThreadTable: ~Copyable, Sendable {
   private var byUser: [UInt64: [UInt32]] = [:]
   /// Number of indices in ``byUser``.
   private var participantCount = 0
-  /// Whether any reply ever mentioned somebody.
+  /// Whether any reply ever mentioned a user.
   private(set) var hasMentions = false
   /// Heap bytes of the threads, without their slots.
   private var stateBytes = 0

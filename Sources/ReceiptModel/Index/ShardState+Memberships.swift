@@ -33,7 +33,7 @@ extension ShardState {
     return outbox.last + 1
   }
 
-  /// Queue an index entry for a sender who is new to the channel, although they are no member.
+  /// Queue an index entry for a sender who is new to the channel, although they are not a member.
   ///
   /// - Parameter slot: the channel's, or that of the thread of their reply.
   func decideSender(_ sender: RawSpan, in slot: ChannelSlot, into effects: inout [Effect]) {

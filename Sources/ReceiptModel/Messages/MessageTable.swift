@@ -5,8 +5,9 @@ package struct MessageTable: ~Copyable, Sendable {
   private var senders: [UInt32] = []
   private var flags: [UInt8] = []
   private var registeredAt: [Int64] = []
-  /// For a message deleted individually, not by truncation: the time of deletion.
-  private var createdAt: [Int64] = []
+  /// The time of creation, or of the deletion of a message that was deleted individually, not by truncation. Zero: the
+  /// time of registration.
+  private var createdOrDeletedAt: [Int64] = []
   private var countable = CountableMessages()
   private var own = OwnMessageTable()
   private var flagged = FlaggedSegments()
@@ -57,7 +58,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   /// The time for display: as given, otherwise the registration time (R20).
   func createdAt(_ sequence: SequenceNumber) -> Timestamp {
-    let created = createdAt[Self.position(sequence)]
+    let created = createdOrDeletedAt[Self.position(sequence)]
     return created == 0 ? registeredAt(sequence) : Timestamp(milliseconds: created)
   }
 
@@ -81,7 +82,7 @@ package struct MessageTable: ~Copyable, Sendable {
   func first(createdSince time: Timestamp, after start: SequenceNumber) -> SequenceNumber? {
     for position in Int(start.rawValue)..<max(Int(start.rawValue), senders.count)
     where flags[position] & MessageRecord.Flags.deleted.rawValue == 0 {
-      let created = createdAt[position] == 0 ? registeredAt[position] : createdAt[position]
+      let created = createdOrDeletedAt[position] == 0 ? registeredAt[position] : createdOrDeletedAt[position]
       if created >= time.milliseconds { return SequenceNumber(UInt32(position) + 1) }
     }
     return nil
@@ -89,7 +90,8 @@ package struct MessageTable: ~Copyable, Sendable {
 
   /// Size in bytes.
   var byteCount: Int {
-    ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt) + heapBytes(createdAt)
+    ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
+      + heapBytes(createdOrDeletedAt)
       + countable.byteCount + own.byteCount + flagged.byteCount + mentions.byteCount + deletions.byteCount
   }
 
@@ -164,7 +166,7 @@ package struct MessageTable: ~Copyable, Sendable {
     if sequence <= truncatedThrough { flags.insert(.deleted) }
     if sequence <= newest {
       self.flags[position] = flags.rawValue
-      createdAt[position] = record.createdAt.milliseconds
+      createdOrDeletedAt[position] = record.createdAt.milliseconds
       recordDeleted(sequence, record)
       setCountable(sequence, flags.isCountable)
       if !flags.isCountable { mentions.remove(sequence) }
@@ -181,7 +183,7 @@ package struct MessageTable: ~Copyable, Sendable {
     senders.append(sender.rawValue)
     self.flags.append(flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
-    createdAt.append(record.createdAt.milliseconds)
+    createdOrDeletedAt.append(record.createdAt.milliseconds)
     recordDeleted(sequence, record)
     setCountable(sequence, flags.isCountable)
     if flags.isCountable, record.mentions != .nobody {
@@ -197,7 +199,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     let position = Self.position(sequence)
-    createdAt[position] = time.milliseconds
+    createdOrDeletedAt[position] = time.milliseconds
     deletions.delete(sequence, at: time)
     flags[position] |= MessageRecord.Flags.deleted.rawValue
     setCountable(sequence, false)

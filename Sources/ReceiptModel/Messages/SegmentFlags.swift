@@ -5,7 +5,7 @@ package struct SegmentFlags: Hashable, Sendable {
   /// A message of the segment did not move its sender's position (R5), so a member's own messages may come after their
   /// position.
   package var hasUnmovedSender: Bool
-  /// A message of the segment mentions somebody, or did (R14).
+  /// A message of the segment mentions a user, or did (R14).
   package var hasMentions: Bool
 
   package init(segment: UInt32, hasUnmovedSender: Bool = false, hasMentions: Bool = false) {
@@ -34,7 +34,7 @@ package struct SegmentFlags: Hashable, Sendable {
 struct FlaggedSegments: ~Copyable, Sendable {
   /// Segments with a message that did not move its sender's position (R5).
   private var unmovedSenders: [UInt64] = []
-  /// Segments with a message that mentions somebody (R14).
+  /// Segments with a message that mentions a user (R14).
   private var mentions: [UInt64] = []
 
   /// The flags, in order of segments.
@@ -54,7 +54,7 @@ struct FlaggedSegments: ~Copyable, Sendable {
     unmovedSenders.setBit(Self.segment(sequence))
   }
 
-  /// Record that a message mentions somebody.
+  /// Record that a message mentions a user.
   mutating func recordMention(in sequence: SequenceNumber) { mentions.setBit(Self.segment(sequence)) }
 
   private static func segment(_ sequence: SequenceNumber) -> Int {

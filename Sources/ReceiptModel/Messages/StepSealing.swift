@@ -3,7 +3,7 @@ extension ShardState {
   /// Seal the tail of the row's page into a segment if this move would exceed the tail's maximum. Call this before the
   /// move's effect is appended. A position that does not move seals nothing.
   @inline(__always)
-  func decideCloseSegment(
+  func decideSealTail(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ kind: StepKind,
@@ -11,11 +11,11 @@ extension ShardState {
     into effects: inout [Effect]
   ) {
     if self[slot].steps.tailCount(row) >= StepTable.tailStepsMin {
-      decideCloseFullSegment(slot, row, kind, to: sequence, into: &effects)
+      decideSealFullTail(slot, row, kind, to: sequence, into: &effects)
     }
   }
 
-  private func decideCloseFullSegment(
+  private func decideSealFullTail(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ kind: StepKind,

@@ -143,8 +143,8 @@ package struct StepTable: ~Copyable, Sendable {
     }
   }
 
-  /// Turn the tail into a segment.
-  mutating func cutTail(_ rowPage: UInt32, end: Timestamp) {
+  /// Seal the tail: it becomes a segment.
+  mutating func sealTail(_ rowPage: UInt32, end: Timestamp) {
     change(rowPage) { page in
       page.ends.append(max(end, page.ends.last ?? .none))
       page.tail.reset()

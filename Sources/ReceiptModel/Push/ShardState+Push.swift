@@ -93,7 +93,7 @@ extension ShardState {
     let number = self[slot].number
     let isHidden = self[slot].rows.hidesDelivered(row)
     let shown = shownTime(acked: acked, slot, row, target.sequence, at: time)
-    decideCloseSegment(slot, row, .delivered, to: target.sequence, into: &effects)
+    decideSealTail(slot, row, .delivered, to: target.sequence, into: &effects)
     effects.append(
       shown == time
         ? .channel(number, .deliveredMoved(row, to: target.sequence, at: time, isHidden: isHidden))

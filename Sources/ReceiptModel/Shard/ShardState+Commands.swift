@@ -58,7 +58,7 @@ extension ShardState {
   ) throws(Refusal) -> MarkResult {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
-    decideCloseSegment(slot, row, .read, to: sequence, into: &effects)
+    decideSealTail(slot, row, .read, to: sequence, into: &effects)
     self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
     decideReadAcknowledges(slot, row, through: sequence, at: time, into: &effects)
     return MarkResult(row: row, sequence: sequence)
@@ -76,7 +76,7 @@ extension ShardState {
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     if sequence > self[slot].rows.delivered[row] {
       let isHidden = self[slot].rows.hidesDelivered(row)
-      decideCloseSegment(slot, row, .delivered, to: sequence, into: &effects)
+      decideSealTail(slot, row, .delivered, to: sequence, into: &effects)
       effects.append(
         .channel(self[slot].number, .deliveredMoved(row, to: sequence, at: time, isHidden: isHidden))
       )
@@ -237,7 +237,7 @@ extension ShardState {
     if !sender.isEmpty, let row = self[slot].row(of: sender) {
       guard movesPosition else { return .created(sequence) }
       let (hidesRead, hidesDelivered) = (self[slot].rows.hidesRead(row), self[slot].rows.hidesDelivered(row))
-      decideCloseSegment(slot, row, .read, to: sequence, into: &effects)
+      decideSealTail(slot, row, .read, to: sequence, into: &effects)
       effects.append(.channel(number, .readMoved(row, to: sequence, at: time, isHidden: hidesRead)))
       effects.append(.channel(number, .deliveredMoved(row, to: sequence, at: time, isHidden: hidesDelivered)))
       if self[slot].rows.marker(row) != nil {

@@ -33,8 +33,8 @@ package enum Effect: Hashable, Sendable {
     }
   }
 
-  /// Whether this effect brings an id into the shard that builds from before 2027 reject.
-  package var bringsWideIDs: Bool { ids?.hasWide ?? false }
+  /// Whether this effect has an id that builds from before 2027 reject.
+  package var hasWideIDs: Bool { ids?.hasWide ?? false }
 
   /// The id of the user that this effect stores; empty: none. A user's index is stored like a channel, under the user's
   /// id, so a channel gives its cid.

@@ -13,7 +13,7 @@ package struct Membership: Hashable, Sendable {
   /// When the user ceased to be a member of a deleted channel of this name, by the channel shard's time: at its
   /// deletion, or earlier by leaving. None: no such channel, or the time is no longer kept.
   package var deletedAt: Timestamp
-  /// A tombstone: no channel of this name knows the user any more. It is no membership, and is kept to replay the
+  /// A tombstone: no channel of this name knows the user any more. It is not a membership, and is kept to replay the
   /// removal to clients that were away.
   package var isGone: Bool
 

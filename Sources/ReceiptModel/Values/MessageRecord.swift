@@ -18,7 +18,7 @@ package struct MessageRecord: Hashable, Sendable {
     package static let receiptNotAllowed = Flags(rawValue: 32)
     /// Registered with `moves_position: false`: the sender's positions did not move (R5).
     package static let keepsSenderPosition = Flags(rawValue: 64)
-    /// The message mentions somebody (R14): see ``MessageRecord/mentions``.
+    /// The message mentions a user (R14): see ``MessageRecord/mentions``.
     package static let mentions = Flags(rawValue: 128)
 
     package static let known: UInt8 = 255

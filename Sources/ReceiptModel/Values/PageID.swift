@@ -25,6 +25,14 @@ package enum PageID: Hashable, Sendable {
   /// Revoked tokens.
   case tokens
 
+  /// Whether the page belongs to a channel rather than to its shard.
+  package var isOfChannel: Bool {
+    switch self {
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: true
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens: false
+    }
+  }
+
   /// Member rows in one page.
   package static let rowsPerPage: UInt32 = 256
   /// Messages in one segment.

@@ -14,8 +14,8 @@ package struct RequestTraits: FlagSet {
   package static let backup = RequestTraits(rawValue: 4)
   /// Begins with the name of what it is about: of a command the counter is the second field, else the first.
   package static let named = RequestTraits(rawValue: 8)
-  /// Waits for its turn behind postponed requests of the channel that its first field or its ticket names.
-  package static let takesTurns = RequestTraits(rawValue: 16)
+  /// Waits behind postponed requests of the channel that its first field or its ticket names.
+  package static let orderedByChannel = RequestTraits(rawValue: 16)
   /// May have the flag `thread`: a thread's parent message follows the fields.
   package static let thread = RequestTraits(rawValue: 32)
   /// One request may name very many members or channels.
@@ -54,21 +54,21 @@ extension FrameKind {
   /// Empty for what is no request.
   package var traits: RequestTraits {
     switch self {
-    case .putChannel, .changeMembers: [.command, .named, .takesTurns, .wide]
+    case .putChannel, .changeMembers: [.command, .named, .orderedByChannel, .wide]
     case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
-      [.command, .named, .takesTurns, .thread]
+      [.command, .named, .orderedByChannel, .thread]
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
       .acknowledgePush:
-      [.command, .named, .takesTurns]
+      [.command, .named, .orderedByChannel]
     case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook,
       .revokeToken:
       [.command, .named]
-    case .redeemTicket: [.command, .takesTurns]
+    case .redeemTicket: [.command, .orderedByChannel]
     case .presentTicket: [.command]
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
-      [.query, .named, .takesTurns]
-    case .subscribe, .unsubscribe: [.query, .takesTurns]
+      [.query, .named, .orderedByChannel]
+    case .subscribe, .unsubscribe: [.query, .orderedByChannel]
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
     case .unreadCounts: [.query, .wide]
     case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]

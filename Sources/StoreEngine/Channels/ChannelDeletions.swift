@@ -46,8 +46,7 @@ final class ChannelDeletions: ShardPart {
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     shard.waiting.refuseSliced(slot)
     if !shard.events.isUnwatched { shard.events.recordDeletion(slot) }
-    shard.state.assign(.channelDeleted(cid: cid), to: slot)
-    shard.dirty.remove(slot)
+    shard.removeDeleted(slot, cid: cid)
     drop(number, cid, at: index)
   }
 
@@ -91,7 +90,7 @@ final class ChannelDeletions: ShardPart {
       return shard.reply(request, shard.replyTiming(slot)) { $0.writeInteger(UInt8(1)) }
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     let index = shard.log.openBatchIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)

@@ -133,7 +133,7 @@ final class ChannelLoads: ShardPart {
   ) {
     guard isWanted(request, as: reference), let load = takeLoad(reference) else { return }
     defer { shard.resumeIndexWork(isAfterRead: true) }
-    if load.isForName { return shard.rebuilds.nameRead(reference, result) }
+    if load.isForName { return shard.indexRebuild.nameRead(reference, result) }
     if case .head(let number) = reference { return shard.push.headRead(number, result) }
     var waiting = shard.waiting.take(.load(reference))
     var waiters = load.waiters
@@ -165,7 +165,7 @@ final class ChannelLoads: ShardPart {
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
-      shard.rebuilds.rebuildUnreadable(reference, error)
+      shard.indexRebuild.rebuildUnreadable(reference, error)
       return
     }
     for (index, request) in waiting.enumerated() {
@@ -197,7 +197,7 @@ final class ChannelLoads: ShardPart {
   private func isWanted(_ load: ChannelLoad, _ reference: ChannelReference) -> Bool {
     // The log's tail, a user's index, and what a rebuild looks at are loaded without a request.
     if case .number = reference { return true }
-    return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
+    return load.isForChanges || load.isForName || shard.indexRebuild.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
       || load.waiters.contains(where: isRunning)
   }
@@ -249,23 +249,9 @@ final class ChannelLoads: ShardPart {
     let content = try LoadedContent(number, pages, shard.tail.effects(of: number), location)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
-    let tail = shard.tail.effects(of: number)
-    let begun = tail.first { $0.effect == .deletionBegun }?.index
-    let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
-    shard.dirty.insert(slot)
-    shard.eviction.insert(slot)
-    shard.unreadQueries.entered(cid)
-    let isWatched = shard.events.entered(cid, slot)
-    shard.tail.remove(number, cid: cid)
-    for effect in content.effects { shard.state.assign(effect, to: slot) }
-    if shard.loop.isFollowing {
-      shard.touchFollowed(slot, number, newer: content.newer, tail: tail)
-    } else {
-      for (page, index) in content.newer {
-        shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
-      }
-    }
-    if isWatched { shard.events.findExpiry(slot) }
+    let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
+    let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
+    if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
     if shard.state[slot].isBeingDeleted {
       shard.deletions.resumeDeletion(slot, at: begun ?? shard.log.closed)
     }

@@ -221,7 +221,7 @@ final class ChannelScans: ShardPart {
     shard.loop.budget.useRows(Self.rowsPerChannel)
     guard case .changes = scan.purpose else { return }
     scan.last = max(scan.last, shard.deletions.last)
-    _ = add([], cid, nil, deletedAt: shard.state.advance(clock: shard.loop.clock), &scan)
+    _ = add([], cid, nil, deletedAt: shard.advanceTime(), &scan)
   }
 
   /// - Parameter deletedAt: time at which the channel, or an earlier one of that name, was found deleted; none if it

@@ -10,7 +10,7 @@ struct MemoryPressure {
   /// Assumed size of a channel while none is loaded: after a start all gateways connect at once.
   private static let unknownChannelBytes = 16 << 10
   /// Resident bytes exceed the budget: pages are written early, so that their channels can be evicted.
-  private(set) var isPressed = false
+  private(set) var isUnderPressure = false
   private var resident = 0
   private var loaded = 0
 
@@ -31,7 +31,7 @@ struct MemoryPressure {
   mutating func record(resident: Int, channels: Int) {
     self.resident = resident
     loaded = channels
-    isPressed = resident > budget
+    isUnderPressure = resident > budget
   }
 
   /// Whether another channel may be loaded, with `loading` loads in flight of the average size. The hard limit is a

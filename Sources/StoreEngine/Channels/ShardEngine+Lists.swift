@@ -33,7 +33,7 @@ extension ShardEngine {
           message: fields.message,
           ShardState.ListQuery(list, order, limit: Int(fields.limit)),
           cursor: fields.cursor,
-          times: MemberTimes(now: state.advance(clock: loop.clock), segments: request.segments)
+          times: MemberTimes(now: advanceTime(), segments: request.segments)
         )
       }
       var isDone = false
@@ -67,7 +67,7 @@ extension ShardEngine {
       return .refused(.invalidField, "users: 1 to 100")
     }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var times = MemberTimes(now: state.advance(clock: loop.clock), segments: request.segments)
+    var times = MemberTimes(now: advanceTime(), segments: request.segments)
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       let targetSlot = state.targetSlot(of: fields.message, in: slot)
@@ -176,7 +176,7 @@ extension ShardEngine {
     }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.user, request) else { return refused(.tokenRevoked, slot) }
-    _ = state.advance(clock: loop.clock)
+    advanceTime()
     let page: (receipts: [ShardState.OwnReceipt], next: SequenceNumber?)
     do throws(Refusal) {
       page = try state.receipts(

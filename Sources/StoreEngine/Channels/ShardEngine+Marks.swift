@@ -18,7 +18,7 @@ extension ShardEngine {
     }
     let marked: ShardState.MarkResult
     do throws(Refusal) {
-      let time = state.advance(clock: loop.clock)
+      let time = advanceTime()
       switch request.kind {
       case .markRead:
         marked = try state.decideRead(
@@ -98,6 +98,12 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
+    return replyWithoutThread(request, slot, user: user)
+  }
+
+  /// Answer a mark in a thread that does not exist yet, because the message has no reply: it changes nothing.
+  private func replyWithoutThread(_ request: borrowing Request, _ slot: ChannelSlot, user: RawSpan) -> Outcome
+  {
     applyCommand(slot, request)
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
@@ -115,7 +121,7 @@ extension ShardEngine {
     epoch: UInt32?
   ) -> Outcome {
     do throws(Refusal) {
-      let time = state.advance(clock: loop.clock)
+      let time = advanceTime()
       switch request.kind {
       case .markRead:
         try state.decideRead(
@@ -166,7 +172,7 @@ extension ShardEngine {
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    _ = state.advance(clock: loop.clock)
+    advanceTime()
     var targetSlot = slot
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
@@ -174,11 +180,7 @@ extension ShardEngine {
         guard let thread = try state.thread(of: parent, in: slot, for: member) else {
           let none = parent.extracting(first: 0)
           try state.checkMark(withoutThread: slot, user: user, message: none, isUnread: true)
-          applyCommand(slot, request)
-          return reply(request, replyTiming(slot)) { buffer in
-            buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
-            buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
-          }
+          return replyWithoutThread(request, slot, user: user)
         }
         targetSlot = thread
       }
@@ -204,19 +206,4 @@ extension ShardEngine {
 
   /// Messages whose times are compared per unit of the loop's budget; a unit is one channel's unread count.
   private static let messagesPerEntry = 1_024
-}
-
-extension ByteBuffer {
-  /// Write the *row* of a channel's member who has none in a thread: nothing read, nothing unread.
-  mutating func writeEmptyRow(user: RawSpan, joinedAt: Timestamp) {
-    writeFields(byteCountMax: RowFields.byteCountMax) { fields in
-      fields.string(user)
-      fields.time(joinedAt)
-      // The read message and its sequence number; then the delivery time, message and sequence number.
-      for _ in 0..<5 { fields.byte(0) }
-      fields.varint(RowFieldFlags.details | RowFieldFlags.own | RowFieldFlags.joined)
-      // Unread messages, first unread one, epoch, mentions, and the join position.
-      for _ in 0..<5 { fields.byte(0) }
-    }
-  }
 }

@@ -200,7 +200,7 @@ extension ShardEngine {
       member: name,
       &scan,
       limit: &remaining,
-      at: state.advance(clock: loop.clock),
+      at: advanceTime(),
       into: &request.effects
     )
     loop.budget.useEffects(granted - remaining)

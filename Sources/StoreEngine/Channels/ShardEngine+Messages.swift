@@ -40,7 +40,7 @@ extension ShardEngine {
     guard request.isDuplicate || !isBeingErased(sender, in: slot) else {
       return Self.refusedErasing
     }
-    let time = state.advance(clock: loop.clock)
+    let time = advanceTime()
     do throws(Refusal) {
       if thread.isEmpty {
         registration = try state.decideRegister(
@@ -104,7 +104,7 @@ extension ShardEngine {
       sequence = try state.decideDelete(
         slot,
         id: id,
-        at: state.advance(clock: loop.clock),
+        at: advanceTime(),
         into: &request.effects
       )
     } catch {
@@ -120,7 +120,7 @@ extension ShardEngine {
       try state.decideTruncate(
         slot,
         before: message,
-        at: state.advance(clock: loop.clock),
+        at: advanceTime(),
         into: &request.effects
       )
     } catch {
@@ -161,7 +161,7 @@ extension ShardEngine {
     do {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       fields.messages.forEach { results.append(state.askedStatus(slot, message: $0, viewer: viewer)) }
-      _ = state.advance(clock: loop.clock)
+      advanceTime()
       if let outcome = fillStatuses(request, slot, viewer, &results) { return outcome }
     } catch {
       return refused(error, slot)

@@ -24,7 +24,7 @@ extension ShardEngine {
     do { row = try state.member(user, in: slot) } catch {
       return refused(error, slot)
     }
-    let time = state.advance(clock: loop.clock)
+    let time = advanceTime()
     recordDecision(request)
     var codes: [UInt16] = []
     codes.reserveCapacity(count)

@@ -79,7 +79,7 @@ final class StepSegments: ShardPart {
   /// Whether a query may keep its steps, beside all other queries that keep some. One query always may.
   private func hasRoom(for request: borrowing Request) -> Bool {
     let kept = shard.waiting.keptSteps
-    return kept == 0 || kept + request.segments.stepCount <= shard.configuration.heldStepsMax
+    return kept == 0 || kept + request.segments.stepCount <= shard.configuration.suspendedStepsMax
   }
 
   /// Merge ranges into disjoint ones per row page, in rising order, limited to the segments of one read.
@@ -203,7 +203,7 @@ final class StepSegments: ShardPart {
         case .channel(request.channel, .stepsSealed(segment.rowPage, segment.segment, let bytes)) =
           stored.effects[0],
         StepBytes.areWhole(bytes)
-      else { throw .corrupt("\(location): is no valid segment of steps") }
+      else { throw .corrupt("\(location): is not a valid segment of steps") }
       found[SegmentKey(rowPage: segment.rowPage, segment: segment.segment)] = bytes
     }
     var contents: [(key: SegmentKey, bytes: [UInt8])] = []

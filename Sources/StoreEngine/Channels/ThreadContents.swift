@@ -20,7 +20,7 @@ struct ThreadContents {
       // None of its steps are on storage.
       guard record.ends.isEmpty else { return false }
     case .stepTailCut:
-      // The steps of a thread are never sealed, so its tail is never cut.
+      // The steps of a thread are never sealed, so this effect never names one.
       return false
     default: break
     }

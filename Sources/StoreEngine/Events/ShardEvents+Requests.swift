@@ -25,7 +25,7 @@ extension ShardEvents {
     }
     if flags == 1, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
     let watcher = watcher(request.lane)
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     var added: [[UInt8]] = []
     for cid in cids where !subscriptions.isWatched(cid, by: watcher) {
       guard request.lane.backlog.subscriptions < shard.configuration.subscriptionsMax else {
@@ -38,7 +38,7 @@ extension ShardEvents {
       added.append(cid)
     }
     guard flags == 1 else { return replySubscribed(request, withList: true) }
-    let now = shard.state.advance(clock: shard.loop.clock)
+    let now = shard.advanceTime()
     guard since <= now, now.milliseconds - since.milliseconds <= Self.sinceMilliseconds else {
       return shard.scans.replyIncomplete(request.header, request.lane)
     }
@@ -101,7 +101,7 @@ extension ShardEvents {
     }
     let watched = cids.filter { subscriptions.number(of: $0) != nil }
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
-    let time = shard.state.advance(clock: shard.loop.clock)
+    let time = shard.advanceTime()
     var effects: [Effect] = []
     shard.state.decideAnnounced(
       user: user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },

@@ -45,7 +45,7 @@ final class ShardEvents: ShardPart {
   /// Record the slot of a channel that was loaded.
   ///
   /// - Returns: whether the channel is watched.
-  func entered(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool { subscriptions.entered(cid, slot) }
+  func channelLoaded(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool { subscriptions.channelLoaded(cid, slot) }
 
   /// Clear the slot of a channel that has left memory.
   func clearSlot(_ slot: ChannelSlot) { subscriptions.clearSlot(slot) }
@@ -101,7 +101,7 @@ final class ShardEvents: ShardPart {
     subscriptions.record(user: Array(user.utf8), event)
   }
 
-  /// Record a membership change in a user's index. An entry that a rebuild confirms unchanged is no event.
+  /// Record a membership change in a user's index. An entry that a rebuild confirms unchanged is not an event.
   private func recordMembershipEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     switch effect {
     case .membershipAssigned(let position, var membership):
@@ -135,7 +135,8 @@ final class ShardEvents: ShardPart {
 
   /// Record that the open batch creates a channel.
   func recordCreation(_ slot: ChannelSlot) {
-    guard subscriptions.entered(shard.state[slot].cid, slot), let number = subscriptions.number(in: slot)
+    guard subscriptions.channelLoaded(shard.state[slot].cid, slot),
+      let number = subscriptions.number(in: slot)
     else {
       return
     }
@@ -146,7 +147,7 @@ final class ShardEvents: ShardPart {
   /// Record that the options of a watched channel's type changed at `changedAt`.
   func recordOptionsChange(in slot: ChannelSlot, since changedAt: Timestamp) {
     guard let number = subscriptions.number(in: slot) else { return }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     let index = subscriptions.unsentIndex(number)
     shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
     subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
@@ -157,7 +158,7 @@ final class ShardEvents: ShardPart {
   /// - Returns: whether the channel is watched.
   func recordSettingsChange(of user: [UInt8], in slot: ChannelSlot, since changedAt: Timestamp) -> Bool {
     guard let number = subscriptions.number(in: slot) else { return false }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     let index = subscriptions.unsentIndex(number)
     shard.state.recordSettingsChange(
       of: user.span.bytes,
@@ -193,7 +194,7 @@ final class ShardEvents: ShardPart {
   /// checked.
   func reportExpiries() {
     let first = subscriptions.nextExpiry
-    guard first != .none, first <= shard.state.advance(clock: shard.loop.clock) else { return }
+    guard first != .none, first <= shard.advanceTime() else { return }
     let cids = subscriptions.takeExpiring(through: shard.state.time)
     shard.scans.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
   }
@@ -202,7 +203,7 @@ final class ShardEvents: ShardPart {
   /// with an earlier clock cannot take the expiry back (R20).
   func recordExpiries(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
-    let now = shard.state.advance(clock: shard.loop.clock)
+    let now = shard.advanceTime()
     let index = subscriptions.unsentIndex(number)
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
     let hasExpiries = shard.state.recordExpiries(
@@ -378,7 +379,7 @@ final class ShardEvents: ShardPart {
   /// instead.
   func sendUnbatchedEvents() {
     guard !subscriptions.isEmpty, !shard.log.hasOpenBatch else { return }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     sendEvents(shard.log.closed > shard.log.durable ? .afterCurrentCommit : .now)
   }
 
@@ -388,7 +389,7 @@ final class ShardEvents: ShardPart {
   /// log. So the shard logs its time now and the reply leaves with that batch. An immediate answer would hold back the
   /// event ids of all the gateway's streams that far.
   func progressForReply() -> (time: Timestamp, replyTiming: ReplyLane.Timing) {
-    let now = shard.state.advance(clock: shard.loop.clock)
+    let now = shard.advanceTime()
     if !shard.log.hasOpenBatch, shard.log.closed == shard.log.durable {
       let isBehind = isBehind(shard.log.durableTime, now)
       let time = completeTime(oldestKept: oldestUnsent, logged: isBehind ? now : shard.log.durableTime)
@@ -426,7 +427,7 @@ final class ShardEvents: ShardPart {
   /// Log the time of an idle shard with watchers, from time to time.
   func logTime() {
     guard !subscriptions.isEmpty, !shard.log.hasOpenBatch, shard.log.closed == shard.log.durable,
-      isBehind(shard.log.durableTime, shard.state.advance(clock: shard.loop.clock))
+      isBehind(shard.log.durableTime, shard.advanceTime())
     else { return }
     shard.logTimeNow()
   }

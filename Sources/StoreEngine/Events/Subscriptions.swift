@@ -219,7 +219,7 @@ struct Subscriptions {
   ///
   /// - Returns: whether the channel is watched.
   @discardableResult
-  mutating func entered(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool {
+  mutating func channelLoaded(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool {
     guard !channelNumbers.isEmpty, let number = channelNumbers[cid] else { return false }
     enter(number, slot)
     return true

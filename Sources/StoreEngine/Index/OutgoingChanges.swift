@@ -32,7 +32,7 @@ final class OutgoingChanges: ShardPart {
     var lastActivityAt: Int64
   }
 
-  /// One for each shard with changes that are not yet logged as taken.
+  /// One for each shard with changes that are not yet logged as confirmed.
   private var sendings: [Sending] = []
   /// Changes up to here are durable, and may be sent.
   private var durable: UInt64 = 0
@@ -273,7 +273,7 @@ final class OutgoingChanges: ShardPart {
   func confirmationsReceived() {
     sendDeferred()
     shard.purges.resume()
-    if shard.rebuilds.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
+    if shard.indexRebuild.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
   }
 
   /// Log the confirmed changes; the outbox then drops them.
@@ -340,7 +340,7 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  /// Restore an effect of the outbox. A page with changes that were already taken is marked dirty and rewritten: it
+  /// Restore an effect of the outbox. A page with confirmed changes is marked dirty and rewritten: it
   /// may name a user who was erased since.
   func recoverChange(_ effect: ShardEffect) {
     var pages: [UInt32] = []
@@ -354,7 +354,7 @@ final class OutgoingChanges: ShardPart {
     }
     shard.state.assign(effect)
     for page in pages {
-      shard.dirty.touch(nil, .outbox(page), at: LogIndex(1), elapsed: 0, loggedBytes: 0, isRecovered: true)
+      shard.touchRecovered(nil, .outbox(page), LogIndex(1))
     }
   }
 }

@@ -28,7 +28,7 @@ struct StaleReadDetector {
   }
 
   /// Record that a channel was loaded.
-  mutating func entered(_ cid: [UInt8]) {
+  mutating func channelLoaded(_ cid: [UInt8]) {
     guard !watches.isEmpty else { return }
     watches[cid]?.entries &+= 1
   }

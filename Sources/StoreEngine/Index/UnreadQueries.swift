@@ -45,7 +45,7 @@ final class UnreadQueries: ShardPart {
   private var staleReads = StaleReadDetector()
 
   /// Record that a channel was loaded or created.
-  func entered(_ cid: [UInt8]) { staleReads.entered(cid) }
+  func channelLoaded(_ cid: [UInt8]) { staleReads.channelLoaded(cid) }
 
   /// Maximum number of entries in one request.
   private static let unreadEntriesMax = 1_024
@@ -100,7 +100,7 @@ final class UnreadQueries: ShardPart {
   ///
   /// - Parameter last: raised to the last effect that the reply reveals.
   private func unreadNow(_ cid: RawSpan, _ user: RawSpan, _ last: inout LogIndex) -> UnreadCountFields? {
-    // Check first: a user's index is stored under a name that is no cid.
+    // Check first: a user's index is stored under a name that is not a cid.
     guard Identifier.isCID(cid), Identifier.isUser(user) else { return .refused(.invalidField) }
     if let slot = shard.state.slot(of: cid) {
       last = max(last, shard.dirty.last(slot))

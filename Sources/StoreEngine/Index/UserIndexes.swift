@@ -126,7 +126,7 @@ final class UserIndexes: ShardPart {
     shard.state.decideApplyMembership(
       change,
       slot,
-      at: shard.state.advance(clock: shard.loop.clock),
+      at: shard.advanceTime(),
       into: &effects
     )
     guard !effects.isEmpty else { return true }
@@ -231,7 +231,7 @@ final class UserIndexes: ShardPart {
       }
       return replyNoChannels(request, max(shard.dirty.usersLast, shard.deletions.last))
     }
-    shard.eviction.touch(slot)
+    shard.recordUse(of: slot)
     guard since.map({ shard.state[slot].memberships.keepsDeletions(since: $0) }) ?? true else {
       return .refused(.limitReached, Self.sinceRange)
     }
@@ -311,7 +311,7 @@ final class UserIndexes: ShardPart {
 
   /// Whether tombstones of this time are still kept. A future time was handed out before the clock was put back.
   private func isKept(_ since: Timestamp) -> Bool {
-    let now = shard.state.advance(clock: shard.loop.clock)
+    let now = shard.advanceTime()
     return since <= now
       && now.milliseconds - since.milliseconds <= MembershipTable.deletionsKeptMilliseconds
   }

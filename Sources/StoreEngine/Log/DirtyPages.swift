@@ -147,7 +147,7 @@ struct DirtyPages {
     case .head: trackers[Int(entry.slot!.rawValue)].head = 0
     case .receipts, .steps, .threadRows, .threadSegment, .memberships:
       trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
-    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens: shardPages.clear(entry.page)
+    default: shardPages.clear(entry.page)
     }
     return entry
   }
@@ -184,7 +184,7 @@ private struct ShardPages {
     case .index: DirtyPages.mark(&self.index, index)
     case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number), index)
     case .tokens: DirtyPages.mark(&tokens, index)
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
+    default: preconditionFailure("page \(page) belongs to a channel")
     }
   }
 
@@ -197,7 +197,7 @@ private struct ShardPages {
     case .index: index = 0
     case .webhooks(let number): webhooks[Int(number)] = 0
     case .tokens: tokens = 0
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: break
+    default: preconditionFailure("page \(page) belongs to a channel")
     }
   }
 }

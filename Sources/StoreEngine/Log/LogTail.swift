@@ -3,7 +3,7 @@ internal import ReceiptModel
 
 /// Effects of the log's tail for channels that are not in memory. Recovery and followers index them, and loads apply
 /// them.
-struct LogTail: ~Copyable {
+final class LogTail {
   private var effects: [ChannelNumber: [(index: LogIndex, effect: ChannelEffect)]] = [:]
   /// Number of effects.
   private(set) var effectCount = 0
@@ -19,7 +19,7 @@ struct LogTail: ~Copyable {
   var hasPostponed: Bool { !postponed.isEmpty }
   var count: Int { effects.count }
 
-  mutating func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
+  func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
     if effects[channel] == nil {
       order.append(channel)
       firsts.append((index, channel))
@@ -32,7 +32,7 @@ struct LogTail: ~Copyable {
   func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
 
   /// Return the log index of the oldest effect.
-  mutating func oldest() -> LogIndex? {
+  func oldest() -> LogIndex? {
     while let first = firsts.first {
       if effects[first.channel]?.first?.index == first.index { return first.index }
       firsts.removeFirst()
@@ -41,16 +41,16 @@ struct LogTail: ~Copyable {
   }
 
   /// Return the next channel to load, so that its pages can be written and the log can be trimmed.
-  mutating func next() -> ChannelNumber? {
+  func next() -> ChannelNumber? {
     while let channel = order.popFirst() {
       if effects[channel] != nil { return channel }
     }
     return nil
   }
 
-  mutating func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
+  func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
 
-  mutating func retryPostponed() {
+  func retryPostponed() {
     order.append(contentsOf: postponed)
     postponed = []
   }
@@ -61,7 +61,7 @@ struct LogTail: ~Copyable {
 
   func hasEffects(on channel: ChannelNumber) -> Bool { effects[channel] != nil }
 
-  mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
+  func remove(_ channel: ChannelNumber, cid: [UInt8]) {
     if numbers[cid] == channel { numbers[cid] = nil }
     effectCount -= effects.removeValue(forKey: channel)?.count ?? 0
   }

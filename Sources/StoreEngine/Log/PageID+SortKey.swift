@@ -37,13 +37,12 @@ extension PageID {
     return false
   }
 
-  /// Whether the page is the shard's own rather than a channel's.
+  /// Whether the page is one of the shard's own, with a valid number.
   package var isOfShard: Bool {
     switch self {
-    case .types, .shardHead, .users, .index, .tokens: true
     case .outbox(let number): UInt64(number) < Self.outboxPages
     case .webhooks(let number): number < Self.webhookPages
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
+    default: !isOfChannel
     }
   }
 

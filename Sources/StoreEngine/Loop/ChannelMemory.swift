@@ -11,7 +11,7 @@ final class ChannelMemory: LoopPart {
   init(budget: Int) { pressure = MemoryPressure(budget: budget) }
 
   /// Whether resident bytes exceed the budget: pages are written early, so that their channels can be evicted.
-  var isPressed: Bool { pressure.isPressed }
+  var isUnderPressure: Bool { pressure.isUnderPressure }
 
   override func stop() { queue = LoadQueue() }
 
@@ -70,7 +70,7 @@ final class ChannelMemory: LoopPart {
   private func startDelayed() {
     while pressure.admits(loading: queue.inFlight), let (request, reference) = queue.next() {
       // The channel may have been loaded another way.
-      guard loop.owner(request.shard).loads.isWanted(request, as: reference) else { continue }
+      guard loop.ownShard(request.shard).loads.isWanted(request, as: reference) else { continue }
       queue.began()
       loop.driver.load(request, as: reference)
     }
@@ -88,18 +88,18 @@ final class ChannelMemory: LoopPart {
   /// Continue the loads of the log's tail, in all shards.
   func drainTails() {
     for shard in loop.shards {
-      shard.loads.drainTail(inFlightMax: isPressed ? 1 : loop.configuration.tailLoadsMax)
+      shard.loads.drainTail(inFlightMax: isUnderPressure ? 1 : loop.configuration.tailLoadsMax)
     }
   }
 
   private func install(_ arrival: LoadQueue.LoadedChannel) {
     loop.counters.channelsLoaded += 1
     queue.installed()
-    let shard = loop.owner(arrival.request.shard)
+    let shard = loop.ownShard(arrival.request.shard)
     shard.loads.loaded(arrival.request, as: arrival.reference, arrival.result)
     // If memory is short, the tail continues at the next tick: each of its channels is evicted once its pages are
     // written.
-    if case .number = arrival.reference, !isPressed {
+    if case .number = arrival.reference, !isUnderPressure {
       shard.loads.drainTail(inFlightMax: loop.configuration.tailLoadsMax)
     }
   }

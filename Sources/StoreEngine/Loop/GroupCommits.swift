@@ -4,13 +4,13 @@ internal import ReceiptModel
 /// Group commit: one append in flight, the next one open. It owns the lists of the shards that take part.
 final class GroupCommits: LoopPart {
   private(set) var isUnderWay = false
-  private var nextCommit: [ShardEngine] = []
-  private var inFlight: [ShardEngine] = []
+  private var shardsInNextCommit: [ShardEngine] = []
+  private var shardsInFlight: [ShardEngine] = []
   /// Shards with step segments in the commit in flight, and shards with segments to delete.
-  private var withSegments: [ShardEngine] = []
-  private var trimming: [ShardEngine] = []
+  private var shardsWritingSegments: [ShardEngine] = []
+  private var shardsTrimmingSteps: [ShardEngine] = []
   /// Shards with deleted channels whose pages are to be dropped, or are being dropped.
-  private var dropping: [ShardEngine] = []
+  private var shardsDroppingPages: [ShardEngine] = []
   /// The shard whose due pages come first.
   private var pagePosition = 0
   /// Batches of the followed log that local storage does not have yet.
@@ -22,7 +22,7 @@ final class GroupCommits: LoopPart {
   private var followersInFlight: [ShardEngine] = []
 
   /// Whether a batch waits for the next commit.
-  var hasNextCommit: Bool { !nextCommit.isEmpty || !followed.isEmpty }
+  var hasNextCommit: Bool { !shardsInNextCommit.isEmpty || !followed.isEmpty }
 
   /// Whether the next commit has followed batches.
   var hasFollowed: Bool { !followed.isEmpty }
@@ -31,21 +31,21 @@ final class GroupCommits: LoopPart {
   var waitingBytes: Int { followedBytes + followedBytesInFlight }
 
   /// Bytes of effects that wait for the next commit.
-  var nextCommitBytes: Int { nextCommit.reduce(0) { $0 + $1.log.openBatchBytes } }
+  var nextCommitBytes: Int { shardsInNextCommit.reduce(0) { $0 + $1.log.openBatchBytes } }
 
   // MARK: For the shards
 
   /// Register a shard whose batch has got its first effect.
-  func joinNextCommit(_ shard: ShardEngine) { nextCommit.append(shard) }
+  func joinNextCommit(_ shard: ShardEngine) { shardsInNextCommit.append(shard) }
 
   /// Register a shard that writes step segments in this commit.
-  func registerSegmentWrites(of shard: ShardEngine) { withSegments.append(shard) }
+  func registerSegmentWrites(of shard: ShardEngine) { shardsWritingSegments.append(shard) }
 
   /// Register a shard that has step segments to delete.
-  func registerTrims(of shard: ShardEngine) { trimming.append(shard) }
+  func registerTrims(of shard: ShardEngine) { shardsTrimmingSteps.append(shard) }
 
   /// Register a shard that has pages of deleted channels to drop.
-  func registerDrops(of shard: ShardEngine) { dropping.append(shard) }
+  func registerDrops(of shard: ShardEngine) { shardsDroppingPages.append(shard) }
 
   /// Add a followed batch to the next commit.
   func follow(_ batch: CommitGroup.Batch) {
@@ -66,11 +66,11 @@ final class GroupCommits: LoopPart {
         group.logTrims.append(trim)
       }
     }
-    for shard in dropping { shard.deletions.takeDrops(into: &group) }
-    for shard in trimming { shard.steps.takeTrims(into: &group) }
-    trimming.removeAll { !$0.steps.hasTrims }
+    for shard in shardsDroppingPages { shard.deletions.takeDrops(into: &group) }
+    for shard in shardsTrimmingSteps { shard.steps.takeTrims(into: &group) }
+    shardsTrimmingSteps.removeAll { !$0.steps.hasTrims }
     if !followed.isEmpty { takeFollowed(into: &group) }
-    for shard in nextCommit { group.batches.append(shard.closeBatch()) }
+    for shard in shardsInNextCommit { group.batches.append(shard.closeBatch()) }
     var budget = loop.configuration.checkpointSliceBytes
     // Another shard's pages come first in each commit.
     pagePosition = (pagePosition + 1) % max(1, shards.count)
@@ -78,7 +78,7 @@ final class GroupCommits: LoopPart {
       budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
     }
     guard !group.isEmpty else { return }
-    swap(&nextCommit, &inFlight)
+    swap(&shardsInNextCommit, &shardsInFlight)
     isUnderWay = true
     loop.replies.commitBegan()
     loop.counters.commits += 1
@@ -95,7 +95,7 @@ final class GroupCommits: LoopPart {
     followed.removeAll(keepingCapacity: true)
     followedBytesInFlight = followedBytes
     followedBytes = 0
-    for shard in loop.shards where shard.log.closeFollowed() { followersInFlight.append(shard) }
+    for shard in loop.shards where shard.closeFollowed() { followersInFlight.append(shard) }
   }
 
   /// Record that the commit in flight has ended, with or without success.
@@ -107,25 +107,25 @@ final class GroupCommits: LoopPart {
   /// Tell the shards that the commit that has ended is durable.
   func committed() {
     if !followersInFlight.isEmpty {
-      for shard in followersInFlight { shard.log.committed() }
+      for shard in followersInFlight { shard.followedCommitted() }
       followersInFlight.removeAll(keepingCapacity: true)
     }
     followedBytesInFlight = 0
-    for shard in inFlight { shard.committed() }
-    for shard in withSegments { shard.steps.segmentsWritten() }
-    withSegments.removeAll(keepingCapacity: true)
-    inFlight.removeAll(keepingCapacity: true)
-    for shard in dropping { shard.deletions.dropsCommitted() }
-    dropping.removeAll { !$0.deletions.hasDrops }
+    for shard in shardsInFlight { shard.committed() }
+    for shard in shardsWritingSegments { shard.steps.segmentsWritten() }
+    shardsWritingSegments.removeAll(keepingCapacity: true)
+    shardsInFlight.removeAll(keepingCapacity: true)
+    for shard in shardsDroppingPages { shard.deletions.dropsCommitted() }
+    shardsDroppingPages.removeAll { !$0.deletions.hasDrops }
   }
 
   override func stop() {
     isUnderWay = false
-    nextCommit = []
-    inFlight = []
-    withSegments = []
-    trimming = []
-    dropping = []
+    shardsInNextCommit = []
+    shardsInFlight = []
+    shardsWritingSegments = []
+    shardsTrimmingSteps = []
+    shardsDroppingPages = []
     followed = []
     followedBytes = 0
     followedBytesInFlight = 0

@@ -32,12 +32,9 @@ package final class ReplyLane {
   private let deliver: (ByteBuffer, Int) -> Void
   private let allocator = ByteBufferAllocator()
 
-  private var now: ByteBuffer
-  private var inFlight: ByteBuffer
-  private var next: ByteBuffer
-  private var nowCount = 0
-  private var inFlightCount = 0
-  private var nextCount = 0
+  private var now = PendingReplies()
+  private var inFlight = PendingReplies()
+  private var next = PendingReplies()
 
   /// - Parameters:
   ///   - serial: see ``serial``.
@@ -58,54 +55,36 @@ package final class ReplyLane {
     self.sessionPositions = Array(repeating: -1, count: shards)
     self.watcherNumbers = Array(repeating: nil, count: shards)
     self.deliver = deliver
-    now = ByteBuffer()
-    inFlight = ByteBuffer()
-    next = ByteBuffer()
   }
 
   /// Add a reply. Returns whether it is the first of its timing: the loop must then register the lane.
   @inline(__always)
   func add(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    switch replyTiming {
-    case .now:
-      nowCount += 1
-      return Self.add(write, to: &now)
-    case .afterCurrentCommit:
-      inFlightCount += 1
-      return Self.add(write, to: &inFlight)
-    case .afterNextCommit:
-      nextCount += 1
-      return Self.add(write, to: &next)
-    }
+    add(replyTiming, replyCount: 1, write)
   }
 
-  /// Add a frame that is no reply; return the same as ``add(_:_:)``.
+  /// Add a frame that is not a reply; return the same as ``add(_:_:)``.
   func addUnsolicited(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    switch replyTiming {
-    case .now: Self.add(write, to: &now)
-    case .afterCurrentCommit: Self.add(write, to: &inFlight)
-    case .afterNextCommit: Self.add(write, to: &next)
-    }
+    add(replyTiming, replyCount: 0, write)
   }
 
   @inline(__always)
-  private static func add(_ write: (inout ByteBuffer) -> Void, to buffer: inout ByteBuffer) -> Bool {
-    let isFirst = buffer.readableBytes == 0
-    write(&buffer)
-    return isFirst
+  private func add(_ replyTiming: Timing, replyCount: Int, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    switch replyTiming {
+    case .now: now.add(replyCount, write)
+    case .afterCurrentCommit: inFlight.add(replyCount, write)
+    case .afterNextCommit: next.add(replyCount, write)
+    }
   }
 
   /// Bytes that are buffered, or were delivered and are not written to the socket yet.
   var unwrittenBytes: Int {
-    backlog.unwrittenBytes + now.readableBytes + inFlight.readableBytes
-      + next.readableBytes
+    backlog.unwrittenBytes + now.bytes.readableBytes + inFlight.bytes.readableBytes
+      + next.bytes.readableBytes
   }
 
   /// Move the replies of the next commit to those in flight.
-  func moveNextToInFlight() {
-    swap(&inFlight, &next)
-    swap(&inFlightCount, &nextCount)
-  }
+  func moveNextToInFlight() { swap(&inFlight, &next) }
 
   /// End the connection with an error frame. The lane accepts no later request: no command may be skipped.
   package func fail(_ error: WireError) {
@@ -114,28 +93,27 @@ package final class ReplyLane {
     end(error)
   }
 
-  func deliverInFlight() { deliverIfOpen(take(&inFlight, &inFlightCount)) }
-  func deliverNow() { deliverIfOpen(take(&now, &nowCount)) }
+  func deliverInFlight() { deliverIfOpen(take(&inFlight)) }
+  func deliverNow() { deliverIfOpen(take(&now)) }
 
   /// Let the replies of the commit that has ended leave with those that may leave now.
   func moveInFlightToNow() {
-    now.writeBuffer(&inFlight)
-    inFlight.clear()
-    nowCount += inFlightCount
-    inFlightCount = 0
+    now.bytes.writeBuffer(&inFlight.bytes)
+    inFlight.bytes.clear()
+    now.count += inFlight.count
+    inFlight.count = 0
   }
 
   /// Whether replies wait that may leave now.
-  var hasNow: Bool { now.readableBytes > 0 }
+  var hasNow: Bool { now.bytes.readableBytes > 0 }
 
   /// Take the replies that may leave now and say what the shard's state is, each as a refusal instead. Other frames
   /// keep waiting: events, and replies of commands that were applied.
-  func takeRefusals() -> (bytes: ByteBuffer, count: Int) {
-    var refusals = ByteBuffer()
+  func takeRefusals() -> PendingReplies {
+    var refusals = PendingReplies()
     var waiting = ByteBuffer()
-    var refusalCount = 0
     let decoder = FrameDecoder(lengthLimit: .max)
-    let buffered = now
+    let buffered = now.bytes
     let frames = buffered.readableBytesSpan
     var offset = 0
     while case .frame(let header, let payloadCount)? = try? decoder.next(frames, at: offset) {
@@ -145,8 +123,8 @@ package final class ReplyLane {
         waiting.writeRaw(frames.extracting(start..<offset))
         continue
       }
-      refusalCount += 1
-      refusals.writeError(
+      refusals.count += 1
+      refusals.bytes.writeError(
         .unavailable,
         shard: header.shard,
         correlation: header.correlation,
@@ -154,9 +132,9 @@ package final class ReplyLane {
         detail: "this node does not know whether it is still the owner of the shard"
       )
     }
-    now = waiting
-    nowCount -= refusalCount
-    return (refusals, refusalCount)
+    now.bytes = waiting
+    now.count -= refusals.count
+    return refusals
   }
 
   /// Whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
@@ -167,21 +145,35 @@ package final class ReplyLane {
   }
 
   /// Deliver frames that are in no buffer.
-  func deliver(_ replies: (bytes: ByteBuffer, count: Int)) { deliverIfOpen(replies) }
+  func deliver(_ replies: PendingReplies) { deliverIfOpen(replies) }
 
-  /// Take a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
-  private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
-    guard buffer.readableBytes > 0 else { return (ByteBuffer(), 0) }
-    let full = (buffer, count)
+  /// Take the frames before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
+  private func take(_ pending: inout PendingReplies) -> PendingReplies {
+    guard pending.bytes.readableBytes > 0 else { return PendingReplies() }
+    let full = pending
     // The next batch is likely to have the same size.
-    buffer = allocator.buffer(capacity: min(buffer.readableBytes, 64 << 10))
-    count = 0
+    pending = PendingReplies(bytes: allocator.buffer(capacity: min(full.bytes.readableBytes, 64 << 10)))
     return full
   }
 
-  private func deliverIfOpen(_ replies: (bytes: ByteBuffer, count: Int)) {
+  private func deliverIfOpen(_ replies: PendingReplies) {
     guard replies.bytes.readableBytes > 0, !isClosed else { return }
     backlog.addUnwritten(replies.bytes.readableBytes)
     deliver(replies.bytes, replies.count)
+  }
+}
+
+/// Encoded frames of a lane that leave together, and the number of replies among them.
+struct PendingReplies {
+  var bytes = ByteBuffer()
+  var count = 0
+
+  /// Add a frame. Returns whether it is the first.
+  @inline(__always)
+  mutating func add(_ replyCount: Int, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    count += replyCount
+    let isFirst = bytes.readableBytes == 0
+    write(&bytes)
+    return isFirst
   }
 }

@@ -54,7 +54,7 @@ extension StoreLoop {
     do throws(StorageError) {
       for (shard, batch, source) in next {
         try shard.follow(batch, over: nil)
-        shard.log.follow(batch.index, byteCount: source.bytes.readableBytes)
+        shard.recordFollowed(batch.index, byteCount: source.bytes.readableBytes)
         // The head page keeps the sessions and the last index, as in an owner.
         shard.touch(nil, .shardHead, batch.index)
         commits.follow(source)
@@ -101,7 +101,7 @@ extension StoreLoop {
   func tickFollower() {
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.eviction.tick() }
+    for shard in shards { shard.tickEviction() }
     budget.beginSlice()
     commits.start(isTick: true)
     slices.requestSlice()

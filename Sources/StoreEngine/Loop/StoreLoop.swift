@@ -27,7 +27,7 @@ package final class StoreLoop {
   // Parts
   let replies = ReplyDelivery()
   let commits = GroupCommits()
-  let purges = StoragePurges()
+  let purges = StoragePurgeQueue()
   let memory: ChannelMemory
   let slices = SliceScheduler()
   let crossShard = CrossShardMessages()
@@ -151,7 +151,7 @@ package final class StoreLoop {
     budget.beginTurn()
     guard !replies.postponesTurnEnd() else { return }
     memory.evictOverBudget()
-    if commits.hasNextCommit || memory.isPressed || purges.needsLogTrim { commits.start() }
+    if commits.hasNextCommit || memory.isUnderPressure || purges.needsLogTrim { commits.start() }
     purges.start()
     slices.requestSlice()
     crossShard.post()
@@ -166,7 +166,7 @@ package final class StoreLoop {
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.eviction.tick() }
+    for shard in shards { shard.tickEviction() }
     budget.beginSlice()
     for shard in shards { shard.tickIndexes() }
     for shard in shards {
@@ -233,14 +233,14 @@ package final class StoreLoop {
   /// Handle the result of a read of steps. The query that waited for it runs in this turn.
   package func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
     guard !isHalted else { return }
-    owner(request.shard).steps.stepsRead(request, result)
+    ownShard(request.shard).steps.stepsRead(request, result)
     endTurn()
   }
 
   /// Handle the results of a peek. Requests that waited for nothing else are answered in this turn.
   package func peeked(_ request: StorageReadRequest, _ results: [StorageUnreadCounts]) {
     guard !isHalted else { return }
-    owner(request.shard).unreadQueries.peeked(request, results)
+    ownShard(request.shard).unreadQueries.peeked(request, results)
     endTurn()
   }
 
@@ -306,7 +306,7 @@ package final class StoreLoop {
   }
 
   /// The shard with this id, which is one of the loop's.
-  func owner(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
+  func ownShard(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
 
   /// Newest time that any shard of this loop had logged when the loop was made; none if nothing was logged.
   package var loggedTime: Timestamp { shards.map(\.log.startTime).max() ?? .none }
@@ -331,5 +331,32 @@ package final class StoreLoop {
   package func isDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
     guard let shard = self.shard(shard), shard.state.slot(of: cid) == nil else { return false }
     return shard.deletions.isDeleted(cid)
+  }
+}
+
+/// Whether replies may leave an owner (docs/cluster.md, C4).
+package enum OwnerLease: Sendable {
+  /// Replies leave.
+  case valid
+  /// Replies wait: the next commit may extend the lease.
+  case expired
+  /// Queries are refused as `unavailable`.
+  case lost
+}
+
+/// Time of a loop: a wall clock that never falls, and the time that has passed.
+private struct LoopClock {
+  /// Wall-clock time of this turn.
+  private(set) var now = Timestamp.none
+  private var reading: Int64 = 0
+  /// Time since the loop was made, as far as the readings show it, robust against clock changes.
+  private(set) var elapsedMilliseconds: Int64 = 0
+
+  /// Take a reading of the wall clock.
+  mutating func set(_ time: Timestamp) {
+    // Ticks come every second, so a step of more than a minute is a clock that was set, not time that has passed.
+    elapsedMilliseconds += min(max(0, time.milliseconds - reading), 60_000)
+    reading = time.milliseconds
+    if time > now { now = time }
   }
 }

@@ -32,7 +32,7 @@ package struct StoreLoopConfiguration: Sendable {
   /// Maximum number of step reads in flight, per shard; each serves one query.
   package var stepReadsMax = 256
   /// Steps that the suspended queries of a shard may keep in total, 24 bytes each; further queries are `busy`.
-  package var heldStepsMax = 4 * ReadSegments.stepsMax
+  package var suspendedStepsMax = 4 * ReadSegments.stepsMax
   /// Row pages whose steps are read at once, per shard, to be rewritten as fewer segments.
   package var stepTrimsMax = 2
   /// Requests for unread counts that may wait for channels on storage, per shard; further ones are `busy`.

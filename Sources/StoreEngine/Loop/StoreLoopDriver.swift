@@ -1,3 +1,5 @@
+package import ReceiptModel
+
 /// I/O that a store loop requests. Each request is made on the loop, and its result comes back on the loop later.
 package protocol StoreLoopDriver: AnyObject {
   /// Make this group durable, then call ``StoreLoop/committed(_:)``.
@@ -32,4 +34,11 @@ package protocol StoreLoopDriver: AnyObject {
 extension StoreLoopDriver {
   package var keepsErasureLedger: Bool { false }
   package func recordErasure(_ request: ErasureRequest) {}
+}
+
+/// A request to record a user in the erasure ledger before the user is erased (R16).
+package struct ErasureRequest: Hashable, Sendable {
+  package var shard: ShardID
+  package var requestID: UInt32
+  package var user: [UInt8]
 }

@@ -2,64 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Helpers for all requests: a command's position in its session, replies and refusals.
+/// Replies and refusals of all requests.
 extension ShardEngine {
-  // MARK: Sessions
-
-  func sessionPosition(_ lane: ReplyLane) -> Int32 {
-    let known = lane.sessionPositions[position]
-    if known >= 0 { return known }
-    let found = sessions.position(of: lane.session)
-    lane.sessionPositions[position] = found
-    return found
-  }
-
-  /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
-  @inline(__always)
-  func begin(_ request: inout Request) throws(WireError) {
-    begin(&request, try Request.counter(&request.fields))
-  }
-
-  func begin(_ request: inout Request, _ counter: UInt64) {
-    swap(&request.effects, &effectsBuffer)
-    let session = sessionPosition(request.lane)
-    request.begin(
-      counter,
-      session: session,
-      isDuplicate: sessions.covers(counter, at: session),
-      outboxBefore: state.outbox.last
-    )
-  }
-
-  /// Apply the command's decided effects, unless the command is a duplicate.
-  @discardableResult
-  func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
-    guard !request.isDuplicate else { return slot }
-    recordDecision(request)
-    guard !request.effects.isEmpty else { return slot }
-    return applyEffects(request.effects, to: slot, session: request.session)
-  }
-
-  /// Record that a command was decided and not refused.
-  func recordDecision(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordDecided(counter, at: request.session)
-  }
-
-  /// Record that a command was refused and not applied; a resend is decided then.
-  func recordRefusal(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordRefused(counter, at: sessionPosition(request.lane))
-  }
-
-  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
-  /// it may have been refused already: applying it here would come after that refusal.
-  func recordDrop(_ waiting: WaitingRequest) {
-    if let counter = waiting.counter { sessions.recordDropped(counter, at: sessionPosition(waiting.lane)) }
-  }
-
-  // MARK: Replies
-
   @inline(__always)
   func reply(
     _ request: borrowing Request,
@@ -158,7 +102,7 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// Write *row* of Proto/frames.md in one pass: every mark is answered with a row.
+  /// Write *row* of Proto/frames.md.
   ///
   /// - Parameter includesJoin: include the newest message at the time of the member's join.
   mutating func writeRow(
@@ -167,30 +111,44 @@ extension ByteBuffer {
     in state: borrowing ShardState,
     includesJoin: Bool = true
   ) {
-    let (read, delivered) = (row.named(row.lastReadSequence), row.named(row.lastDeliveredSequence))
-    writeFields(byteCountMax: RowFields.byteCountMax) { fields in
-      state.withUser(slot, row.row) { fields.string($0) }
-      fields.time(row.lastRead)
-      state.withMessage(slot, read) { fields.string($0) }
-      fields.varint(UInt64(row.lastReadSequence.rawValue))
-      fields.time(row.lastDelivered)
-      state.withMessage(slot, delivered) { fields.string($0) }
-      fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      var flags = includesJoin ? RowFieldFlags.joined : 0
-      if let own = row.own {
-        flags |= RowFieldFlags.details
-        if own.isOwn { flags |= RowFieldFlags.own }
-        if own.isFlaggedUnread { flags |= RowFieldFlags.flagged }
+    state.withUser(slot, row.row) { user in
+      state.withMessage(slot, row.named(row.lastReadSequence)) { read in
+        state.withMessage(slot, row.named(row.lastDeliveredSequence)) { delivered in
+          state.withMessage(slot, row.own?.firstUnread ?? .zero) { firstUnread in
+            RowFields.write(
+              row,
+              user: user,
+              lastReadMessage: read,
+              lastDeliveredMessage: delivered,
+              firstUnreadMessage: firstUnread,
+              includesJoin: includesJoin,
+              into: &self
+            )
+          }
+        }
       }
-      fields.varint(flags)
-      if let own = row.own {
-        fields.varint(UInt64(own.unreadMessages))
-        state.withMessage(slot, own.firstUnread) { fields.string($0) }
-        fields.varint(UInt64(own.unreadEpoch))
-        if own.isOwn { fields.varint(UInt64(own.unreadMentions)) }
-      }
-      if includesJoin { fields.varint(UInt64(row.joined.rawValue)) }
     }
+  }
+
+  /// Write the *row* of a channel's member who has none in a thread: nothing read, nothing unread.
+  mutating func writeEmptyRow(user: RawSpan, joinedAt: Timestamp) {
+    let none = user.extracting(first: 0)
+    RowFields.write(
+      ShownRow(
+        row: MemberOrdinal(0),
+        lastRead: joinedAt,
+        lastReadSequence: .zero,
+        lastDelivered: .none,
+        lastDeliveredSequence: .zero,
+        own: ShownRow.OwnDetails(unreadMessages: 0, firstUnread: .zero, unreadEpoch: 0, isOwn: true)
+      ),
+      user: user,
+      lastReadMessage: none,
+      lastDeliveredMessage: none,
+      firstUnreadMessage: none,
+      includesJoin: true,
+      into: &self
+    )
   }
 
   /// Write *channel* of Proto/frames.md.

@@ -25,7 +25,7 @@ extension ShardEngine {
     /// Its channel was looked up: it is in memory or does not exist.
     case loaded(mayPostpone: Bool)
     /// The name of its ticket's channel was looked up.
-    case named(PushRequests.TicketName)
+    case named(ShardPush.TicketName)
     /// The ledger has recorded the erasure of this user, unless there is a fault.
     case recorded(String, fault: String?)
   }
@@ -59,10 +59,7 @@ extension ShardEngine {
   /// for the next command.
   @inline(__always)
   func finish(_ outcome: Outcome, _ request: inout Request) {
-    if request.isBegun {
-      if !request.effects.isEmpty { request.effects.removeAll(keepingCapacity: true) }
-      swap(&request.effects, &effectsBuffer)
-    }
+    if request.isBegun { returnEffectsBuffer(of: &request) }
     if case .refused(let refused) = outcome {
       recordRefusal(request)
       refuse(request.header, refused, request.lane)
@@ -76,10 +73,7 @@ extension ShardEngine {
   /// duplicate of an applied command, which is answered as such.
   private func refusal(of request: borrowing Request, _ code: ErrorCode) throws(WireError) -> Outcome? {
     guard let counter = try request.counterAhead() else { return nil }
-    // First, because it adds a session that is new here.
-    let session = sessionPosition(request.lane)
-    guard !sessions.covers(counter, at: session) else { return nil }
-    sessions.recordRefused(counter, at: session)
+    guard recordRefusalUnlessApplied(counter, request.lane) else { return nil }
     return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
   }
 
@@ -102,16 +96,16 @@ extension ShardEngine {
     let traits = request.kind.traits
     let isWide =
       traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
-    guard isWide || waiting.hasPostponed && traits.contains(.takesTurns) else { return nil }
+    guard isWide || waiting.hasPostponed && traits.contains(.orderedByChannel) else { return nil }
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
-      let (ticketCounter, ticket) = try PushRequests.ticket(request.fields)
+      let (ticketCounter, ticket) = try ShardPush.ticket(request.fields)
       guard let slot = state.slot(numbered: ticket.place.channel) else { return nil }
       cid = state[slot].cid
       guard waiting.hasPostponed(of: cid.span.bytes) else { return nil }
       counter = ticketCounter
-    } else if traits.contains(.takesTurns) {
+    } else if traits.contains(.orderedByChannel) {
       var fields = request.fields
       let name = try fields.string()
       guard isWide || waiting.hasPostponed(of: name) else { return nil }
@@ -141,7 +135,7 @@ extension ShardEngine {
     case .listUnsettled: return try settings.listUnsettled(&request)
     case .purge: return try purges.perform(&request)
     case .listChannels: return try indexes.listChannels(&request)
-    case .rebuildIndex: return try rebuilds.rebuildIndex(&request)
+    case .rebuildIndex: return try indexRebuild.rebuildIndex(&request)
     case .unreadCounts: return try unreadQueries.unreadCounts(&request)
     case .subscribe: return try events.subscribe(&request)
     case .unsubscribe: return try events.unsubscribe(&request)
@@ -209,7 +203,7 @@ extension ShardEngine {
   private func perform(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     if request.kind.isCommand { try begin(&request) }
     if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
-    eviction.touch(slot)
+    recordUse(of: slot)
     state.refresh(slot)
     switch request.kind {
     case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)
@@ -240,5 +234,4 @@ extension ShardEngine {
     default: throw .unknownKind(request.kind.rawValue)
     }
   }
-
 }

@@ -111,10 +111,7 @@ final class WaitingRequests: ShardPart {
     if let refusal = refusal(for: reason) { return refusal }
     var payload = ByteBuffer()
     payload.writeRaw(request.payload)
-    if let counter = request.counter {
-      let session = shard.sessionPosition(request.lane)
-      if !shard.sessions.covers(counter, at: session) { shard.sessions.recordWaiting(counter, at: session) }
-    }
+    if let counter = request.counter { shard.recordWaiting(counter, request.lane) }
     var slot: ChannelSlot?
     if case .slice(let sliced) = reason { slot = sliced }
     var attempt = request.attempt ?? RequestAttempt()

@@ -84,7 +84,7 @@ final class StepHarness {
     let ordinal = MemberOrdinal(UInt32(row))
     var effects: [Effect] = []
     let reached = SequenceNumber(sequence)
-    state.decideCloseSegment(slot, ordinal, kind, to: reached, into: &effects)
+    state.decideSealTail(slot, ordinal, kind, to: reached, into: &effects)
     let position = moves[Self.key(kind, row)]?.last?.sequence ?? 0
     if sequence > position {
       let at = Timestamp(milliseconds: time)

@@ -243,7 +243,7 @@ struct IdentifierTests {
 
   @Test("effects with ids that older versions cannot read are recognised", arguments: wide)
   func wideIDs(effect: Effect, isWide: Bool) {
-    #expect(effect.bringsWideIDs == isWide)
+    #expect(effect.hasWideIDs == isWide)
   }
 }
 

@@ -101,7 +101,7 @@ struct DeletionTests {
   }
 
   /// Steps on `team:a`, one letter each: `p` puts one member more than before, `d` deletes, `m` registers a message,
-  /// `c` completes all commits, `b` only the first one, `x` crashes and restarts, `k` writes pages and cuts the log.
+  /// `c` completes all commits, `b` only the first one, `x` crashes and restarts, `k` writes pages and trims the log.
   private static let words = [
     "", "c", "b", "x", "cx", "bx", "k", "kx", "m", "mc", "mx", "mcx", "mk", "mbx", "bmcx", "cmx", "kmx",
     "kmc", "xmc", "cxk",

@@ -182,7 +182,7 @@ struct LoadingTests {
 
   // MARK: The log's tail
 
-  @Test("a tail channel loaded to cut the log does not overtake requests that wait for it")
+  @Test("a tail channel loaded to trim the log does not overtake requests that wait for it")
   func tailKeepsOrder() throws {
     let harness = try restarted(isCheckpointed: false)
     let gateway = harness.connect()
@@ -222,7 +222,7 @@ struct LoadingTests {
     #expect(harness.loop.gauges.tailChannels == 0)
   }
 
-  @Test("an unreadable tail channel is retried, and the log is cut afterwards")
+  @Test("an unreadable tail channel is retried, and the log is trimmed afterwards")
   func tailRetry() throws {
     let harness = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
     harness.loop.tick()

@@ -158,8 +158,8 @@ struct StepsTests {
   }
 
   @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
-  func stepsHeldByWaitingQueriesAreBoundedTogether() throws {
-    let (harness, gateway) = try harness(configure: { $0.heldStepsMax = 150 })
+  func stepsOfSuspendedQueriesAreBoundedTogether() throws {
+    let (harness, gateway) = try harness(configure: { $0.suspendedStepsMax = 150 })
     try post(200, harness, gateway)
     try harness.checkpoint()
     let steps = (1...100).map { number in

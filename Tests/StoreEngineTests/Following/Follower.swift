@@ -16,8 +16,8 @@ final class Follower {
     case skipsEffect
     /// It reports one page in ten as written, and its older version stays.
     case losesPage
-    /// It cuts all of its log at each cut.
-    case cutsWholeLog
+    /// It trims all of its log at each log trim.
+    case trimsWholeLog
   }
 
   let storage = MemoryStorage()
@@ -107,7 +107,7 @@ final class Follower {
     case batch(CommitGroup.Batch)
     case drop(CommitGroup.Drop)
     case page(CommitGroup.PageWrite)
-    case cut(CommitGroup.LogTrim)
+    case logTrim(CommitGroup.LogTrim)
     case trim(CommitGroup.StepTrim)
   }
 
@@ -115,7 +115,7 @@ final class Follower {
   private static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
     group.batches.map(Step.batch) + group.drops.map(Step.drop)
       + random.shuffled(
-        group.pages.map(Step.page) + group.logTrims.map(Step.cut) + group.stepTrims.map(Step.trim)
+        group.pages.map(Step.page) + group.logTrims.map(Step.logTrim) + group.stepTrims.map(Step.trim)
       )
   }
 
@@ -127,8 +127,8 @@ final class Follower {
       defectiveSteps += 1
       if defect == .losesPage, defectiveSteps.isMultiple(of: 10) { return }
       storage.data.apply(page)
-    case .cut(let cut):
-      storage.data.trimLog(of: cut.shard, through: defect == .cutsWholeLog ? .max : cut.through.rawValue)
+    case .logTrim(let trim):
+      storage.data.trimLog(of: trim.shard, through: defect == .trimsWholeLog ? .max : trim.through.rawValue)
     case .trim(let trim): storage.data.apply(trim)
     }
   }

@@ -168,7 +168,7 @@ struct FollowingTests {
     #expect(pair.follower.loop.loggedTime == .none)
     pair.follower.loop.promote()
     #expect(pair.follower.loop.loggedTime.milliseconds == 1_001_000)
-    #expect(pair.follower.loop.owner(ShardID(0)).state.time.milliseconds == 1_001_000)
+    #expect(pair.follower.loop.ownShard(ShardID(0)).state.time.milliseconds == 1_001_000)
   }
 
   @Test("a promoted loop sends the outbox again, and finds the settings that are not replicated")
@@ -322,7 +322,7 @@ struct FollowingTests {
     #expect(pair.follower.loop.hasRoomToFollow)
   }
 
-  @Test("a channel that is not in memory keeps its effects in the tail, and the rest of the log is cut")
+  @Test("a channel that is not in memory keeps its effects in the tail, and the rest of the log is trimmed")
   func channelThatIsNotInMemoryKeepsEffectsInTail() throws {
     let pair = try Pair(configureFollower: { $0.residentBytesMax = 1 })
     try pair.follower.checkpoint()

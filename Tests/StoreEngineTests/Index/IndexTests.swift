@@ -244,7 +244,7 @@ struct IndexTests {
   // MARK: Pages and limits
 
   @Test(
-    "pending index changes survive the log's cut; delivered ones are in no page, and numbers are not reused"
+    "pending index changes survive the log trim; delivered ones are in no page, and numbers are not reused"
   )
   func pendingIndexChangesSurviveLogCut() throws {
     let harness = try IndexHarness()

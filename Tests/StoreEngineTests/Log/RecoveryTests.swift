@@ -285,7 +285,7 @@ struct RecoveryTests {
     #expect(resent.take() == ["1 channel of 3"])
   }
 
-  @Test("sessions survive the log's cut in the head page, also after the clock was set forward")
+  @Test("sessions survive the log trim in the head page, also after the clock was set forward")
   func sessionsInPages() throws {
     let (harness, gateway) = try settledHarness()
     gateway.change("team:a", remove: ["alice"])

@@ -184,8 +184,8 @@ struct GroupCommitTests {
     #expect(again.take() == ["1 message 1", "2 message 1"])
   }
 
-  @Test("pages and the log's cut follow the batches, by age and by size")
-  func pagesAndLogCutFollowBatches() throws {
+  @Test("pages and the log trim follow the batches, by age and by size")
+  func pagesAndLogTrimFollowBatches() throws {
     let (harness, gateway) = try settledHarness { $0.checkpointAgeMilliseconds = 1_000 }
     #expect(harness.commitDescriptions == ["batches [1] pages 0"])
     harness.advance(1_000)
@@ -197,14 +197,14 @@ struct GroupCommitTests {
     try harness.persist()
     harness.loop.tick()
     // The shard head was written with batch 2 and includes it. The segment still needs batch 2.
-    #expect(harness.commitDescriptions.last == "batches [] pages 0 cut 1")
+    #expect(harness.commitDescriptions.last == "batches [] pages 0 trim 1")
     try harness.persist()
     harness.advance(1_000)
     harness.loop.tick()
     #expect(harness.commitDescriptions.last == "batches [] pages 1")
     try harness.persist()
     harness.loop.tick()
-    #expect(harness.commitDescriptions.last == "batches [] pages 0 cut 2")
+    #expect(harness.commitDescriptions.last == "batches [] pages 0 trim 2")
     try harness.persist()
     let count = harness.commitDescriptions.count
     harness.advance(60_000)

@@ -58,7 +58,7 @@ final class EngineHarness: StoreLoopDriver {
   func commit(_ group: CommitGroup) {
     commits.append(group)
     let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
-    let logTrims = group.logTrims.map { " cut \($0.through.rawValue)" }.joined()
+    let logTrims = group.logTrims.map { " trim \($0.through.rawValue)" }.joined()
     let drops = group.drops.map { " drop \($0.channel.rawValue)" }.joined()
     commitDescriptions.append("batches [\(indices)] pages \(group.pages.count)\(logTrims)\(drops)")
   }

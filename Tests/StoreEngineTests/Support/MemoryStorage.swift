@@ -34,7 +34,7 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     for batch in group.batches { data.apply(batch) }
     for drop in group.drops { data.apply(drop) }
     for page in group.pages { data.apply(page) }
-    for cut in group.logTrims { data.trimLog(of: cut.shard, through: cut.through.rawValue) }
+    for trim in group.logTrims { data.trimLog(of: trim.shard, through: trim.through.rawValue) }
     for trim in group.stepTrims { data.apply(trim) }
   }
 

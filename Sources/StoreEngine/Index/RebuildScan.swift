@@ -4,7 +4,7 @@ internal import ReceiptWire
 /// One phase of an index rebuild, running in one shard. The first phase scans every channel and queues its memberships
 /// again; the second scans every index and removes unconfirmed entries. It scans memory first, by slot, then the rest,
 /// by number: each is read by number for its name, then loaded by name as for a request.
-struct IndexRebuild {
+struct RebuildScan {
   enum Step {
     /// Find the next slot or number.
     case looking
@@ -53,7 +53,7 @@ struct IndexRebuild {
 
   func isDone(_ number: UInt64) -> Bool { done[Int(number / 64)] >> (number % 64) & 1 != 0 }
 
-  mutating func applyCommand(_ number: UInt64) {
+  mutating func markDone(_ number: UInt64) {
     guard !isDone(number) else { return }
     done[Int(number / 64)] |= 1 << (number % 64)
     doneCount += 1

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Requests about individually revoked tokens, whose list is kept by one shard (Proto/frames.md, 0x34, 0x35 and 0x46).
-final class TokenRequests: ShardPart {
+final class ShardTokens: ShardPart {
   /// Maximum number of revocations in one reply: some 270 KB if all ids have the maximum length.
   private static let revocationsPerReply = 1_000
 
@@ -16,7 +16,7 @@ final class TokenRequests: ShardPart {
       return .refused(code, detail)
     }
     let id = ShardEngine.text(name)
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     if !request.isDuplicate {
       do throws(ShardState.TokenRefusal) {
         if isRevoked == 1 {
@@ -68,7 +68,7 @@ final class TokenRequests: ShardPart {
     let name = try request.fields.string()
     try request.fields.end()
     if let (code, detail) = fault(token: name) { return .refused(code, detail) }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     return replyTokenState(request, ShardEngine.text(name))
   }
 
@@ -94,7 +94,7 @@ final class TokenRequests: ShardPart {
     let fields = try ListRevokedTokensRequest(&request.fields)
     let known = fields.known
     if let (code, detail) = wrongShardFault { return .refused(code, detail) }
-    let time = shard.state.advance(clock: shard.loop.clock)
+    let time = shard.advanceTime()
     let tokens = shard.state.revokedTokens
     let isAnew = known == 0 || known > tokens.version || known < tokens.liftedVersion
     let found = tokens.revocations(

@@ -27,7 +27,7 @@ struct PurgeTests {
     return reply == "purged" ? 0 : try #require(UInt64(reply.dropFirst("round ".count)))
   }
 
-  @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
+  @Test("a purge round writes older pages, trims the log, purges the storage, and then ends")
   func purgeRoundWritesOlderPages() throws {
     let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "bob")

@@ -18,7 +18,7 @@ extension ShardEngine {
     let pagesIndex = included.values.max() ?? .zero
     if loop.isFollowing, let first = stored.log.first {
       // A follower trims its log before all of it is in pages. The head page keeps the sessions of every batch.
-      dirty.touch(nil, .shardHead, at: first.index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+      touchRecovered(nil, .shardHead, first.index)
     }
     var last: LogIndex?
     for (index, bytes) in stored.log {
@@ -38,9 +38,9 @@ extension ShardEngine {
       throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
     }
     let end = max(last ?? .zero, pagesIndex)
-    log.recovered(through: end, at: state.time, first: stored.log.first?.index ?? end.next)
+    resumeLog(through: end, first: stored.log.first?.index ?? end.next)
     if !stored.log.isEmpty {
-      dirty.touch(nil, .shardHead, at: log.durable, elapsed: 0, loggedBytes: 0, isRecovered: true)
+      touchRecovered(nil, .shardHead, log.durable)
     }
   }
 
@@ -57,7 +57,7 @@ extension ShardEngine {
   /// Assign an effect of one of the shard's own pages, or of the log behind it.
   func recover(_ effect: ShardEffect) {
     switch effect {
-    case .sessionAssigned(let record): sessions.assign(record)
+    case .sessionAssigned(let record): assignSession(record)
     case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
     default: state.assign(effect)
     }
@@ -73,7 +73,7 @@ extension ShardEngine {
     case .index: "index page"
     case .webhooks(let number): "webhooks page \(number)"
     case .tokens: "tokens page"
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: "page \(page)"
+    default: "page \(page)"
     }
   }
 

@@ -14,7 +14,7 @@ extension ShardEngine {
     let firstNew = pages == nil ? state.nextChannel : ChannelNumber(.max)
     state.assign(time: batch.time)
     if batch.index > pages?[.shardHead] ?? .zero {
-      for session in batch.sessions { sessions.assign(session, elapsed: loop.elapsedMilliseconds) }
+      for session in batch.sessions { assignSession(session, elapsed: loop.elapsedMilliseconds) }
     }
     // A command's effects on its channel stand together.
     var known: (number: ChannelNumber, slot: ChannelSlot?)?
@@ -30,13 +30,13 @@ extension ShardEngine {
         try checkFollows(effect, "shard \(state.id.rawValue), log index \(batch.index.rawValue)")
         if pages == nil {
           if case .membershipsSent(let target, let number) = effect {
-            touchAcknowledged(target, number, batch.index)
+            touchConfirmedOutboxPages(target, number, batch.index)
           }
           state.assign(effect)
           touch(nil, effect.page, batch.index)
         } else {
           recover(effect)
-          dirty.touch(nil, effect.page, at: batch.index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+          touchRecovered(nil, effect.page, batch.index)
         }
       }
     }
@@ -65,11 +65,11 @@ extension ShardEngine {
       return nil
     }
     if let slot {
-      eviction.touch(slot)
+      recordUse(of: slot)
       if case .channelDeleted = effect { deletions.followEnd(slot) }
     }
-    var cutPage: UInt32?
-    let kept = assignAndTouch(effect, on: number, to: slot, at: index, &cutPage)
+    var sealedPage: UInt32?
+    let kept = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
     if let kept {
       if effect.traits.contains(.changesMessageCounts) { touch(kept, .head, index) }
       if case .deletionBegun = effect { deletions.resumeDeletion(kept, at: index) }
@@ -95,13 +95,12 @@ extension ShardEngine {
     tail: [(index: LogIndex, effect: ChannelEffect)]
   ) {
     for (page, index) in newer.sorted(by: { $0.index < $1.index }) {
-      dirty.touch(
+      touchRecovered(
         slot,
         page,
-        at: index,
+        index,
         elapsed: loop.elapsedMilliseconds,
-        loggedBytes: log.loggedBytes,
-        isRecovered: true
+        loggedBytes: log.loggedBytes
       )
     }
     for (index, effect) in tail {
@@ -114,16 +113,5 @@ extension ShardEngine {
   var oldestFollowed: LogIndex? {
     guard let inTail = tail.oldest() else { return dirty.oldestRecovered }
     return min(inTail, dirty.oldestRecovered ?? inTail)
-  }
-
-  // MARK: Promotion
-
-  /// Become the owner of the shard. Nothing is read: the state is already here (docs/architecture.md, "Log, pages and
-  /// recovery").
-  func promote() {
-    log.promote(at: state.time)
-    state.keepIndexNumbers(false)
-    for part in parts { part.beginToServe() }
-    deletions.promote()
   }
 }

@@ -4,7 +4,7 @@ internal import ReceiptWire
 
 /// Requests for channel types and users' settings. Every shard has this state; a home shard versions it
 /// (Proto/frames.md, "Requests") and keeps which of its users the other shards may not have yet.
-final class SettingsRequests: ShardPart {
+final class ShardSettings: ShardPart {
   /// Numbers of the users of this home shard whose latest settings may be missing in other shards.
   private var unreplicatedUsers: Set<UInt32> = []
   /// Id of the last erasure that the ledger was asked to record.
@@ -13,6 +13,7 @@ final class SettingsRequests: ShardPart {
   /// Highest version that a request may assign. Versions rise by one, so the largest integer would leave none for the
   /// next change.
   private static let versionMax = UInt64(1) << 62
+  private static let versionRange = "version: at most \(versionMax)"
 
   // MARK: Channel types
 
@@ -39,7 +40,7 @@ final class SettingsRequests: ShardPart {
     guard shard.state.channelType(name).version > 0 || shard.state.hasRoomForType else {
       return shard.refused(.limitReached(.channelTypes), nil)
     }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     shard.state.decidePatch(type: name, patch, into: &request.effects)
     shard.applyCommand(nil, request)
     return replyType(request, name)
@@ -50,9 +51,9 @@ final class SettingsRequests: ShardPart {
     try shard.begin(&request)
     let fields = try AssignChannelTypeRequest(&request.fields)
     guard fields.version <= Self.versionMax else {
-      return .refused(.invalidField, "version: at most \(Self.versionMax)")
+      return .refused(.invalidField, Self.versionRange)
     }
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     shard.state.decideAssign(
       type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
       into: &request.effects
@@ -67,7 +68,8 @@ final class SettingsRequests: ShardPart {
     return ShardEngine.isValid(name, Identifier.isType) ? name : nil
   }
 
-  private static var refusedTypeName: Outcome { .refused(.invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -") }
+  private static var refusedTypeName: Outcome { .refused(.invalidField, typeRange) }
+  private static let typeRange = "type: 1 to 64 of A-Z a-z 0-9 _ -"
 
   private func replyType(_ request: borrowing Request, _ name: String) -> Outcome {
     shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
@@ -112,7 +114,7 @@ final class SettingsRequests: ShardPart {
     shard.state.decidePatch(
       user: user,
       patch,
-      at: shard.state.advance(clock: shard.loop.clock),
+      at: shard.advanceTime(),
       into: &request.effects
     )
     shard.applyCommand(nil, request)
@@ -122,11 +124,11 @@ final class SettingsRequests: ShardPart {
 
   /// Begin to erase a user.
   private func beginErasing(_ request: inout Request, _ user: String) -> Outcome {
-    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.advanceTime()
     shard.state.decideBeginErasure(user: user, into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnreplicated(user)
-    return replyErasing(request, user)
+    return replySettings(request, user, isErasing: true)
   }
 
   func assignUser(_ request: inout Request) throws(WireError) -> Outcome {
@@ -138,7 +140,7 @@ final class SettingsRequests: ShardPart {
     if !Identifier.isUser(name) {
       fault = ShardEngine.userRange
     } else if version > Self.versionMax {
-      fault = "version: at most \(Self.versionMax)"
+      fault = Self.versionRange
     } else if flags > AssignUserRequest.isErased {
       fault =
         "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, "
@@ -146,7 +148,7 @@ final class SettingsRequests: ShardPart {
     }
     if let fault { return .refused(.invalidField, fault) }
     let user = ShardEngine.text(name)
-    let time = shard.state.advance(clock: shard.loop.clock)
+    let time = shard.advanceTime()
     guard flags != AssignUserRequest.isErased else {
       let number = shard.state.settings.find(user)
       shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
@@ -167,11 +169,7 @@ final class SettingsRequests: ShardPart {
     shard.state.decideAssign(user: settings, into: &request.effects)
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnreplicated(user) }
-    if shard.state.isErasing(name) {
-      return replyErasing(request, user)
-    } else {
-      return replySettings(request, user)
-    }
+    return replySettings(request, user, isErasing: shard.state.isErasing(name))
   }
 
   func getUser(_ request: inout Request) throws(WireError) -> Outcome {
@@ -182,23 +180,20 @@ final class SettingsRequests: ShardPart {
     }
     guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
     let user = ShardEngine.text(name)
-    if shard.state.isErasing(name) {
-      return replyErasing(request, user)
-    } else {
-      return replySettings(request, user)
-    }
+    return replySettings(request, user, isErasing: shard.state.isErasing(name))
   }
 
-  /// Answer that a user is being erased, once the user's index holds all channels that knew them before: these
-  /// channels must erase the user too.
-  private func replyErasing(_ request: borrowing Request, _ user: String) -> Outcome {
-    return shard.outgoing.replyWhenAllIndexed(request, shard.dirty.usersLast) {
-      $0.writeUserSettings(shard.state.userSettings(user))
+  /// Answer with a user's settings. While a user is being erased, the reply waits until the user's index holds all
+  /// channels that knew them before: these channels must erase the user too.
+  private func replySettings(_ request: borrowing Request, _ user: String, isErasing: Bool = false) -> Outcome
+  {
+    let last = shard.dirty.usersLast
+    if isErasing {
+      return shard.outgoing.replyWhenAllIndexed(request, last) {
+        $0.writeUserSettings(shard.state.userSettings(user))
+      }
     }
-  }
-
-  private func replySettings(_ request: borrowing Request, _ user: String) -> Outcome {
-    return shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) {
+    return shard.reply(request, shard.replyTiming(last)) {
       $0.writeUserSettings(shard.state.userSettings(user))
     }
   }
@@ -217,9 +212,9 @@ final class SettingsRequests: ShardPart {
     } else if isUser, !Identifier.isUser(name) {
       fault = ShardEngine.userRange
     } else if !isUser, !Identifier.isType(name) {
-      fault = "type: 1 to 64 of A-Z a-z 0-9 _ -"
+      fault = Self.typeRange
     } else if version > Self.versionMax {
-      fault = "version: at most \(Self.versionMax)"
+      fault = Self.versionRange
     }
     if let fault { return .refused(.invalidField, fault) }
     guard shard.isHome(name) else { return Self.refusedElsewhere }

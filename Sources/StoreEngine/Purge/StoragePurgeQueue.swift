@@ -1,7 +1,7 @@
 internal import ReceiptModel
 
 /// Purges of the storage, one at a time for all shards that wait for one.
-final class StoragePurges: LoopPart {
+final class StoragePurgeQueue: LoopPart {
   /// Shards whose log must be trimmed for a purge.
   private var trimming: [ShardEngine] = []
   /// Shards that wait for the storage's purge.

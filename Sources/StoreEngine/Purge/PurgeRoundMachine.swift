@@ -2,13 +2,13 @@ internal import ReceiptModel
 
 /// Purge rounds, in which a shard removes what it has logged (R16; Proto/frames.md, 0x2B). Rounds run one at a time and
 /// are numbered from 1 since the start. Any number of requests may wait for the same round. A pure state machine.
-struct Purges: Equatable {
+struct PurgeRoundMachine: Equatable {
   enum Stage: Equatable {
     case none
-    /// Waits until changes up to this one are delivered, because they name users. Becomes `cutting`.
+    /// Waits until changes up to this one are delivered, because they name users. Becomes `trimming`.
     case sending(through: UInt64)
     /// Waits until pages are written and the log is trimmed up to this batch. Becomes `storing`.
-    case cutting(through: LogIndex)
+    case trimming(through: LogIndex)
     /// The log is trimmed, and the storage is purging. Becomes `none`.
     case storing
   }
@@ -17,23 +17,23 @@ struct Purges: Equatable {
   /// Completed rounds. A failed round does not count.
   private(set) var ended: UInt64 = 0
   /// A request waits for the next round.
-  private var isWanted = false
+  private var isRequested = false
 
   var isUnderWay: Bool { stage != .none }
 
   /// Whether a round must begin.
-  var isDue: Bool { stage == .none && isWanted }
+  var isDue: Bool { stage == .none && isRequested }
 
   /// Whether a page that has been dirty since `since` must be written for the current round.
   func isPageDue(_ since: LogIndex) -> Bool {
-    if case .cutting(let through) = stage { return since <= through }
+    if case .trimming(let through) = stage { return since <= through }
     return false
   }
 
-  /// Whether the log is trimmed as far as the current round needs.
-  func isTrimmed(through cut: LogIndex) -> Bool {
+  /// Whether a log that is trimmed through `trimmed` is trimmed as far as the current round needs.
+  func isLogTrimmed(_ trimmed: LogIndex) -> Bool {
     switch stage {
-    case .cutting(let through): cut >= through
+    case .trimming(let through): trimmed >= through
     case .storing: true
     case .none, .sending: false
     }
@@ -47,27 +47,27 @@ struct Purges: Equatable {
   ///
   /// - Parameter round: the round that an earlier answer named; 0 in the initial request.
   /// - Returns: 0 if that round has ended.
-  mutating func asked(_ round: UInt64) -> UInt64 {
+  mutating func awaitedRound(after round: UInt64) -> UInt64 {
     if round > 0, round <= ended { return 0 }
     let next = ended + (isUnderWay ? 2 : 1)
     let awaited = round == 0 ? next : min(round, next)
-    if awaited == next { isWanted = true }
+    if awaited == next { isRequested = true }
     return awaited
   }
 
   /// - Parameter last: number of the last membership change in the outbox.
   mutating func begin(through last: UInt64) {
     assert(isDue)
-    isWanted = false
+    isRequested = false
     stage = .sending(through: last)
   }
 
-  mutating func beginCutting(through index: LogIndex) {
-    if case .sending = stage { stage = .cutting(through: index) }
+  mutating func beginTrimming(through index: LogIndex) {
+    if case .sending = stage { stage = .trimming(through: index) }
   }
 
   mutating func beginStoring() {
-    if case .cutting = stage { stage = .storing }
+    if case .trimming = stage { stage = .storing }
   }
 
   /// - Parameter isDone: false if the storage failed. Waiting clients ask again, which begins the round again.

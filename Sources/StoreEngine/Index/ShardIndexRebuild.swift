@@ -3,8 +3,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Rebuild of users' indexes from the channels (R13, R14), in slices with requests in between.
-final class IndexRebuilds: ShardPart {
-  private var rebuild: IndexRebuild?
+final class ShardIndexRebuild: ShardPart {
+  private var rebuild: RebuildScan?
   /// The part of a rebuild that finished last since the start.
   private var lastRebuild: RebuildFields?
 
@@ -77,7 +77,7 @@ final class IndexRebuilds: ShardPart {
     if epoch > shard.state.outbox.epoch {
       shard.applyEffects([.shard(.indexEpochAssigned(epoch))], to: nil)
     }
-    rebuild = IndexRebuild(phase: phase, epoch: epoch, end: shard.state.nextChannel)
+    rebuild = RebuildScan(phase: phase, epoch: epoch, end: shard.state.nextChannel)
     shard.loop.slices.queueForWork(shard)
   }
 
@@ -178,7 +178,7 @@ final class IndexRebuilds: ShardPart {
       guard let name = try shard.loads.name(of: number, stored) else {
         // Deleted long ago, or in memory only.
         if rebuild?.isSecondRound == true {
-          rebuild?.applyCommand(number.rawValue)
+          rebuild?.markDone(number.rawValue)
         } else {
           rebuild?.missing.append(number.rawValue)
         }
@@ -221,7 +221,7 @@ final class IndexRebuilds: ShardPart {
   }
 
   private func finishRebuilding(_ number: ChannelNumber) {
-    rebuild?.applyCommand(number.rawValue)
+    rebuild?.markDone(number.rawValue)
     rebuild?.step = .looking
   }
 

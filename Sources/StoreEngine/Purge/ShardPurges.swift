@@ -2,14 +2,14 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// The purge rounds of a shard, with the requests for them.
-final class PurgeRounds: ShardPart {
-  private var rounds = Purges()
+final class ShardPurges: ShardPart {
+  private var rounds = PurgeRoundMachine()
 
   /// Answer which round the client must wait for, or that it has ended.
   func perform(_ request: inout Request) throws(WireError) -> Outcome {
     let round = try request.fields.varint()
     try request.fields.end()
-    let awaited = rounds.asked(round)
+    let awaited = rounds.awaitedRound(after: round)
     beginIfDue()
     resume()
     return shard.reply(request, .now) { $0.writeVarint(awaited) }
@@ -28,7 +28,7 @@ final class PurgeRounds: ShardPart {
     }
     shard.outgoing.logSent()
     guard !shard.state.outbox.keepsChanges(through: through) else { return }
-    rounds.beginCutting(through: shard.log.last)
+    rounds.beginTrimming(through: shard.log.last)
     shard.loop.purges.begin(shard)
   }
 
@@ -38,7 +38,7 @@ final class PurgeRounds: ShardPart {
   func isPageDue(_ since: LogIndex) -> Bool { rounds.isPageDue(since) }
 
   /// Whether the storage may be purged for this shard. Requires that no commit is in flight.
-  var isLogTrimmed: Bool { rounds.isTrimmed(through: shard.log.trimmed) }
+  var isLogTrimmed: Bool { rounds.isLogTrimmed(shard.log.trimmed) }
 
   /// Record that the storage is being purged for this shard.
   func storageBegan() { rounds.beginStoring() }

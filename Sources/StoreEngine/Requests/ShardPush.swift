@@ -4,7 +4,7 @@ internal import ReceiptWire
 
 /// Acknowledgements of push notifications, by names or by a ticket, and the webhooks that carry some of them
 /// (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).
-final class PushRequests: ShardPart {
+final class ShardPush: ShardPart {
   /// Maximum length of a webhook's key, in bytes.
   private static let webhookKeyMax = 256
   /// Longest retry delay for a webhook that is refused because the table is full, in milliseconds.
@@ -37,7 +37,7 @@ final class PushRequests: ShardPart {
   ) -> Outcome {
     let slot = target.slot.channel
     do throws(Refusal) {
-      let time = shard.state.advance(clock: shard.loop.clock)
+      let time = shard.advanceTime()
       try shard.state.decidePush(target, acked: acked, at: time, into: &request.effects)
     } catch {
       return shard.refused(error, slot)
@@ -114,7 +114,7 @@ final class PushRequests: ShardPart {
   {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
-    shard.eviction.touch(slot)
+    shard.recordUse(of: slot)
     shard.state.refresh(slot)
     let target: ShardState.PushTarget
     do { target = try shard.state.pushTarget(slot, ticket.place) } catch {
@@ -161,7 +161,7 @@ final class PushRequests: ShardPart {
     try request.fields.end()
     if let (code, detail) = fault(key) { return .refused(code, detail) }
     let hash = StableHash.hash(key)
-    let time = shard.state.advance(clock: shard.loop.clock)
+    let time = shard.advanceTime()
     let isKnown = shard.state.knowsWebhook(hash, at: time)
     // A time in the log must back the reply that a webhook has expired (R20).
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
@@ -181,7 +181,7 @@ final class PushRequests: ShardPart {
       return .refused(code, detail)
     }
     let hash = StableHash.hash(key)
-    let time = shard.state.advance(clock: shard.loop.clock)
+    let time = shard.advanceTime()
     if !request.isDuplicate {
       guard !shard.state.knowsWebhook(hash, at: time) else {
         shard.recordRefusal(request)

@@ -1,0 +1,464 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
+/// does no I/O: it asks its ``StoreLoop`` for every read and write.
+///
+/// Only this file changes the log, the sessions, the dirty pages and the eviction clock. The state is writable
+/// elsewhere, because the model's queries bring users' settings up to date. Effects are assigned here, in recovery and
+/// in following.
+final class ShardEngine {
+  var state: ShardState
+  let shardCount: Int
+  /// Position of the shard among the shards of its loop.
+  let position: Int
+  let configuration: StoreLoopConfiguration
+  /// Unchecked for speed: the loop owns its shards, and every request uses this reference several times.
+  unowned(unsafe) let loop: StoreLoop
+
+  private(set) var log = ShardLog()
+  /// Effects that recovery found in the log, for channels that are not in memory yet.
+  let tail = LogTail()
+  private(set) var sessions = SessionTable()
+  private(set) var dirty = DirtyPages()
+  private(set) var eviction = EvictionClock()
+  /// The buffer of the last command's effects, empty: the next command takes it for its capacity.
+  private var effectsBuffer: [Effect] = []
+  /// Set while the loop has this shard queued for more index work.
+  var isQueuedForWork = false
+
+  // Parts
+  let waiting = WaitingRequests()
+  let loads = ChannelLoads()
+  let steps = StepSegments()
+  let deletions = ChannelDeletions()
+  let scans = ChannelScans()
+  let indexes = UserIndexes()
+  let outgoing = OutgoingChanges()
+  let indexRebuild = ShardIndexRebuild()
+  let unreadQueries = UnreadQueries()
+  let purges = ShardPurges()
+  let events = ShardEvents()
+  let settings = ShardSettings()
+  let tokens = ShardTokens()
+  let push = ShardPush()
+
+  var parts: [ShardPart] {
+    [
+      waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries, purges,
+      events, settings, tokens, push,
+    ]
+  }
+
+  init(
+    id: ShardID,
+    shardCount: Int,
+    position: Int,
+    configuration: StoreLoopConfiguration,
+    loop: StoreLoop,
+    stored: StoredShard
+  ) throws(StorageError) {
+    self.state = ShardState(id: id, shardCount: shardCount)
+    self.shardCount = shardCount
+    self.position = position
+    self.configuration = configuration
+    self.loop = loop
+    for part in parts { part.attach(to: self) }
+    assertPartsAttached(of: self)
+    if loop.isFollowing { state.keepIndexNumbers(true) }
+    try recover(stored)
+    if !loop.isFollowing {
+      for part in parts { part.beginToServe() }
+    }
+  }
+
+  /// Whether the open batch is full: sliced work adds nothing more to it.
+  var isBatchFull: Bool { log.openBatchEffects >= configuration.sliceEffects }
+
+  // MARK: Applying effects
+
+  /// Assign decided effects, append them to the open batch and mark their pages dirty.
+  ///
+  /// - Parameters:
+  ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
+  ///   - session: session of the command that was decided; nil if it was none.
+  /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
+  @discardableResult
+  func applyEffects(_ effects: [Effect], to slot: ChannelSlot?, session: Int32? = nil) -> ChannelSlot? {
+    var slot = slot
+    let index = log.openBatchIndex
+    var sealedPage: UInt32?
+    var changesMessageCounts = false
+    var hasWideIDs = false
+    let beginsBatch = !log.hasOpenBatch
+    for effect in effects {
+      if !events.isUnwatched { events.record(effect, slot) }
+      if isFirstWideID(effect) { hasWideIDs = true }
+      switch effect {
+      case .channel(let number, let effect):
+        if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
+        slot = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
+      case .shard(let effect):
+        if case .membershipsSent(let target, let number) = effect {
+          touchConfirmedOutboxPages(target, number, index)
+        }
+        state.assign(effect)
+        touch(nil, effect.page, index)
+      }
+      log.append(effect)
+    }
+    if changesMessageCounts { touch(slot, .head, index) }
+    if beginsBatch {
+      loop.commits.joinNextCommit(self)
+      log.begin(at: state.time)
+    }
+    if hasWideIDs { requireExtendedIDFormat() }
+    if let session { sessions.touch(session) }
+    if let sealedPage { steps.trimSteps(slot!, sealedPage) }
+    if scans.hasUnstarted { scans.startAnnouncements() }
+    return slot
+  }
+
+  /// Assign an effect on a channel in memory, and mark all pages dirty that it changes. An owner does this for effects
+  /// that it has decided, a follower for those of the owner's log.
+  ///
+  /// - Parameters:
+  ///   - slot: the channel's slot; nil if the effect creates the channel.
+  ///   - sealedPage: set to the row page whose steps the effect has sealed into a segment.
+  /// - Returns: the channel's slot; nil if the effect deleted the channel.
+  @inline(__always)
+  func assignAndTouch(
+    _ effect: ChannelEffect,
+    on number: ChannelNumber,
+    to slot: ChannelSlot?,
+    at index: LogIndex,
+    _ sealedPage: inout UInt32?
+  ) -> ChannelSlot? {
+    switch effect {
+    case .stepTailCut(let rowPage, _): sealedPage = rowPage
+    case .stepsTrimmed(let rowPage, let first):
+      steps.recordTrim(slot!, number, rowPage, before: first, at: index)
+    case .messageDeleted, .truncated:
+      for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
+    case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
+    default: break
+    }
+    return assign(effect, on: number, to: slot, at: index)
+  }
+
+  /// Assign an effect on a channel and mark its page dirty.
+  ///
+  /// - Returns: the channel's slot; nil if the effect deleted the channel.
+  private func assign(
+    _ effect: ChannelEffect,
+    on number: ChannelNumber,
+    to known: ChannelSlot?,
+    at index: LogIndex
+  ) -> ChannelSlot? {
+    let slot: ChannelSlot
+    switch effect {
+    case .channelDeleted(let cid):
+      deletions.end(known!, number, cid, at: index)
+      return nil
+    case .channelAssigned(let cid, let created, let own) where known == nil:
+      slot = insertChannel(number, cid: cid, created: created, own: own)
+      deletions.nameReused(cid)
+      if !events.isUnwatched { events.recordCreation(slot) }
+    default:
+      slot = known!
+      state.assign(effect, to: slot)
+      #if DEBUG
+        state[slot].assertInvariants(touchedBy: effect)
+      #endif
+    }
+    touch(slot, effect.page, index)
+    return slot
+  }
+
+  /// Whether an effect has the shard's first wide id, which older builds reject.
+  private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.hasWideIDs }
+
+  /// Make older builds refuse the directory from here on. The effect goes into the same batch as the first wide id,
+  /// and later into the shard's head page.
+  private func requireExtendedIDFormat() {
+    state.assign(.idsWidened)
+    log.append(.shard(.idsWidened))
+  }
+
+  func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
+    dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
+  }
+
+  /// Mark a page dirty because of an effect that is in the log already: it is written before other pages.
+  func touchRecovered(
+    _ slot: ChannelSlot?,
+    _ page: PageID,
+    _ index: LogIndex,
+    elapsed: Int64 = 0,
+    loggedBytes: UInt64 = 0
+  ) {
+    dirty.touch(slot, page, at: index, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: true)
+  }
+
+  /// Mark the outbox pages of confirmed changes dirty, so that they are rewritten without these changes.
+  func touchConfirmedOutboxPages(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
+    for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
+  }
+
+  /// Last effect that a reply about this channel reveals: on the channel, its type or its members' privacy settings.
+  func lastEffect(_ slot: ChannelSlot) -> LogIndex {
+    max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
+  }
+
+  /// Earliest timing of a reply about this channel: when the last effect on the channel, its type or its members'
+  /// privacy settings is durable.
+  func replyTiming(_ slot: ChannelSlot) -> ReplyLane.Timing {
+    replyTiming(lastEffect(slot))
+  }
+
+  func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
+    log.replyTiming(last)
+  }
+
+  // MARK: Sessions
+
+  func sessionPosition(_ lane: ReplyLane) -> Int32 {
+    let known = lane.sessionPositions[position]
+    if known >= 0 { return known }
+    let found = sessions.position(of: lane.session)
+    lane.sessionPositions[position] = found
+    return found
+  }
+
+  /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
+  @inline(__always)
+  func begin(_ request: inout Request) throws(WireError) {
+    begin(&request, try Request.counter(&request.fields))
+  }
+
+  func begin(_ request: inout Request, _ counter: UInt64) {
+    swap(&request.effects, &effectsBuffer)
+    let session = sessionPosition(request.lane)
+    request.begin(
+      counter,
+      session: session,
+      isDuplicate: sessions.covers(counter, at: session),
+      outboxBefore: state.outbox.last
+    )
+  }
+
+  /// Apply the command's decided effects, unless the command is a duplicate.
+  @discardableResult
+  func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
+    guard !request.isDuplicate else { return slot }
+    recordDecision(request)
+    guard !request.effects.isEmpty else { return slot }
+    return applyEffects(request.effects, to: slot, session: request.session)
+  }
+
+  /// Record that a command was decided and not refused.
+  func recordDecision(_ request: borrowing Request) {
+    guard let counter = request.counter, !request.isDuplicate else { return }
+    sessions.recordDecided(counter, at: request.session)
+  }
+
+  /// Record that a command was refused and not applied; a resend is decided then.
+  func recordRefusal(_ request: borrowing Request) {
+    guard let counter = request.counter, !request.isDuplicate else { return }
+    sessions.recordRefused(counter, at: sessionPosition(request.lane))
+  }
+
+  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
+  /// it may have been refused already: applying it here would come after that refusal.
+  func recordDrop(_ waiting: WaitingRequest) {
+    if let counter = waiting.counter { sessions.recordDropped(counter, at: sessionPosition(waiting.lane)) }
+  }
+
+  /// Record that a command was refused for the whole store, unless it was applied already.
+  ///
+  /// - Returns: whether it is refused.
+  func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
+    // First, because it adds a session that is new here.
+    let session = sessionPosition(lane)
+    guard !sessions.covers(counter, at: session) else { return false }
+    sessions.recordRefused(counter, at: session)
+    return true
+  }
+
+  /// Record that a command waits, unless it was applied already.
+  func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
+    let session = sessionPosition(lane)
+    if !sessions.covers(counter, at: session) { sessions.recordWaiting(counter, at: session) }
+  }
+
+  /// Assign a session that was read from storage or from a followed log.
+  func assignSession(_ record: SessionRecord, elapsed: Int64 = 0) {
+    sessions.assign(record, elapsed: elapsed)
+  }
+
+  /// The sessions that the head page keeps.
+  var keptSessions: [SessionRecord] {
+    sessions.records(
+      elapsed: loop.elapsedMilliseconds,
+      lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
+    )
+  }
+
+  /// Take back the buffer of a command's effects, for the next command.
+  @inline(__always)
+  func returnEffectsBuffer(of request: inout Request) {
+    if !request.effects.isEmpty { request.effects.removeAll(keepingCapacity: true) }
+    swap(&request.effects, &effectsBuffer)
+  }
+
+  // MARK: Channels in memory
+
+  /// Insert a channel into memory, with nothing but its head.
+  private func insertChannel(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
+    -> ChannelSlot
+  {
+    let slot = state.insert(number, cid: cid, created: created, own: own)
+    dirty.insert(slot)
+    eviction.insert(slot)
+    unreadQueries.channelLoaded(state[slot].cid)
+    return slot
+  }
+
+  /// Install a channel that was loaded: its pages, and its effects in the log's tail, which leave the tail.
+  func install(
+    _ content: LoadedContent,
+    _ number: ChannelNumber,
+    cid: String,
+    created: Timestamp,
+    own: OptionPatch
+  )
+    -> ChannelSlot
+  {
+    let inTail = tail.effects(of: number)
+    let slot = insertChannel(number, cid: cid, created: created, own: own)
+    tail.remove(number, cid: state[slot].cid)
+    for effect in content.effects { state.assign(effect, to: slot) }
+    if loop.isFollowing {
+      touchFollowed(slot, number, newer: content.newer, tail: inTail)
+    } else {
+      for (page, index) in content.newer { touchRecovered(slot, page, index) }
+    }
+    return slot
+  }
+
+  /// Remove a channel that was deleted with the open batch: none of its pages is written any more.
+  func removeDeleted(_ slot: ChannelSlot, cid: String) {
+    state.assign(.channelDeleted(cid: cid), to: slot)
+    dirty.remove(slot)
+  }
+
+  /// Mark a channel as used, so that it is not evicted soon.
+  @inline(__always)
+  func recordUse(of slot: ChannelSlot) { eviction.touch(slot) }
+
+  /// Forget the last used channel, which may be evicted from now on.
+  func tickEviction() { eviction.tick() }
+
+  /// Evict channels whose pages are all on storage. Requires that no commit is in flight: a page that is being written
+  /// already counts as clean.
+  ///
+  /// - Parameters:
+  ///   - wanted: bytes to free.
+  ///   - scanBudget: slots that may be examined; decremented.
+  /// - Returns: bytes that were freed.
+  func evict(bytes wanted: Int, scanBudget: inout Int) -> Int {
+    let slotCount = state.slotCount
+    let before = state.residentBytes
+    guard slotCount > 0 else { return 0 }
+    // One round only: a second one would evict recently used channels too.
+    var remaining = min(scanBudget, slotCount)
+    while remaining > 0, before - state.residentBytes < wanted {
+      remaining -= 1
+      scanBudget -= 1
+      guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
+        dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),
+        !indexRebuild.isScanning(slot),
+        !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
+      else { continue }
+      events.clearSlot(slot)
+      state.remove(slot)
+      eviction.recordEviction()
+    }
+    return before - state.residentBytes
+  }
+
+  // MARK: Log
+
+  /// Advance the shard's time to its clock, and return it.
+  @inline(__always)
+  @discardableResult
+  func advanceTime() -> Timestamp { state.advance(clock: loop.clock) }
+
+  /// Continue the log that recovery has read.
+  func resumeLog(through end: LogIndex, first: LogIndex) {
+    log.recovered(through: end, at: state.time, first: first)
+  }
+
+  /// Record a batch of the followed log.
+  func recordFollowed(_ index: LogIndex, byteCount: Int) { log.follow(index, byteCount: byteCount) }
+
+  /// Close the followed batches for a commit.
+  ///
+  /// - Returns: whether there are any.
+  func closeFollowed() -> Bool { log.closeFollowed() }
+
+  /// Mark the closed followed batches as durable.
+  func followedCommitted() { log.committed() }
+
+  /// Become the owner of the shard. Nothing is read: the state is already here (docs/architecture.md, "Log, pages and
+  /// recovery").
+  func promote() {
+    log.promote(at: state.time)
+    state.keepIndexNumbers(false)
+    for part in parts { part.beginToServe() }
+    deletions.promote()
+  }
+
+  /// Take the next page that is due. It counts as clean from here on.
+  func takeDuePage() -> DirtyPages.Entry? {
+    dirty.popDue { entry in
+      loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
+        || log.loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
+        || loop.memory.isUnderPressure || purges.isPageDue(entry.since)
+    }
+  }
+
+  /// Trim the log before `oldest`, if that removes at least `batchesMin` batches.
+  ///
+  /// - Returns: the last batch that is removed.
+  func trimLog(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
+    log.takeLogTrim(before: oldest, batchesMin: batchesMin)
+  }
+
+  // MARK: Group commit
+
+  /// Close the open batch and send the events of what happened in it.
+  func closeBatch() -> CommitGroup.Batch {
+    if !events.isUnwatched { advanceTime() }
+    events.sendEvents(.afterNextCommit)
+    let batch = log.close(
+      shard: state.id,
+      at: state.time,
+      sessions: sessions.takeTouched(at: state.time, elapsed: loop.elapsedMilliseconds)
+    )
+    outgoing.batchClosed(through: state.outbox.last)
+    indexes.closeBatch()
+    // The head page keeps the sessions and the last index. It must be written before the log can be trimmed behind this
+    // batch.
+    touch(nil, .shardHead, batch.index)
+    return batch
+  }
+
+  /// Mark everything closed as durable.
+  func committed() {
+    log.committed()
+    events.committed()
+    outgoing.outgoingChangesDurable()
+  }
+}
