@@ -1,0 +1,179 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Three nodes over three servers of etcd, and a gateway that knows all of them (docs/cluster.md).
+  @Suite struct Clusters {
+    private static let etcd = "/usr/bin/etcd"
+    private static let isInstalled = FileManager.default.isExecutableFile(atPath: etcd)
+
+    /// Programs on loopback ports, in a directory of their own.
+    private final class Cluster {
+      let directory: String
+      private var processes: [String: ChildProcess] = [:]
+      private let etcdPorts: [Endpoint]
+      private let peerPorts: [Endpoint]
+      private let storePorts: [Endpoint]
+      private let adminPorts: [Endpoint]
+      let gatewayPort: Endpoint
+
+      init(directory: String) throws {
+        self.directory = directory
+        let ports = try LoopbackPorts.free(13)
+        etcdPorts = Array(ports[0..<3])
+        peerPorts = Array(ports[3..<6])
+        storePorts = Array(ports[6..<9])
+        adminPorts = Array(ports[9..<12])
+        gatewayPort = ports[12]
+        for name in ["secret", "jwt"] {
+          let secret = (0..<32).map { _ in String(format: "%02x", UInt8.random(in: .min ... .max)) }.joined()
+          FileManager.default.createFile(
+            atPath: file(name),
+            contents: Data(secret.utf8),
+            attributes: [.posixPermissions: 0o600]
+          )
+        }
+      }
+
+      func file(_ name: String) -> String { directory + "/" + name }
+
+      func start(_ name: String, _ executable: String, _ arguments: [String]) throws {
+        processes[name] = try ChildProcess(
+          name: name,
+          executable: executable,
+          arguments: arguments,
+          logFile: file(name + ".log")
+        )
+      }
+
+      func startEtcd(_ index: Int) throws {
+        let members = (0..<3).map { "e\($0)=http://\(peerPorts[$0])" }.joined(separator: ",")
+        try start(
+          "etcd\(index)",
+          Clusters.etcd,
+          [
+            "--name", "e\(index)", "--data-dir", file("etcd\(index)"),
+            "--listen-client-urls", "http://\(etcdPorts[index])",
+            "--advertise-client-urls", "http://\(etcdPorts[index])",
+            "--listen-peer-urls", "http://\(peerPorts[index])",
+            "--initial-advertise-peer-urls", "http://\(peerPorts[index])", "--initial-cluster", members,
+            "--heartbeat-interval", "100", "--election-timeout", "1000", "--snapshot-count", "2000",
+            "--logger", "zap", "--log-level", "warn",
+          ]
+        )
+      }
+
+      func startNode(_ index: Int) throws {
+        try start(
+          "node\(index)",
+          Pair.binaries + "/tidemark-store",
+          [
+            "--cluster", "test", "--log", etcdPorts.map { "http://\($0)" }.joined(separator: ","),
+            "--node", "\(index + 1)", "--groups", "2", "--shards", "8", "--data", file("node\(index)"),
+            "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
+            "--secret-file", file("secret"),
+          ]
+        )
+      }
+
+      func startGateway() throws {
+        try start(
+          "gateway",
+          Pair.binaries + "/tidemark-gateway",
+          [
+            "--listen", "\(gatewayPort)", "--h2c",
+            "--store", storePorts.map(\.description).joined(separator: ","),
+            "--secret-file", file("secret"), "--jwt-secret-file", file("jwt"),
+          ]
+        )
+      }
+
+      func end(_ name: String) async {
+        processes[name]?.kill()
+        await processes[name]?.waitForExit()
+      }
+
+      func signal(_ name: String, _ number: Int32) { processes[name]?.signal(number) }
+
+      func endAll() async {
+        for name in processes.keys { await end(name) }
+      }
+
+      /// Wait for a node, other than `previous`, that owns the shards.
+      func owner(otherThan previous: Int? = nil) async throws -> Int {
+        var owner: Int?
+        try await eventually("a node owns the shards") {
+          for index in 0..<3 where index != previous {
+            let url = "http://\(self.adminPorts[index])/ready"
+            let answer = try? await Command.run("curl", ["-s", "-o", "/dev/null", "-w", "%{http_code}", url])
+            if answer?.out == "200" { owner = index }
+          }
+          return owner != nil
+        }
+        return try #require(owner)
+      }
+
+      func printLogs() {
+        for name in processes.keys.sorted() {
+          let log = (try? String(contentsOfFile: file(name + ".log"), encoding: .utf8)) ?? ""
+          print("\(name): \(log.split(separator: "\n").suffix(8).joined(separator: "\n"))")
+        }
+      }
+    }
+
+    private func withCluster(_ body: (Cluster) async throws -> Void) async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-cluster-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let cluster = try Cluster(directory: directory)
+      do {
+        for index in 0..<3 { try cluster.startEtcd(index) }
+        for index in 0..<3 { try cluster.startNode(index) }
+        try cluster.startGateway()
+        try await body(cluster)
+      } catch {
+        cluster.printLogs()
+        await cluster.endAll()
+        throw error
+      }
+      await cluster.endAll()
+    }
+
+    /// The owner is killed twice and stopped once. Clients see latency, and no error.
+    @Test(.enabled(if: isInstalled || TestRun.requiresEverything))
+    func lostOwnerCostsLatencyAndNoCommand() async throws {
+      try await withCluster { cluster in
+        var owner = try await cluster.owner()
+        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+        let client = try Companion(
+          Pair.python,
+          [Pair.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+        )
+        defer { client.end() }
+        #expect(await client.line() == "begun", "\(client.errors)")
+        for _ in 0..<2 {
+          await cluster.end("node\(owner)")
+          let next = try await cluster.owner(otherThan: owner)
+          try cluster.startNode(owner)
+          owner = next
+        }
+        // A stopped owner resumes as a follower.
+        cluster.signal("node\(owner)", SIGSTOP)
+        let last = try await cluster.owner(otherThan: owner)
+        cluster.signal("node\(owner)", SIGCONT)
+        client.send("stop")
+        var lines: [String] = []
+        while let line = await client.line() {
+          lines.append(line)
+          if line.hasPrefix("ok ") { break }
+        }
+        print("owner \(last): \(lines.joined(separator: ", "))")
+        #expect(lines.last?.hasPrefix("ok ") == true, "\(lines) \(client.errors)")
+      }
+    }
+  }
+}
