@@ -23,6 +23,14 @@ import Testing
     return texts
   }
 
+  /// The documents of the repository, by their paths.
+  private static func documents() throws -> [String: String] {
+    let texts = try Self.texts().filter { $0.key.hasSuffix(".md") }
+    return try ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].reduce(into: texts) { pages, file in
+      pages[file] = try String(contentsOf: packageRoot.appendingPathComponent(file), encoding: .utf8)
+    }
+  }
+
   /// The targets of the package, which are the folders of Sources.
   private static func modules() throws -> Set<String> {
     Set(
@@ -62,10 +70,7 @@ import Testing
 
   /// Each relative link of a document leads to a file, and its anchor to a heading of that file.
   @Test func linksResolve() throws {
-    let texts = try Self.texts().filter { $0.key.hasSuffix(".md") }
-    let pages = try ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].reduce(into: texts) { pages, file in
-      pages[file] = try String(contentsOf: packageRoot.appendingPathComponent(file), encoding: .utf8)
-    }
+    let pages = try Self.documents()
     let anchors = pages.mapValues(Self.anchors)
     var count = 0
     for (file, text) in pages {
@@ -104,6 +109,26 @@ import Testing
       )
     }
     return anchors
+  }
+
+  /// All documents name only source files, and suites or targets of tests, that exist.
+  @Test func filesAndSuitesThatAreNamedExist() throws {
+    let texts = try Self.texts().filter { $0.key.hasSuffix(".swift") }
+    let code = SourceCode(texts, modules: try Self.modules())
+    let targets = Set(texts.keys.filter { $0.hasPrefix("Tests/") }.map { $0.split(separator: "/")[1] })
+    var count = 0
+    for (document, text) in try Self.documents() {
+      for file in text.matches(of: /[\w+][\w+\/-]*\.swift\b/) {
+        count += 1
+        #expect(code.resolves(String(file.output)) == true, "\(document) names \(file.output)")
+      }
+      for suite in text.matches(of: /\b[A-Z]\w*Tests\b/) {
+        count += 1
+        let exists = code.declares(String(suite.output)) || targets.contains(suite.output)
+        #expect(exists, "\(document) names \(suite.output)")
+      }
+    }
+    #expect(count > 100)
   }
 
   /// The documents that describe the code name only types, members and source files that exist.
@@ -289,6 +314,9 @@ private struct SourceCode {
     self.typeFiles = typeFiles
     self.memberFiles = memberFiles
   }
+
+  /// Whether a type of this name is declared or extended.
+  func declares(_ type: String) -> Bool { typeFiles[type] != nil }
 
   /// Whether a code span of a document names something that exists; nil if it names no file, type or member.
   func resolves(_ span: String) -> Bool? {

@@ -5,10 +5,12 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The examples of docs/push.md run: curl, Python's httpx and h2, and the service worker in Chromium.
+  /// The examples of docs/push-worker.md and docs/push-device.md run: curl, Python's httpx and h2, and the service
+  /// worker in Chromium.
   @Suite struct DocumentedPushes {
     private static let channel = "/v1/channels/messaging:tour"
-    private static let page = "push.md"
+    private static let page = "push-worker.md"
+    private static let devicePage = "push-device.md"
 
     /// Where an example shows its response, the response follows the line after `#>`.
     @Test func documentedPushCommandsRun() async throws {
@@ -108,7 +110,7 @@ extension RealProcesses {
         let content = Browser.Content(
           document: "Documents/push_page.html",
           files: [
-            "push.js": try CodeBlocks.block("js", of: Self.page),
+            "push.js": try CodeBlocks.block("js", of: Self.devicePage),
             "service_worker.js": try String(
               contentsOfFile: Pair.client("Documents/service_worker.js"),
               encoding: .utf8
@@ -137,7 +139,7 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-extension-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      try CodeBlocks.block("swift", of: Self.page).write(
+      try CodeBlocks.block("swift", of: Self.devicePage).write(
         toFile: directory + "/NotificationService.swift",
         atomically: true,
         encoding: .utf8
