@@ -144,7 +144,7 @@ extension RealProcesses {
     }
 
     /// The owner is killed twice and stopped once. Clients see latency, and no error.
-    @Test(.enabled(if: isInstalled || TestRun.requiresEverything))
+    @Test(.needs(isInstalled, "etcd is not installed"))
     func lostOwnerCostsLatencyAndNoCommand() async throws {
       try await withCluster { cluster in
         var owner = try await cluster.owner()
