@@ -89,7 +89,14 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  func replied(_ request: EventStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ request: EventStoreRequest, with result: StoreResult) {
+    switch result {
+    case .reply(let kind, let payload): replied(request, kind: kind, payload: payload)
+    case .failure(let failure): failed(request, failure.problem)
+    }
+  }
+
+  private func replied(_ request: EventStoreRequest, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       switch request {
       case .subscribeUser(let index):
@@ -122,7 +129,7 @@ final class EventStreams: GatewayPart {
     hub.listed(ref, entries, next: next)
   }
 
-  func failed(_ request: EventStoreRequest, _ problem: Problem) {
+  private func failed(_ request: EventStoreRequest, _ problem: Problem) {
     switch request {
     case .subscribeUser(let index): hub.userFailed(index, problem)
     case .list(let ref): hub.listFailed(ref, problem)

@@ -58,25 +58,25 @@ final class Erasures: GatewayPart {
 
   // MARK: Replies
 
-  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: ErasureStoreRequest, with result: StoreResult) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
-    do throws(WireError) {
-      var reader = FieldReader(payload)
-      let steps = try apply(request, job, &reader)
-      perform(steps, job, index)
-    } catch {
-      loop.logMalformedReply(error, kind)
-      if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
-      advance(job, index) { $0.failed() }
+    switch result {
+    case .reply(let kind, let payload):
+      do throws(WireError) {
+        var reader = FieldReader(payload)
+        let steps = try apply(request, job, &reader)
+        perform(steps, job, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
+        advance(job, index) { $0.failed() }
+      }
+    case .failure(let failure):
+      let problem = failure.problem
+      if job.erasure.isBeginning { answer(job, problem) }
+      advance(job, index) { Self.fail(&$0, request, problem.code) }
     }
-  }
-
-  func failed(_ index: SlotIndex, _ request: ErasureStoreRequest, _ problem: Problem) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if job.erasure.isBeginning { answer(job, problem) }
-    advance(job, index) { Self.fail(&$0, request, problem.code) }
   }
 
   private func apply(

@@ -51,27 +51,24 @@ final class UserJobs: GatewayPart {
 
   // MARK: Responses
 
-  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: UserJobStoreRequest, with result: StoreResult) {
     guard let job = jobs.requestEnded(index) else { return }
     if job.isStillWanted(on: loop) {
-      do throws(WireError) {
-        let steps = try apply(request, payload, job)
-        perform(steps, job, index)
-      } catch {
-        loop.logMalformedReply(error, kind)
-        end(job, Problem(.internalError))
-      }
-    }
-    jobs.removeIfDone(job, index)
-  }
-
-  func failed(_ index: SlotIndex, _ request: UserJobStoreRequest, _ problem: Problem) {
-    guard let job = jobs.requestEnded(index) else { return }
-    if job.isStillWanted(on: loop) {
-      if case .marking = job.stage {
-        end(job, problem)
-      } else {
-        perform(Self.failure(of: request, problem, job), job, index)
+      switch result {
+      case .reply(let kind, let payload):
+        do throws(WireError) {
+          let steps = try apply(request, payload, job)
+          perform(steps, job, index)
+        } catch {
+          loop.logMalformedReply(error, kind)
+          end(job, Problem(.internalError))
+        }
+      case .failure(let failure):
+        if case .marking = job.stage {
+          end(job, failure.problem)
+        } else {
+          perform(Self.failure(of: request, failure.problem, job), job, index)
+        }
       }
     }
     jobs.removeIfDone(job, index)
