@@ -468,7 +468,7 @@ final class EventStreams: GatewayPart {
     {
       let count = totals.countingCount
       let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
-      loop.userJobs.begin(UserJob(.totals(user: user), scan))
+      loop.userJobs.begin(UserScanJob(.totals(user: user), scan))
       // The store's window is full.
       if totals.countingCount < count { return }
     }

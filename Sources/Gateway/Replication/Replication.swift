@@ -104,7 +104,7 @@ final class Replication: GatewayPart {
       }
     case .announce(let replication, let value, let shardCount):
       let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
-      loop.userJobs.begin(UserJob(.replication(replication), scan))
+      loop.userJobs.begin(UserScanJob(.replication(replication), scan))
       return []
     case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)

@@ -132,7 +132,7 @@ final class ValueChanges: GatewayPart {
         users: [Array(value.name.utf8)],
         shardCount: replication.shardCount
       )
-      loop.userJobs.begin(UserJob(.announcement(change: index), scan))
+      loop.userJobs.begin(UserScanJob(.announcement(change: index), scan))
     case .settle:
       let isSent = send(.settle, .settle, shard: home, value: value, change: change, index: index) {
         value.writeSettlement(into: &$0)

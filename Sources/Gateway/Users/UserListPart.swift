@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// The pages of users' own receipts and threads in progress: performs the steps of ``UserListScan``. After its client
 /// has disconnected, a job stops with the store's next reply.
-final class UserLists: GatewayPart {
+final class UserListPart: GatewayPart {
   private var jobs = JobTable<UserListJob>()
 
   /// Jobs in progress.

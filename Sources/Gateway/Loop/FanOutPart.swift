@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// The requests in progress that fan out to several store requests.
-final class FanOuts: GatewayPart {
+final class FanOutPart: GatewayPart {
   private var fanOuts = SlotTable<FanOut>()
 
   // MARK: Sending
