@@ -100,10 +100,6 @@ struct StoreLink {
     }
   }
 
-  var isClosed: Bool {
-    if case .closed = state { true } else { false }
-  }
-
   // MARK: - Connecting
 
   enum OnConnect: Equatable {

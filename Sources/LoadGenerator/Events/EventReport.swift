@@ -62,17 +62,17 @@ package struct EventReport: Sendable, Codable {
 
   /// Streams that are open while CPU time is measured.
   package enum Watched: String, Sendable, CaseIterable, Codable {
-    case nobody
+    case none = "nobody"
     /// One stream watches another channel.
-    case others
+    case otherChannel = "others"
     /// The stream of a member watches all of the marked channels.
-    case these
+    case markedChannels = "these"
 
     package var title: String {
       switch self {
-      case .nobody: "nobody watches anything"
-      case .others: "another channel is watched"
-      case .these: "a member's stream watches all channels"
+      case .none: "nobody watches anything"
+      case .otherChannel: "another channel is watched"
+      case .markedChannels: "a member's stream watches all channels"
       }
     }
   }
