@@ -112,7 +112,6 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   let core = core(user)
   guard let slot = slot(session, streamID) else { return 0 }
   if slot.pointee.received.bodyCount + length > core.pointee.maxBodyBytes {
-    slot.pointee.flags.insert(.bodyTooLarge)
     _ = nghttp2_submit_rst_stream(session, 0, streamID, HTTP2ErrorCode.cancel.rawValue)
     return 0
   }

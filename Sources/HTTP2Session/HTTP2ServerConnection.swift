@@ -411,7 +411,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       if slot.pointee.flags.contains(.remoteEnded) { return true }
       guard slot.pointee.flags.contains(.localEnded), !output.isBlocked else { return false }
       let isOver = slot.pointee.bodyShare.dropped >= resources.limits.maxDroppedBodyBytes
-      guard isOver || slot.pointee.flags.contains(.bodyStreams) else { return false }
+      guard isOver || slot.pointee.requestBody.isStreamed else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
       output.markPending()
       return true

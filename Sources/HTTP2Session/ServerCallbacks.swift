@@ -150,7 +150,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     _ = nghttp2_session_consume_connection(session, length)
     return 0
   }
-  if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.phase != .answered {
+  if slot.pointee.requestBody.isStreamed && slot.pointee.phase != .answered {
     // The stream's window is the limit: unread bytes are not returned to it.
     slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
     if slot.pointee.phase == .streaming {
@@ -172,7 +172,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   _ = nghttp2_session_consume(session, streamID, length)
   slot.pointee.bodyShare.drop(length)
   if isReceiving {
-    slot.pointee.flags.insert(.bodyTooLarge)
+    slot.pointee.requestBody = .tooLarge
     core.pointee.bodyDropped(slot)
     core.pointee.deliver(slot)
   }
@@ -192,7 +192,7 @@ extension ServerCore {
   @inline(never)
   mutating func deliverWithoutBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     guard slot.pointee.phase == .receiving else { return }
-    slot.pointee.flags.insert(.bodyRefused)
+    slot.pointee.requestBody = .refused
     bodyDropped(slot)
     deliver(slot)
   }
@@ -200,7 +200,7 @@ extension ServerCore {
   @inline(__always)
   fileprivate mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
     deliver(slot)
-    if slot.pointee.flags.contains(.bodyStreams) { pending.append(slot) }
+    if slot.pointee.requestBody.isStreamed { pending.append(slot) }
   }
 
   /// Charge a request on a shared connection to the client that it names, until the caller is authenticated.
@@ -225,8 +225,7 @@ extension ServerCore {
 extension StreamSlot {
   /// Whether a streamed body has bytes, or an end, that the application has not seen.
   var hasUnreadBody: Bool {
-    flags.contains(.bodyStreams) && !flags.contains(.bodyEndSeen)
-      && (received.bodyCount > 0 || flags.contains(.remoteEnded))
+    requestBody == .streamed && (received.bodyCount > 0 || flags.contains(.remoteEnded))
   }
 }
 
@@ -255,7 +254,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         return 0
       }
       if !endsStream && core.pointee.streamsBody(decoded) {
-        decoded.pointee.flags.insert(.bodyStreams)
+        decoded.pointee.requestBody = .streamed
         // Fails only for lack of memory.
         _ = nghttp2_session_set_local_window_size(
           core.pointee.session,
@@ -266,10 +265,10 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         core.pointee.submitContinue(decoded)
         core.pointee.deliver(decoded)
       } else if decoded.pointee.received.declaredBodyBytes > core.pointee.maxBodyBytes {
-        decoded.pointee.flags.insert(.bodyTooLarge)
+        decoded.pointee.requestBody = .tooLarge
       }
       // Do not wait for a body that will not be read.
-      if !decoded.pointee.flags.isDisjoint(with: [.headersTooLarge, .bodyTooLarge]) {
+      if decoded.pointee.flags.contains(.headersTooLarge) || decoded.pointee.requestBody == .tooLarge {
         core.pointee.deliver(decoded)
       }
       if endsStream { decoded.pointee.flags.remove(.expectsContinue) }
@@ -326,7 +325,7 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
   if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.inbound.history.recordResetByUs(streamID) }
   core.pointee.headers.ignore(slot)
-  if !core.pointee.memory.isShared, slot.pointee.flags.contains(.bodyStreams),
+  if !core.pointee.memory.isShared, slot.pointee.requestBody.isStreamed,
     slot.pointee.received.bodyCount > 0
   {
     // Return the unread bytes to the connection's window.

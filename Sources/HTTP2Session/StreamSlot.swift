@@ -9,37 +9,46 @@ struct StreamSlot {
     case free, receiving, ready, delivered, answered, streaming, aborted
   }
 
+  /// How a server takes the request's body.
+  enum RequestBody: UInt8 {
+    /// Stored whole before the request is delivered; after the response, dropped.
+    case whole
+    /// Larger than the limit, by its content-length or its bytes: dropped.
+    case tooLarge
+    /// Refused by the application: dropped.
+    case refused
+    /// Read by the application as it arrives.
+    case streamed
+    /// Streamed, and the application has read its end.
+    case streamedToEnd
+
+    var isStreamed: Bool { self == .streamed || self == .streamedToEnd }
+  }
+
   struct Flags: OptionSet {
     let rawValue: UInt16
-    static let remoteEnded = Flags(rawValue: 1)
-    static let headersTooLarge = Flags(rawValue: 2)
-    static let bodyTooLarge = Flags(rawValue: 4)
+    static let remoteEnded = Flags(rawValue: 1 << 0)
+    static let headersTooLarge = Flags(rawValue: 1 << 1)
     /// The last bytes of the response have been passed to nghttp2.
-    static let localEnded = Flags(rawValue: 8)
+    static let localEnded = Flags(rawValue: 1 << 2)
     /// The application has ended a streaming response.
-    static let finished = Flags(rawValue: 16)
+    static let finished = Flags(rawValue: 1 << 3)
     /// nghttp2 waits for `resume_data`.
-    static let deferred = Flags(rawValue: 32)
+    static let deferred = Flags(rawValue: 1 << 4)
     /// The application got `full` for this queue and expects a drain callback.
-    static let needsDrainCallback = Flags(rawValue: 64)
+    static let needsDrainCallback = Flags(rawValue: 1 << 5)
     /// The request has been delivered to the application.
-    static let delivered = Flags(rawValue: 128)
-    /// The application reads the request's body as it arrives.
-    static let bodyStreams = Flags(rawValue: 256)
-    /// The application has read the end of a streamed body.
-    static let bodyEndSeen = Flags(rawValue: 512)
+    static let delivered = Flags(rawValue: 1 << 6)
     /// The request has an authorization header, possibly empty.
-    static let hasAuthorization = Flags(rawValue: 1024)
+    static let hasAuthorization = Flags(rawValue: 1 << 7)
     /// The body waits until other requests are answered (``BodyBudget``).
-    static let awaitsBodyGrant = Flags(rawValue: 2048)
+    static let awaitsBodyGrant = Flags(rawValue: 1 << 8)
     /// The stream is refused for lack of room (``MemoryBudget``).
-    static let refused = Flags(rawValue: 4096)
+    static let refused = Flags(rawValue: 1 << 9)
     /// ``MemoryBudget`` counts queued bytes of a streaming response.
-    static let isQueueCharged = Flags(rawValue: 8192)
-    /// The application refused the body.
-    static let bodyRefused = Flags(rawValue: 16384)
+    static let isQueueCharged = Flags(rawValue: 1 << 10)
     /// The client waits for 100 (Continue) before it sends the body (RFC 9110 section 10.1.1).
-    static let expectsContinue = Flags(rawValue: 32768)
+    static let expectsContinue = Flags(rawValue: 1 << 11)
   }
 
   /// "No slot" in the linked lists below.
@@ -49,6 +58,7 @@ struct StreamSlot {
   var generation: UInt32 = 0
   var streamID: Int32 = 0
   var phase: Phase = .free
+  var requestBody = RequestBody.whole
   var flags: Flags = []
   /// Value for the application's use: set during a request on a server, with the request on a client.
   var tag: UInt64 = 0
@@ -70,6 +80,7 @@ struct StreamSlot {
   mutating func reset(_ streamID: Int32, openedAt: NIODeadline, core: UnsafeMutablePointer<ServerCore>) {
     self.streamID = streamID
     phase = .receiving
+    requestBody = .whole
     flags = []
     tag = 0
     self.core = core

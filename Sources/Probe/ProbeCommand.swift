@@ -269,3 +269,10 @@ private func failure(_ error: ProbeError) -> ExitCode {
   FileHandle.standardError.write(Data("probe: \(error)\n".utf8))
   return ExitCode(1)
 }
+
+/// Error in a line, in bytes or on a connection, for the terminal.
+package struct ProbeError: Error, Hashable, CustomStringConvertible {
+  package var description: String
+
+  package init(_ description: String) { self.description = description }
+}

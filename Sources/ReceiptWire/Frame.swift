@@ -4,6 +4,8 @@ package import ReceiptModel
 /// The 12-byte header before a payload.
 package struct FrameHeader: Hashable, Sendable {
   package static let byteCount = 12
+  /// Size of the length field, which the length does not count.
+  package static let lengthFieldByteCount = 4
   /// Offsets of the fields after the length, which is at offset 0.
   package static let kindOffset = 4
   package static let flagsOffset = 5
@@ -144,7 +146,8 @@ package struct FrameDecoder: Sendable {
     else {
       throw .badFlags(rawFlags)
     }
-    guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }
+    let byteCount = FrameHeader.lengthFieldByteCount + Int(length)
+    guard available >= byteCount else { return .needs(byteCount) }
     let shard = UInt16(
       bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + FrameHeader.shardOffset, as: UInt16.self)
     )

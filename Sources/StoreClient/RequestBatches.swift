@@ -199,7 +199,7 @@ struct RequestBatches: ~Copyable {
     for frame in frames { perBatch[Int(frame.batch)] += 1 }
     var bytes = 0
     for (number, batch) in batches.enumerated() {
-      precondition(batch.outstanding == perBatch[number], "a batch knows how many wait")
+      precondition(batch.outstanding == perBatch[number], "the batch's count of unanswered requests is wrong")
       precondition(UInt32(number) == openBatch || (batch.bytes > 0) == (batch.outstanding > 0))
       bytes += batch.bytes
     }

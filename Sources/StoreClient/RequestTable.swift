@@ -91,9 +91,10 @@ struct RequestTable: ~Copyable {
       issued: issued,
       fields
     )
-    guard length - 4 <= Int(frameLengthMax) else {
+    let countedLength = length - FrameHeader.lengthFieldByteCount
+    guard countedLength <= Int(frameLengthMax) else {
       batches.discard(length)
-      return .tooLarge(length - 4)
+      return .tooLarge(countedLength)
     }
     if kind.isCommand { counters.advance() }
     var request = RequestSlot()
@@ -234,7 +235,9 @@ struct RequestTable: ~Copyable {
       var index = slots.head
       while index != RequestSlot.none {
         let slot = slots[index]
-        if slot.frame.length - 4 > frameLengthMax { failed.append(drop(index)) }
+        if slot.frame.length - UInt32(FrameHeader.lengthFieldByteCount) > frameLengthMax {
+          failed.append(drop(index))
+        }
         index = slot.next
       }
     }

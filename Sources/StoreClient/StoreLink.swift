@@ -6,9 +6,9 @@ internal import ReceiptWire
 /// in, actions come out. It does no I/O, and gets the time and random numbers as parameters.
 ///
 /// ```
-/// idle ──▶ connecting ──▶ awaitingChallenge ──▶ awaitingReady ──▶ ready ──▶ draining
-///              ▲                  │                   │            │          │
-///              └── waiting ◀──────┴───────────────────┴────────────┴──────────┘     (every state ──▶ closed)
+/// idle ──▶ connecting ──▶ awaitingChallenge ──▶ awaitingReady ──▶ open
+///              ▲                  │                   │            │
+///              └── waiting ◀──────┴───────────────────┴────────────┘     (every state ──▶ closed)
 /// ```
 struct StoreLink {
   private enum State {
@@ -20,12 +20,10 @@ struct StoreLink {
     case connecting
     /// Hello is sent, waiting for the challenge. Becomes `awaitingReady`, `waiting` or `closed`.
     case awaitingChallenge(AwaitingChallenge)
-    /// The proof is sent, waiting for ready. Becomes `ready`, `waiting` or `closed`.
+    /// The proof is sent, waiting for ready. Becomes `open`, `waiting` or `closed`.
     case awaitingReady(AwaitingReady)
-    /// Requests are sent and answered. Becomes `draining`, `waiting` or `closed`.
-    case ready(Open)
-    /// The store is shutting down: replies are still accepted, no new requests are sent. Becomes `waiting` or `closed`.
-    case draining(Open)
+    /// Requests are sent and answered. Becomes `waiting` or `closed`.
+    case open(Open)
     /// Closed for good.
     case closed
   }
@@ -42,7 +40,8 @@ struct StoreLink {
   }
 
   private struct Open {
-    var lastReceivedAt: NIODeadline
+    /// Whether the store is shutting down: replies are still accepted, no new requests are sent.
+    var isDraining = false
     /// Time at which an unanswered ping was sent; nil if bytes have arrived since.
     var pingSentAt: NIODeadline?
   }
@@ -89,19 +88,12 @@ struct StoreLink {
 
   /// Whether new requests may be written to the connection.
   var acceptsRequests: Bool {
-    if case .ready = state { true } else { false }
+    if case .open(let open) = state { !open.isDraining } else { false }
   }
 
   /// Whether replies may arrive.
   var acceptsReplies: Bool {
-    switch state {
-    case .ready, .draining: true
-    case .idle, .waiting, .connecting, .awaitingChallenge, .awaitingReady, .closed: false
-    }
-  }
-
-  var isClosed: Bool {
-    if case .closed = state { true } else { false }
+    if case .open = state { true } else { false }
   }
 
   // MARK: - Connecting
@@ -173,9 +165,7 @@ struct StoreLink {
       case .awaitingReady(let handshake):
         guard header.kind == .ready else { return .fail(.unexpected(header.kind)) }
         return readyReceived(try Ready(payload), handshake, now: now)
-      case .ready(let open):
-        return try openReceived(header, payload, open)
-      case .draining(let open):
+      case .open(let open):
         return try openReceived(header, payload, open)
       case .idle, .waiting, .connecting, .closed:
         return .nothing
@@ -211,7 +201,7 @@ struct StoreLink {
       store: challenge.store,
       shardCount: challenge.shardCount
     )
-    state = .ready(Open(lastReceivedAt: now))
+    state = .open(Open())
     return .ready(
       window: Int(challenge.window),
       shardCount: Int(challenge.shardCount),
@@ -239,7 +229,7 @@ struct StoreLink {
     case .drain:
       let reader = FieldReader(payload)
       try reader.end()
-      state = .draining(open)
+      state = .open(Open(isDraining: true, pingSentAt: open.pingSentAt))
       return .drain
     default:
       return .fail(.unexpected(header.kind))
@@ -249,18 +239,9 @@ struct StoreLink {
   /// Record that bytes arrived on the open connection. `isReply`: at least one request was answered, so this store
   /// works.
   mutating func bytesReceived(isReply: Bool, now: NIODeadline) {
-    switch state {
-    case .ready(var open):
-      open.lastReceivedAt = now
-      open.pingSentAt = nil
-      state = .ready(open)
-    case .draining(var open):
-      open.lastReceivedAt = now
-      open.pingSentAt = nil
-      state = .draining(open)
-    case .idle, .waiting, .connecting, .awaitingChallenge, .awaitingReady, .closed:
-      return
-    }
+    guard case .open(var open) = state else { return }
+    open.pingSentAt = nil
+    state = .open(open)
     session?.lastReceivedAt = now
     if isReply { failures = 0 }
   }
@@ -281,13 +262,9 @@ struct StoreLink {
       return now >= handshake.deadline ? .fail(.handshakeTimeout) : .nothing
     case .awaitingReady(let handshake):
       return now >= handshake.deadline ? .fail(.handshakeTimeout) : .nothing
-    case .ready(var open):
+    case .open(var open):
       let action = ping(&open, now: now)
-      state = .ready(open)
-      return action
-    case .draining(var open):
-      let action = ping(&open, now: now)
-      state = .draining(open)
+      state = .open(open)
       return action
     case .idle, .waiting, .connecting, .closed:
       return .nothing
@@ -298,7 +275,7 @@ struct StoreLink {
     if let sentAt = open.pingSentAt {
       return now - sentAt >= pingInterval ? .fail(.silent) : .nothing
     }
-    guard now - open.lastReceivedAt >= pingInterval else { return .nothing }
+    guard let session, now - session.lastReceivedAt >= pingInterval else { return .nothing }
     open.pingSentAt = now
     pingsSent += 1
     return .ping(pingsSent)
@@ -320,7 +297,7 @@ struct StoreLink {
     let wasOpen = acceptsReplies
     switch state {
     case .idle, .waiting, .closed: return .nothing
-    case .connecting, .awaitingChallenge, .awaitingReady, .ready, .draining: state = .waiting
+    case .connecting, .awaitingChallenge, .awaitingReady, .open: state = .waiting
     }
     let sessionEnded = failure.endsSession
     if sessionEnded { session = nil }

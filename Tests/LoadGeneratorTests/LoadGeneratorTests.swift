@@ -41,7 +41,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.loops = loops
       plan.processes = [("none", Int32.max)]
       let report = try await LoadGenerator.run(plan)
-      #expect(report.answers == 5_000)
+      #expect(report.responses == 5_000)
       #expect(report.statuses == [200: 5_100])
       #expect(report.problems == [])
       #expect(report.rate > 0 && report.seconds > 0)
@@ -68,7 +68,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.duration = 0.3
       let report = try await LoadGenerator.run(plan)
       #expect(report.problems == [])
-      #expect(report.answers > 0 && report.answers < LoadPlan.requestsMax)
+      #expect(report.responses > 0 && report.responses < LoadPlan.requestsMax)
     }
   }
 
@@ -79,7 +79,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.loops = loops
       plan.rate = 3_000
       let report = try await LoadGenerator.run(plan)
-      #expect(report.answers == 500)
+      #expect(report.responses == 500)
       #expect(report.statuses == [200: 600])
       #expect(report.problems == [])
     }
@@ -93,7 +93,7 @@ final class StatusServer: HTTP2ServerDelegate {
       // Two of the four loops have no connection, and take no share of the rate.
       #expect(plan.ratePerLoop == 200)
       let report = try await LoadGenerator.run(plan)
-      #expect(report.answers == 400)
+      #expect(report.responses == 400)
       #expect(report.problems == [])
     }
   }
@@ -105,7 +105,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.duration = 0.3
       let report = try await LoadGenerator.run(plan)
       #expect(report.problems == [])
-      #expect(report.answers > 0)
+      #expect(report.responses > 0)
     }
   }
 
@@ -117,10 +117,10 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.requests = LoadPlan.requestsMax
       let report = try await LoadGenerator.run(plan)
       #expect(
-        report.answers + plan.warmup == plan.connections.count * bench.channelCount * bench.messageCount
+        report.responses + plan.warmup == plan.connections.count * bench.channelCount * bench.messageCount
       )
       #expect(
-        report.problems == ["\(report.answers) of \(LoadPlan.requestsMax) requests were answered"]
+        report.problems == ["\(report.responses) of \(LoadPlan.requestsMax) requests were answered"]
       )
     }
   }
@@ -151,7 +151,7 @@ final class StatusServer: HTTP2ServerDelegate {
       let plan = try await bench.prepare()
       let report = try await LoadGenerator.run(plan)
       #expect(try await bench.verify(report) == [])
-      #expect(report.answers == 700)
+      #expect(report.responses == 700)
       #expect(report.walks.count == 3)
       let (marks, repeats) = try await gateway.eventLoop.submit {
         (gateway.value.markCount, gateway.value.repeatCount)
@@ -233,7 +233,7 @@ final class StatusServer: HTTP2ServerDelegate {
       let report = try await LoadGenerator.run(try await bench.prepare())
       #expect(try await bench.verify(report) == [])
       #expect(report.statuses == [200: 750])
-      // Of some 250 answers, a connection keeps the 1st, 2nd, 4th and so on, to the 128th.
+      // Of some 250 responses, a connection keeps the 1st, 2nd, 4th and so on, to the 128th.
       for samples in report.samples { #expect((1...ResponseSample.countMax).contains(samples.count)) }
       #expect(report.samples.reduce(0) { $0 + $1.count } >= 8)
     }

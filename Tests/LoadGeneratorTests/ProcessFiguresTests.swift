@@ -37,12 +37,6 @@ import Testing
     #expect(throws: LoadError.self) { try MemoryPeak(Int32.max) }
   }
 
-  @Test func metricIsFoundByWholeName() {
-    let text = "# HELP pages Pages.\npages_written 3\npages 12\nother{loop=\"0\"} 1\n"
-    #expect(ProcessFigures.metric("pages", in: text) == 12)
-    #expect(ProcessFigures.metric("missing", in: text) == nil)
-  }
-
   @Test func fileBytesAreCountedBySuffix() throws {
     let directory = NSTemporaryDirectory() + "tidemark-figures-\(UUID().uuidString)"
     defer { try? FileManager.default.removeItem(atPath: directory) }

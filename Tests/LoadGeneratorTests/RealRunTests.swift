@@ -49,7 +49,7 @@ import Testing
     let measurements = try await run(rows)
     #expect(measurements.map(\.row) == rows)
     for measurement in measurements {
-      #expect(measurement.figures.answers > 0 && measurement.figures.rate > 0)
+      #expect(measurement.figures.responses > 0 && measurement.figures.rate > 0)
       let processes = measurement.figures.cpu.map(\.process)
       #expect(
         processes
@@ -90,7 +90,7 @@ import Testing
   @Test(.timeLimit(.minutes(15)))
   func nghttpdIsMeasured() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
-    #expect(measurement.figures.answers > 0)
+    #expect(measurement.figures.responses > 0)
     #expect(measurement.figures.cpu.map(\.process) == ["generator", "nghttpd"])
   }
 

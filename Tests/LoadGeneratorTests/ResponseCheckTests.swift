@@ -2,7 +2,7 @@ import Testing
 
 @testable import LoadGenerator
 
-/// Checks of sampled answers to the request for message 2 (from 0) in channel 1 by connection 3.
+/// Checks of sampled responses to the request for message 2 (from 0) in channel 1 by connection 3.
 @Suite struct ResponseCheckTests {
   private let names = BenchNames(prefix: "run")
 

@@ -45,10 +45,10 @@ import Testing
   @Test func connectionsBeyondTotalAreRefused() throws {
     let gate = gate(total: 2)
     let peers = try ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map { try peer($0) }
-    #expect(peers.map { gate.admits($0) } == [true, true, false])
+    #expect(peers.map { gate.admit($0) } == [true, true, false])
     #expect(gate.openCount == 2 && gate.counts.refusedForTotal == 1)
     end(peers[0])
-    #expect(gate.admits(peers[2]) && gate.openCount == 2)
+    #expect(gate.admit(peers[2]) && gate.openCount == 2)
   }
 
   /// An IPv6 /64 network counts as one address. Trusted proxies are not limited.
@@ -61,12 +61,12 @@ import Testing
       ("192.0.2.7", true), ("192.0.2.7", true), ("192.0.3.7", true), ("192.0.3.7", false),
     ] {
       let channel = try peer(address)
-      #expect(gate.admits(channel) == isAdmitted, "\(address)")
+      #expect(gate.admit(channel) == isAdmitted, "\(address)")
       kept.append(channel)
     }
     #expect(gate.counts.refusedForAddress == 4)
     end(kept[0])
-    #expect(try gate.admits(peer("10.0.0.1")))
+    #expect(try gate.admit(peer("10.0.0.1")))
   }
 
   /// Trusted proxies do not count as unauthenticated, and loopback can be exempt from the limit per address.
@@ -76,7 +76,7 @@ import Testing
     limits.countsLoopback = false
     let gate = ConnectionGate(limits: limits, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let peers = try ["192.0.2.1", "192.0.2.1", "127.0.0.1", "127.0.0.2", "::1"].map { try peer($0) }
-    #expect(peers.allSatisfy { gate.admits($0) })
+    #expect(peers.allSatisfy { gate.admit($0) })
     // Of the three local connections, the two oldest were evicted.
     #expect(gate.counts.evictedUnauthenticated == 2 && gate.counts.refusedForAddress == 0)
   }
@@ -84,24 +84,24 @@ import Testing
   @Test func oldestUnauthenticatedPeerIsEvicted() throws {
     let gate = gate(unauthenticated: 2)
     let peers = try (1...5).map { try peer("10.0.0.\($0)") }
-    #expect(gate.admits(peers[0]) && gate.admits(peers[1]))
+    #expect(gate.admit(peers[0]) && gate.admit(peers[1]))
     gate.markAuthenticated(peers[0])
     gate.markAuthenticated(peers[0])
-    #expect(gate.admits(peers[2]) && gate.counts.evictedUnauthenticated == 0)
+    #expect(gate.admit(peers[2]) && gate.counts.evictedUnauthenticated == 0)
     // The first peer is authenticated, so the second is the oldest unauthenticated one.
-    #expect(gate.admits(peers[3]) && gate.counts.evictedUnauthenticated == 1)
+    #expect(gate.admit(peers[3]) && gate.counts.evictedUnauthenticated == 1)
     end(peers[1])
     #expect(gate.openCount == 3)
     end(peers[2])
-    #expect(gate.admits(peers[4]) && gate.counts.evictedUnauthenticated == 1 && gate.openCount == 3)
+    #expect(gate.admit(peers[4]) && gate.counts.evictedUnauthenticated == 1 && gate.openCount == 3)
   }
 
   @Test func oneAddressCannotEvictPeersOfOthers() throws {
     let gate = gate(total: 1_000, perAddress: 900, unauthenticated: 400)
     let newcomer = try peer("10.0.0.2")
-    #expect(gate.admits(newcomer))
+    #expect(gate.admit(newcomer))
     let flood = try (0..<500).map { _ in try peer("10.0.0.1") }
-    #expect(flood.allSatisfy { gate.admits($0) })
+    #expect(flood.allSatisfy { gate.admit($0) })
     // Each connection beyond 100 evicted the oldest one of its own address.
     #expect(gate.counts.evictedUnauthenticated == 400 && gate.counts.refusedForAddress == 0)
     for channel in flood { channel.embeddedEventLoop.run() }
@@ -111,9 +111,9 @@ import Testing
     // A peer that authenticates or disconnects makes room for the next one of its address.
     gate.markAuthenticated(flood[400])
     end(flood[401])
-    for _ in 0..<2 { #expect(try gate.admits(peer("10.0.0.1"))) }
+    for _ in 0..<2 { #expect(try gate.admit(peer("10.0.0.1"))) }
     #expect(gate.counts.evictedUnauthenticated == 400)
-    #expect(try gate.admits(peer("10.0.0.1")) && gate.counts.evictedUnauthenticated == 401)
+    #expect(try gate.admit(peer("10.0.0.1")) && gate.counts.evictedUnauthenticated == 401)
   }
 
   @Test func descriptorShortagePausesAccepting() async throws {

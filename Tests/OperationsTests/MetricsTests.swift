@@ -128,4 +128,12 @@ import Testing
     let serious = complaints.split(separator: "\n").filter { !$0.contains("no help text") }
     #expect(output.status == 0 || serious.isEmpty, "\(complaints)")
   }
+
+  @Test func metricIsFoundByWholeName() {
+    let text = "# HELP pages Pages.\npages_written 3\npages 12\nother{loop=\"0\"} 1\n"
+    #expect(MetricText.value("pages", in: text) == 12)
+    #expect(MetricText.value("missing", in: text) == nil)
+    #expect(MetricText.value(#"other{loop="0"}"#, in: text) == 1)
+    #expect(MetricText.sum("other", in: text) == 1 && MetricText.sum("page", in: text) == 0)
+  }
 }

@@ -138,7 +138,7 @@ final class ServerHarness {
       tlsFailures: nil,
       logger: logger
     )
-    let gateway = try EmbeddedGateway(handler, on: loops[0], session: session) { _ = gate.admits($0) }
+    let gateway = try EmbeddedGateway(handler, on: loops[0], session: session) { _ = gate.admit($0) }
     connections.append(gateway)
     return gateway
   }

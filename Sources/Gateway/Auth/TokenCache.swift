@@ -51,11 +51,11 @@ package struct TokenCache {
     let first = Int(hash & setMask) * Self.wayCount
     clock &+= 1
     var slot = first
-    var placeAge: UInt32 = 0
+    var slotAge: UInt32 = 0
     for index in first..<(first + Self.wayCount) {
       guard let entry = entries[index], entry.caller.expiresAt > now else {
         slot = index
-        placeAge = .max
+        slotAge = .max
         continue
       }
       if hashes[index] == hash && entry.token == token {
@@ -64,9 +64,9 @@ package struct TokenCache {
       }
       // The clock wraps; ages, as differences, stay correct for entries used within the last 2^32 look-ups.
       let age = clock &- entry.lastUse
-      if age > placeAge {
+      if age > slotAge {
         slot = index
-        placeAge = age
+        slotAge = age
       }
     }
     if entries[slot] == nil { count += 1 }

@@ -63,7 +63,7 @@ extension EventHub {
     case .open(let ref): .streams([ref])
     case .attach(let refs): .newMembers(refs)
     case .former(let ref): .formerMember(ref)
-    case .resync, .end, nil: .everybody
+    case .resync, .end, nil: .allStreams
     }
   }
 

@@ -152,8 +152,12 @@ extension EventHub {
 
   // MARK: Openings
 
-  /// Start waiting openings and relistings, up to the limit.
+  /// Start waiting openings and relistings, up to the limit. An opening that fails at once calls this again: the nested
+  /// call starts none, so that stack depth does not grow with the number of waiting streams.
   mutating func startOpenings() {
+    guard !isStartingOpenings else { return }
+    isStartingOpenings = true
+    defer { isStartingOpenings = false }
     while let ref = queue.next(limit: limits.openings) {
       guard streams.contains(ref) else {
         queue.skipped()

@@ -3,8 +3,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Event subscriptions of one event loop: which streams get which channels, what to request from the store for that,
-/// and up to which time events are complete. A pure state machine: actions come out in order as the steps of
-/// ``takeSteps()``, and each reply goes in exactly once.
+/// and up to which time events are complete. A pure state machine: actions come out in order from
+/// ``takeActions()``, and each reply goes in exactly once.
 ///
 /// A stream is *opened* in steps: subscribe to its user, list the user's channels, and subscribe to each of them, in
 /// frames of at most 1,024 channels of one shard. The number of concurrent openings is limited. Further streams wait,
@@ -43,7 +43,7 @@ struct EventHub {
   }
 
   /// An action to perform.
-  enum Step: Hashable {
+  enum Action: Hashable {
     /// Send subscribe_user; its reply is ``userSubscribed(_:through:)`` or ``userFailed(_:_:)``.
     case subscribeUser(index: UserIndex, name: String)
     /// Send subscribe_user with *on* 0; its reply is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
@@ -81,7 +81,7 @@ struct EventHub {
     /// These streams, whose user has joined: events of an earlier channel of the same name are not for them.
     case newMembers([Ref])
     /// All streams of the channel.
-    case everybody
+    case allStreams
     /// This stream only, and only the removal of its user, a former member.
     case formerMember(Ref)
   }
@@ -97,8 +97,10 @@ struct EventHub {
   var progress = EventProgress()
   var frames = SubscribeFrames()
   var queue = OpeningQueue()
+  /// Whether ``startOpenings()`` runs.
+  var isStartingOpenings = false
   var leaves = LeaveQueue()
-  private var steps: [Step] = []
+  private var actions: [Action] = []
 
   /// Maximum channels of one frame (Proto/frames.md).
   static let cidsPerFrame = 1_024
@@ -120,15 +122,16 @@ struct EventHub {
   /// See ``EventHub``; nil: there is no subscription.
   var time: Timestamp? { progress.time }
 
-  /// Take the steps added since the last call.
-  mutating func takeSteps() -> [Step] {
-    defer { steps.removeAll(keepingCapacity: true) }
-    return steps
+  /// Take the actions added since the last call.
+  mutating func takeActions() -> [Action] {
+    var taken: [Action] = []
+    swap(&taken, &actions)
+    return taken
   }
 
-  var hasSteps: Bool { !steps.isEmpty }
+  var hasActions: Bool { !actions.isEmpty }
 
-  mutating func emit(_ step: Step) { steps.append(step) }
+  mutating func emit(_ action: Action) { actions.append(action) }
 
   /// The index of a channel; nil: no stream has it.
   func index(ofChannel cid: String) -> ChannelIndex? { channels.index(of: cid) }
@@ -168,7 +171,9 @@ struct EventHub {
   }
 
   /// Record that a shard's events are complete through this time.
-  mutating func passed(_ shard: ShardID, through: Timestamp) { progress.passed(shard, through: through) }
+  mutating func completed(_ shard: ShardID, through: Timestamp) {
+    progress.completed(shard, through: through)
+  }
 
   // MARK: Attachments
 
@@ -281,9 +286,9 @@ struct EventHub {
   /// Remove all subscriptions, before those of another store. The numbers of streams and frames are not used again:
   /// replies to earlier ones may be pending.
   mutating func removeAllSubscriptions() {
-    let kept = (steps, streams, frames)
+    let kept = (actions, streams, frames)
     self = EventHub(limits: limits)
-    (steps, streams, frames) = kept
+    (actions, streams, frames) = kept
     frames.removeAll()
   }
 }

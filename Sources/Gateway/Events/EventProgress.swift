@@ -30,7 +30,7 @@ struct EventProgress {
   }
 
   /// Record that a shard's events are complete through this time.
-  mutating func passed(_ shard: ShardID, through: Timestamp) {
+  mutating func completed(_ shard: ShardID, through: Timestamp) {
     let shard = Int(shard.rawValue)
     guard shard < shards.count, let known = shards[shard].through, shards[shard].resyncs == 0, through > known
     else { return }
@@ -68,7 +68,7 @@ struct EventProgress {
       shards[shard].through = nil
       updateTime()
     } else if let resynced {
-      passed(ShardID(UInt16(shard)), through: resynced)
+      completed(ShardID(UInt16(shard)), through: resynced)
     }
   }
 }

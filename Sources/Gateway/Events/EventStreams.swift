@@ -15,13 +15,15 @@ enum EventStoreRequest {
   case unsubscribe(frame: UInt32)
 }
 
-/// The event streams of one loop: performs the steps of ``EventHub``, delivers events, and ends streams.
+/// The event streams of one loop: performs the actions of ``EventHub``, delivers events, and ends streams.
 final class EventStreams: GatewayPart {
   private(set) var hub: EventHub
   private(set) var table = EventStreamTable()
   let writer = EventWriter()
   private(set) var totals = TotalsQueue()
   private var ticker: RepeatedTask?
+  /// Whether ``perform()`` runs.
+  private var isPerforming = false
   /// Ticks so far.
   private(set) var ticks = 0
   /// Whether the loop is draining and refuses new streams.
@@ -71,7 +73,7 @@ final class EventStreams: GatewayPart {
   /// Deliver the events of a shard.
   func deliver(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
     let fields = try EventsFields(payload)
-    for channel in fields.channels { deliver(channel, .everybody) }
+    for channel in fields.channels { deliver(channel, .allStreams) }
     for user in fields.users {
       guard let index = hub.index(ofUser: user.user) else { continue }
       for event in user.events {
@@ -83,11 +85,18 @@ final class EventStreams: GatewayPart {
       }
     }
     if fields.isLost { hub.lost(shard) }
-    hub.passed(shard, through: fields.through)
+    hub.completed(shard, through: fields.through)
     perform()
   }
 
-  func replied(_ request: EventStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ request: EventStoreRequest, with result: StoreResult) {
+    switch result {
+    case .reply(let kind, let payload): replied(request, kind: kind, payload: payload)
+    case .failure(let failure): failed(request, failure.problem)
+    }
+  }
+
+  private func replied(_ request: EventStoreRequest, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       switch request {
       case .subscribeUser(let index):
@@ -120,7 +129,7 @@ final class EventStreams: GatewayPart {
     hub.listed(ref, entries, next: next)
   }
 
-  func failed(_ request: EventStoreRequest, _ problem: Problem) {
+  private func failed(_ request: EventStoreRequest, _ problem: Problem) {
     switch request {
     case .subscribeUser(let index): hub.userFailed(index, problem)
     case .list(let ref): hub.listFailed(ref, problem)
@@ -138,16 +147,21 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
+  /// Perform the hub's actions in order. An action that fails at once yields further ones, which follow in this call:
+  /// a nested call performs none, so that stack depth does not grow with the number of waiting streams.
   private func perform() {
-    while hub.hasSteps {
-      for step in hub.takeSteps() { perform(step) }
+    guard !isPerforming else { return }
+    isPerforming = true
+    defer { isPerforming = false }
+    while hub.hasActions {
+      for action in hub.takeActions() { perform(action) }
     }
   }
 
-  private func perform(_ step: EventHub.Step) {
-    switch step {
+  private func perform(_ action: EventHub.Action) {
+    switch action {
     case .subscribeUser(let index, let name):
       trySend(.subscribeUser, to: home(of: name), name: name, request: .subscribeUser(index)) {
         $0.writeSubscribeUser(on: true)
@@ -286,7 +300,7 @@ final class EventStreams: GatewayPart {
       let refs: [EventHub.Ref]
       var isFormer = false
       switch recipients {
-      case .everybody: refs = hub.refs(ofChannel: channelIndex)
+      case .allStreams: refs = hub.refs(ofChannel: channelIndex)
       case .streams(let streams), .newMembers(let streams):
         refs = streams.filter { hub.isAttached($0, channel.cid) }
       case .formerMember(let ref):
@@ -454,7 +468,7 @@ final class EventStreams: GatewayPart {
     {
       let count = totals.countingCount
       let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
-      loop.userJobs.begin(UserJob(.totals(user: user), scan))
+      loop.userJobs.begin(UserScanJob(.totals(user: user), scan))
       // The store's window is full.
       if totals.countingCount < count { return }
     }

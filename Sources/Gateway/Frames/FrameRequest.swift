@@ -141,7 +141,7 @@ private struct FieldCheck {
     case .limit: require((1...100).contains(try reader.varint()), "limit: 1 to 100")
     case .listCursor:
       let cursor = try reader.string()
-      require(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: a cursor from an earlier page")
+      require(cursor.isEmpty || ListCursorText.isOne(cursor), "cursor: a cursor from an earlier page")
     case .memberList: require(try reader.byte() <= 4, "list: 0 to 4")
     case .listOrder: require(try reader.byte() <= 2, "order: 0 to 2")
     case .note: require(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")

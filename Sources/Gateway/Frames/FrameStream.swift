@@ -27,7 +27,7 @@ struct FrameStoreRequest {
 ///
 /// This code allocates nothing per frame. Fields are checked in HTTP/2's buffer and copied once, into the store
 /// client's buffer; a reply is copied once, after the others of its read.
-final class FrameStream: RequestStream {
+final class FrameStream: RequestStreamState, RequestStream {
   private enum State {
     case reading
     /// No frame is read any more. Pending requests are answered, then comes the error, if any, then the end.
@@ -53,13 +53,13 @@ final class FrameStream: RequestStream {
     super.init(context, .frames)
   }
 
-  override var isReading: Bool {
+  var isReading: Bool {
     if case .reading = state { true } else { false }
   }
 
-  override var hasRequestsInFlight: Bool { inFlight > 0 }
+  var hasRequestsInFlight: Bool { inFlight > 0 }
 
-  override func end(_ reason: StreamEnd) {
+  func end(_ reason: StreamEnd) {
     guard case .reading = state else { return }
     switch reason {
     case .tokenExpired: end(.authenticationFailed, "the token has expired")
@@ -76,7 +76,7 @@ final class FrameStream: RequestStream {
 
   // MARK: Requests
 
-  override func read(_ loop: GatewayLoop) {
+  func read(_ loop: GatewayLoop) {
     loop.streams.readBody(self) { bytes, isEnd in
       var taken = 0
       while taken < bytes.byteCount, case .reading = state, hasRoom(loop) {
@@ -188,16 +188,16 @@ final class FrameStream: RequestStream {
 
   // MARK: Replies
 
-  override func replied(
-    _ request: StreamStoreRequest,
-    kind: FrameKind,
-    payload: RawSpan,
-    on loop: GatewayLoop
-  ) {
+  func completed(_ request: StreamStoreRequest, with result: StoreResult, on loop: GatewayLoop) {
     guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
-    answered(request)
-    if request.kind != .plain { return acknowledged(request, kind: kind, payload: payload, on: loop) }
-    reply(kind, request.correlation) { $0.writeRaw(payload) }
+    inFlight -= 1
+    reserved -= Int(request.replyBytes)
+    switch result {
+    case .reply(let kind, let payload):
+      if request.kind != .plain { return acknowledged(request, kind: kind, payload: payload, on: loop) }
+      reply(kind, request.correlation) { $0.writeRaw(payload) }
+    case .failure(let failure): failed(request, failure.reason, on: loop)
+    }
   }
 
   @inline(__always)
@@ -205,9 +205,7 @@ final class FrameStream: RequestStream {
     output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
   }
 
-  override func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
-    answered(request)
+  private func failed(_ request: FrameStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     let refusal = FrameRefusal(failure)
     count(PushCounters.Outcome(refusedWith: refusal.code), request, loop)
     refuse(
@@ -216,11 +214,6 @@ final class FrameStream: RequestStream {
       refusal.detail,
       retryAfterMilliseconds: refusal.retryAfterMilliseconds
     )
-  }
-
-  private func answered(_ request: FrameStoreRequest) {
-    inFlight -= 1
-    reserved -= Int(request.replyBytes)
   }
 
   static let retryAfterMilliseconds: UInt32 = 1_000
@@ -240,7 +233,7 @@ final class FrameStream: RequestStream {
   }
 
   /// Pass the pending replies to HTTP/2, as one buffer.
-  override func write(_ loop: GatewayLoop) {
+  func write(_ loop: GatewayLoop) {
     guard output.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, output)
     // HTTP/2 retains the buffer.
@@ -248,7 +241,7 @@ final class FrameStream: RequestStream {
     if isFull || !mayHold { mayHold = loop.streams.setHeldBytes(self, output.readableBytes) }
   }
 
-  override func finish(_ loop: GatewayLoop) {
+  func finish(_ loop: GatewayLoop) {
     guard case .ending(let code, let correlation, let detail) = state, inFlight == 0, !isFull else { return }
     if let code {
       state = .ending(nil, correlation: 0, detail: "")

@@ -57,17 +57,32 @@ final class EchoingResponses: GatewayPart {
     }
   }
 
-  // MARK: Replies
+  // MARK: Results
 
-  func replied(
+  func completed(
     _ index: SlotIndex,
+    _ request: PendingRequest,
+    with result: StoreResult,
+    stream: HTTP2StreamHandle,
+    connection: ConnectionIndex
+  ) {
+    let response = waiting.remove(index)
+    switch result {
+    case .reply(let kind, let payload):
+      reply(response, request, kind: kind, payload: payload, stream: stream, connection: connection)
+    case .failure(let failure):
+      loop.answer(failure.problem, route: request.route, stream: stream, connection: connection)
+    }
+  }
+
+  private func reply(
+    _ response: EchoingResponse?,
     _ request: PendingRequest,
     kind: FrameKind,
     payload: RawSpan,
     stream: HTTP2StreamHandle,
     connection connectionIndex: ConnectionIndex
   ) {
-    let response = waiting.remove(index)
     guard let connection = loop.connections.connection(connectionIndex) else { return }
     loop.connections.markDirty(connectionIndex)
     guard let response else {
@@ -81,9 +96,6 @@ final class EchoingResponses: GatewayPart {
       loop.answer(Problem(.internalError), route: request.route, stream: stream, connection: connection)
     }
   }
-
-  /// Drop what a failed request has kept.
-  func failed(_ index: SlotIndex) { waiting.remove(index) }
 
   private func respond(
     _ response: EchoingResponse,

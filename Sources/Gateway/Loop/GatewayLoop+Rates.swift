@@ -91,7 +91,7 @@ extension GatewayLoop {
   }
 
   /// Whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
-  func canCharge(_ stream: RequestStream) -> Bool {
+  func canCharge(_ stream: RequestStreamState) -> Bool {
     guard rates.isOn else { return true }
     let (caller, now) = (stream.caller, clock)
     return rates.charge(1, to: caller, at: now, .nothing)?.decision.isAllowed != false
@@ -100,7 +100,7 @@ extension GatewayLoop {
   }
 
   /// Charge a frame or line of a stream's body, whether it is valid or not.
-  func chargeStream(_ stream: RequestStream) {
+  func chargeStream(_ stream: RequestStreamState) {
     guard rates.isOn else { return }
     _ = rates.charge(1, to: stream.caller, at: clock)
     if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }

@@ -9,70 +9,58 @@ package import StoreClient
 // MARK: - From the store
 
 extension GatewayLoop: StoreClientDelegate {
-  /// Pass the store's reply to the request or part that sent it.
   package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     guard let pending = takePending(token) else { return }
     if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
-    switch pending.target {
-    case .response(let stream, let index):
-      guard let connection = connections.connection(index) else { return }
-      connections.markDirty(index)
-      do throws(WireError) {
-        try writeResponse(to: pending, kind: kind, payload: payload, stream: stream, connection: connection)
-      } catch {
-        logMalformedReply(error, kind)
-        answer(Problem(.internalError), route: pending.route, stream: stream, connection: connection)
-      }
-    case .echoingResponse(let index, let stream, let connection):
-      echoingResponses.replied(
-        index,
-        pending,
-        kind: kind,
-        payload: payload,
-        stream: stream,
-        connection: connection
-      )
-    case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind: kind, payload: payload)
-    case .valueChange(let index, let request):
-      valueChanges.replied(index, request, kind: kind, payload: payload)
-    case .ackBatch(let index, let entry, _): push.replied(index, entry, kind: kind, payload: payload)
-    case .hook(let index, let request): hooks.replied(index, request, kind: kind, payload: payload)
-    case .userJob(let index, let request): userJobs.replied(index, request, kind: kind, payload: payload)
-    case .userList(let index, let request): userLists.replied(index, request, kind: kind, payload: payload)
-    case .erasure(let index, let request): erasures.replied(index, request, kind: kind, payload: payload)
-    case .replication(let request): replication.replied(request, kind: kind, payload: payload)
-    case .tokenList(let round): tokens.replied(round, kind: kind, payload: payload)
-    case .events(let request): events.replied(request, kind: kind, payload: payload)
-    case .stream(let index, let request): streams.replied(index, request, kind: kind, payload: payload)
-    }
+    complete(pending, with: .reply(kind: kind, payload: payload))
   }
 
-  /// Pass the failure of a store request to the request or part that sent it.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
     guard let pending = takePending(token) else { return }
-    let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
+    complete(
+      pending,
+      with: .failure(StoreRequestFailure(reason: failure, route: pending.route, isServer: pending.isServer))
+    )
+  }
+
+  /// Pass a store request's result to the request or part that sent it. Inlined into both callers, so that a mark's
+  /// reply takes the first case without a test of the result.
+  @inline(__always)
+  private func complete(_ pending: PendingRequest, with result: StoreResult) {
     switch pending.target {
-    case .response(let stream, let connection):
-      answer(problem(), route: pending.route, stream: stream, connection: connection)
+    case .response(let stream, let index):
+      switch result {
+      case .reply(let kind, let payload):
+        guard let connection = connections.connection(index) else { return }
+        connections.markDirty(index)
+        do throws(WireError) {
+          try writeResponse(to: pending, kind: kind, payload: payload, stream: stream, connection: connection)
+        } catch {
+          logMalformedReply(error, kind)
+          answer(Problem(.internalError), route: pending.route, stream: stream, connection: connection)
+        }
+      case .failure(let failure):
+        answer(failure.problem, route: pending.route, stream: stream, connection: index)
+      }
     case .echoingResponse(let index, let stream, let connection):
-      echoingResponses.failed(index)
-      answer(problem(), route: pending.route, stream: stream, connection: connection)
-    case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
-    case .valueChange(let index, let request): valueChanges.failed(index, request, problem())
-    case .ackBatch(let index, let entry, let isByName): push.failed(index, entry, failure, isByName: isByName)
-    case .hook(let index, _): hooks.failed(index, problem())
-    case .userJob(let index, let request): userJobs.failed(index, request, problem())
-    case .userList(let index, let request): userLists.failed(index, request, problem())
-    case .erasure(let index, let request): erasures.failed(index, request, problem())
-    case .replication(let request): replication.failed(request)
-    case .tokenList(let round): tokens.failed(round)
-    case .events(let request): events.failed(request, problem())
-    case .stream(let index, let request): streams.failed(index, request, failure)
+      echoingResponses.completed(index, pending, with: result, stream: stream, connection: connection)
+    case .fanOut(let index, let entry): fanOuts.completed(index, entry, with: result)
+    case .valueChange(let index, let request): valueChanges.completed(index, request, with: result)
+    case .ackBatch(let index, let entry, let isByName):
+      push.completed(index, entry, isByName: isByName, with: result)
+    case .hook(let index, let request): hooks.completed(index, request, with: result)
+    case .userJob(let index, let request): userJobs.completed(index, request, with: result)
+    case .userList(let index, let request): userLists.completed(index, request, with: result)
+    case .erasure(let index, let request): erasures.completed(index, request, with: result)
+    case .replication(let request): replication.completed(request, with: result)
+    case .tokenList(let round): tokens.completed(round, with: result)
+    case .events(let request): events.completed(request, with: result)
+    case .stream(let index, let request): streams.completed(index, request, with: result)
     }
   }
 
   /// Answer a request with a problem, unless its client has disconnected.
-  private func answer(
+  func answer(
     _ problem: Problem,
     route: Route,
     stream: HTTP2StreamHandle,

@@ -46,17 +46,17 @@ package final class GatewayLoop {
   let origins: CrossOrigins
   // The features with state of their own.
   let echoingResponses = EchoingResponses()
-  let fanOuts = FanOuts()
+  let fanOuts = FanOutPart()
   let valueChanges = ValueChanges()
-  let batches = Batches()
+  let batches = BatchPart()
   let queries = Queries()
   let events: EventStreams
   let streams = RequestStreams()
   let push: Push
   let hooks: Hooks
-  let userJobs = UserJobs()
-  let userLists = UserLists()
-  let erasures = Erasures()
+  let userJobs = UserScanPart()
+  let userLists = UserListPart()
+  let erasures = ErasurePart()
   let replication = Replication()
   let tokens: Tokens
 

@@ -15,7 +15,7 @@ enum ReplyTarget {
   /// - Parameter isByName: whether the acknowledgement names its user and message; else it has a ticket.
   case ackBatch(SlotIndex, entry: UInt32, isByName: Bool)
   case hook(SlotIndex, HookStoreRequest)
-  case userJob(SlotIndex, UserJobStoreRequest)
+  case userJob(SlotIndex, UserScanStoreRequest)
   case userList(SlotIndex, UserListStoreRequest)
   case erasure(SlotIndex, ErasureStoreRequest)
   case replication(ReplicationStoreRequest)

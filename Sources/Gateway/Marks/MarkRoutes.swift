@@ -32,9 +32,8 @@ struct MarkRoutes {
   ) throws(Problem) {
     let parameters = try PositionParameters(match.query, loop.scratch)
     if parameters.needsCheck { try match.checkQuery(context.caller, loop.scratch) }
-    guard let wantsTotals = parameters.wantsTotals else {
-      throw Problem(.invalidQuery, "totals has to be true or false")
-    }
+    if parameters.totals == .invalid { throw Problem(.invalidQuery, "totals has to be true or false") }
+    let wantsTotals = parameters.totals == .wanted
     var message = parameters.message
     var user = parameters.user
     var epoch: UInt64?

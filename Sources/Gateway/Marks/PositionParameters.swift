@@ -1,13 +1,30 @@
 /// The query parameters of position routes.
 struct PositionParameters: ~Escapable {
+  /// Whether the response shows the user's unread totals.
+  enum Totals {
+    case unwanted, wanted
+    /// Neither `true` nor `false`.
+    case invalid
+
+    /// - Parameter value: as in the query; empty counts as `false`.
+    init(_ value: RawSpan) {
+      if value.equals("true") {
+        self = .wanted
+      } else if value.isEmpty || value.equals("false") {
+        self = .unwanted
+      } else {
+        self = .invalid
+      }
+    }
+  }
+
   /// Empty for none.
   private(set) var message: RawSpan
   /// Empty for none.
   private(set) var user: RawSpan
   /// Empty for none.
   private(set) var thread: RawSpan
-  /// Nil where it is neither `true` nor `false`.
-  private(set) var wantsTotals: Bool? = false
+  private(set) var totals = Totals.unwanted
   /// Whether a parameter is unknown, repeated or empty; ``RouteMatch/checkQuery(_:_:)`` then finds the problem.
   private(set) var needsCheck = false
 
@@ -32,8 +49,7 @@ struct PositionParameters: ~Escapable {
       } else if parameter.name.equals("totals") {
         needsCheck = needsCheck || hasTotals
         hasTotals = true
-        let isTrue = parameter.value.equals("true")
-        wantsTotals = isTrue || parameter.value.isEmpty || parameter.value.equals("false") ? isTrue : nil
+        totals = Totals(parameter.value)
       } else {
         needsCheck = true
       }

@@ -21,7 +21,7 @@ extension MessageRoutes {
       if parameter.name.equals("limit") {
         limit = try loop.limits.pageLimit(parameter.value)
       } else if parameter.name.equals("cursor") {
-        guard ListCursor.isOne(parameter.value) else { throw Problem(.invalidCursor) }
+        guard ListCursorText.isOne(parameter.value) else { throw Problem(.invalidCursor) }
         cursor = parameter.value
       } else if parameter.name.equals("order") {
         order = try Self.order(parameter.value)

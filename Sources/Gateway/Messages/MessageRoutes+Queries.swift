@@ -32,7 +32,7 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
-      guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
+      guard cursor.isEmpty || ListCursorText.isOne(cursor) else { throw Problem(.invalidCursor) }
       return try loop.send(.threadReadState, to: .channel(match.subject), context, route: match.route) {
         buffer in
         buffer.writeThreadReadState(

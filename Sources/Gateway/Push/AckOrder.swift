@@ -75,7 +75,7 @@ package struct AckOrder {
 
   /// Record an entry's answer, once for each entry.
   package mutating func finish(_ entry: UInt32, _ write: (inout ByteBuffer) -> Void) {
-    precondition(entry &- first < next &- first && isOpen(entry), "an answer to nothing that was asked")
+    precondition(entry &- first < next &- first && isOpen(entry), "the entry is not waiting for a result")
     if entry == first {
       write(&orderedResults)
       first &+= 1

@@ -8,7 +8,7 @@ internal import StoreClient
 ///
 /// The ``AckOrder`` bounds what is in flight. When it has no room, or the client reads no responses, the body is not
 /// read further and HTTP/2's window stops the client.
-final class AckStream: RequestStream {
+final class AckStream: RequestStreamState, RequestStream {
   private enum State {
     case reading
     /// No line is read any more. Pending entries are answered, then comes this code, if any, then the end.
@@ -26,33 +26,26 @@ final class AckStream: RequestStream {
     super.init(context, .acknowledgePushes)
   }
 
-  override var isReading: Bool {
+  var isReading: Bool {
     if case .reading = state { true } else { false }
   }
 
-  override var hasRequestsInFlight: Bool { order.waiting > 0 }
+  var hasRequestsInFlight: Bool { order.waiting > 0 }
 
-  override func replied(
-    _ request: StreamStoreRequest,
-    kind: FrameKind,
-    payload: RawSpan,
-    on loop: GatewayLoop
-  ) {
-    guard case .ack(let entry, _) = request else { preconditionFailure("a reply to another stream") }
-    if let code = loop.push.finish(entry, payload, kind, separator: Self.lineFeed, in: &order) {
-      loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
-    }
-  }
-
-  override func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+  func completed(_ request: StreamStoreRequest, with result: StoreResult, on loop: GatewayLoop) {
     guard case .ack(let entry, let isByName) = request else {
       preconditionFailure("a reply to another stream")
     }
-    let code = Push.code(failure, isByName: isByName)
-    loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
+    let code: ProblemCode?
+    switch result {
+    case .reply(let kind, let payload):
+      code = loop.push.finish(entry, payload, kind, separator: Self.lineFeed, in: &order)
+    case .failure(let failure): code = Push.code(failure.reason, isByName: isByName)
+    }
+    if let code { loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order) }
   }
 
-  override func end(_ reason: StreamEnd) {
+  func end(_ reason: StreamEnd) {
     guard case .reading = state else { return }
     switch reason {
     case .tokenExpired: state = .ending(.tokenExpired)
@@ -64,7 +57,7 @@ final class AckStream: RequestStream {
 
   // MARK: Lines
 
-  override func read(_ loop: GatewayLoop) {
+  func read(_ loop: GatewayLoop) {
     loop.streams.readBody(self) { bytes, isEnd in
       var taken = 0
       while hasRoom(), loop.streams.canSend(self) {
@@ -132,13 +125,13 @@ final class AckStream: RequestStream {
 
   // MARK: Responses
 
-  override func write(_ loop: GatewayLoop) {
+  func write(_ loop: GatewayLoop) {
     guard order.orderedResults.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, order.orderedResults)
     if !isFull { order.clearOrderedResults() }
   }
 
-  override func finish(_ loop: GatewayLoop) {
+  func finish(_ loop: GatewayLoop) {
     guard case .ending(let code) = state, order.waiting == 0 else { return }
     if let code {
       state = .ending(nil)

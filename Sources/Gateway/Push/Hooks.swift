@@ -133,8 +133,21 @@ final class Hooks: GatewayPart {
 
   // MARK: Store replies
 
-  func replied(_ index: SlotIndex, _ request: HookStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: HookStoreRequest, with result: StoreResult) {
     guard let job = jobs[index] else { return }
+    switch result {
+    case .reply(let kind, let payload): reply(index, request, job, kind: kind, payload: payload)
+    case .failure(let failure): end(index, job, failure.problem)
+    }
+  }
+
+  private func reply(
+    _ index: SlotIndex,
+    _ request: HookStoreRequest,
+    _ job: HookJob,
+    kind: FrameKind,
+    payload: RawSpan
+  ) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let flag = try reader.byte()
@@ -149,10 +162,6 @@ final class Hooks: GatewayPart {
       loop.logMalformedReply(error, kind)
       end(index, job, Problem(.internalError))
     }
-  }
-
-  func failed(_ index: SlotIndex, _ problem: Problem) {
-    if let job = jobs[index] { end(index, job, problem) }
   }
 
   private func ackDeliveries(_ index: SlotIndex, _ job: HookJob) {

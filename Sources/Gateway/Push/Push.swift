@@ -226,17 +226,15 @@ extension Push {
     respondIfDone(batch, index)
   }
 
-  func replied(_ index: SlotIndex, _ entry: UInt32, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ entry: UInt32, isByName: Bool, with result: StoreResult) {
     guard let batch = batches[index] else { return }
-    if let code = finish(entry, payload, kind, separator: UInt8(ascii: ","), in: &batch.order) {
-      finish(entry, code, batch)
+    switch result {
+    case .reply(let kind, let payload):
+      if let code = finish(entry, payload, kind, separator: UInt8(ascii: ","), in: &batch.order) {
+        finish(entry, code, batch)
+      }
+    case .failure(let failure): finish(entry, Self.code(failure.reason, isByName: isByName), batch)
     }
-    respondIfDone(batch, index)
-  }
-
-  func failed(_ index: SlotIndex, _ entry: UInt32, _ failure: StoreFailure, isByName: Bool) {
-    guard let batch = batches[index] else { return }
-    finish(entry, Self.code(failure, isByName: isByName), batch)
     respondIfDone(batch, index)
   }
 

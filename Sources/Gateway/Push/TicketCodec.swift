@@ -87,7 +87,7 @@ package final class TicketCodec {
     bytes.writeField(device)
     let signed = bytes
     keys.sign(signed.readableBytesSpan) { _ = bytes.writeBytes($0) }
-    precondition(bytes.readableBytes <= Self.byteCountMax, "a ticket that nobody reads")
+    precondition(bytes.readableBytes <= Self.byteCountMax, "the ticket is longer than decoders accept")
     Base64URL.encode(bytes.readableBytesSpan, into: &buffer)
   }
 

@@ -42,7 +42,8 @@ final class Replication: GatewayPart {
     loop.endTurnSoon()
   }
 
-  func replied(_ request: ReplicationStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ request: ReplicationStoreRequest, with result: StoreResult) {
+    guard case .reply(let kind, let payload) = result else { return perform(failure(of: request)) }
     do throws(WireError) {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
@@ -60,7 +61,7 @@ final class Replication: GatewayPart {
       perform(steps)
     } catch {
       loop.logMalformedReply(error, kind)
-      failed(request)
+      perform(failure(of: request))
     }
   }
 
@@ -69,8 +70,6 @@ final class Replication: GatewayPart {
 
   /// Handle the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
-
-  func failed(_ request: ReplicationStoreRequest) { perform(failure(of: request)) }
 
   private func failure(of request: ReplicationStoreRequest) -> [SettingsReplication.Step] {
     switch request {
@@ -105,7 +104,7 @@ final class Replication: GatewayPart {
       }
     case .announce(let replication, let value, let shardCount):
       let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
-      loop.userJobs.begin(UserJob(.replication(replication), scan))
+      loop.userJobs.begin(UserScanJob(.replication(replication), scan))
       return []
     case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)

@@ -27,14 +27,14 @@ struct SettingsReplication {
     case announce(Int, SharedValue, shardCount: Int)
     /// Send settle to the value's home shard; its reply is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)
-    /// The user is being erased: run the rest of ``Erasure``; its end is ``erased(_:isDone:)``.
+    /// The user is being erased: run the rest of ``ErasureMachine``; its end is ``erased(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)
   }
 
   /// Work on a value that the previous round found too.
   private enum Work {
     case replication(ValueReplication)
-    /// ``Erasure``, which has a machine of its own.
+    /// ``ErasureMachine``, which has a machine of its own.
     case erasure
   }
 

@@ -68,38 +68,36 @@ final class ValueChanges: GatewayPart {
     if !isSent { end(change, index, with: Problem(.storeBusy)) }
   }
 
-  func replied(_ index: SlotIndex, _ request: ValueChangeStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: ValueChangeStoreRequest, with result: StoreResult) {
     guard let change = changes[index] else { return }
     switch request {
     case .patch:
-      do throws(WireError) {
-        var reader = FieldReader(payload)
-        let value: SharedValue =
-          kind == .patchUserReply
-          ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
-        var replication = ValueReplication(
-          value,
-          shardCount: loop.store.shardCount,
-          isAnnounced: change.changesPrivacy
-        )
-        let step = replication.start()
-        change.replication = replication
-        perform(step, change, index)
-      } catch {
-        loop.logMalformedReply(error, kind)
-        end(change, index, with: Problem(.internalError))
+      switch result {
+      case .reply(let kind, let payload): patched(change, index, kind: kind, payload: payload)
+      case .failure(let failure): end(change, index, with: failure.problem)
       }
-    case .assign: perform(change.replication?.assigned(isDone: true), change, index)
-    case .settle: perform(change.replication?.settled(isDone: true), change, index)
+    case .assign: perform(change.replication?.assigned(isDone: result.isReply), change, index)
+    case .settle: perform(change.replication?.settled(isDone: result.isReply), change, index)
     }
   }
 
-  func failed(_ index: SlotIndex, _ request: ValueChangeStoreRequest, _ problem: Problem) {
-    guard let change = changes[index] else { return }
-    switch request {
-    case .patch: end(change, index, with: problem)
-    case .assign: perform(change.replication?.assigned(isDone: false), change, index)
-    case .settle: perform(change.replication?.settled(isDone: false), change, index)
+  private func patched(_ change: ValueChange, _ index: SlotIndex, kind: FrameKind, payload: RawSpan) {
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let value: SharedValue =
+        kind == .patchUserReply
+        ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
+      var replication = ValueReplication(
+        value,
+        shardCount: loop.store.shardCount,
+        isAnnounced: change.changesPrivacy
+      )
+      let step = replication.start()
+      change.replication = replication
+      perform(step, change, index)
+    } catch {
+      loop.logMalformedReply(error, kind)
+      end(change, index, with: Problem(.internalError))
     }
   }
 
@@ -134,7 +132,7 @@ final class ValueChanges: GatewayPart {
         users: [Array(value.name.utf8)],
         shardCount: replication.shardCount
       )
-      loop.userJobs.begin(UserJob(.announcement(change: index), scan))
+      loop.userJobs.begin(UserScanJob(.announcement(change: index), scan))
     case .settle:
       let isSent = send(.settle, .settle, shard: home, value: value, change: change, index: index) {
         value.writeSettlement(into: &$0)

@@ -26,7 +26,7 @@ package struct Router {
     }
   }
 
-  /// A part that matches itself only; bytes of a `StaticString`, which are there for ever.
+  /// A part that matches itself only; bytes of a `StaticString`, which exist permanently.
   private struct LiteralPart: Equatable {
     let bytes: UnsafeRawBufferPointer
 

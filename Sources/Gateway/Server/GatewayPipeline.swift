@@ -32,7 +32,7 @@ enum GatewayPipeline {
         }
       ) { channel, client in
         // A connection of the proxy's own, such as a health check, counts for the proxy's address.
-        guard client.map({ gate.admits(channel, from: $0) }) ?? true else { return false }
+        guard client.map({ gate.admit(channel, from: $0) }) ?? true else { return false }
         try assemble(channel, loop, tls: tls, from: client ?? peer, isNamed: client != nil)
         return true
       }

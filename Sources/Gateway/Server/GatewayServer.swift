@@ -242,7 +242,7 @@ package final class GatewayServer: Service {
       return NIOLoopBound(loop, eventLoop: eventLoop)
     }
     guard let loop = try? await made.get() else {
-      preconditionFailure("the event loops are the caller's and run")
+      preconditionFailure("an event loop has shut down before its gateway loop started")
     }
     metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
     return loop

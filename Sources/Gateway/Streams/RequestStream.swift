@@ -13,12 +13,55 @@ enum StreamStoreRequest {
   case ack(entry: UInt32, isByName: Bool)
 }
 
-/// A request whose body is processed while it arrives; its response is written at the same time. A subclass parses the
-/// body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
+/// A request whose body is processed while it arrives; its response is written at the same time. A conforming class
+/// parses the body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
 ///
 /// All state is bounded: a stream with too much in flight, or whose client does not read its responses, stops reading
 /// the body, and HTTP/2's window then stops the client.
-class RequestStream {
+protocol RequestStream: RequestStreamState {
+  /// Whether the stream still reads its body.
+  var isReading: Bool { get }
+
+  /// Whether store requests are in flight, whose replies advance the stream.
+  var hasRequestsInFlight: Bool { get }
+
+  /// Read what it can of the body. Sets ``RequestStreamState/hasPartialItem`` and ``RequestStreamState/lacksRoom`` to
+  /// say why it stopped.
+  func read(_ loop: GatewayLoop)
+
+  /// Pass the pending responses to HTTP/2, as one buffer. Sets ``RequestStreamState/isFull`` if HTTP/2 refused them.
+  func write(_ loop: GatewayLoop)
+
+  /// End the stream once reading has ended and everything is answered and written.
+  func finish(_ loop: GatewayLoop)
+
+  /// Handle the result of a store request. ``advance(on:)`` follows at the end of the turn.
+  func completed(_ request: StreamStoreRequest, with result: StoreResult, on loop: GatewayLoop)
+
+  /// Stop reading the body, to answer what was read and end with the reason. ``advance(on:)`` follows.
+  func end(_ reason: StreamEnd)
+}
+
+extension RequestStream {
+  /// Read, send and write as much as possible. Called at most once a turn, after progress of the body, the response or
+  /// the requests in flight.
+  func advance(on loop: GatewayLoop) {
+    write(loop)
+    if isReading, !isFull {
+      hasPartialItem = false
+      lacksRoom = false
+      itemsRead = 0
+      read(loop)
+      write(loop)
+      // Without a request to the store there is no reply to continue with.
+      if lacksRoom, isTurnOver || !hasRequestsInFlight, !isFull { loop.streams.scheduleLater(self) }
+    }
+    finish(loop)
+  }
+}
+
+/// The state that all kinds of ``RequestStream`` have.
+class RequestStreamState {
   let handle: HTTP2StreamHandle
   /// The connection's index in the ``ConnectionTable``.
   let connection: ConnectionIndex
@@ -60,7 +103,7 @@ class RequestStream {
   final var itemsRead = 0
 
   /// Whether the stream has read all that it may read in this turn.
-  final var isTurnOver: Bool { itemsRead >= RequestStream.itemsPerTurn }
+  final var isTurnOver: Bool { itemsRead >= Self.itemsPerTurn }
 
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPartialItem || isFull }
@@ -71,49 +114,13 @@ class RequestStream {
     return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
 
-  /// Read, send and write as much as possible. Called at most once a turn, after progress of the body, the response or
-  /// the requests in flight.
-  final func advance(on loop: GatewayLoop) {
-    write(loop)
-    if isReading, !isFull {
-      hasPartialItem = false
-      lacksRoom = false
-      itemsRead = 0
-      read(loop)
-      write(loop)
-      // Without a request to the store there is no reply to continue with.
-      if lacksRoom, isTurnOver || !hasRequestsInFlight, !isFull { loop.streams.scheduleLater(self) }
-    }
-    finish(loop)
+  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
+  ///
+  /// - Parameter queued: bytes of its response queued in HTTP/2.
+  final func stalls(queued: Int, ticksMax: Int) -> Bool {
+    let moved = bytesRead &+ bytesWritten &- UInt64(queued)
+    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
   }
-
-  /// Whether the stream still reads its body.
-  var isReading: Bool { preconditionFailure("a subclass's") }
-
-  /// Whether store requests are in flight, whose replies advance the stream.
-  var hasRequestsInFlight: Bool { preconditionFailure("a subclass's") }
-
-  /// Read what it can of the body. Sets ``hasPartialItem`` and ``lacksRoom`` to say why it stopped.
-  func read(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
-
-  /// Pass the pending responses to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
-  func write(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
-
-  /// End the stream once reading has ended and everything is answered and written.
-  func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
-
-  /// Handle a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
-  func replied(_ request: StreamStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
-    preconditionFailure("a subclass's")
-  }
-
-  /// Handle a request that failed. ``advance(on:)`` follows at the end of the turn.
-  func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    preconditionFailure("a subclass's")
-  }
-
-  /// Stop reading the body, to answer what was read and end with the reason. ``advance(on:)`` follows.
-  func end(_ reason: StreamEnd) { preconditionFailure("a subclass's") }
 }
 
 /// Why the gateway ends a streamed request before its client does.
@@ -126,55 +133,47 @@ enum StreamEnd {
   case draining
 }
 
-extension RequestStream {
-  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
-  ///
-  /// - Parameter queued: bytes of its response queued in HTTP/2.
-  func stalls(queued: Int, ticksMax: Int) -> Bool {
-    let moved = bytesRead &+ bytesWritten &- UInt64(queued)
-    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
-  }
-}
-
 /// The open streamed requests of one loop, and those that are to advance.
 struct RequestStreamTable {
-  private var streams = SlotTable<RequestStream>()
+  private var streams = SlotTable<any RequestStream>()
   /// Indexes by the handle of the HTTP/2 stream.
   private var indexes: [UInt64: SlotIndex] = [:]
-  private var scheduled: [RequestStream] = []
+  private var scheduled: [any RequestStream] = []
   /// Streams that wait for fewer requests in flight, longest first.
-  private var waitingForRoom: [RequestStream] = []
+  private var waitingForRoom: [any RequestStream] = []
 
   var count: Int { streams.count }
 
-  var all: [RequestStream] { streams.all.map(\.value) }
+  var all: [any RequestStream] { streams.all.map(\.value) }
 
   /// Streams of one caller (``Caller/key``).
   func count(of caller: UInt64) -> Int { streams.indexes.count { streams[$0]?.caller.key == caller } }
 
-  subscript(index: SlotIndex) -> RequestStream? { streams[index] }
+  subscript(index: SlotIndex) -> (any RequestStream)? { streams[index] }
 
-  func stream(of handle: HTTP2StreamHandle) -> RequestStream? {
+  func stream(of handle: HTTP2StreamHandle) -> (any RequestStream)? {
     indexes[handle.rawValue].flatMap { streams[$0] }
   }
 
-  mutating func insert(_ stream: RequestStream) {
+  mutating func insert(_ stream: any RequestStream) {
     let index = streams.insert(stream)
     stream.index = index
     indexes[stream.handle.rawValue] = index
   }
 
-  mutating func remove(_ stream: RequestStream) {
+  mutating func remove(_ stream: any RequestStream) {
     guard holds(stream), let index = stream.index else { return }
     streams.remove(index)
     indexes[stream.handle.rawValue] = nil
   }
 
-  private func holds(_ stream: RequestStream) -> Bool { stream.index.map { streams[$0] === stream } ?? false }
+  private func holds(_ stream: any RequestStream) -> Bool {
+    stream.index.map { streams[$0] === stream } ?? false
+  }
 
   /// Schedule ``RequestStream/advance(on:)`` for the end of the turn. True where this is the first stream of the turn.
   @inline(__always)
-  mutating func schedule(_ stream: RequestStream) -> Bool {
+  mutating func schedule(_ stream: any RequestStream) -> Bool {
     if stream.isScheduled { return false }
     stream.isScheduled = true
     scheduled.append(stream)
@@ -182,7 +181,7 @@ struct RequestStreamTable {
   }
 
   /// Take the scheduled streams, in order.
-  mutating func takeScheduled() -> [RequestStream] {
+  mutating func takeScheduled() -> [any RequestStream] {
     if scheduled.isEmpty { return [] }
     let streams = scheduled
     scheduled = []
@@ -191,19 +190,19 @@ struct RequestStreamTable {
   }
 
   /// Schedule a stream for a later turn. False where it is already.
-  func scheduleLater(_ stream: RequestStream) -> Bool {
+  func scheduleLater(_ stream: any RequestStream) -> Bool {
     defer { stream.isScheduledLater = true }
     return !stream.isScheduledLater
   }
 
   /// End that. False where the stream has ended.
-  func resume(_ stream: RequestStream) -> Bool {
+  func resume(_ stream: any RequestStream) -> Bool {
     stream.isScheduledLater = false
     return holds(stream)
   }
 
   /// Let a stream wait until fewer requests are in flight.
-  mutating func waitForRoom(_ stream: RequestStream) {
+  mutating func waitForRoom(_ stream: any RequestStream) {
     if stream.isWaitingForRoom { return }
     stream.isWaitingForRoom = true
     waitingForRoom.append(stream)
@@ -212,7 +211,7 @@ struct RequestStreamTable {
   var hasWaitingForRoom: Bool { !waitingForRoom.isEmpty }
 
   /// Take the streams that wait for room, for another attempt.
-  mutating func takeWaitingForRoom() -> [RequestStream] {
+  mutating func takeWaitingForRoom() -> [any RequestStream] {
     if waitingForRoom.isEmpty { return [] }
     let streams = waitingForRoom
     waitingForRoom = []

@@ -26,7 +26,7 @@ final class RequestStreams: GatewayPart {
   /// Open a streamed request: answer 200 at once, and read its body from the end of this turn on.
   ///
   /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
-  func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {
+  func open(_ stream: any RequestStream, contentType: HTTP2ContentType) throws(Problem) {
     guard !isDraining else { throw Problem(.storeBusy, "this gateway is shutting down") }
     guard count < loop.limits.requestStreams else {
       throw Problem(
@@ -53,12 +53,12 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Schedule the stream to advance at the end of this turn.
-  func schedule(_ stream: RequestStream) {
+  func schedule(_ stream: any RequestStream) {
     if table.schedule(stream) { loop.endTurnSoon() }
   }
 
   /// Schedule the stream to advance in a later turn, after other events of the loop.
-  func scheduleLater(_ stream: RequestStream) {
+  func scheduleLater(_ stream: any RequestStream) {
     guard table.scheduleLater(stream) else { return }
     runInLaterTurn { [self] in if table.resume(stream) { schedule(stream) } }
   }
@@ -106,7 +106,7 @@ final class RequestStreams: GatewayPart {
   // MARK: HTTP/2 input and output
 
   /// Pass received bytes of the body to `consume`; see ``HTTP2ServerConnection/readBody(_:_:)``.
-  func readBody(_ stream: RequestStream, _ consume: (RawSpan, _ isEnd: Bool) -> Int) {
+  func readBody(_ stream: RequestStreamState, _ consume: (RawSpan, _ isEnd: Bool) -> Int) {
     guard let connection = loop.connections.connection(stream.connection) else { return }
     connection.readBody(stream.handle) { bytes, isEnd in
       let taken = consume(bytes, isEnd)
@@ -117,13 +117,13 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Bytes of the stream's answer queued in HTTP/2.
-  func queuedBytes(_ stream: RequestStream) -> Int {
+  func queuedBytes(_ stream: RequestStreamState) -> Int {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
   /// Write a part of the response. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there
   /// is room.
-  func write(_ stream: RequestStream, _ bytes: ByteBuffer) -> Bool {
+  func write(_ stream: RequestStreamState, _ bytes: ByteBuffer) -> Bool {
     guard let connection = loop.connections.connection(stream.connection) else { return true }
     switch connection.write(stream.handle, bytes) {
     case .queued:
@@ -137,12 +137,12 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Count answers that HTTP/2 has not accepted as held memory. False: the token or the connection holds too much.
-  func setHeldBytes(_ stream: RequestStream, _ byteCount: Int) -> Bool {
+  func setHeldBytes(_ stream: RequestStreamState, _ byteCount: Int) -> Bool {
     loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, byteCount) ?? true
   }
 
   /// End the response after what was written, and remove the stream.
-  func finish(_ stream: RequestStream) {
+  func finish(_ stream: any RequestStream) {
     table.remove(stream)
     loop.connections.connection(stream.connection)?.finish(stream.handle)
     loop.connections.markDirty(stream.connection)
@@ -152,7 +152,7 @@ final class RequestStreams: GatewayPart {
 
   /// Whether the stream may send one more request to the store. The loop's streams share a part of the store's window,
   /// and callers over their rate must wait. If not, the stream waits for room, and is advanced later.
-  func canSend(_ stream: RequestStream) -> Bool {
+  func canSend(_ stream: any RequestStream) -> Bool {
     if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.canCharge(stream) { return true }
     table.waitForRoom(stream)
     return false
@@ -161,17 +161,10 @@ final class RequestStreams: GatewayPart {
   /// Count a request that the store client has taken.
   func recordSent() { inFlight += 1 }
 
-  func replied(_ index: SlotIndex, _ request: StreamStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: StreamStoreRequest, with result: StoreResult) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.replied(request, kind: kind, payload: payload, on: loop)
-    schedule(stream)
-  }
-
-  func failed(_ index: SlotIndex, _ request: StreamStoreRequest, _ failure: StoreFailure) {
-    inFlight -= 1
-    guard let stream = table[index] else { return }
-    stream.failed(request, failure, on: loop)
+    stream.completed(request, with: result, on: loop)
     schedule(stream)
   }
 
@@ -221,7 +214,7 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Reset a stream whose client neither reads its responses nor finishes what it has begun to send.
-  private func resetStalled(_ stream: RequestStream) {
+  private func resetStalled(_ stream: any RequestStream) {
     stalled &+= 1
     table.remove(stream)
     loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)

@@ -61,7 +61,8 @@ final class Tokens: GatewayPart {
     if !isSent { listing.failed(round: request.round) }
   }
 
-  func replied(_ round: UInt32, kind: FrameKind, payload: RawSpan) {
+  func completed(_ round: UInt32, with result: StoreResult) {
+    guard case .reply(let kind, let payload) = result else { return listing.failed(round: round) }
     do throws(WireError) {
       var reader = FieldReader(payload)
       let list = try RevokedTokenListFields(&reader)
@@ -72,11 +73,9 @@ final class Tokens: GatewayPart {
       }
     } catch {
       loop.logMalformedReply(error, kind)
-      failed(round)
+      listing.failed(round: round)
     }
   }
-
-  func failed(_ round: UInt32) { listing.failed(round: round) }
 
   /// Record a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
   func record(_ id: [UInt8], _ state: TokenStateFields) {

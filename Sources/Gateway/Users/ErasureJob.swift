@@ -26,14 +26,14 @@ final class ErasureJob {
     case none
   }
 
-  var erasure: Erasure
+  var erasure: ErasureMachine
   var waiter: Waiter
   /// Requests to the store in flight.
   var inFlight = 0
   /// The timer of the waiting request.
   var timeout: Scheduled<Void>?
 
-  init(_ erasure: Erasure, _ waiter: Waiter) {
+  init(_ erasure: ErasureMachine, _ waiter: Waiter) {
     self.erasure = erasure
     self.waiter = waiter
   }

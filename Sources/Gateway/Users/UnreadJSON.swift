@@ -8,7 +8,7 @@ enum UnreadJSON {
   private static let fixedByteMax = 256
 
   /// Write the response of a finished job.
-  static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
+  static func write(_ job: UserScanJob, into buffer: inout ByteBuffer) {
     switch job.request.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)
     case .markReadMany: writeMarked(job.scan, into: &buffer)
@@ -18,7 +18,7 @@ enum UnreadJSON {
   }
 
   /// `{"read", "total_unread_count", "unread_channels", "unread_threads"}`.
-  private static func writeMark(_ job: UserJob, into buffer: inout ByteBuffer) {
+  private static func writeMark(_ job: UserScanJob, into buffer: inout ByteBuffer) {
     // The row without its closing brace.
     buffer.writeImmutableBuffer(job.row)
     buffer.moveWriterIndex(to: buffer.writerIndex - 1)
@@ -43,7 +43,7 @@ enum UnreadJSON {
   }
 
   /// `{"users": [{"user_id", totals} | {"user_id", "code"}…]}`, in the order of the request.
-  private static func writeUsers(_ job: UserJob, into buffer: inout ByteBuffer) {
+  private static func writeUsers(_ job: UserScanJob, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"users\":[")
     for (index, entry) in job.entries.enumerated() {
       buffer.writeStaticString(index == 0 ? "{" : ",{")

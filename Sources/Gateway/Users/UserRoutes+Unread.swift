@@ -34,7 +34,7 @@ extension UserRoutes {
       page: page,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning))
+    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
   }
 
   /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -47,7 +47,7 @@ extension UserRoutes {
     let ids = try body.requiredArray("user_ids", countMax: loop.limits.entriesPerRequest)
     try loop.userJobs.checkRoom(for: context)
     var users: [[UInt8]] = []
-    var entries: [UserJob.Entry] = []
+    var entries: [UserScanJob.Entry] = []
     var elements = ids.elements
     while let element = elements.next() {
       guard let id = element.string else {
@@ -63,7 +63,7 @@ extension UserRoutes {
       }
     }
     let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
-    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning, entries: entries))
+    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning, entries: entries))
   }
 
   /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
@@ -82,7 +82,7 @@ extension UserRoutes {
       includesThreads: threads,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning))
+    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
   }
 
   /// Mark a channel with `?totals=true`: the totals are counted after the mark.
@@ -103,7 +103,7 @@ extension UserRoutes {
       shardCount: loop.store.shardCount,
       limits: scanLimits
     )
-    let job = UserJob(context, route: match.route, scan, stage: .marking)
+    let job = UserScanJob(context, route: match.route, scan, stage: .marking)
     let parent = thread.isEmpty ? nil : thread
     try loop.userJobs.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }

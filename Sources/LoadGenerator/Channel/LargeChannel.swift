@@ -129,7 +129,7 @@ struct LargeChannel: Sendable {
 
   /// Compare the counts of every message, three lists of three messages, and the whole read state.
   ///
-  /// - Returns: the number of compared answers.
+  /// - Returns: the number of compared responses.
   func compare(_ note: @escaping ProgressHandler) async throws -> Int {
     let read = (0..<plan.members).map(plan.read)
     let delivered = (0..<plan.members).map(plan.delivered)

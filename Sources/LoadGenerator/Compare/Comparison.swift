@@ -138,7 +138,7 @@ package struct Comparison: Benchmark {
     }
   }
 
-  /// Limit of measured answers. Mark rows register as many messages before the run.
+  /// Limit of measured responses. Mark rows register as many messages before the run.
   func requests(streams: Int) -> Int {
     if let requests { return requests }
     let (many, some, few) = quick ? (300_000, 150_000, 40_000) : (1_000_000, 500_000, 150_000)
@@ -262,8 +262,8 @@ private struct ComparisonRun: Sendable {
     var plan = plan
     plan.duration = comparison.measuredSeconds
     run.note("under load")
-    return try await LoadGenerator.run(plan) { answers, seconds in
-      run.note("\(Figures.count(answers)) answers in \(Figures.decimal(seconds, digits: 0)) s")
+    return try await LoadGenerator.run(plan) { responses, seconds in
+      run.note("\(Figures.count(responses)) answers in \(Figures.decimal(seconds, digits: 0)) s")
     }
   }
 

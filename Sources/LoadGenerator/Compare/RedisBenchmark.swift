@@ -90,7 +90,7 @@ struct RedisBenchmark: Sendable {
     let own = ProcessCPUMeter.endedChildren - ownBefore
     let result = try Self.parse(text)
     var figures = RunFigures(
-      answers: requests,
+      responses: requests,
       seconds: result.rate > 0 ? Double(requests) / result.rate : 0,
       rate: result.rate,
       p50: result.p50,

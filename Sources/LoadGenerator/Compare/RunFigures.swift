@@ -1,6 +1,6 @@
 /// Result of a run, whichever program made its requests.
 package struct RunFigures: Sendable, Hashable, Codable {
-  package var answers: Int
+  package var responses: Int
   /// Measured time.
   package var seconds: Double
   /// Responses a second.
@@ -12,12 +12,18 @@ package struct RunFigures: Sendable, Hashable, Codable {
   package var p999: Double?
   /// CPU times, that of the generator first.
   package var cpu: [LoadReport.CPU] = []
+
+  /// The names in JSON.
+  private enum CodingKeys: String, CodingKey {
+    case responses = "answers"
+    case seconds, rate, p50, p99, p999, cpu
+  }
 }
 
 extension LoadReport {
   package var figures: RunFigures {
     RunFigures(
-      answers: answers,
+      responses: responses,
       seconds: seconds,
       rate: rate,
       p50: latencies.p50,

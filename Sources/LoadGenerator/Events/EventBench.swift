@@ -297,7 +297,7 @@ package struct EventBench: Benchmark {
         warmup: Self.loadConnections * Self.costStreams * 10
       )
       var other: EventLoadStreams?
-      if watched == .others {
+      if watched == .otherChannel {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
           token: environment.world.client.token
@@ -308,7 +308,7 @@ package struct EventBench: Benchmark {
         of: bench,
         rate: nil,
         environment,
-        isWatched: watched == .these,
+        isWatched: watched == .markedChannels,
         note
       ) {}
       await other?.close()

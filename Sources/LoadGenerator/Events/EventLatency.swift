@@ -7,7 +7,7 @@ internal import Operations
 struct EventLatency: Sendable {
   /// Latencies of the responses to marks, and of the later one of each mark's two events.
   struct Outcome: Sendable {
-    var answers = Latencies()
+    var responses = Latencies()
     var events = Latencies()
   }
 
@@ -146,7 +146,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
     guard response.status == 200, awaited.contains(.response) else {
       return promise.fail(LoadError("mark \(number) was answered \(response.status)"))
     }
-    outcome.answers.record(nanoseconds: now - startedAt)
+    outcome.responses.record(nanoseconds: now - startedAt)
     completed(.response)
   }
 

@@ -62,17 +62,17 @@ package struct EventReport: Sendable, Codable {
 
   /// Streams that are open while CPU time is measured.
   package enum Watched: String, Sendable, CaseIterable, Codable {
-    case nobody
+    case none = "nobody"
     /// One stream watches another channel.
-    case others
+    case otherChannel = "others"
     /// The stream of a member watches all of the marked channels.
-    case these
+    case markedChannels = "these"
 
     package var title: String {
       switch self {
-      case .nobody: "nobody watches anything"
-      case .others: "another channel is watched"
-      case .these: "a member's stream watches all channels"
+      case .none: "nobody watches anything"
+      case .otherChannel: "another channel is watched"
+      case .markedChannels: "a member's stream watches all channels"
       }
     }
   }
@@ -185,8 +185,8 @@ extension EventReport.Latency {
     self.init(
       load: load,
       marks: outcome.events.count,
-      answerP50: outcome.answers.p50,
-      answerP99: outcome.answers.p99,
+      answerP50: outcome.responses.p50,
+      answerP99: outcome.responses.p99,
       eventP50: outcome.events.p50,
       eventP99: outcome.events.p99,
       eventMax: outcome.events.max,
@@ -200,7 +200,7 @@ extension EventReport.Cost {
     func cpu(_ process: String) -> Double { report.cpu.first { $0.process == process }?.perRequest ?? 0 }
     self.init(
       watched: watched,
-      marks: report.answers,
+      marks: report.responses,
       marksPerSecond: report.rate,
       gatewayMicroseconds: cpu("gateway"),
       storeMicroseconds: cpu("store"),

@@ -182,7 +182,7 @@ package struct GatewayBench: Sendable {
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }
     let check = ResponseCheck(names: names, form: form, positions: positions)
-    if report.answers > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
+    if report.responses > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
       problems.append("no answer was kept for the check")
     }
     for (connection, samples) in report.samples.enumerated() {

@@ -12,7 +12,7 @@ package enum LoadGenerator {
   /// - Parameter tick: called each second with the responses so far, those of the warm-up included.
   package static func run(
     _ plan: LoadPlan,
-    tick: @escaping @Sendable (_ answers: Int, _ seconds: Double) -> Void = { _, _ in }
+    tick: @escaping @Sendable (_ responses: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {
     precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
     precondition(plan.rate == nil || plan.wireProtocol.isHTTP2)

@@ -4,7 +4,7 @@ internal import Synchronization
 
 /// Measurements of one event loop.
 struct LoopResult: Sendable {
-  var answers = 0
+  var responses = 0
   var seconds = 0.0
   var statuses: [Int: Int] = [:]
   var failures: [UInt32: Int] = [:]
@@ -14,7 +14,7 @@ struct LoopResult: Sendable {
   var cpuSeconds: [Double?] = []
   /// Walks by the connection's number in the plan.
   var walks: [Int: RequestWalk] = [:]
-  /// Kept answers by the connection's number.
+  /// Kept responses by the connection's number.
   var samples: [Int: [ResponseSample]] = [:]
 }
 
@@ -182,8 +182,8 @@ final class LoadLoop {
     statusCounts[status] &+= 1
     if phase == .measuring {
       result.latencies.record(nanoseconds: nanoseconds)
-      result.answers &+= 1
-      if result.answers == requests { endMeasuring(now) }
+      result.responses &+= 1
+      if result.responses == requests { endMeasuring(now) }
     } else if allResponses == warmup {
       beginMeasuring(now)
     }

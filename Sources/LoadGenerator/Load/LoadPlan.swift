@@ -49,7 +49,7 @@ package struct LoadPlan: Sendable {
   package var streams: Int
   /// Event loops of the connections, at least 1. A run uses at most one for each connection.
   package var loops = 1
-  /// Measured answers of all connections.
+  /// Measured responses of all connections.
   package var requests: Int
   /// Answers before the measured ones.
   package var warmup: Int

@@ -9,8 +9,8 @@ package struct LoadReport: Sendable {
 
   package let connections: Int
   package let streams: Int
-  /// Measured answers.
-  package let answers: Int
+  /// Measured responses.
+  package let responses: Int
   /// Measured time.
   package let seconds: Double
   /// Answers per second.
@@ -26,7 +26,7 @@ package struct LoadReport: Sendable {
   package let connectionsLost: Int
   /// Final walk of each connection, in the plan's order.
   package let walks: [RequestWalk?]
-  /// Kept answers of each connection, in the plan's order.
+  /// Kept responses of each connection, in the plan's order.
   let samples: [[ResponseSample]]
   /// Responses that the plan asks for.
   package let planned: Int
@@ -43,9 +43,9 @@ package struct LoadReport: Sendable {
       case .http2: "HTTP/2 error"
       case .frames: "store error"
       }
-    answers = loops.reduce(0) { $0 + $1.answers }
+    responses = loops.reduce(0) { $0 + $1.responses }
     seconds = loops.map(\.seconds).max() ?? 0
-    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.answers) / $1.seconds : 0) }
+    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.responses) / $1.seconds : 0) }
 
     var latencies = Latencies()
     var statuses: [Int: Int] = [:]
@@ -67,12 +67,12 @@ package struct LoadReport: Sendable {
     connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
 
     // The first loop measures the CPU time of all loops.
-    let responsesMeasured = Double(answers)
+    let measured = Double(responses)
     cpu = zip(["generator"] + plan.processes.map(\.name), loops.first?.cpuSeconds ?? []).compactMap {
       name,
       seconds in
-      guard let seconds, responsesMeasured > 0 else { return nil }
-      return CPU(process: name, perRequest: seconds * 1e6 / responsesMeasured)
+      guard let seconds, measured > 0 else { return nil }
+      return CPU(process: name, perRequest: seconds * 1e6 / measured)
     }
   }
 
@@ -86,10 +86,10 @@ package struct LoadReport: Sendable {
       problems.append("\(count) requests failed with \(failureName) \(code)")
     }
     if connectionsLost > 0 { problems.append("\(connectionsLost) connections lost") }
-    if answers == 0 {
+    if responses == 0 {
       problems.append("no answer was measured")
-    } else if answers < planned && !hadTimeLimit {
-      problems.append("\(answers) of \(planned) requests were answered")
+    } else if responses < planned && !hadTimeLimit {
+      problems.append("\(responses) of \(planned) requests were answered")
     }
     return problems
   }
@@ -110,7 +110,7 @@ extension LoadReport {
       \(title)
         load         \(connections) connections × \(streams) streams
         rate         \(Figures.count(Int(rate))) requests/s  \
-      (\(Figures.count(answers)) in \(Figures.decimal(seconds, digits: 2)) s)
+      (\(Figures.count(responses)) in \(Figures.decimal(seconds, digits: 2)) s)
         latency      \(latencyText)
         CPU/request  \(cpuText)
         answers      \(statusText.isEmpty ? "none" : statusText) (with the warm-up's)
@@ -136,7 +136,7 @@ extension LoadReport {
         what: title,
         connections: connections,
         streams: streams,
-        requests: answers,
+        requests: responses,
         seconds: seconds,
         requestsPerSecond: rate,
         latencyMicroseconds: latencies,

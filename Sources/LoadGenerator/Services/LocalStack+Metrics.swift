@@ -15,7 +15,7 @@ extension LocalStack {
   /// Metric of an operations listener; nil if it does not answer.
   static func metric(_ name: String, at endpoint: Endpoint) async -> Double? {
     let response = await HealthCheck.get("http://\(endpoint)/metrics")
-    return response.flatMap { ProcessFigures.metric(name, in: $0.body) }
+    return response.flatMap { MetricText.value(name, in: $0.body) }
   }
 
   /// Process ids of the last gateway and of the store.

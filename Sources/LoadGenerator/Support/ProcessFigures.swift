@@ -1,6 +1,6 @@
 internal import Foundation
 
-/// Memory of a process, sizes of files, and values of metrics.
+/// Memory of a process, and sizes of files.
 package enum ProcessFigures {
   /// Resident memory of a process in bytes; nil after its exit.
   package static func residentBytes(of processID: Int32) -> Int? {
@@ -39,13 +39,5 @@ package enum ProcessFigures {
       let attributes = try? FileManager.default.attributesOfItem(atPath: directory + "/" + name)
       return sum + ((attributes?[.size] as? Int) ?? 0)
     }
-  }
-
-  /// Metric without labels in Prometheus text; nil if it is missing.
-  static func metric(_ name: String, in text: String) -> Double? {
-    for line in text.split(separator: "\n") where line.hasPrefix(name + " ") {
-      return Double(line.dropFirst(name.count + 1))
-    }
-    return nil
   }
 }

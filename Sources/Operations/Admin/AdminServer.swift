@@ -170,14 +170,14 @@ private final class AdminHandler: ChannelInboundHandler {
     }
   }
 
-  private struct Reply {
+  private struct Response {
     var status: HTTPResponseStatus
     var body: ByteBuffer
     var contentType: String
     var headers: [(String, String)] = []
 
-    static func json(_ status: HTTPResponseStatus, _ text: String) -> Reply {
-      Reply(status: status, body: ByteBuffer(string: text + "\n"), contentType: "application/json")
+    static func json(_ status: HTTPResponseStatus, _ text: String) -> Response {
+      Response(status: status, body: ByteBuffer(string: text + "\n"), contentType: "application/json")
     }
   }
 
@@ -187,26 +187,26 @@ private final class AdminHandler: ChannelInboundHandler {
       return write(.json(.notFound, #"{"error":"try /health, /ready or /metrics"}"#), head, context)
     }
     guard head.method == .GET || head.method == .HEAD else {
-      var reply = Reply.json(.methodNotAllowed, #"{"error":"GET or HEAD only"}"#)
-      reply.headers = [("allow", "GET, HEAD")]
-      return write(reply, head, context)
+      var response = Response.json(.methodNotAllowed, #"{"error":"GET or HEAD only"}"#)
+      response.headers = [("allow", "GET, HEAD")]
+      return write(response, head, context)
     }
     switch path {
     case "/health": write(.json(.ok, #"{"status":"ok"}"#), head, context)
-    case "/ready": write(Self.readyReply(readiness.notReadyReasons), head, context)
+    case "/ready": write(Self.readyResponse(readiness.notReadyReasons), head, context)
     default:
       // The handler and its context stay on their loop; the future's callback runs there too.
       let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
       scrapes.text(on: context.eventLoop).whenComplete { result in
         let (handler, context) = bound.value
-        let reply: Reply =
+        let response: Response =
           switch result {
           case .success(let text):
-            Reply(status: .ok, body: text, contentType: "text/plain; version=0.0.4; charset=utf-8")
+            Response(status: .ok, body: text, contentType: "text/plain; version=0.0.4; charset=utf-8")
           case .failure:
             .json(.internalServerError, #"{"error":"the metrics could not be collected"}"#)
           }
-        handler.write(reply, head, context)
+        handler.write(response, head, context)
       }
     }
   }
@@ -216,7 +216,7 @@ private final class AdminHandler: ChannelInboundHandler {
     var reasons: [String]
   }
 
-  private static func readyReply(_ notReadyReasons: [String]) -> Reply {
+  private static func readyResponse(_ notReadyReasons: [String]) -> Response {
     guard !notReadyReasons.isEmpty else { return .json(.ok, #"{"status":"ready"}"#) }
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
@@ -224,16 +224,18 @@ private final class AdminHandler: ChannelInboundHandler {
     return .json(.serviceUnavailable, data.map { String(decoding: $0, as: UTF8.self) } ?? "{}")
   }
 
-  private func write(_ reply: Reply, _ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
+  private func write(_ response: Response, _ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
     var headers = HTTPHeaders([
-      ("content-type", reply.contentType), ("content-length", "\(reply.body.readableBytes)"),
+      ("content-type", response.contentType), ("content-length", "\(response.body.readableBytes)"),
       ("cache-control", "no-store"),
     ])
-    headers.add(contentsOf: reply.headers)
+    headers.add(contentsOf: response.headers)
     if !head.isKeepAlive { headers.add(name: "connection", value: "close") }
-    let start = HTTPResponseHead(version: head.version, status: reply.status, headers: headers)
+    let start = HTTPResponseHead(version: head.version, status: response.status, headers: headers)
     context.write(wrapOutboundOut(.head(start)), promise: nil)
-    if head.method != .HEAD { context.write(wrapOutboundOut(.body(.byteBuffer(reply.body))), promise: nil) }
+    if head.method != .HEAD {
+      context.write(wrapOutboundOut(.body(.byteBuffer(response.body))), promise: nil)
+    }
     let channel = context.channel
     context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in
       if !head.isKeepAlive { channel.close(promise: nil) }

@@ -95,8 +95,8 @@ package final class ConnectionGate: Sendable {
   /// Whether an address is that of a trusted proxy, whose connections clients share.
   package func isTrusted(_ address: PeerAddress) -> Bool { limits.trusted.contains { $0.contains(address) } }
 
-  /// Whether a newly accepted connection may stay. It counts until it is closed.
-  package func admits(_ channel: any Channel) -> Bool {
+  /// Admit a newly accepted connection, or refuse it: false. An admitted one counts until it is closed.
+  package func admit(_ channel: any Channel) -> Bool {
     let limits = limits
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
     let id = ObjectIdentifier(channel)
@@ -114,11 +114,12 @@ package final class ConnectionGate: Sendable {
     }
     channel.closeFuture.whenComplete { _ in self.closed(id) }
     // A trusted proxy's connection counts for the clients that it names.
-    return address.map(isTrusted) ?? false || admits(channel, from: address)
+    return address.map(isTrusted) ?? false || admit(channel, from: address)
   }
 
-  /// Whether a connection may stay, by its client address: its peer's, or one that a trusted proxy names.
-  package func admits(_ channel: any Channel, from address: PeerAddress?) -> Bool {
+  /// Admit a connection by its client address: its peer's, or one that a trusted proxy names. It may evict another.
+  /// False: it is refused.
+  package func admit(_ channel: any Channel, from address: PeerAddress?) -> Bool {
     let limits = limits
     let isCounted = limits.countsLoopback || address?.isLoopback != true
     let network = isCounted ? address?.network : nil
@@ -295,7 +296,7 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
 
   package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     let channel = unwrapInboundIn(data)
-    guard gate.admits(channel) else { return channel.close(promise: nil) }
+    guard gate.admit(channel) else { return channel.close(promise: nil) }
     context.fireChannelRead(data)
   }
 

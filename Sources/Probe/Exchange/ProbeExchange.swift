@@ -130,7 +130,8 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
     case .closed where lines.count < all.count: return []
     case .closed: return ["expected \(line), the connection was closed"]
     case .timedOut: return ["expected \(Self.named(line)), nothing came in time"]
-    case .broken(let reason): return ["expected \(Self.named(line)), what came is no frame: \(reason)"]
+    case .broken(let reason):
+      return ["expected \(Self.named(line)), received bytes that are not a frame: \(reason)"]
     }
   }
 

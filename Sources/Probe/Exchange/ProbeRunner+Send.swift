@@ -45,7 +45,7 @@ extension ProbeRunner {
         printer.line("\(missing) answers are missing after \(timeout)")
         return false
       case .broken(let reason):
-        printer.line("what came is no frame: \(reason)")
+        printer.line("received bytes that are not a frame: \(reason)")
         return false
       }
     }

@@ -44,7 +44,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
 
   package func matches(_ unit: [UInt8], by line: String?) throws -> Bool {
     // A store sends pings and events at any time; other frames are in order.
-    guard let frame = Parts(unit) else { return true }
+    guard let frame = DecodedFrame(unit) else { return true }
     switch frame.kind {
     case FrameKind.ping.rawValue: return line?.prefix { $0 != " " } == "ping"
     case FrameKind.events.rawValue: return try line.map { try Self.matches(frame, by: $0) } ?? false
@@ -54,7 +54,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
 
   /// Whether to compare an events frame with a line: it is of the same shard and has channels or users if the line has
   /// them, and none where the line has `[]`. Frames without events may arrive at any time.
-  private static func matches(_ events: Parts, by line: String) throws -> Bool {
+  private static func matches(_ events: DecodedFrame, by line: String) throws -> Bool {
     var (word, pairs) = try LineParser.command(line)
     guard word == "events" else { return false }
     let header = try takeHeader(&pairs)
@@ -76,13 +76,13 @@ package struct StoreFrames: ProbeProtocol, Sendable {
   }
 
   package func isAnswer(_ unit: [UInt8]) -> Bool {
-    let kind = Parts(unit)?.kind
+    let kind = DecodedFrame(unit)?.kind
     return kind != FrameKind.ping.rawValue && kind != FrameKind.events.rawValue
   }
 
   package func answersAwaited(_ unit: [UInt8]) -> Int {
     // Unknown frames and misplaced frames of the handshake are answered with an error.
-    guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
+    guard let kind = DecodedFrame(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
     case .pong, .drain, .events, .error: return 0
     default: return 1
@@ -144,7 +144,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
   }
 
   package func text(_ unit: [UInt8]) -> String {
-    guard let frame = Parts(unit) else { return "hex:\(Hex.text(unit))" }
+    guard let frame = DecodedFrame(unit) else { return "hex:\(Hex.text(unit))" }
     var thread: [UInt8]?
     var rest: String
     do throws(WireError) {
@@ -171,7 +171,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     var (word, pairs) = try LineParser.command(Self.withCode(line))
     let header = try Self.takeHeader(&pairs)
     let spec = try Self.spec(word)
-    guard let frame = Parts(unit) else { return ["expected \(spec.name), received no frame"] }
+    guard let frame = DecodedFrame(unit) else { return ["expected \(spec.name), received no frame"] }
     guard frame.kind == spec.number else { return ["expected \(spec.name), received \(frame.name)"] }
     var lines: [String] = []
     for (name, expected, actual) in [
@@ -273,7 +273,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
   private static func spec(_ word: String) throws -> FrameSpec {
     if let spec = FrameTable.spec(named: word) { return spec }
     if word.hasPrefix("0x"), let number = UInt8(word.dropFirst(2), radix: 16) {
-      return FrameTable.spec(numbered: number) ?? Parts.unknown(number)
+      return FrameTable.spec(numbered: number) ?? DecodedFrame.unknown(number)
     }
     throw ProbeError(
       "there is no kind '\(word)'; kinds are: \(FrameTable.all.map(\.name).joined(separator: ", "))"
@@ -281,8 +281,8 @@ package struct StoreFrames: ProbeProtocol, Sendable {
   }
 }
 
-/// Parts of a frame.
-private struct Parts {
+/// A decoded frame.
+private struct DecodedFrame {
   var kind: UInt8
   var flags: UInt8
   var shard: UInt16
@@ -335,7 +335,7 @@ private struct Parts {
 extension StoreFrames {
   /// Fields of a frame by name; none for an invalid frame.
   func values(of unit: [UInt8]) -> [String: FieldValue] {
-    guard let values = try? Parts(unit)?.fields().values else { return [:] }
+    guard let values = try? DecodedFrame(unit)?.fields().values else { return [:] }
     return Dictionary(values.map { ($0.name, $0.value) }) { first, _ in first }
   }
 }

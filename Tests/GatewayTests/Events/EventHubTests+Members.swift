@@ -42,16 +42,16 @@ extension EventHubTests {
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(ref, entries([cids[0]]), next: 7)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     // One entry is before the list's cursor, the other after it.
     hub.membership(user: 0, entry(cids[1], joined: 70), at: Self.time(70), isGone: false)
     hub.membership(user: 0, entry(cids[2], joined: 71), at: Self.time(71), isGone: false)
     #expect(text(&hub) == [])
     hub.listed(ref, [entry(cids[2], joined: 71)], next: nil)
-    let steps = text(&hub)
-    #expect(steps.prefix(2) == ["begin 0", "subscribe 0: 1 since 50"])
+    let actions = text(&hub)
+    #expect(actions.prefix(2) == ["begin 0", "subscribe 0: 1 since 50"])
     #expect(
-      Set(steps.suffix(2)) == ["subscribe 1: 1 since 70", "subscribe 2: 1 since 71"] && steps.count == 4
+      Set(actions.suffix(2)) == ["subscribe 1: 1 since 70", "subscribe 2: 1 since 71"] && actions.count == 4
     )
     #expect(cids.allSatisfy { hub.isAttached(ref, $0) })
   }
@@ -69,7 +69,7 @@ extension EventHubTests {
     #expect(!hub.isLeaving(ref, index))
     // A leaving member who is listed again has rejoined.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.lost(ShardID(0))
     hub.listed(ref, entries(cids, joined: 90), next: nil)
     #expect(text(&hub) == ["list 0 \(user)", "subscribe 2: 1 since 90"])
@@ -103,7 +103,7 @@ extension EventHubTests {
     #expect(hub.hasID(ref) && hub.openings == 0)
     // A permanent failure ends the stream.
     hub.lost(ShardID(UInt16(Self.shard("alice"))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.listFailed(ref, Problem(.tokenRevoked))
     #expect(text(&hub) == ["end 0"] && hub.openings == 0)
   }
@@ -123,7 +123,7 @@ extension EventHubTests {
     _ = try hub.open(EventHub.Request(user: "bob"))
     _ = try hub.open(EventHub.Request(user: "carol"))
     #expect(throws: Problem.self) { _ = try hub.open(EventHub.Request(user: "dave")) }
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userFailed(0, Problem(.storeBusy))
     #expect(text(&hub) == ["refuse 0 store_busy", "subscribe_user bob"] && hub.waitingCount == 1)
   }

@@ -9,11 +9,11 @@ extension EventHubTests {
   @Test func hubTimeIsMinimumOverShards() throws {
     var hub = hub()
     let ref = try open(Self.user(0), Self.cids(1, 1) + Self.cids(2, 1) + Self.cids(3, 1), &hub)
-    hub.passed(ShardID(0), through: Self.time(900))
+    hub.completed(ShardID(0), through: Self.time(900))
     for (shard, through, expected) in [
       (1, 300, 100), (2, 200, 100), (3, 400, 200), (2, 150, 200), (2, 500, 300),
     ] {
-      hub.passed(ShardID(UInt16(shard)), through: Self.time(Int64(through)))
+      hub.completed(ShardID(UInt16(shard)), through: Self.time(Int64(through)))
       #expect(hub.time == Self.time(Int64(expected)), "\(shard) \(through)")
     }
     #expect(hub.hasID(ref))
@@ -23,12 +23,12 @@ extension EventHubTests {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let ref = try open("alice", cids, &hub)
-    hub.passed(ShardID(1), through: Self.time(200))
+    hub.completed(ShardID(1), through: Self.time(200))
     hub.connected(shardCount: Self.shardCount, isSame: true)
     #expect(text(&hub) == ["subscribe 1: 2 since 200", "subscribe_user alice"])
-    #expect(hub.replayRecipients(of: 1) == .everybody && !hub.hasID(ref))
+    #expect(hub.replayRecipients(of: 1) == .allStreams && !hub.hasID(ref))
     // Progress reports before the response do not prove that all events have arrived.
-    hub.passed(ShardID(1), through: Self.time(400))
+    hub.completed(ShardID(1), through: Self.time(400))
     #expect(hub.progress.through(1) == Self.time(200))
     hub.subscribed(1, through: Self.time(390), isComplete: true)
     #expect(hub.progress.through(1) == Self.time(390))
@@ -70,7 +70,7 @@ extension EventHubTests {
     var hub = hub()
     try open("alice", Self.cids(1, 3), &hub)
     _ = try hub.open(EventHub.Request(user: "bob"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.connected(shardCount: 2, isSame: false)
     #expect(text(&hub) == ["reset 0", "end 0", "refuse 1 store_unavailable"])
     #expect(hub.streamCount == 0 && hub.channelCount == 0 && hub.time == nil && hub.shardCount == 2)
@@ -86,13 +86,13 @@ extension EventHubTests {
     limits.channels = 3
     var hub = hub(limits)
     let ref = try hub.open(EventHub.Request(user: "alice"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(1))
     hub.listed(ref, entries(Self.cids(1, 3)), next: nil)
     #expect(text(&hub).last == "refuse 0 limit_reached")
     try open("bob", Self.cids(1, 2), &hub)
     let third = try hub.open(EventHub.Request(user: "carol"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(2, through: Self.time(1))
     hub.listed(third, entries(Self.cids(2, 2)), next: nil)
     #expect(text(&hub).last == "refuse 1 store_busy")

@@ -11,13 +11,13 @@ extension EventHubTests {
     let cids = Self.cids(1, 2)
     // Neither request is answered in time: the store may have subscribed both.
     _ = try hub.open(EventHub.Request(user: "alice"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userFailed(0, Problem(.storeUnavailable))
     let server = try hub.open(EventHub.Request(user: nil, isServer: true, channels: cids))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.subscribeFailed(0, Problem(.storeUnavailable))
     #expect(hub[server] == nil)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.tick()
     #expect(text(&hub) == ["unsubscribe 2", "unsubscribe_user alice"])
     // A refused unsubscribe is retried without limit.

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// ``EventHub`` without a store and without streams: tests call it and compare the steps that it returns.
+/// ``EventHub`` without a store and without streams: tests call it and compare the actions that it returns.
 @Suite struct EventHubTests {
   /// The number of shards in these tests.
   static let shardCount = 4
@@ -61,15 +61,15 @@ import Testing
     return hub
   }
 
-  func text(_ hub: inout EventHub) -> [String] { text(hub.takeSteps(), hub) }
+  func text(_ hub: inout EventHub) -> [String] { text(hub.takeActions(), hub) }
 
-  /// Run a tick, confirm its unsubscribe requests, and return its steps.
+  /// Run a tick, confirm its unsubscribe requests, and return its actions.
   func tickAndConfirmUnsubscribes(_ hub: inout EventHub) -> [String] {
     hub.tick()
-    let steps = hub.takeSteps()
-    let text = text(steps, hub)
-    for step in steps {
-      switch step {
+    let actions = hub.takeActions()
+    let text = text(actions, hub)
+    for action in actions {
+      switch action {
       case .unsubscribe(let frame): hub.unsubscribed(frame)
       case .unsubscribeUser(let index, _): hub.userUnsubscribed(index)
       default: break
@@ -78,9 +78,9 @@ import Testing
     return text
   }
 
-  func text(_ steps: [EventHub.Step], _ hub: EventHub) -> [String] {
-    steps.map { step in
-      switch step {
+  func text(_ actions: [EventHub.Action], _ hub: EventHub) -> [String] {
+    actions.map { action in
+      switch action {
       case .subscribeUser(_, let name): "subscribe_user \(name)"
       case .unsubscribeUser(_, let name): "unsubscribe_user \(name)"
       case .list(let ref, let user, _, let cursor, let since):
@@ -123,8 +123,8 @@ import Testing
   {
     let ref = try hub.open(EventHub.Request(user: user))
     for _ in 0..<5 {
-      for step in hub.takeSteps() {
-        switch step {
+      for action in hub.takeActions() {
+        switch action {
         case .subscribeUser(let index, _): hub.userSubscribed(index, through: Self.time(through))
         case .list(let ref, _, _, _, _): hub.listed(ref, entries(cids), next: nil)
         case .subscribe(let frame, _): hub.subscribed(frame, through: Self.time(through), isComplete: true)
@@ -160,9 +160,9 @@ import Testing
   @Test func streamWithoutChannelsIsLiveImmediately() throws {
     var hub = hub()
     let ref = try hub.open(EventHub.Request(user: "alice"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(90))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.listed(ref, [], next: nil)
     #expect(text(&hub) == ["begin 0", "live 0"])
     #expect(hub.hasID(ref) && hub.time == Self.time(90))
@@ -219,7 +219,7 @@ import Testing
     var hub = hub()
     let cids = Self.cids(1, 3)
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(100))
     #expect(text(&hub) == ["list 0 alice gone since 50"])
     hub.listed(ref, entries(Array(cids.prefix(2))) + entries([cids[2]], isMember: false), next: nil)
@@ -247,7 +247,7 @@ import Testing
     var hub = hub()
     let cids = Self.cids(1, 2)
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(3))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(ref, entries([cids[0]], joined: 2) + entries([cids[1]]), next: nil)
     #expect(
@@ -265,9 +265,9 @@ import Testing
     var hub = hub()
     let cids = Self.cids(1, 4)
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(100))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     // The channels: deleted; recreated with the user; recreated without the user or left; and an ordinary one.
     hub.listed(
       ref,
@@ -297,10 +297,10 @@ import Testing
   @Test func resumeFromBeforeKeptTombstonesResets() throws {
     var hub = hub()
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(ref, entries(Self.cids(1, 2), joined: 60), next: 4)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.listFailed(ref, Problem(.limitReached))
     #expect(text(&hub) == ["list 0 alice"])
     hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
@@ -309,7 +309,7 @@ import Testing
     #expect(text(&hub) == ["begin 0", "reset 0", "live 0"] && hub.hasID(ref))
     // For a stream that does not resume, the failure is returned.
     let other = try hub.open(EventHub.Request(user: "alice"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.listFailed(other, Problem(.limitReached))
     #expect(text(&hub) == ["refuse 1 limit_reached"])
   }
@@ -319,13 +319,13 @@ import Testing
     let cid = Self.cids(1, 1)[0]
     let ref = try open("alice", [cid], &hub)
     let server = try hub.open(EventHub.Request(user: nil, isServer: true, channels: [cid]))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.connected(shardCount: Self.shardCount, isSame: true)
     #expect(text(&hub) == ["subscribe 1: 1 since 100", "subscribe_user alice"])
     // The list arrives first. It does not show that the channel was recreated.
     hub.userSubscribed(0, through: Self.time(200))
     hub.listed(ref, entries([cid], joined: 150), next: nil)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     let index = try #require(hub.index(ofChannel: cid))
     let deleted = EventFields.channelDeleted(at: Self.time(150))
     let added = Self.added("alice", at: Self.time(150))
@@ -343,15 +343,15 @@ import Testing
   @Test func incompleteReplayResetsStream() throws {
     var hub = hub()
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.subscribed(0, through: Self.time(100), isComplete: false)
     #expect(text(&hub) == ["reset 0", "live 0"])
     // An unusable cursor: channels are subscribed before the reset, so that the client misses nothing when it queries.
     let reset = try hub.open(EventHub.Request(user: "alice", start: .reset))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.listed(reset, entries(Self.cids(1, 1)), next: nil)
     #expect(text(&hub) == ["begin 1", "reset 1", "live 1"])
   }
@@ -362,7 +362,7 @@ import Testing
     for (isServer, code) in [(false, "channel_not_found"), (true, "member_not_found")] {
       let request = EventHub.Request(user: "alice", isServer: isServer, channels: cids)
       let ref = try hub.open(request)
-      _ = hub.takeSteps()
+      _ = hub.takeActions()
       hub.userSubscribed(0, through: Self.time(100))
       hub.listed(ref, entries([cids[0], Self.cids(2, 1)[0]]), next: nil)
       #expect(text(&hub).last == "refuse 0 \(code)")
@@ -428,7 +428,7 @@ import Testing
     var hub = hub()
     let busy = Problem(.storeBusy)
     _ = try hub.open(EventHub.Request(user: "alice"))
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.userFailed(0, busy)
     #expect(text(&hub) == ["refuse 0 store_busy"])
     var ref = try hub.open(EventHub.Request(user: "alice"))
@@ -438,13 +438,13 @@ import Testing
     #expect(text(&hub) == ["list 0 alice", "refuse 0 token_revoked"])
     ref = try hub.open(EventHub.Request(user: "alice"))
     hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.subscribeFailed(0, busy)
     #expect(text(&hub) == ["refuse 0 store_busy"])
     // A stream that has begun is ended: its client has an id to resume from.
     ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(1))))
     hub.listed(ref, entries(Self.cids(1, 1)), next: nil)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.subscribeFailed(1, busy)
     #expect(text(&hub) == ["end 0"])
     // The store may have subscribed in spite of the failure.
@@ -523,7 +523,7 @@ import Testing
     let frame = hub.frames.nextNumber - 1
     hub.subscribed(frame, through: Self.time(100), isComplete: true)
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(91), isGone: false)
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(92), isGone: false)
     #expect(text(&hub) == ["subscribe \(frame + 1): 1 since 70"])
     let again = try #require(hub.index(ofChannel: cid))
@@ -537,8 +537,27 @@ import Testing
       hub.userSubscribed(0, through: Self.time(1))
       hub.listed(ref, [], next: nil)
     }
-    _ = hub.takeSteps()
+    _ = hub.takeActions()
     hub.tokensRevoked(user: 0, before: Self.time(200_000))
     #expect(text(&hub) == ["end 0"] && hub.streamCount == 2)
+  }
+
+  /// Each waiting stream fails as it begins, since it needs one channel more than the limit allows. They fail in order,
+  /// without recursion.
+  @Test func thousandsOfWaitingStreamsFailInOrder() throws {
+    var limits = Self.limits
+    limits.attachments = limits.openings
+    var hub = hub(limits)
+    let cids = Self.cids(1, 2)
+    func open(channels count: Int) throws -> EventHub.Ref {
+      try hub.open(EventHub.Request(user: nil, isServer: true, channels: Array(cids.prefix(count))))
+    }
+    let opening = try (0..<limits.openings).map { _ in try open(channels: 1) }
+    let waiting = try (0..<5_000).map { _ in try open(channels: 2) }
+    _ = hub.takeActions()
+    #expect(hub.openings == opening.count && hub.waitingCount == waiting.count)
+    hub.close(opening[0])
+    #expect(text(&hub) == waiting.map { "refuse \($0.slot) store_busy" })
+    #expect(hub.streamCount == opening.count - 1 && hub.waitingCount == 0)
   }
 }

@@ -3,6 +3,7 @@ import HTTP2Session
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import StoreClient
 import TestSupport
 import Testing
 
@@ -213,6 +214,44 @@ extension EventRouteTests {
       }
       let third = try await gateway.client.events(token: alice)
       #expect(await third.live())
+    }
+  }
+
+  /// While the store's window is full, each waiting stream is refused when it is its turn: in order, without recursion.
+  @Test func fullWindowRefusesThousandsOfWaitingStreams() async throws {
+    try await run { gateway in
+      try await gateway.store.set(.silent)
+      let loop = gateway.loop
+      let (before, after) = try await gateway.eventLoop.submit {
+        let value = loop.value
+        // No client waits behind these handles, so their answers are dropped.
+        func handle(_ number: UInt32) -> HTTP2StreamHandle {
+          HTTP2StreamHandle(slot: 1_000_000 + number, generation: 1)
+        }
+        let connection = ConnectionIndex(0)
+        let openings = UInt32(value.limits.events.openings)
+        for number in 0..<openings + 5_000 {
+          let context = RequestContext(
+            caller: .unauthenticated,
+            connection: connection,
+            stream: handle(number)
+          )
+          try value.events.open(EventHub.Request(user: "u\(number)"), context, wantsTotals: false)
+        }
+        let filler = PendingRequest(
+          .response(handle(openings + 5_000), connection: connection),
+          route: .events,
+          isServer: true
+        )
+        while value.trySend(.listChannels, to: .shard(ShardID(0), name: nil), filler, { _ in }) {}
+        let before = [value.events.table.count, value.events.hub.openings, value.events.hub.waitingCount]
+        value.events.aborted(handle(0))
+        return (
+          before, [value.events.table.count, value.events.hub.openings, value.events.hub.waitingCount]
+        )
+      }.get()
+      #expect(before == [5_064, 64, 5_000])
+      #expect(after == [63, 63, 0])
     }
   }
 

@@ -61,7 +61,7 @@ extension FrameRouteTests {
       let stream = try await gateway.client.begin()
       var frames = TestFrames()
       frames.mark(0)
-      let count = 3 * RequestStream.itemsPerTurn
+      let count = 3 * RequestStreamState.itemsPerTurn
       for index in 1...count { frames.add(.getUser, UInt32(index)) }
       try await gateway.client.send(frames.bytes, stream)
       let verdicts = await stream.verdicts(count)

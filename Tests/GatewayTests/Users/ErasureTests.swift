@@ -3,7 +3,7 @@ import Testing
 
 @testable import Gateway
 
-/// ``Erasure`` without a store: the event on the left, the resulting steps on the right.
+/// ``ErasureMachine`` without a store: the event on the left, the resulting steps on the right.
 @Suite struct ErasureTests {
   private static let alice = Array("alice".utf8)
 
@@ -11,7 +11,7 @@ import Testing
     UserSettings(user: "alice", version: version, isErasing: true)
   }
 
-  private static func text(_ steps: [Erasure.Step], _ erasure: Erasure) -> String {
+  private static func text(_ steps: [ErasureMachine.Step], _ erasure: ErasureMachine) -> String {
     steps.map { step in
       switch step {
       case .begin: "begin"
@@ -26,10 +26,10 @@ import Testing
     }.joined(separator: ", ")
   }
 
-  private func play(_ erasure: inout Erasure, _ rows: [(String, String)]) {
+  private func play(_ erasure: inout ErasureMachine, _ rows: [(String, String)]) {
     for (event, expected) in rows {
       let words = event.split(separator: " ").map(String.init)
-      let steps: [Erasure.Step]
+      let steps: [ErasureMachine.Step]
       switch words[0] {
       case "start": steps = erasure.start()
       case "begun": steps = erasure.begun(Self.settings())
@@ -55,7 +55,7 @@ import Testing
   }
 
   @Test func erasureRunsAllStepsInOrder() {
-    var erasure = Erasure(user: Self.alice, shardCount: 2)
+    var erasure = ErasureMachine(user: Self.alice, shardCount: 2)
     play(
       &erasure,
       [
@@ -73,18 +73,18 @@ import Testing
   }
 
   @Test func unfinishedErasureResumes() {
-    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
+    var erasure = ErasureMachine(user: Self.alice, settings: Self.settings(), shardCount: 2)
     #expect(!erasure.settings.user.isEmpty)
     play(&erasure, [("start", "assign"), ("assigned", "check"), ("checked erasing", "list")])
     #expect(!erasure.isBeginning && erasure.forgottenVersion == 4)
   }
 
   @Test func erasureFinishedByOtherGatewayIsAccepted() {
-    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    var erasure = ErasureMachine(user: Self.alice, settings: Self.settings(), shardCount: 1)
     play(&erasure, [("start", "check"), ("checked done", "purge 0 round 0"), ("purged 0", "")])
     #expect(erasure.isDone == true)
     // Another gateway has begun a new erasure meanwhile.
-    erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    erasure = ErasureMachine(user: Self.alice, settings: Self.settings(), shardCount: 1)
     play(
       &erasure,
       [
@@ -95,7 +95,7 @@ import Testing
   }
 
   @Test func purgeRepeatsWithRoundFromShard() {
-    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
+    var erasure = ErasureMachine(user: Self.alice, settings: Self.settings(), shardCount: 2)
     play(
       &erasure,
       [
@@ -124,7 +124,7 @@ import Testing
       ],
     ]
     for rows in ways {
-      var erasure = Erasure(user: Self.alice, shardCount: 2)
+      var erasure = ErasureMachine(user: Self.alice, shardCount: 2)
       play(&erasure, rows)
       #expect(erasure.isDone == false)
       play(&erasure, [("waited", ""), ("assigned", ""), ("forgot", ""), ("purged 0", ""), ("fail", "")])
@@ -133,13 +133,15 @@ import Testing
   }
 
   @Test func failedChannelIsRetriedUpToLimit() {
-    for (found, stallsMax) in [(nil, Erasure.stallsMax), (Self.settings(), Erasure.stallsMaxInBackground)] {
+    for (found, stallsMax) in [
+      (nil, ErasureMachine.stallsMax), (Self.settings(), ErasureMachine.stallsMaxInBackground),
+    ] {
       expectRetriesUpToLimit(found, stallsMax)
     }
   }
 
   private func expectRetriesUpToLimit(_ found: UserSettings?, _ stallsMax: Int) {
-    var erasure = Erasure(user: Self.alice, settings: found, shardCount: 1)
+    var erasure = ErasureMachine(user: Self.alice, settings: found, shardCount: 1)
     if found == nil { play(&erasure, [("start", "begin"), ("begun", "check")]) }
     if found != nil { play(&erasure, [("start", "check")]) }
     for stall in 0...stallsMax {
@@ -156,11 +158,11 @@ import Testing
   }
 
   @Test func concurrentChannelErasuresAreLimited() {
-    var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
+    var erasure = ErasureMachine(user: Self.alice, settings: Self.settings(), shardCount: 1)
     _ = erasure.start()
     _ = erasure.checked(version: 3, isErasing: true)
     let cids = (0..<200).map { Array("messaging:\($0)".utf8) }
-    #expect(erasure.listed(cids, next: 900).count == Erasure.erasesMax)
+    #expect(erasure.listed(cids, next: 900).count == ErasureMachine.erasesMax)
     for number in 0..<136 { #expect(erasure.erased(number, .erased).count == 1) }
     for number in 136..<199 { #expect(erasure.erased(number, .erased) == []) }
     #expect(erasure.erased(199, .erased) == [.list(cursor: 900)])

@@ -85,10 +85,8 @@ extension RealProcesses {
         let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
         for gateway in gateways { await gateway.stop() }
         // Two gateways of the pair, two behind the proxies; each further connection replaces a cut one.
-        let opened = metrics.out.split(separator: "\n").first {
-          $0.hasPrefix("tidemark_store_connections_opened_total ")
-        }
-        let cuts = (opened?.split(separator: " ").last.flatMap { Int($0) } ?? 0) - 4
+        let opened = MetricText.value("tidemark_store_connections_opened_total", in: metrics.out)
+        let cuts = Int(opened ?? 0) - 4
         #expect(cuts >= 10, "only \(cuts) connections were cut")
         #expect(output.status == 0 && output.out.hasPrefix("ok "), "seed \(seed): \(output)")
         print(output.out, terminator: "")

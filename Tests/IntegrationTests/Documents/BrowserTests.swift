@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import Operations
 import TestPrograms
 import Testing
 
@@ -151,10 +152,7 @@ extension RealProcesses {
     private static func resumes(_ pair: Pair) async throws -> Int? {
       let admin = pair.stack.plan.gateways[0].admin
       let metrics = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
-      let name = "tidemark_gateway_event_resumes_total "
-      return metrics.out.split(separator: "\n").first { $0.hasPrefix(name) }.flatMap {
-        Int($0.dropFirst(name.count))
-      }
+      return MetricText.value("tidemark_gateway_event_resumes_total", in: metrics.out).map { Int($0) }
     }
   }
 }

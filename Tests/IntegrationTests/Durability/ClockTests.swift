@@ -393,8 +393,7 @@ extension RealProcesses {
 
     private static func metric(_ name: String, _ pair: Pair) async throws -> Double? {
       let text = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"]).out
-      return text.split(separator: "\n").first { $0.hasPrefix(name + " ") }
-        .flatMap { Double($0.dropFirst(name.utf8.count + 1)) }
+      return MetricText.value(name, in: text)
     }
   }
 }

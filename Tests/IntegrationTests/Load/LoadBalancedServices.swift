@@ -202,7 +202,6 @@ struct LoadBalancedServices: Sendable {
   func answered(byGateway index: Int) async throws -> Int {
     let admin = stack.plan.gateways[index].admin
     let output = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
-    return output.out.split(separator: "\n").filter { $0.hasPrefix("tidemark_gateway_requests_total{") }
-      .compactMap { $0.split(separator: " ").last.flatMap { Int($0) } }.reduce(0, +)
+    return Int(MetricText.sum("tidemark_gateway_requests_total", in: output.out))
   }
 }

@@ -114,11 +114,7 @@ extension Pair {
   /// A metric of the h2c gateway, summed over its labels.
   func gatewayMetric(_ name: String) async -> Double? {
     let response = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
-    let values = response?.body.split(separator: "\n").filter {
-      $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{")
-    }
-    .compactMap { $0.split(separator: " ").last.flatMap { Double($0) } }
-    return values.map { $0.reduce(0, +) }
+    return response.map { MetricText.sum(name, in: $0.body) }
   }
 }
 

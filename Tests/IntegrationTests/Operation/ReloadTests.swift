@@ -294,8 +294,7 @@ extension RealProcesses {
 
     private static func metric(_ name: String, at admin: Endpoint) async throws -> Double {
       let metrics = try await Command.run("curl", ["-sS", "http://\(admin)/metrics"])
-      let line = metrics.out.split(separator: "\n").first { $0.hasPrefix(name + " ") }
-      guard let value = line.flatMap({ Double($0.dropFirst(name.count + 1)) }) else {
+      guard let value = MetricText.value(name, in: metrics.out) else {
         throw Unexpected("no \(name): \(metrics)")
       }
       return value

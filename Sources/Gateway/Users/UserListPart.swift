@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// The pages of users' own receipts and threads in progress: performs the steps of ``UserListScan``. After its client
 /// has disconnected, a job stops with the store's next reply.
-final class UserLists: GatewayPart {
+final class UserListPart: GatewayPart {
   private var jobs = JobTable<UserListJob>()
 
   /// Jobs in progress.
@@ -74,29 +74,27 @@ final class UserLists: GatewayPart {
 
   // MARK: Responses
 
-  func replied(_ index: SlotIndex, _ request: UserListStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: UserListStoreRequest, with result: StoreResult) {
     guard let job = jobs.requestEnded(index) else { return }
     if job.isStillWanted(on: loop) {
-      do throws(WireError) {
-        var reader = FieldReader(payload)
-        let steps: [UserListScan.Step]
-        switch request {
-        case .list: steps = try job.scan.listed(&reader)
-        case .locate: steps = try job.scan.located(&reader)
-        case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
+      switch result {
+      case .reply(let kind, let payload):
+        do throws(WireError) {
+          var reader = FieldReader(payload)
+          let steps: [UserListScan.Step]
+          switch request {
+          case .list: steps = try job.scan.listed(&reader)
+          case .locate: steps = try job.scan.located(&reader)
+          case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
+          }
+          perform(steps, job, index)
+        } catch {
+          loop.logMalformedReply(error, kind)
+          end(job, Problem(.internalError))
         }
-        perform(steps, job, index)
-      } catch {
-        loop.logMalformedReply(error, kind)
-        end(job, Problem(.internalError))
+      case .failure(let failure): fail(request, failure.problem, job: job, index: index)
       }
     }
-    jobs.removeIfDone(job, index)
-  }
-
-  func failed(_ index: SlotIndex, _ request: UserListStoreRequest, _ problem: Problem) {
-    guard let job = jobs.requestEnded(index) else { return }
-    if job.isStillWanted(on: loop) { fail(request, problem, job: job, index: index) }
     jobs.removeIfDone(job, index)
   }
 

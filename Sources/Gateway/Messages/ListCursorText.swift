@@ -1,7 +1,7 @@
 internal import ReceiptModel
 
 /// The cursors of lists, which the store makes and the gateway only passes on.
-enum ListCursor {
+enum ListCursorText {
   /// The longest cursor: a letter, milliseconds, `-` and a user id in hexadecimal.
   static let byteCountMax = 1 + 20 + 1 + 2 * Identifier.userLengthMax
 

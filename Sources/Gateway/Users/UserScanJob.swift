@@ -1,7 +1,7 @@
 internal import NIOCore
 
-/// The store requests of a ``UserJob``, with the index of the user, frame, mark or channel in its scan.
-enum UserJobStoreRequest {
+/// The store requests of a ``UserScanJob``, with the index of the user, frame, mark or channel in its scan.
+enum UserScanStoreRequest {
   /// The mark that the request itself asks for.
   case firstMark
   case list(user: UInt32)
@@ -15,7 +15,7 @@ enum UserJobStoreRequest {
 }
 
 /// A request that visits all channels of one or several users (``UserChannelScan``).
-final class UserJob: Job {
+final class UserScanJob: Job {
   enum Stage {
     /// The user's position is moved first; the totals reflect the result. Becomes `scanning`.
     case marking

@@ -11,7 +11,7 @@ internal import ReceiptModel
 /// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
 /// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each reply
 /// goes in exactly once.
-struct Erasure {
+struct ErasureMachine {
   /// A request to send, or a time to wait.
   enum Step: Equatable {
     /// Send patch_user to the home shard, the first step; its reply is ``begun(_:)`` or ``failed()``.

@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// The requests in progress that fan out to several store requests.
-final class FanOuts: GatewayPart {
+final class FanOutPart: GatewayPart {
   private var fanOuts = SlotTable<FanOut>()
 
   // MARK: Sending
@@ -64,25 +64,24 @@ final class FanOuts: GatewayPart {
     respondIfComplete(fanOut, index)
   }
 
-  // MARK: Replies
+  // MARK: Results
 
-  func replied(_ index: SlotIndex, _ entry: UInt32, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ entry: UInt32, with result: StoreResult) {
     guard let fanOut = fanOuts[index] else { return }
-    do throws(WireError) {
-      try apply(payload, kind, Int(entry), in: fanOut)
-    } catch {
-      loop.logMalformedReply(error, kind)
-      fanOut.results[Int(entry)].code = .internalError
-      fanOut.problem = Problem(.internalError)
+    switch result {
+    case .reply(let kind, let payload):
+      do throws(WireError) {
+        try apply(payload, kind, Int(entry), in: fanOut)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        fanOut.results[Int(entry)].code = .internalError
+        fanOut.problem = Problem(.internalError)
+      }
+    case .failure(let failure):
+      let problem = failure.problem
+      fanOut.results[Int(entry)].code = problem.code
+      fanOut.problem = fanOut.problem ?? problem
     }
-    fanOut.waiting -= 1
-    respondIfComplete(fanOut, index)
-  }
-
-  func failed(_ index: SlotIndex, _ entry: UInt32, _ problem: Problem) {
-    guard let fanOut = fanOuts[index] else { return }
-    fanOut.results[Int(entry)].code = problem.code
-    fanOut.problem = fanOut.problem ?? problem
     fanOut.waiting -= 1
     respondIfComplete(fanOut, index)
   }

@@ -6,21 +6,21 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The users who are being erased: performs the steps of ``Erasure``, by request and for ``Replication``.
-final class Erasures: GatewayPart {
+/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``Replication``.
+final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
 
   /// Users who are being erased.
   var count: Int { jobs.count }
 
   /// The running erasures.
-  var running: [Erasure] { jobs.all.map(\.value.erasure) }
+  var running: [ErasureMachine] { jobs.all.map(\.value.erasure) }
 
   /// `DELETE /v1/users/{user}`.
   func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     guard count < loop.limits.erasures else { throw Problem(.storeBusy) }
-    let erasure = Erasure(
+    let erasure = ErasureMachine(
       user: match.subject.withUnsafeBytes { Array($0) },
       shardCount: loop.store.shardCount
     )
@@ -43,7 +43,7 @@ final class Erasures: GatewayPart {
     if isUnderWay || loop.isClosed { return false }
     loop.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
     let job = ErasureJob(
-      Erasure(user: user, settings: settings, shardCount: shardCount),
+      ErasureMachine(user: user, settings: settings, shardCount: shardCount),
       .replication(replication)
     )
     let index = jobs.insert(job)
@@ -58,33 +58,33 @@ final class Erasures: GatewayPart {
 
   // MARK: Replies
 
-  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: ErasureStoreRequest, with result: StoreResult) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
-    do throws(WireError) {
-      var reader = FieldReader(payload)
-      let steps = try apply(request, job, &reader)
-      perform(steps, job, index)
-    } catch {
-      loop.logMalformedReply(error, kind)
-      if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
-      advance(job, index) { $0.failed() }
+    switch result {
+    case .reply(let kind, let payload):
+      do throws(WireError) {
+        var reader = FieldReader(payload)
+        let steps = try apply(request, job, &reader)
+        perform(steps, job, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
+        advance(job, index) { $0.failed() }
+      }
+    case .failure(let failure):
+      let problem = failure.problem
+      if job.erasure.isBeginning { answer(job, problem) }
+      advance(job, index) { Self.fail(&$0, request, problem.code) }
     }
-  }
-
-  func failed(_ index: SlotIndex, _ request: ErasureStoreRequest, _ problem: Problem) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if job.erasure.isBeginning { answer(job, problem) }
-    advance(job, index) { Self.fail(&$0, request, problem.code) }
   }
 
   private func apply(
     _ request: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
-  ) throws(WireError) -> [Erasure.Step] {
-    let steps: [Erasure.Step]
+  ) throws(WireError) -> [ErasureMachine.Step] {
+    let steps: [ErasureMachine.Step]
     switch request {
     case .begin: steps = job.erasure.begun(try reader.userSettings())
     case .assign: return job.erasure.assigned()
@@ -101,7 +101,7 @@ final class Erasures: GatewayPart {
       let round = try reader.varint()
       steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
     case .erase(let channel):
-      let result: Erasure.OnErase = try reader.byte() == 1 ? .erased : .wasGone
+      let result: ErasureMachine.OnErase = try reader.byte() == 1 ? .erased : .wasGone
       steps = job.erasure.erased(Int(channel), result)
     }
     try reader.end()
@@ -109,10 +109,10 @@ final class Erasures: GatewayPart {
   }
 
   private static func fail(
-    _ erasure: inout Erasure,
+    _ erasure: inout ErasureMachine,
     _ request: ErasureStoreRequest,
     _ code: ProblemCode
-  ) -> [Erasure.Step] {
+  ) -> [ErasureMachine.Step] {
     switch request {
     case .erase(let channel):
       // The channel is gone, and with it the member.
@@ -125,19 +125,25 @@ final class Erasures: GatewayPart {
 
   // MARK: Steps
 
-  private func advance(_ job: ErasureJob, _ index: SlotIndex, _ event: (inout Erasure) -> [Erasure.Step]) {
+  private func advance(
+    _ job: ErasureJob,
+    _ index: SlotIndex,
+    _ event: (inout ErasureMachine) -> [ErasureMachine.Step]
+  ) {
     let steps = event(&job.erasure)
     perform(steps, job, index)
   }
 
-  private func perform(_ steps: [Erasure.Step], _ job: ErasureJob, _ index: SlotIndex) {
+  private func perform(_ steps: [ErasureMachine.Step], _ job: ErasureJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
     guard let isDone = job.erasure.isDone else { return }
     finish(job, isDone: isDone)
     if job.inFlight == 0 { jobs.remove(index) }
   }
 
-  private func perform(_ step: Erasure.Step, _ job: ErasureJob, _ index: SlotIndex) -> [Erasure.Step] {
+  private func perform(_ step: ErasureMachine.Step, _ job: ErasureJob, _ index: SlotIndex) -> [ErasureMachine
+    .Step]
+  {
     guard job.erasure.isDone == nil else { return [] }
     let home = job.erasure.home
     switch step {
@@ -198,7 +204,7 @@ final class Erasures: GatewayPart {
     request: ErasureStoreRequest,
     name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [Erasure.Step] {
+  ) -> [ErasureMachine.Step] {
     let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
     let name = name ?? job.erasure.user
     let destination: StoreDestination =

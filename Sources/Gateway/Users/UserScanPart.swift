@@ -7,8 +7,8 @@ internal import StoreClient
 
 /// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
 /// client disconnects, which the next store reply detects.
-final class UserJobs: GatewayPart {
-  private var jobs = JobTable<UserJob>()
+final class UserScanPart: GatewayPart {
+  private var jobs = JobTable<UserScanJob>()
 
   /// Jobs in progress.
   var count: Int { jobs.count }
@@ -26,7 +26,7 @@ final class UserJobs: GatewayPart {
   }
 
   /// Start a scan over the channels.
-  func begin(_ job: UserJob) {
+  func begin(_ job: UserScanJob) {
     let index = jobs.insert(job)
     perform(job.scan.begin(), job, index)
   }
@@ -35,7 +35,7 @@ final class UserJobs: GatewayPart {
   ///
   /// - Throws: `store_busy`.
   func begin(
-    _ job: UserJob,
+    _ job: UserScanJob,
     marking kind: FrameKind,
     at destination: StoreDestination,
     _ fields: (inout ByteBuffer) -> Void
@@ -51,36 +51,33 @@ final class UserJobs: GatewayPart {
 
   // MARK: Responses
 
-  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, kind: FrameKind, payload: RawSpan) {
+  func completed(_ index: SlotIndex, _ request: UserScanStoreRequest, with result: StoreResult) {
     guard let job = jobs.requestEnded(index) else { return }
     if job.isStillWanted(on: loop) {
-      do throws(WireError) {
-        let steps = try apply(request, payload, job)
-        perform(steps, job, index)
-      } catch {
-        loop.logMalformedReply(error, kind)
-        end(job, Problem(.internalError))
-      }
-    }
-    jobs.removeIfDone(job, index)
-  }
-
-  func failed(_ index: SlotIndex, _ request: UserJobStoreRequest, _ problem: Problem) {
-    guard let job = jobs.requestEnded(index) else { return }
-    if job.isStillWanted(on: loop) {
-      if case .marking = job.stage {
-        end(job, problem)
-      } else {
-        perform(Self.failure(of: request, problem, job), job, index)
+      switch result {
+      case .reply(let kind, let payload):
+        do throws(WireError) {
+          let steps = try apply(request, payload, job)
+          perform(steps, job, index)
+        } catch {
+          loop.logMalformedReply(error, kind)
+          end(job, Problem(.internalError))
+        }
+      case .failure(let failure):
+        if case .marking = job.stage {
+          end(job, failure.problem)
+        } else {
+          perform(Self.failure(of: request, failure.problem, job), job, index)
+        }
       }
     }
     jobs.removeIfDone(job, index)
   }
 
   private func apply(
-    _ request: UserJobStoreRequest,
+    _ request: UserScanStoreRequest,
     _ payload: RawSpan,
-    _ job: UserJob
+    _ job: UserScanJob
   ) throws(WireError) -> [UserChannelScan.Step] {
     var reader = FieldReader(payload)
     switch request {
@@ -101,9 +98,9 @@ final class UserJobs: GatewayPart {
   }
 
   private static func failure(
-    of request: UserJobStoreRequest,
+    of request: UserScanStoreRequest,
     _ problem: Problem,
-    _ job: UserJob
+    _ job: UserScanJob
   ) -> [UserChannelScan.Step] {
     switch request {
     case .list(let user): job.scan.listFailed(Int(user), problem)
@@ -117,13 +114,14 @@ final class UserJobs: GatewayPart {
 
   // MARK: Steps
 
-  private func perform(_ steps: [UserChannelScan.Step], _ job: UserJob, _ index: SlotIndex) {
+  private func perform(_ steps: [UserChannelScan.Step], _ job: UserScanJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
     if job.scan.isDone { end(job, nil) }
     jobs.removeIfDone(job, index)
   }
 
-  private func perform(_ step: UserChannelScan.Step, _ job: UserJob, _ index: SlotIndex) -> [UserChannelScan
+  private func perform(_ step: UserChannelScan.Step, _ job: UserScanJob, _ index: SlotIndex)
+    -> [UserChannelScan
     .Step]
   {
     let user = job.scan.users[0].id
@@ -223,10 +221,10 @@ final class UserJobs: GatewayPart {
   }
 
   private func list(
-    _ job: UserJob,
+    _ job: UserScanJob,
     index: SlotIndex,
     user: Int,
-    request: UserJobStoreRequest,
+    request: UserScanStoreRequest,
     cursor: UInt64?,
     limit: Int
   ) -> [UserChannelScan.Step] {
@@ -246,9 +244,9 @@ final class UserJobs: GatewayPart {
   private func trySend(
     _ kind: FrameKind,
     to destination: StoreDestination,
-    job: UserJob,
+    job: UserScanJob,
     index: SlotIndex,
-    request: UserJobStoreRequest,
+    request: UserScanStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
     let pending = job.pendingRequest(.userJob(index, request))
@@ -256,7 +254,8 @@ final class UserJobs: GatewayPart {
     return sent(isSent, job, request)
   }
 
-  private func sent(_ isSent: Bool, _ job: UserJob, _ request: UserJobStoreRequest) -> [UserChannelScan.Step]
+  private func sent(_ isSent: Bool, _ job: UserScanJob, _ request: UserScanStoreRequest) -> [UserChannelScan
+    .Step]
   {
     guard isSent else { return Self.failure(of: request, Problem(.storeBusy), job) }
     job.inFlight += 1
@@ -268,7 +267,7 @@ final class UserJobs: GatewayPart {
   /// End a job and answer its request, unless it has ended already.
   ///
   /// - Parameter problem: nil: the scan's own result counts.
-  private func end(_ job: UserJob, _ problem: Problem?) {
+  private func end(_ job: UserScanJob, _ problem: Problem?) {
     guard job.isStillWanted(on: loop) else { return }
     job.end()
     switch job.purpose {
@@ -300,7 +299,7 @@ final class UserJobs: GatewayPart {
   }
 
   /// Replace a code whose title says that nothing was changed if something was.
-  private static func shown(_ problem: Problem, _ job: UserJob) -> Problem {
+  private static func shown(_ problem: Problem, _ job: UserScanJob) -> Problem {
     guard problem.status == 503 || problem.status == 500 else { return problem }
     if job.row.readableBytes > 0 {
       let detail =

@@ -4,7 +4,7 @@ internal import Operations
 internal import StoreClient
 
 /// The batches that wait for room in the store's request window: performs ``BatchQueue``.
-final class Batches: GatewayPart {
+final class BatchPart: GatewayPart {
   private var queue = BatchQueue()
   /// Batches that had to wait, since the start.
   private var delayed: UInt64 = 0
