@@ -69,7 +69,9 @@ extension ByteBuffer {
         buffer.writeField(record.sender)
         buffer.writeTime(record.registeredAt)
         buffer.writeTime(record.createdAt)
-        if record.flags.contains(.receipt) { buffer.writeTime(record.receiptExpiresAt) }
+        if record.flags.contains(.requestsAcknowledgement) {
+          buffer.writeTime(record.acknowledgementExpiresAt)
+        }
         buffer.writeMentions(record.mentions)
       }
     case .messageDeleted(let sequence, let time):
@@ -150,8 +152,8 @@ extension ByteBuffer {
 
   private mutating func writeEffect(_ effect: ShardEffect) {
     switch effect {
-    case .typeSettled(let name, let version):
-      writeEffect(.typeSettled) { buffer in
+    case .typeReplicated(let name, let version):
+      writeEffect(.typeReplicated) { buffer in
         buffer.writeField(name)
         buffer.writeVarint(version)
       }
@@ -161,8 +163,8 @@ extension ByteBuffer {
         buffer.writeUserSettings(settings)
         buffer.writeTime(settings.appliedAt)
       }
-    case .userSettled(let number, let version):
-      writeEffect(.userSettled) { buffer in
+    case .userReplicated(let number, let version):
+      writeEffect(.userReplicated) { buffer in
         buffer.writeVarint(number)
         buffer.writeVarint(version)
       }
@@ -393,7 +395,7 @@ extension FieldReader {
         registeredAt: registered,
         createdAt: try time()
       )
-      if record.flags.contains(.receipt) { record.receiptExpiresAt = try time() }
+      if record.flags.contains(.requestsAcknowledgement) { record.acknowledgementExpiresAt = try time() }
       if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
       return .channel(channel, .messageAssigned(sequence, record))
     case .messageDeleted:
@@ -435,16 +437,16 @@ extension FieldReader {
       for _ in 0..<(try count()) { record.ends.append(try time()) }
       record.tail = try string().withUnsafeBytes { Array($0) }
       return .channel(channel, .stepTailAssigned(rowPage: rowPage, record))
-    case .typeSettled:
-      return .shard(.typeSettled(name: try text(), version: try varint()))
+    case .typeReplicated:
+      return .shard(.typeReplicated(name: try text(), version: try varint()))
     case .userAssigned:
       let number = try varint32()
       var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
       settings.appliedAt = try time()
       return .shard(.userAssigned(number, settings))
-    case .userSettled:
-      return .shard(.userSettled(try varint32(), version: try varint()))
+    case .userReplicated:
+      return .shard(.userReplicated(try varint32(), version: try varint()))
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
       record.appliedAt = try time()

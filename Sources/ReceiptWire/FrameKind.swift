@@ -21,7 +21,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case acknowledge = 0x19
   case patchUser = 0x1A
   case assignUser = 0x1B
-  case settle = 0x1C
+  case markReplicated = 0x1C
   case deleteChannel = 0x1D
   case truncateChannel = 0x1E
   case eraseMember = 0x1F
@@ -31,7 +31,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case getChannelType = 0x23
   case listChannelTypes = 0x24
   case getUser = 0x25
-  case listUnsettled = 0x26
+  case listUnreplicated = 0x26
   case listMembers = 0x27
   case memberStatuses = 0x28
   case listChannels = 0x29
@@ -74,7 +74,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case acknowledgeReply = 0x99
   case patchUserReply = 0x9A
   case assignUserReply = 0x9B
-  case settleReply = 0x9C
+  case markReplicatedReply = 0x9C
   case deleteChannelReply = 0x9D
   case truncateChannelReply = 0x9E
   case eraseMemberReply = 0x9F
@@ -84,7 +84,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case getChannelTypeReply = 0xA3
   case listChannelTypesReply = 0xA4
   case getUserReply = 0xA5
-  case listUnsettledReply = 0xA6
+  case listUnreplicatedReply = 0xA6
   case listMembersReply = 0xA7
   case memberStatusesReply = 0xA8
   case listChannelsReply = 0xA9

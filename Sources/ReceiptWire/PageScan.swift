@@ -216,7 +216,7 @@ package struct ScannedMessage: ~Escapable {
     var fields = rest
     _ = try fields.time()
     _ = try fields.time()
-    if flags.contains(.receipt) { _ = try fields.time() }
+    if flags.contains(.requestsAcknowledgement) { _ = try fields.time() }
     switch try fields.mentions() {
     case .nobody: return false
     case .all: return joined < sequence

@@ -200,7 +200,7 @@ extension FieldReader {
   package mutating func status() throws(WireError) -> ShownStatus {
     let sequence = try sequence()
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
-    guard let receipt = ReceiptStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    guard let acknowledgement = AcknowledgementStatus(rawValue: try byte()) else { throw .badValue(.status) }
     let read = try varint32()
     let delivered = try varint32()
     let unread = try varint32()
@@ -214,7 +214,7 @@ extension FieldReader {
     return ShownStatus(
       sequence: sequence,
       status: status,
-      receipt: receipt,
+      acknowledgement: acknowledgement,
       readCount: read,
       deliveredCount: delivered,
       memberCount: members,
@@ -230,7 +230,7 @@ extension ByteBuffer {
   package mutating func writeStatus(_ status: ShownStatus) {
     writeSequence(status.sequence)
     writeInteger(status.status.rawValue)
-    writeInteger(status.receipt.rawValue)
+    writeInteger(status.acknowledgement.rawValue)
     writeVarint(status.readCount)
     writeVarint(status.deliveredCount)
     writeVarint(status.unreadCount)

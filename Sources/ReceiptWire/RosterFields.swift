@@ -48,7 +48,7 @@ package struct MessageEntryFields: ~Escapable {
     package let rawValue: UInt8
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     package static let silent = Flags(rawValue: 1)
-    package static let receipt = Flags(rawValue: 2)
+    package static let requestsAcknowledgement = Flags(rawValue: 2)
     static let known: UInt8 = 3
   }
 

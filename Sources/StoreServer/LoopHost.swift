@@ -46,9 +46,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var halted: @Sendable (StorageError) -> Void
     var reported: @Sendable (StorageError) -> Void
     /// In a cluster: this node owns the host's group now.
-    var promoted: @Sendable () -> Void
+    var promoted: @Sendable () -> Void = {}
     /// In a cluster: this node no longer owns the host's group. The host has halted.
-    var deposed: @Sendable () -> Void
+    var deposed: @Sendable () -> Void = {}
   }
 
   /// Create a host; call on `eventLoop`.
@@ -60,7 +60,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     configuration: StoreLoopConfiguration,
     totalShardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
-    group: GroupMembership?,
+    group: GroupMembership? = nil,
     erasures: ErasureLedger?,
     clock: StoreClock,
     directory: DataDirectoryMonitor,

@@ -50,7 +50,7 @@ final class SynchronousStore: StoreLoopDriver {
       preconditionFailure("\(error)")
     }
     loop.endTurn()
-    settle()
+    runUntilIdle()
     lastReply.moveReaderIndex(forwardBy: FrameHeader.byteCount)
     return lastReply
   }
@@ -61,11 +61,11 @@ final class SynchronousStore: StoreLoopDriver {
       clock += 100
       loop.clock = Timestamp(milliseconds: clock)
       loop.tick()
-      settle()
+      runUntilIdle()
     }
   }
 
-  private func settle() {
+  private func runUntilIdle() {
     while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty {
       if let group = commits.popLast() {
         data.commit(group)

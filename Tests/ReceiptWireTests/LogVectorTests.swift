@@ -259,7 +259,7 @@ struct LogVectorTests {
         registeredAt: time(fields, "registered"),
         createdAt: time(fields, "created")
       )
-      if fields.number("flags") & 8 != 0 { record.receiptExpiresAt = time(fields, "receipt_expires") }
+      if fields.number("flags") & 8 != 0 { record.acknowledgementExpiresAt = time(fields, "receipt_expires") }
       if fields.number("flags") & 128 != 0 {
         let isAll = fields.number("all") == 1
         record.mentions =
@@ -287,7 +287,7 @@ struct LogVectorTests {
       )
     case "session_assigned": return .shard(.sessionAssigned(session(fields)))
     case "type_settled":
-      return .shard(.typeSettled(name: fields.text("type"), version: fields.number("version")))
+      return .shard(.typeReplicated(name: fields.text("type"), version: fields.number("version")))
     case "acknowledged":
       return .channel(
         channel(),
@@ -348,7 +348,7 @@ struct LogVectorTests {
         )
       )
     case "user_settled":
-      return .shard(.userSettled(UInt32(fields.number("number")), version: fields.number("version")))
+      return .shard(.userReplicated(UInt32(fields.number("number")), version: fields.number("version")))
     case "user_erased":
       return .shard(
         .userErased(

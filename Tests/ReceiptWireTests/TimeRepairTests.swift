@@ -53,22 +53,23 @@ struct TimeRepairTests {
     let limit = Timestamp(milliseconds: 1_000)
     func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
     var repair = TimeRepair(limit: limit)
-    // A receipt keeps its lifetime. A receipt from before the limit keeps its end, which may be in the future.
+    // An acknowledgement request keeps its lifetime. An acknowledgement request from before the limit keeps its end,
+    // which may be in the future.
     for (registered, expires, expected) in [(5_000, 5_600, 1_600), (900, 5_600, 5_600), (5_000, 0, 0)]
       as [(Int64, Int64, Int64)]
     {
       let record = MessageRecord(
         id: "m",
         sender: "a",
-        flags: .receipt,
+        flags: .requestsAcknowledgement,
         registeredAt: at(registered),
-        receiptExpiresAt: at(expires)
+        acknowledgementExpiresAt: at(expires)
       )
       let effect = Effect.channel(ChannelNumber(1), .messageAssigned(SequenceNumber(1), record))
       guard case .channel(_, .messageAssigned(_, let repaired)) = try repair.repaired(effect) else {
         continue
       }
-      #expect(repaired.receiptExpiresAt == at(expected) && repaired.registeredAt <= limit)
+      #expect(repaired.acknowledgementExpiresAt == at(expected) && repaired.registeredAt <= limit)
     }
     // An acknowledged time before the limit is kept, and a later one is removed.
     let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
@@ -112,7 +113,8 @@ struct TimeRepairTests {
 
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
-  /// Some times may be in the future: a receipt's end, and the end of a remembered webhook or a revocation.
+  /// Some times may be in the future: an acknowledgement request's end, and the end of a remembered webhook or a
+  /// revocation.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
     case .shard(.webhookNoted), .shard(.tokenRevoked): true

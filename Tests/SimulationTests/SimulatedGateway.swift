@@ -7,7 +7,7 @@ import TestSupport
 
 /// A request issued by a gateway.
 struct Request {
-  var ask: Ask
+  var content: RequestContent
   var shard: Int
   /// 0 for queries.
   var counter: UInt64
@@ -15,7 +15,7 @@ struct Request {
 
   func payload() -> ByteBuffer {
     var buffer = ByteBuffer()
-    ask.write(counter: counter, into: &buffer)
+    content.write(counter: counter, into: &buffer)
     return buffer
   }
 }
@@ -93,16 +93,16 @@ struct SimulatedRequestGenerator {
     cids = [Self.large, Self.large] + (0..<9).map { "\($0 % 3 == 0 ? "dm" : "team"):c\($0)" }
   }
 
-  mutating func next() -> Ask {
+  mutating func next() -> RequestContent {
     let cid = random.oneIn(150) ? "team:none" : random.pick(cids)
     if cid == Self.large, random.oneIn(2) { return register(cid) }
     if random.oneIn(6) { return inThread(cid) }
     if random.oneIn(25) { return removal(cid) }
     switch random.below(100) {
-    case 0..<4: return .put(cid: cid, options(), seats(2))
+    case 0..<4: return .put(cid: cid, options(), members(2))
     case 4..<14: return change(cid)
     case 14..<34: return register(cid)
-    case 34..<37: return .delete(cid: cid, id: message(cid))
+    case 34..<37: return .deleteMessage(cid: cid, id: message(cid))
     case 37..<40: return settings()
     case 40..<45:
       let ids = (0...random.below(4)).map { _ in message(cid) }
@@ -139,7 +139,7 @@ struct SimulatedRequestGenerator {
   }
 
   /// An acknowledgement, often late or in the future, or a request on a few webhooks or tokens.
-  private mutating func push(_ cid: String) -> Ask {
+  private mutating func push(_ cid: String) -> RequestContent {
     let time = 1_000_000_000 + Int64(random.below(random.oneIn(2) ? 20_000 : 20_000_000))
     if random.oneIn(4) {
       if random.oneIn(3) { return token(time) }
@@ -154,7 +154,7 @@ struct SimulatedRequestGenerator {
     )
   }
 
-  private mutating func token(_ time: Int64) -> Ask {
+  private mutating func token(_ time: Int64) -> RequestContent {
     let token = "token/\(random.below(30))"
     switch random.below(6) {
     case 0: return .token(token)
@@ -167,12 +167,13 @@ struct SimulatedRequestGenerator {
   }
 
   /// Create and delete one channel repeatedly, with so many members that its deletion takes slices.
-  private mutating func removal(_ cid: String) -> Ask {
+  private mutating func removal(_ cid: String) -> RequestContent {
     switch random.below(10) {
     case 0..<2: return .truncate(cid: cid, before: random.oneIn(12) ? "" : message(cid))
-    case 2..<5: return .erase(cid: random.oneIn(3) ? Self.crowded : cid, user: random.pick(Self.everybody))
-    case 5: return .end(cid: cid == Self.large ? Self.crowded : cid)
-    case 6: return .end(cid: Self.crowded)
+    case 2..<5:
+      return .eraseMember(cid: random.oneIn(3) ? Self.crowded : cid, user: random.pick(Self.everybody))
+    case 5: return .deleteChannel(cid: cid == Self.large ? Self.crowded : cid)
+    case 6: return .deleteChannel(cid: Self.crowded)
     case 7: return random.oneIn(2) ? .getChannel(cid: Self.crowded) : register(Self.crowded)
     default:
       return .put(cid: Self.crowded, OptionChange(), Self.crowd.map { MemberSpec(user: $0) })
@@ -180,7 +181,7 @@ struct SimulatedRequestGenerator {
   }
 
   /// Versions from another shard arrive in any order.
-  private mutating func settings() -> Ask {
+  private mutating func settings() -> RequestContent {
     let user = random.pick(users)
     switch random.below(4) {
     case 0: return .getUser(user)
@@ -204,7 +205,7 @@ struct SimulatedRequestGenerator {
     }
   }
 
-  private mutating func change(_ cid: String) -> Ask {
+  private mutating func change(_ cid: String) -> RequestContent {
     if cid == Self.large, random.oneIn(6) {
       return .change(
         cid: cid,
@@ -212,12 +213,12 @@ struct SimulatedRequestGenerator {
         remove: []
       )
     }
-    let add = random.oneIn(2) ? seats(2) : []
-    return .change(cid: cid, add: add, remove: random.oneIn(2) ? seats(2).map(\.user) : [])
+    let add = random.oneIn(2) ? members(2) : []
+    return .change(cid: cid, add: add, remove: random.oneIn(2) ? members(2).map(\.user) : [])
   }
 
   /// Flag a channel unread, or change the settings of one member in a channel.
-  private mutating func member(_ cid: String) -> Ask {
+  private mutating func member(_ cid: String) -> RequestContent {
     if random.oneIn(2) { return .unread(cid: cid, user: user(), message: "", epoch: epoch()) }
     return .member(
       cid: cid,
@@ -228,7 +229,7 @@ struct SimulatedRequestGenerator {
     )
   }
 
-  private mutating func register(_ cid: String) -> Ask {
+  private mutating func register(_ cid: String) -> RequestContent {
     var id = message(cid)
     if !random.oneIn(6) {
       id = "m\(nextMessage[cid, default: 1])"
@@ -241,19 +242,19 @@ struct SimulatedRequestGenerator {
       sender: random.oneIn(10) ? "" : user(),
       created: random.oneIn(4) ? Int64(1 + random.below(1000)) : 0,
       isSilent: random.oneIn(8),
-      wantsReceipt: random.oneIn(3),
+      requestsAcknowledgement: random.oneIn(3),
       movesPosition: !random.oneIn(6),
       mentions: mentions()
     )
   }
 
   private mutating func mentions() -> [String] {
-    if random.oneIn(12) { return [Ask.everybody] }
+    if random.oneIn(12) { return [RequestContent.everybody] }
     return random.oneIn(5) ? (0..<(1 + random.below(3))).map { _ in user() } : []
   }
 
   /// Mostly on a few messages, so that their threads grow.
-  private mutating func inThread(_ cid: String) -> Ask {
+  private mutating func inThread(_ cid: String) -> RequestContent {
     let newest = nextMessage[cid, default: 1]
     var parent = "m\(max(1, newest / 16 * 16 - 16 * random.below(3)))"
     if random.oneIn(6) { parent = message(cid) }
@@ -275,7 +276,7 @@ struct SimulatedRequestGenerator {
           sender: random.oneIn(10) ? "" : user,
           created: 0,
           isSilent: random.oneIn(8),
-          wantsReceipt: random.oneIn(8),
+          requestsAcknowledgement: random.oneIn(8),
           movesPosition: !random.oneIn(6),
           mentions: mentions()
         )
@@ -284,7 +285,7 @@ struct SimulatedRequestGenerator {
     case 8: return .read(cid: cid, user: user, message: reply(cid), epoch: epoch())
     case 9: return .inThread(parent, .delivered(cid: cid, user: user, message: to))
     case 10: return .inThread(parent, .unread(cid: cid, user: user, message: to, epoch: epoch()))
-    default: return .delete(cid: cid, id: reply(cid))
+    default: return .deleteMessage(cid: cid, id: reply(cid))
     }
   }
 
@@ -302,14 +303,14 @@ struct SimulatedRequestGenerator {
   private mutating func epoch() -> UInt32? { random.oneIn(3) ? UInt32(random.below(6)) : nil }
 
   /// No user twice: which of two roles would apply is undefined.
-  private mutating func seats(_ most: Int) -> [MemberSpec] {
-    var seats: [MemberSpec] = []
+  private mutating func members(_ most: Int) -> [MemberSpec] {
+    var members: [MemberSpec] = []
     for _ in 0..<random.below(most + 1) {
       let user = random.oneIn(100) ? "no\u{7}body" : random.pick(users)
       let role = random.oneIn(3) ? random.pick(["admin", "guest"]) : ""
-      if !seats.contains(where: { $0.user == user }) { seats.append(MemberSpec(user: user, role: role)) }
+      if !members.contains(where: { $0.user == user }) { members.append(MemberSpec(user: user, role: role)) }
     }
-    return seats
+    return members
   }
 
   private mutating func options() -> OptionChange {

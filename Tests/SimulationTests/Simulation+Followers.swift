@@ -121,7 +121,7 @@ extension Simulation {
 
   /// Lets the followers follow everything and load the channels of their tails. A promoted loop refuses requests as
   /// `busy` while it loads many channels, and the last check of a run asks only once.
-  func settleFollowers() {
+  func runFollowersUntilIdle() {
     for follower in followers {
       follow(follower, atMost: .max - follower.position)
       for _ in 0..<20_000 where follower.commit != nil || follower.loop.gauges.tailChannels > 0 {

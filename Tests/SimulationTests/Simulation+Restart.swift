@@ -26,7 +26,7 @@ extension Simulation {
       let connection = gateways[gateway].connection!
       for _ in 0..<random.below(connection.back.count + 1) { readReply(connection) }
       gateways[gateway].connection = nil
-      gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
+      gateways[gateway].outstanding.removeAll { if case .malformed = $0.content { true } else { false } }
     }
     connections = []
     for shard in oracles.indices {
@@ -55,7 +55,7 @@ extension Simulation {
   }
 
   private func isOwn(_ request: Request) -> Bool {
-    guard let cid = request.ask.cid else { return true }
+    guard let cid = request.content.cid else { return true }
     return Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue) == request.shard
   }
 

@@ -20,12 +20,12 @@ extension Simulation {
       step()
       try check(number)
     }
-    try settle(steps)
+    try runUntilIdle(steps)
     try idle(steps)
-    if hasFollowers { settleFollowers() }
+    if hasFollowers { runFollowersUntilIdle() }
     restart(isCrash: true)
     audit(isComplete: true)
-    try settle(steps)
+    try runUntilIdle(steps)
     checkIndexes()
     try check(steps)
     tally["pages"] = disk.pageWrites
@@ -43,7 +43,7 @@ extension Simulation {
   }
 
   /// Turn faults off, and complete every open request.
-  private func settle(_ step: Int) throws(SimulationFault) {
+  private func runUntilIdle(_ step: Int) throws(SimulationFault) {
     faultsAreOff = true
     for _ in 0..<4000 {
       for gateway in gateways.indices where gateways[gateway].connection == nil { connect(gateway) }

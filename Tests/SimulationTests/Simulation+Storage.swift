@@ -120,7 +120,7 @@ extension Simulation {
         let isBeingDeleted = oracles[shard].unfinishedDeletions.contains { $0.value == cid }
         oracles[shard].unfinishedDeletions = oracles[shard].unfinishedDeletions.filter { $0.value != cid }
         for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          if isBeingDeleted, item.request.ask.isPut {
+          if isBeingDeleted, item.request.content.isPut {
             if !isOver(item.request, item.connection, target) {
               expect(.refused(NaiveShard.Code.busy), item.request, item.connection)
             }

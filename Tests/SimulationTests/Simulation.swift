@@ -175,26 +175,26 @@ final class Simulation {
   // MARK: Requests
 
   private func issueNext(_ gateway: Int) {
-    let ask = generator.next()
+    let content = generator.next()
     var shard = random.below(Self.shardCount)
-    if let cid = ask.cid {
+    if let cid = content.cid {
       let owner = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
-      shard = random.oneIn(400) && ask.kind != .getChannel ? (owner + 1) % Self.shardCount : owner
+      shard = random.oneIn(400) && content.kind != .getChannel ? (owner + 1) % Self.shardCount : owner
     }
-    if let key = ask.webhook {
+    if let key = content.webhook {
       shard = Int(ShardID.owning(Array(key.utf8).span.bytes, count: Self.shardCount).rawValue)
     }
-    if ask.isAboutTokens { shard = 0 }
-    if case .patchUser(let user, _, _) = ask {
+    if content.isAboutTokens { shard = 0 }
+    if case .patchUser(let user, _, _) = content {
       shard = Int(ShardID.owning(Array(user.utf8).span.bytes, count: Self.shardCount).rawValue)
     }
-    issue(ask, to: shard, by: gateway)
+    issue(content, to: shard, by: gateway)
   }
 
-  func issue(_ ask: Ask, to shard: Int, by gateway: Int) {
-    var request = Request(ask: ask, shard: shard, counter: 0, correlation: nextCorrelation)
+  func issue(_ content: RequestContent, to shard: Int, by gateway: Int) {
+    var request = Request(content: content, shard: shard, counter: 0, correlation: nextCorrelation)
     nextCorrelation += 1
-    if ask.kind.isCommand {
+    if content.kind.isCommand {
       request.counter = gateways[gateway].nextCounter
       gateways[gateway].nextCounter += 1
       issued += 1
@@ -251,7 +251,7 @@ final class Simulation {
     let kept = random.below(connection.wire.count + 1)
     connection.wire.removeLast(connection.wire.count - kept)
     gateways[gateway].connection = nil
-    gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
+    gateways[gateway].outstanding.removeAll { if case .malformed = $0.content { true } else { false } }
     if !faultsAreOff, random.oneIn(10), !gateways[gateway].outstanding.isEmpty {
       // A deadline has passed.
       gateways[gateway].outstanding.remove(at: random.below(gateways[gateway].outstanding.count))
@@ -336,8 +336,10 @@ final class Simulation {
   /// Whether to delay a request: it would wait for the deletion of its channel, and the number of slices left is
   /// unknown here.
   private func waitsForDeletion(_ request: Request) -> Bool {
-    guard request.ask.isPut, let cid = request.ask.cid else { return false }
-    return oracles[request.shard].waiting[cid, default: []].contains { $0.request.ask.kind == .deleteChannel }
+    guard request.content.isPut, let cid = request.content.cid else { return false }
+    return oracles[request.shard].waiting[cid, default: []].contains {
+      $0.request.content.kind == .deleteChannel
+    }
   }
 
   // MARK: Requests at the loops
@@ -347,8 +349,8 @@ final class Simulation {
     guard !lane.isClosed, !target.isHalted else { return }
     let isRefused = expect(request, connection, target)
     let header = FrameHeader(
-      request.ask.kind,
-      flags: isResend ? request.ask.flags.union(.resend) : request.ask.flags,
+      request.content.kind,
+      flags: isResend ? request.content.flags.union(.resend) : request.content.flags,
       shard: ShardID(UInt16(request.shard)),
       correlation: request.correlation
     )
@@ -363,7 +365,7 @@ final class Simulation {
 
   /// Compute the expected result of a request. Return whether parsing may fail.
   private func expect(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
-    guard let cid = request.ask.cid else {
+    guard let cid = request.content.cid else {
       decide(request, connection, target)
       return false
     }
@@ -379,7 +381,7 @@ final class Simulation {
     let id = ShardID(UInt16(shard))
     if target.loop.isBeingDeleted(id, cid: bytes.span.bytes) {
       count("asked while being deleted")
-      if request.ask.isPut {
+      if request.content.isPut {
         // Its name is not free yet.
         if !isOver(request, connection, target) {
           expect(.refused(NaiveShard.Code.busy), request, connection)
@@ -390,7 +392,7 @@ final class Simulation {
     } else if target.loop.isDeleted(id, cid: bytes.span.bytes) {
       decide(request, connection, target)
     } else if oracles[shard].inMemory.contains(cid) {
-      if case .malformed = request.ask { return true }
+      if case .malformed = request.content { return true }
       decide(request, connection, target)
     } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
       expect(.refused(NaiveShard.Code.wrongShard), request, connection)
@@ -427,7 +429,7 @@ final class Simulation {
 
   func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
     if connection.lanes[target.number].isClosed { return }
-    if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil {
+    if case .malformed(let cid) = request.content, oracles[request.shard].live.channels[cid] != nil {
       closingConnections.insert(connection.serial)
       return
     }

@@ -191,7 +191,7 @@ struct ErasureTests {
       try engine.read(ShardID(1), .cid(Array(cid.utf8)))?.number.rawValue
     }
     let kinds: [PageID] = [
-      .head, .rows(0), .rows(65_535), .segment(0), .receipts(SequenceNumber(.max)), .steps(0, 0),
+      .head, .rows(0), .rows(65_535), .segment(0), .acknowledgements(SequenceNumber(.max)), .steps(0, 0),
       .steps(65_535, .max), .threadRows(SequenceNumber(.max), 3), .threadSegment(SequenceNumber(1), 0),
       .memberships(3),
     ]

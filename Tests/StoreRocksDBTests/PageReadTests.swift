@@ -28,7 +28,7 @@ struct PageReadTests {
     var group = CommitGroup(index: 1)
     group.pages = [
       write(5, .head, cid: "team:five"), write(5, .rows(0)), write(5, .rows(7)), write(5, .segment(0)),
-      write(5, .receipts(second)), write(5, .memberships(0)), write(5, .steps(0, 0)),
+      write(5, .acknowledgements(second)), write(5, .memberships(0)), write(5, .steps(0, 0)),
       write(5, .threadRows(second, 0)), write(5, .threadRows(second, 1)), write(5, .threadSegment(second, 0)),
       write(5, .threadRows(last, 0)), write(5, .threadSegment(last, 0)),
       write(4, .threadRows(last, 0)), write(6, .threadRows(second, 0)), write(6, .head, cid: "team:six"),

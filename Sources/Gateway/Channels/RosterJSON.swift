@@ -53,7 +53,7 @@ enum RosterJSON {
         out.literal(",\"created_at\":")
         out.timestamp(milliseconds: entry.createdAt.milliseconds)
         if entry.flags.contains(.silent) { out.literal(",\"silent\":true") }
-        if entry.flags.contains(.receipt) { out.literal(",\"receipt\":true") }
+        if entry.flags.contains(.requestsAcknowledgement) { out.literal(",\"receipt\":true") }
         if !entry.parent.isEmpty {
           out.literal(",\"parent_id\":")
           out.jsonString(entry.parent)

@@ -146,7 +146,7 @@ enum EventJSON {
     buffer.member("seq", UInt64(event.sequence.rawValue))
     buffer.member("created_at", event.created)
     buffer.member("silent", event.flags.contains(.silent))
-    buffer.member("receipt", event.flags.contains(.receipt))
+    buffer.member("receipt", event.flags.contains(.requestsAcknowledgement))
     buffer.memberIfAny("parent_id", event.thread)
     buffer.writeStaticString("}")
     let (read, delivered): (MessageEventFields.Flags, MessageEventFields.Flags) =
@@ -176,7 +176,7 @@ enum EventJSON {
     buffer.member("message_id", event.message)
     buffer.member("seq", UInt64(event.sequence.rawValue))
     buffer.name("receipt_status")
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 16) { $0.receiptStatus(event.status) }
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 16) { $0.acknowledgementStatus(event.status) }
     buffer.member("read_count", UInt64(event.readCount))
     buffer.member("unread_count", UInt64(event.unreadCount))
     buffer.member("acknowledged_count", UInt64(event.acknowledgedCount))

@@ -8,7 +8,7 @@ struct MessageFields: ~Escapable {
   private let user: RawSpan?
   private let createdAt: Int64
   private let isSilent: Bool
-  private let wantsReceipt: Bool
+  private let requestsAcknowledgement: Bool
   private let movesPosition: Bool
   /// Whether it mentions all members (R14).
   private let mentionsAll: Bool
@@ -60,7 +60,7 @@ struct MessageFields: ~Escapable {
       createdAt = now
     }
     isSilent = try body.optionalBool("silent") ?? false
-    wantsReceipt = try body.optionalBool("receipt") ?? false
+    requestsAcknowledgement = try body.optionalBool("receipt") ?? false
     movesPosition = try body.optionalBool("moves_position") ?? true
     let given = body.optional("mentions")
     mentionsAll = given?.string != nil
@@ -83,7 +83,7 @@ struct MessageFields: ~Escapable {
   func write(into buffer: inout ByteBuffer) {
     var flags: UInt64 = 0
     if isSilent { flags |= RegisterMessageRequest.silent }
-    if wantsReceipt { flags |= RegisterMessageRequest.receipt }
+    if requestsAcknowledgement { flags |= RegisterMessageRequest.requestsAcknowledgement }
     if !movesPosition { flags |= RegisterMessageRequest.movesNoPosition }
     if mentioned != nil {
       flags |= RegisterMessageRequest.mentionsUsers

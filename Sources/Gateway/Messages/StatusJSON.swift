@@ -24,7 +24,7 @@ package enum StatusJSON {
       out.literal(",\"status\":")
       out.status(status.status)
       out.literal(",\"receipt_status\":")
-      out.receiptStatus(status.receipt)
+      out.acknowledgementStatus(status.acknowledgement)
       out.literal(",\"read_count\":")
       out.decimal(UInt64(status.readCount))
       out.literal(",\"delivered_count\":")
@@ -147,7 +147,7 @@ package enum StatusJSON {
 
 extension OutputRawSpan {
   @_lifetime(self: copy self)
-  mutating func receiptStatus(_ status: ReceiptStatus) {
+  mutating func acknowledgementStatus(_ status: AcknowledgementStatus) {
     switch status {
     case .none: literal("\"none\"")
     case .processing: literal("\"processing\"")

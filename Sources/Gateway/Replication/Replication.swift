@@ -8,10 +8,10 @@ internal import StoreClient
 
 /// The store requests of ``SettingsReplication``.
 enum ReplicationStoreRequest {
-  case unsettled(ShardID)
+  case unreplicated(ShardID)
   /// By the number of the value.
   case assignment(UInt32)
-  case settlement(UInt32)
+  case markReplicated(UInt32)
 }
 
 /// Background completion of changes of channel types and users that have not reached every shard: performs the steps of
@@ -21,7 +21,7 @@ final class Replication: GatewayPart {
   /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
 
-  /// Start the timer that looks for unsettled values.
+  /// Start the timer that looks for values that are not replicated.
   override func start() {
     guard let interval = loop.limits.replicationInterval else { return }
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
@@ -48,14 +48,14 @@ final class Replication: GatewayPart {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
       switch request {
-      case .unsettled(let shard):
+      case .unreplicated(let shard):
         let values = try reader.unreplicatedValues()
         try reader.end()
         steps = machine.found(values, in: shard)
-      case .settlement(let value):
+      case .markReplicated(let value):
         let isDone = try reader.byte() == 1
         try reader.end()
-        steps = machine.settled(Int(value), isDone: isDone)
+        steps = machine.markedReplicated(Int(value), isDone: isDone)
       case .assignment(let value): steps = machine.assigned(Int(value), isDone: true)
       }
       perform(steps)
@@ -73,8 +73,8 @@ final class Replication: GatewayPart {
 
   private func failure(of request: ReplicationStoreRequest) -> [SettingsReplication.Step] {
     switch request {
-    case .unsettled: machine.listFailed()
-    case .settlement(let value): machine.settled(Int(value), isDone: false)
+    case .unreplicated: machine.listFailed()
+    case .markReplicated(let value): machine.markedReplicated(Int(value), isDone: false)
     case .assignment(let value): machine.assigned(Int(value), isDone: false)
     }
   }
@@ -86,8 +86,8 @@ final class Replication: GatewayPart {
 
   private func perform(_ step: SettingsReplication.Step) -> [SettingsReplication.Step] {
     switch step {
-    case .listUnsettled(let shard):
-      return trySend(.listUnsettled, to: shard, name: nil, request: .unsettled(shard)) { _ in }
+    case .listUnreplicated(let shard):
+      return trySend(.listUnreplicated, to: shard, name: nil, request: .unreplicated(shard)) { _ in }
     case .assign(let replication, let value, let shardCount):
       loop.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
       let name = Array(value.name.utf8)
@@ -106,11 +106,11 @@ final class Replication: GatewayPart {
       let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
       loop.userJobs.begin(UserScanJob(.replication(replication), scan))
       return []
-    case .settle(let replication, let value, let shardCount):
+    case .markReplicated(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)
       let home = value.home(shardCount: shardCount)
-      return trySend(.settle, to: home, name: name, request: .settlement(UInt32(replication))) {
-        value.writeSettlement(into: &$0)
+      return trySend(.markReplicated, to: home, name: name, request: .markReplicated(UInt32(replication))) {
+        value.writeMarkReplicated(into: &$0)
       }
     case .erase(let replication, let settings, let shardCount):
       if loop.erasures.resume(settings, shardCount: shardCount, replication: replication) { return [] }
@@ -138,7 +138,7 @@ final class Replication: GatewayPart {
       "tidemark_gateway_values_settled_total",
       help:
         "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
-      Int64(machine.settledCount)
+      Int64(machine.replicatedCount)
     )
   }
 }

@@ -3,9 +3,10 @@ internal import ReceiptModel
 /// Completion of replications that a gateway began and did not finish: values that their home shard holds and that may
 /// not have reached all other shards (``SharedValue``).
 ///
-/// It works in rounds. A round lists the unsettled values of every shard. A value that the previous round also found,
-/// in the same version, has lost its gateway: it is assigned to the other shards and settled. A new value may belong to
-/// a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only a higher version.
+/// It works in rounds. A round lists the unreplicated values of every shard. A value that the previous round also
+/// found, in the same version, has lost its gateway: it is assigned to the other shards and marked replicated. A new
+/// value may belong to a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only
+/// a higher version.
 ///
 /// Every request gets exactly one reply, success or failure, so each round ends.
 struct SettingsReplication {
@@ -19,14 +20,14 @@ struct SettingsReplication {
   /// A request to send.
   enum Step: Equatable {
     /// Send list_unsettled to this shard; its reply is ``found(_:in:)`` or ``listFailed()``.
-    case listUnsettled(ShardID)
+    case listUnreplicated(ShardID)
     /// Assign this value to every shard but its home; each reply is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
     /// ``announced(_:isDone:)``.
     case announce(Int, SharedValue, shardCount: Int)
-    /// Send settle to the value's home shard; its reply is ``settled(_:isDone:)``.
-    case settle(Int, SharedValue, shardCount: Int)
+    /// Send settle to the value's home shard; its reply is ``markedReplicated(_:isDone:)``.
+    case markReplicated(Int, SharedValue, shardCount: Int)
     /// The user is being erased: run the rest of ``ErasureMachine``; its end is ``erased(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)
   }
@@ -62,7 +63,7 @@ struct SettingsReplication {
   /// The values that the last round found.
   private var seen: Set<SharedValue.Identity> = []
   /// Values replicated to every shard.
-  private(set) var settledCount: UInt64 = 0
+  private(set) var replicatedCount: UInt64 = 0
 
   /// Whether a round is in progress.
   var isBusy: Bool {
@@ -84,7 +85,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Handle the unsettled values of a shard. Values with another home shard are ignored.
+  /// Handle the unreplicated values of a shard. Values with another home shard are ignored.
   mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Step] {
     let seen = seen
     return answered { round in
@@ -113,13 +114,13 @@ struct SettingsReplication {
   }
 
   /// Handle the home shard's answer. After a failure the next round tries again.
-  mutating func settled(_ index: Int, isDone: Bool) -> [Step] {
-    advance(index) { $0.settled(isDone: isDone) }
+  mutating func markedReplicated(_ index: Int, isDone: Bool) -> [Step] {
+    advance(index) { $0.markedReplicated(isDone: isDone) }
   }
 
   /// Handle the end of an erasure. After a failure the next round tries again.
   mutating func erased(_ index: Int, isDone: Bool) -> [Step] {
-    if isDone { settledCount += 1 }
+    if isDone { replicatedCount += 1 }
     return answered { $0.works[index] = nil }
   }
 
@@ -163,9 +164,9 @@ struct SettingsReplication {
     switch next {
     case .assign: return [.assign(index, replication.value, shardCount: round.shardCount)]
     case .announce: return [.announce(index, replication.value, shardCount: round.shardCount)]
-    case .settle: return [.settle(index, replication.value, shardCount: round.shardCount)]
+    case .markReplicated: return [.markReplicated(index, replication.value, shardCount: round.shardCount)]
     case .end(let outcome):
-      if outcome == .settled { settledCount += 1 }
+      if outcome == .replicated { replicatedCount += 1 }
       round.works[index] = nil
       return []
     }
@@ -176,7 +177,7 @@ struct SettingsReplication {
     var round = current
     var steps: [Step] = []
     while round.nextShard < round.shardCount, round.listsInFlight < Self.listsInFlightMax {
-      steps.append(.listUnsettled(ShardID(UInt16(round.nextShard))))
+      steps.append(.listUnreplicated(ShardID(UInt16(round.nextShard))))
       round.nextShard += 1
       round.listsInFlight += 1
     }

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// A versioned value replicated to every shard. Its home shard decides changes. The result is assigned to all others,
-/// and settled at home when the last of them has it (Proto/frames.md, 0x17 to 0x1C).
+/// and marked replicated at home when the last of them has it (Proto/frames.md, 0x17 to 0x1C).
 enum SharedValue: Equatable {
   case channelType(ChannelTypeRecord)
   case user(UserSettings)
@@ -62,7 +62,7 @@ enum SharedValue: Equatable {
   }
 
   /// Write the fields of settle after the counter.
-  func writeSettlement(into buffer: inout ByteBuffer) {
-    buffer.writeSettle(isUser: isUser, version: version)
+  func writeMarkReplicated(into buffer: inout ByteBuffer) {
+    buffer.writeMarkReplicated(isUser: isUser, version: version)
   }
 }

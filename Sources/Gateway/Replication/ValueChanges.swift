@@ -9,7 +9,7 @@ enum ValueChangeStoreRequest {
   /// To the home shard, which decides the change.
   case patch
   case assign
-  case settle
+  case markReplicated
 }
 
 /// A change of a channel type or of a user's settings, from the request to its response.
@@ -77,7 +77,7 @@ final class ValueChanges: GatewayPart {
       case .failure(let failure): end(change, index, with: failure.problem)
       }
     case .assign: perform(change.replication?.assigned(isDone: result.isReply), change, index)
-    case .settle: perform(change.replication?.settled(isDone: result.isReply), change, index)
+    case .markReplicated: perform(change.replication?.markedReplicated(isDone: result.isReply), change, index)
     }
   }
 
@@ -133,12 +133,19 @@ final class ValueChanges: GatewayPart {
         shardCount: replication.shardCount
       )
       loop.userJobs.begin(UserScanJob(.announcement(change: index), scan))
-    case .settle:
-      let isSent = send(.settle, .settle, shard: home, value: value, change: change, index: index) {
-        value.writeSettlement(into: &$0)
+    case .markReplicated:
+      let isSent = send(
+        .markReplicated,
+        .markReplicated,
+        shard: home,
+        value: value,
+        change: change,
+        index: index
+      ) {
+        value.writeMarkReplicated(into: &$0)
       }
-      if !isSent { perform(change.replication?.settled(isDone: false), change, index) }
-    case .end(.settled), .end(.unsettled): end(change, index, with: nil)
+      if !isSent { perform(change.replication?.markedReplicated(isDone: false), change, index) }
+    case .end(.replicated), .end(.unreplicated): end(change, index, with: nil)
     case .end(.incomplete): end(change, index, with: Self.incomplete)
     }
   }

@@ -9,16 +9,16 @@ struct ValueReplication {
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
     /// ``announced(isDone:)``.
     case announce
-    /// Send settle to the home shard; its reply is ``settled(isDone:)``.
-    case settle
+    /// Send settle to the home shard; its reply is ``markedReplicated(isDone:)``.
+    case markReplicated
     case end(Outcome)
   }
 
   enum Outcome: Equatable {
     /// Every shard has the value, and the home shard knows.
-    case settled
+    case replicated
     /// Every shard has the value. A later round tells the home shard.
-    case unsettled
+    case unreplicated
     /// A shard may lack the value, or a watcher the announcement. A later round starts again.
     case incomplete
   }
@@ -26,12 +26,12 @@ struct ValueReplication {
   private enum Stage {
     /// Becomes `assigning`, or what follows where there is no other shard.
     case ready
-    /// Becomes `announcing`, or `settling` where nothing is announced, or `ended` after a failure.
+    /// Becomes `announcing`, or `markingReplicated` where nothing is announced, or `ended` after a failure.
     case assigning(waiting: Int, hasFailed: Bool)
-    /// Becomes `settling`, or `ended` after a failure.
+    /// Becomes `markingReplicated`, or `ended` after a failure.
     case announcing
     /// Becomes `ended`.
-    case settling
+    case markingReplicated
     case ended
   }
 
@@ -49,7 +49,7 @@ struct ValueReplication {
 
   mutating func start() -> Step {
     // Version 0 was never set, which is every shard's default state.
-    guard value.version > 0 else { return end(.settled) }
+    guard value.version > 0 else { return end(.replicated) }
     guard shardCount > 1 else { return assignedToAll() }
     stage = .assigning(waiting: shardCount - 1, hasFailed: false)
     return .assign
@@ -68,20 +68,20 @@ struct ValueReplication {
   }
 
   /// Handle the end of the announcement.
-  mutating func announced(isDone: Bool) -> Step { isDone ? settle() : end(.incomplete) }
+  mutating func announced(isDone: Bool) -> Step { isDone ? markReplicated() : end(.incomplete) }
 
   /// Handle the home shard's answer.
-  mutating func settled(isDone: Bool) -> Step { end(isDone ? .settled : .unsettled) }
+  mutating func markedReplicated(isDone: Bool) -> Step { end(isDone ? .replicated : .unreplicated) }
 
   private mutating func assignedToAll() -> Step {
-    guard isAnnounced else { return settle() }
+    guard isAnnounced else { return markReplicated() }
     stage = .announcing
     return .announce
   }
 
-  private mutating func settle() -> Step {
-    stage = .settling
-    return .settle
+  private mutating func markReplicated() -> Step {
+    stage = .markingReplicated
+    return .markReplicated
   }
 
   private mutating func end(_ outcome: Outcome) -> Step {

@@ -8,7 +8,7 @@ internal import ReceiptModel
 /// 4. erase the user's settings on every shard, the home shard last;
 /// 5. purge every shard's log of all that.
 ///
-/// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
+/// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unreplicated, and
 /// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each reply
 /// goes in exactly once.
 struct ErasureMachine {
@@ -118,7 +118,7 @@ struct ErasureMachine {
   private let stallsMax: Int
 
   /// - Parameters:
-  ///   - settings: settings found unsettled, of a user being erased; nil: the user must be marked first.
+  ///   - settings: settings found unreplicated, of a user being erased; nil: the user must be marked first.
   ///   - shardCount: at least 1.
   init(user: [UInt8], settings: UserSettings? = nil, shardCount: Int) {
     self.user = user
@@ -252,7 +252,7 @@ struct ErasureMachine {
     }
   }
 
-  /// End the erasure after a failed request. The gateway that next finds the user unsettled continues it.
+  /// End the erasure after a failed request. The gateway that next finds the user unreplicated continues it.
   mutating func failed() -> [Step] {
     if isDone == nil { state = .ended(false) }
     return []

@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// JSON of a user's own receipts and threads (Proto/openapi.yaml; R9, R15).
+/// JSON of a user's own acknowledgement requests and threads (Proto/openapi.yaml; R9, R15).
 enum OwnListJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 384
@@ -21,7 +21,7 @@ enum OwnListJSON {
     let message = try reader.string()
     let sender = try reader.string()
     let created = try reader.time()
-    guard let status = ReceiptStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    guard let status = AcknowledgementStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
     let expires = try reader.time()
     let acknowledged = try reader.time()
     let isExact = try reader.byte() == 1
@@ -42,7 +42,7 @@ enum OwnListJSON {
       out.literal(",\"created_at\":")
       out.timestamp(milliseconds: created.milliseconds)
       out.literal(",\"receipt_status\":")
-      out.receiptStatus(status)
+      out.acknowledgementStatus(status)
       if expires != .none {
         out.literal(",\"expires_at\":")
         out.timestamp(milliseconds: expires.milliseconds)

@@ -6,7 +6,7 @@ enum UserListStoreRequest {
   case entries(channel: UInt32)
 }
 
-/// A request for a page of a user's own receipts or threads (``UserListScan``).
+/// A request for a page of a user's own acknowledgement requests or threads (``UserListScan``).
 final class UserListJob: Job {
   var request: ScanRequest
   var scan: UserListScan

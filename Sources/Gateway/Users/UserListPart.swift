@@ -4,8 +4,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The pages of users' own receipts and threads in progress: performs the steps of ``UserListScan``. After its client
-/// has disconnected, a job stops with the store's next reply.
+/// The pages of users' own acknowledgement requests and threads in progress: performs the steps of ``UserListScan``.
+/// After its client has disconnected, a job stops with the store's next reply.
 final class UserListPart: GatewayPart {
   private var jobs = JobTable<UserListJob>()
 
@@ -193,7 +193,7 @@ final class UserListPart: GatewayPart {
   }
 }
 
-/// The query parameters of pages of a user's own receipts and threads.
+/// The query parameters of pages of a user's own acknowledgement requests and threads.
 private struct OwnListParameters {
   let limit: Int
   /// Nil: the first page.

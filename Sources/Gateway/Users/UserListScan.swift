@@ -2,16 +2,16 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Builder of a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by
-/// frame and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
-/// steps, and each reply goes in exactly once.
+/// Builder of a page of a user's acknowledgement requests (R9) or threads (R15) over all their channels. Channels are
+/// listed frame by frame and queried a few at a time; their entries are taken in list order. A pure state machine:
+/// requests come out as steps, and each reply goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
 struct UserListScan {
   /// The kind of list, with the values of the byte *state* or *threads* of Proto/frames.md. Each value is one pass over
   /// the channels.
   enum Subject: Equatable {
-    case receipts(ShardState.ReceiptState)
+    case receipts(ShardState.AcknowledgementState)
     /// Unread ones first.
     case threads(unreadOnly: Bool)
 

@@ -47,9 +47,9 @@ package struct RecoveryBench: Benchmark {
     var readySeconds = 0.0
     var firstMarkSeconds = 0.0
     /// Time until every page was written and the log truncated.
-    var settledSeconds = 0.0
+    var idleSeconds = 0.0
     var residentBytesReady = 0
-    var residentBytesSettled = 0
+    var residentBytesIdle = 0
     /// Channels that were read back and compared with the acknowledged marks.
     var checked = 0
   }
@@ -67,8 +67,8 @@ package struct RecoveryBench: Benchmark {
       .text("killed", \.killed), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
       .mebibytes("log files", \.logBytes), .count("tail, channels", \.tailChannels),
       .seconds("ready", \.readySeconds), .seconds("first mark", \.firstMarkSeconds),
-      .seconds("settled", \.settledSeconds), .mebibytes("memory at ready", \.residentBytesReady),
-      .mebibytes("settled", \.residentBytesSettled),
+      .seconds("settled", \.idleSeconds), .mebibytes("memory at ready", \.residentBytesReady),
+      .mebibytes("settled", \.residentBytesIdle),
     ])
   }
 
@@ -146,8 +146,8 @@ package struct RecoveryBench: Benchmark {
     measurement.firstMarkSeconds = MonotonicClock.seconds(since: start)
     try await marks?.value
     try await stack.waitUntilIdle(dirtyPagesMax: Self.dirtyPagesMax, within: 1_800, note)
-    measurement.settledSeconds = MonotonicClock.seconds(since: start)
-    measurement.residentBytesSettled = await processBytes(stack)
+    measurement.idleSeconds = MonotonicClock.seconds(since: start)
+    measurement.residentBytesIdle = await processBytes(stack)
     note("reading back \(Self.checks) channels")
     measurement.checked = try await world.check(Self.checks)
     return measurement

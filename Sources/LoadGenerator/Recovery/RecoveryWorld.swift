@@ -26,7 +26,7 @@ final class RecoveryWorld: Sendable {
   private let channels: Int
   private let members: Int
   /// Every call may be repeated. The gateway closes a connection after three idle minutes, which a large store may need
-  /// to settle.
+  /// to become idle.
   private let client: BenchClient
   private let state: Mutex<State>
 

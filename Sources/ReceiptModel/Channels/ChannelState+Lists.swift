@@ -16,7 +16,7 @@ extension ChannelState {
     // In order of time, the first page may contain any row.
     let wanted = scan.order == .joined ? scan.limit + 1 : .max
     let rowCost =
-      messages.flags(scan.message).contains(.receipt) ? MemberListScan.acknowledgementCost : 1
+      messages.flags(scan.message).contains(.requestsAcknowledgement) ? MemberListScan.acknowledgementCost : 1
     while true {
       while scan.entries.count < wanted, let row = rowToLookAt(scan) {
         guard budget > 0 else { return false }
@@ -202,7 +202,7 @@ extension ChannelState {
 
   // MARK: Chosen members
 
-  /// One expected member's status for a message, from others' viewpoint or their own.
+  /// One recipient's status for a message, from others' viewpoint or their own.
   func memberStatus(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,

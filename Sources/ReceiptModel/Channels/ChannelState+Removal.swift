@@ -9,18 +9,18 @@ extension ChannelState {
   // MARK: Assignment
 
   /// Delete a message and its acknowledgements. The message still marks a position and counts towards the day's limit
-  /// of receipts.
+  /// of acknowledgement requests.
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     messages.delete(sequence, at: time)
-    receipts.clear(sequence)
+    acknowledgementTable.clear(sequence)
   }
 
   /// Truncate the messages up to `sequence`. The head page says so and loads before the segments, so messages assigned
   /// later are gone too.
   mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
     guard sequence > messages.truncatedThrough else { return }
-    for message in receipts.acknowledged(after: messages.truncatedThrough, through: sequence) {
-      receipts.clear(message)
+    for message in acknowledgementTable.acknowledged(after: messages.truncatedThrough, through: sequence) {
+      acknowledgementTable.clear(message)
     }
     messages.truncate(through: sequence, at: time)
   }
@@ -35,11 +35,11 @@ extension ChannelState {
     messages.assign(sequence, record, sender: sender)
   }
 
-  /// Assign a message's receipt. Its page of acknowledgements may have loaded before, and may predate the message's
-  /// deletion.
-  mutating func assignReceipt(of sequence: SequenceNumber, expiresAt: Timestamp) {
-    receipts.insert(sequence, expiresAt: expiresAt)
-    if isGone(sequence) { receipts.clear(sequence) }
+  /// Assign a message's acknowledgement request. Its page of acknowledgements may have loaded before, and may predate
+  /// the message's deletion.
+  mutating func assignAcknowledgementRequest(of sequence: SequenceNumber, expiresAt: Timestamp) {
+    acknowledgementTable.insert(sequence, expiresAt: expiresAt)
+    if isGone(sequence) { acknowledgementTable.clear(sequence) }
   }
 
   /// Mark the row as left and clear its user. If it was the last reference to the user's id, the id leaves memory.
@@ -124,17 +124,17 @@ extension ChannelState {
     into effects: inout [Effect]
   ) -> Bool {
     let rows = self.rows.rows(of: user)
-    for index in receipts.indices(after: part.receipts, through: messages.newest) {
+    for index in acknowledgementTable.indices(after: part.acknowledgements, through: messages.newest) {
       guard scanBudget > 0 else { return false }
-      let sequence = receipts.sequence(at: index)
+      let sequence = acknowledgementTable.sequence(at: index)
       for row in rows {
         scanBudget -= 1
-        guard let record = receipts.record(sequence, row), record.at != .none else { continue }
+        guard let record = acknowledgementTable.record(sequence, row), record.at != .none else { continue }
         effects.append(.channel(number, .acknowledgementForgotten(sequence, row)))
         scanBudget -= EraseScan.scansPerEffect
       }
       scanBudget -= 1
-      part.receipts = sequence
+      part.acknowledgements = sequence
     }
     return true
   }
@@ -183,13 +183,13 @@ extension ChannelState {
     if held == nil { held = effect } else { effects.append(.channel(number, effect)) }
   }
 
-  /// The receipt pages that an effect empties besides the page that it is addressed to.
-  package func receiptsEmptied(by effect: ChannelEffect) -> [SequenceNumber] {
+  /// The pages of acknowledgements that an effect empties besides the page that it is addressed to.
+  package func acknowledgementPagesEmptied(by effect: ChannelEffect) -> [SequenceNumber] {
     switch effect {
     case .messageDeleted(let sequence, _):
-      receipts.acknowledged(after: SequenceNumber(sequence.rawValue - 1), through: sequence)
+      acknowledgementTable.acknowledged(after: SequenceNumber(sequence.rawValue - 1), through: sequence)
     case .truncated(let sequence, _):
-      receipts.acknowledged(after: messages.truncatedThrough, through: sequence)
+      acknowledgementTable.acknowledged(after: messages.truncatedThrough, through: sequence)
     default: []
     }
   }
@@ -219,7 +219,8 @@ extension ChannelState {
         if sequence <= messages.truncatedThrough, !messages.flags(sequence).contains(.deleted) {
           return "message \(number + 1): truncated, but not deleted"
         }
-        if isGone(sequence), !receipts.acknowledged(after: SequenceNumber(number), through: sequence).isEmpty
+        if isGone(sequence),
+          !acknowledgementTable.acknowledged(after: SequenceNumber(number), through: sequence).isEmpty
         {
           return "message \(number + 1): deleted, but acknowledged"
         }

@@ -64,18 +64,18 @@ extension ChannelState {
     rows.isExpected(row, sequence, options) && rows.user(row) != messages.sender(sequence)
   }
 
-  /// Whether others see that an expected member has read the message: by position or by acknowledgement (R9).
+  /// Whether others see that a recipient has read the message: by position or by acknowledgement (R9).
   func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     guard options.readEvents, !rows.hidesRead(row) else { return false }
     return hasReached(row, sequence, options: options, viewpoint: .others) || hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that an expected member has acknowledged the message (R7, R9), even if the channel hides reads.
+  /// Whether others see that a recipient has acknowledged the message (R7, R9), even if the channel hides reads.
   func showsAcknowledgement(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that an expected member has had the message delivered: by the delivered position, or by the
+  /// Whether others see that a recipient has had the message delivered: by the delivered position, or by the
   /// read watermark regardless of a marker (R3, R4, R7, R8). Ignores acknowledgements.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
@@ -104,7 +104,7 @@ extension ChannelState {
       && rows.read[row] >= sequence
   }
 
-  /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement
+  /// When a recipient read the message: the earlier of the step that reached it and of their acknowledgement
   /// (R9, R17). Nil if there is neither.
   ///
   /// - Parameter viewpoint: for `others`, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
@@ -134,7 +134,7 @@ extension ChannelState {
     )
   }
 
-  /// When an expected member had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
+  /// When a recipient had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
   /// if none has.
   func deliveredTime(
     _ row: MemberOrdinal,
@@ -171,8 +171,8 @@ extension ChannelState {
 
   /// The note of a reader's acknowledgement; empty: no note, or its record was dropped.
   func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
-    guard messages.flags(sequence).contains(.receipt) else { return "" }
-    return receipts.record(sequence, row)?.note ?? ""
+    guard messages.flags(sequence).contains(.requestsAcknowledgement) else { return "" }
+    return acknowledgementTable.record(sequence, row)?.note ?? ""
   }
 
   // MARK: Details
@@ -191,7 +191,8 @@ extension ChannelState {
 
   func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     // Check the flag first: a list asks this of every row that has not read the message.
-    messages.flags(sequence).contains(.receipt) && receipts.hasAcknowledged(sequence, row)
+    messages.flags(sequence).contains(.requestsAcknowledgement)
+      && acknowledgementTable.hasAcknowledged(sequence, row)
   }
 
   private func stepTime(
@@ -237,7 +238,9 @@ extension ChannelState {
     viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable
   ) -> ShownTime? {
-    guard messages.flags(sequence).contains(.receipt), let record = receipts.record(sequence, row) else {
+    guard messages.flags(sequence).contains(.requestsAcknowledgement),
+      let record = acknowledgementTable.record(sequence, row)
+    else {
       return nil
     }
     if record.isHidden, viewpoint == .others {

@@ -20,7 +20,7 @@ package struct ChannelState: ~Copyable, Sendable {
   var settingsSeen: UInt64 = 0
   package internal(set) var rows = ReadVector()
   package internal(set) var messages = MessageTable()
-  package internal(set) var receipts = ReceiptTable()
+  package internal(set) var acknowledgementTable = AcknowledgementTable()
   package internal(set) var steps = StepTable()
   package internal(set) var threads = ThreadTable()
   /// When its own options last changed; none: never since creation.
@@ -73,7 +73,7 @@ package struct ChannelState: ~Copyable, Sendable {
   /// The same without the struct itself. A thread shares its cid with the channel.
   var heapByteCount: Int {
     (isThread ? 0 : heapBytes(cid)) + users.byteCount + rows.byteCount + messages.byteCount
-      + receipts.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
+      + acknowledgementTable.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
   }
 
   /// The row of a current member. Inlined, because every mark calls it.
@@ -415,15 +415,15 @@ package struct ChannelState: ~Copyable, Sendable {
       rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
     case .messageAssigned(let sequence, let record):
       assignMessage(sequence, record)
-      if record.flags.contains(.receipt) {
-        assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt)
+      if record.flags.contains(.requestsAcknowledgement) {
+        assignAcknowledgementRequest(of: sequence, expiresAt: record.acknowledgementExpiresAt)
       }
     case .messageDeleted(let sequence, let time):
       delete(sequence, at: time)
     case .acknowledged(let sequence, let acknowledgement):
-      if !isGone(sequence) { receipts.assign(sequence, acknowledgement) }
+      if !isGone(sequence) { acknowledgementTable.assign(sequence, acknowledgement) }
     case .acknowledgementForgotten(let sequence, let row):
-      receipts.forget(sequence, row)
+      acknowledgementTable.forget(sequence, row)
     case .acknowledgedThrough(let row, let sequence):
       rows.acknowledge(row, through: sequence)
     case .stepsSealed(let rowPage, let segment, let bytes):
@@ -500,8 +500,10 @@ package struct ChannelState: ~Copyable, Sendable {
         effects.append(.channel(number, .messageAssigned(sequence, record(of: sequence))))
       }
       return effects
-    case .receipts(let sequence):
-      return receipts.acknowledgements(of: sequence).map { .channel(number, .acknowledged(sequence, $0)) }
+    case .acknowledgements(let sequence):
+      return acknowledgementTable.acknowledgements(of: sequence).map {
+        .channel(number, .acknowledged(sequence, $0))
+      }
     case .steps(let rowPage, let segment):
       guard let bytes = steps.segment(rowPage, segment) else { return [] }
       return [.channel(number, .stepsSealed(rowPage: rowPage, segment: segment, bytes: bytes))]
@@ -560,7 +562,7 @@ package struct ChannelState: ~Copyable, Sendable {
       flags: messages.flags(sequence),
       registeredAt: registered,
       createdAt: created == registered ? .none : created,
-      receiptExpiresAt: receipts.expiresAt(sequence),
+      acknowledgementExpiresAt: acknowledgementTable.expiresAt(sequence),
       mentions: messages.mentions.mentions(sequence)
     )
   }

@@ -16,7 +16,7 @@ package enum HistoryOption: UInt8, Sendable, CaseIterable {
   case hidden = 1
 }
 
-/// The channels in which mark-read also acknowledges receipts (R9).
+/// The channels in which mark-read also acknowledges messages (R9).
 package enum ReadAcksOption: UInt8, Sendable, CaseIterable {
   /// Only in two-member channels.
   case direct = 0
@@ -38,7 +38,7 @@ package enum StatusRule: Hashable, Sendable {
   case all
   /// min(this, expected); at least 1.
   case count(UInt32)
-  /// A share of the expected members, rounded up; 1 to 100.
+  /// A share of the recipients, rounded up; 1 to 100.
   case percentage(UInt8)
 
   /// The number of members needed out of `expected`; at least 1.
@@ -72,13 +72,13 @@ package struct ChannelTypeOptions: Hashable, Sendable {
   package var markUnread = MarkUnreadOption.private
   package var history = HistoryOption.visible
   package var readAcksReceipts = ReadAcksOption.direct
-  /// Seconds from registration until an incomplete receipt expires; nil: never (R9).
+  /// Seconds from registration until an incomplete acknowledgement request expires; nil: never (R9).
   package var receiptTTL: UInt32?
   /// How many acknowledgements of a message keep their time and note; nil: all (R9).
   package var receiptMembersMax: UInt32?
-  /// How many messages with a receipt the channel accepts in a UTC day; nil: unlimited (R9).
+  /// How many messages with an acknowledgement request the channel accepts in a UTC day; nil: unlimited (R9).
   package var receiptDailyLimit: UInt32?
-  /// Only members with one of these roles may request a receipt; nil: everybody (R9).
+  /// Only members with one of these roles may request acknowledgement; nil: everybody (R9).
   package var receiptRequestRoles: [String]?
   package var countsVisibleTo = CountsVisibleOption.members
   package var statusRule = StatusRule.any

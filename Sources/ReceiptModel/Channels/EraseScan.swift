@@ -3,12 +3,12 @@ package struct EraseScan: Sendable {
   /// The progress in the channel, or in one of its threads.
   struct Part: Sendable {
     /// Acknowledgements and messages up to here are done, and rows before this one.
-    var receipts = SequenceNumber.zero
+    var acknowledgements = SequenceNumber.zero
     var messages = SequenceNumber.zero
     var rows: UInt32 = 0
   }
 
-  /// Number of messages, receipts and threads examined that cost as much as one effect.
+  /// Number of messages, acknowledgement requests and threads examined that cost as much as one effect.
   static let scansPerEffect = 16
 
   var own = Part()

@@ -14,7 +14,7 @@ package struct ReadVector: ~Copyable, Sendable {
   private var ackedTimes = AckedTimes()
   private(set) var markers = UnreadMarkers()
   private(set) var bounds: ThreadBounds
-  /// How far mark-read has acknowledged receipts.
+  /// How far mark-read has acknowledged the messages.
   private var acknowledged: [UInt32] = []
 
   package init(isOfThread: Bool = false) { bounds = ThreadBounds(isOfThread: isOfThread) }
@@ -137,7 +137,7 @@ package struct ReadVector: ~Copyable, Sendable {
   /// When a left row's member left or was erased.
   func leftAt(_ row: MemberOrdinal) -> Timestamp { read.time(row) }
 
-  /// How far mark-read has acknowledged receipts.
+  /// How far mark-read has acknowledged the messages.
   func acknowledgedThrough(_ row: MemberOrdinal) -> SequenceNumber {
     SequenceNumber(acknowledged[Int(row.rawValue)])
   }

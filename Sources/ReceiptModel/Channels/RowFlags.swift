@@ -21,8 +21,8 @@ struct RowFlags: ~Copyable, Sendable {
   /// Number of current members who hide each kind (R7).
   private(set) var hidingReadCount = 0
   private(set) var hidingDeliveredCount = 0
-  /// A bit for each row of a current member who does not hide reads. These are the rows that a receipt waits for, if
-  /// they joined before its message (R7, R9).
+  /// A bit for each row of a current member who does not hide reads. These are the rows that an acknowledgement request
+  /// waits for, if they joined before its message (R7, R9).
   private(set) var awaited: [UInt64] = []
 
   /// Whether a current member hides anything.

@@ -30,7 +30,7 @@ extension ShardState {
     let sequence = try shownMessage(message, in: slot, viewer)
     try checkList(slot, of: sequence, for: viewer, order: query.order)
     if query.list == .acknowledged || query.list == .unacknowledged {
-      guard self[slot].receipts.isRequested(sequence) else { throw .receiptNotRequested }
+      guard self[slot].acknowledgementTable.isRequested(sequence) else { throw .receiptNotRequested }
     }
     var scan = MemberListScan(
       message: sequence,
@@ -126,8 +126,8 @@ extension ShardState {
     )
   }
 
-  /// Whether a message was registered with a receipt.
-  package func hasReceipt(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
-    self[slot].messages.flags(sequence).contains(.receipt)
+  /// Whether a message was registered with an acknowledgement request.
+  package func hasAcknowledgementRequest(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
+    self[slot].messages.flags(sequence).contains(.requestsAcknowledgement)
   }
 }

@@ -221,7 +221,7 @@ extension ShardState {
   /// knows the id.
   ///
   /// - Parameters:
-  ///   - wantsReceipt: a receipt is requested; replies never get one.
+  ///   - requestsAcknowledgement: an acknowledgement is requested; replies never get one.
   ///   - movesPosition: if false, the sender joins the thread, but their positions stay unchanged (R5).
   ///   - mentions: mentioned members of the channel take part in the thread from this reply on.
   /// - Returns: the registration, with the reply's number in its thread.
@@ -232,7 +232,7 @@ extension ShardState {
     sender: RawSpan,
     created: Timestamp,
     isSilent: Bool,
-    wantsReceipt: Bool = false,
+    requestsAcknowledgement: Bool = false,
     movesPosition: Bool = true,
     mentions: NewMentions = .nobody,
     at time: Timestamp,
@@ -250,7 +250,7 @@ extension ShardState {
         in: known.thread,
         sender: sender,
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: movesPosition
       )
       return .known(known.sequence)
@@ -264,7 +264,7 @@ extension ShardState {
       registeredAt: time,
       createdAt: created
     )
-    if wantsReceipt { record.flags.insert(.receiptNotAllowed) }
+    if requestsAcknowledgement { record.flags.insert(.acknowledgementNotAllowed) }
     if !movesPosition { record.flags.insert(.keepsSenderPosition) }
     let start = effects.count
     let thread = self[slot].threads.index(of: parent).map { slot.thread($0) }
@@ -553,7 +553,7 @@ extension ShardState {
   /// Rows that must be examined to count one of several messages separately; 0 if the messages are counted together.
   package func rowsCounted(_ slot: ChannelSlot, for asked: ShownStatus) -> Int {
     if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
-    return hasReceipt(slot, asked.sequence) ? self[slot].rows.rowCount : 0
+    return hasAcknowledgementRequest(slot, asked.sequence) ? self[slot].rows.rowCount : 0
   }
 
   /// A member's unread messages of the channel and its threads with unread replies (R14).

@@ -17,7 +17,7 @@ package enum ChannelEvent: Hashable, Sendable {
   /// `by`: the row that acknowledged the message, if others may see that (R7).
   case receipt(SequenceNumber, by: MemberOrdinal?, at: Timestamp)
 
-  /// Whether the event reports a receipt's state.
+  /// Whether the event reports an acknowledgement request's state.
   package var isReceipt: Bool {
     if case .receipt = self { true } else { false }
   }

@@ -1,5 +1,5 @@
-/// The changes in one subscribed channel since its subscribers were last notified. Each row, status and receipt is
-/// recorded once, however often it changes, so rows and new messages bound the memory, not marks.
+/// The changes in one subscribed channel since its subscribers were last notified. Each row, status and acknowledgement
+/// is recorded once, however often it changes, so rows and new messages bound the memory, not marks.
 package struct PendingChannelEvents: Sendable {
   /// The time of the oldest recorded change.
   package private(set) var oldest = Timestamp.none
@@ -11,17 +11,17 @@ package struct PendingChannelEvents: Sendable {
   private(set) var happened: [(order: Int, event: ChannelEvent)] = []
   /// Changed rows, by thread and row.
   private var changedRows = KeyedList<UInt64, PendingRowChange>()
-  /// Changed receipts, by message and row.
-  private var changedReceipts = KeyedList<UInt64, PendingReceiptChange>()
+  /// Changed acknowledgements, by message and row.
+  private var changedAcknowledgements = KeyedList<UInt64, PendingAcknowledgementChange>()
   /// Changed statuses, by thread.
   private var changedStatuses = KeyedList<SequenceNumber, PendingStatusChange>()
   /// The options before a change of options that makes all rows look different; nil: no such change.
   private(set) var optionsBefore: ChannelTypeOptions?
 
-  /// The receipts that were done before a member left; nil: no member left.
+  /// The acknowledgement requests that were done before a member left; nil: no member left.
   private(set) var doneBefore: Set<SequenceNumber>?
-  /// Report all acknowledged receipts, because it is not known which were done.
-  private(set) var reportsAllReceipts = false
+  /// Report all acknowledged messages, because it is not known which were done.
+  private(set) var reportsAllAcknowledgements = false
 
   private var count = 0
   /// The row whose positions the last recorded message moves; nil if anything else was recorded since.
@@ -61,7 +61,7 @@ package struct PendingChannelEvents: Sendable {
   }
 
   /// An acknowledgement of a message by a row.
-  struct PendingReceiptChange: Sendable {
+  struct PendingAcknowledgementChange: Sendable {
     var sequence: SequenceNumber
     /// nil: several rows, none of which is named.
     var row: MemberOrdinal?
@@ -88,7 +88,7 @@ package struct PendingChannelEvents: Sendable {
   package var isEmpty: Bool { oldest == .none }
 
   var rows: [PendingRowChange] { changedRows.elements }
-  var receipts: [PendingReceiptChange] { changedReceipts.elements }
+  var acknowledgementChanges: [PendingAcknowledgementChange] { changedAcknowledgements.elements }
   var statuses: [PendingStatusChange] { changedStatuses.elements }
 
   /// Extend the pending period back to `time`, because the recorded changes follow from an earlier event. Until they
@@ -98,8 +98,8 @@ package struct PendingChannelEvents: Sendable {
   }
 
   /// Remove and return the changes that are reported at once in channels of any size: messages, members, options and
-  /// removals. Rows, receipts and statuses stay. They are reported from the state at that later time, so their order
-  /// relative to these does not matter.
+  /// removals. Rows, acknowledgements and statuses stay. They are reported from the state at that later time, so their
+  /// order relative to these does not matter.
   ///
   /// - Returns: nil if there are none.
   package mutating func takeImmediateEvents() -> PendingChannelEvents? {
@@ -217,27 +217,32 @@ package struct PendingChannelEvents: Sendable {
   mutating func acknowledge(_ sequence: SequenceNumber, _ row: MemberOrdinal, at time: Timestamp) {
     let order = next(time)
     var row: MemberOrdinal? = row
-    if changedReceipts.count >= Self.acknowledgementsMax { row = nil }
+    if changedAcknowledgements.count >= Self.acknowledgementsMax { row = nil }
     let key = UInt64(sequence.rawValue) << 32 | (row.map { UInt64($0.rawValue) + 1 } ?? 0)
-    changedReceipts.update(key, default: { PendingReceiptChange(sequence: sequence, row: row) }) {
+    changedAcknowledgements.update(
+      key,
+      default: { PendingAcknowledgementChange(sequence: sequence, row: row) }
+    ) {
       ($0.order, $0.at) = (order, time)
     }
   }
 
-  /// Record that a message's receipt has expired without being done.
+  /// Record that a message's acknowledgement request has expired without being done.
   mutating func expire(_ sequence: SequenceNumber, at time: Timestamp) {
-    changedReceipts.append(PendingReceiptChange(sequence: sequence, row: nil, order: next(time), at: time))
+    changedAcknowledgements.append(
+      PendingAcknowledgementChange(sequence: sequence, row: nil, order: next(time), at: time)
+    )
   }
 
-  /// Record that a member leaves, so that no receipt waits for them any more.
+  /// Record that a member leaves, so that no acknowledgement request waits for them any more.
   ///
-  /// - Parameter done: the receipts that are done before that; called only the first time.
+  /// - Parameter done: the acknowledgement requests that are done before that; called only the first time.
   mutating func leave(done: () -> Set<SequenceNumber>) {
     if doneBefore == nil { doneBefore = done() }
   }
 
-  /// Record that the set of members that receipts wait for has changed.
-  mutating func reportAllReceipts() { reportsAllReceipts = true }
+  /// Record that the set of members that acknowledgement requests wait for has changed.
+  mutating func reportAllAcknowledgements() { reportsAllAcknowledgements = true }
 
   /// Record that all rows look different, or may.
   mutating func expose(before options: ChannelTypeOptions) {

@@ -46,14 +46,14 @@ extension ShardState {
 
   /// The note of a row's acknowledgement; empty: no note, or no longer kept (R9).
   package func note(_ slot: ChannelSlot, of sequence: SequenceNumber, by row: MemberOrdinal) -> String {
-    self[slot].receipts.record(sequence, row)?.note ?? ""
+    self[slot].acknowledgementTable.record(sequence, row)?.note ?? ""
   }
 
   /// When a row acknowledged a message; none: not acknowledged, or the time is not kept (R9).
   package func acknowledgedAt(_ slot: ChannelSlot, _ sequence: SequenceNumber, by row: MemberOrdinal)
     -> Timestamp
   {
-    self[slot].receipts.record(sequence, row)?.at ?? .none
+    self[slot].acknowledgementTable.record(sequence, row)?.at ?? .none
   }
 
   /// The thread under a message, with its users' settings applied; the channel itself for zero. Nil if there is no such

@@ -108,7 +108,9 @@ extension ShardState {
         let user = self[slot].users.text(self[slot].rows.user(row))
         pending.add(.memberRemoved(user: user, at: time), at: time)
         pending.leave {
-          Set(self[slot].receiptsAcknowledged(settings).filter { self[slot].receiptProgress($0).isDone })
+          Set(
+            self[slot].acknowledgedMessages(settings).filter { self[slot].acknowledgementProgress($0).isDone }
+          )
         }
       }
       let start = self[slot].rows.firstCounted(row)
@@ -281,7 +283,7 @@ extension ShardState {
   ) {
     refresh(slot)
     recordSettingsChange(of: user, in: slot, thread: .zero, at: time, &pending)
-    if self[slot].row(of: user) != nil { pending.reportAllReceipts() }
+    if self[slot].row(of: user) != nil { pending.reportAllAcknowledgements() }
     guard !self[slot].threads.isEmpty else { return }
     for index in self[slot].threads.indices(of: user) {
       let thread = slot.thread(index)
@@ -327,7 +329,7 @@ extension ShardState {
       refresh(targetSlot)
       append(change, in: targetSlot, to: &ordered)
     }
-    for change in pending.receipts where !self[slot].isGone(change.sequence) {
+    for change in pending.acknowledgementChanges where !self[slot].isGone(change.sequence) {
       let row = change.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
       ordered.append((change.order, .receipt(change.sequence, by: row, at: change.at)))
     }
@@ -338,7 +340,7 @@ extension ShardState {
       if case .memberAdded(let row, _) = event, !self[slot].rows.isActive(row) { continue }
       events.append(event)
     }
-    appendReceipts(slot, pending, to: &events)
+    appendAcknowledgements(slot, pending, to: &events)
     if let before = pending.optionsBefore { appendExposed(slot, before, pending, to: &events) }
     for change in pending.statuses {
       guard let targetSlot = targetSlot(ofThread: change.thread, in: slot) else { continue }
@@ -402,16 +404,18 @@ extension ShardState {
     }
   }
 
-  /// Append the receipts that changed because a member left, hid or became visible again.
-  private func appendReceipts(
+  /// Append the acknowledgement requests that changed because a member left, hid or became visible again.
+  private func appendAcknowledgements(
     _ slot: ChannelSlot,
     _ pending: PendingChannelEvents,
     to events: inout [ChannelEvent]
   ) {
-    guard pending.reportsAllReceipts || pending.doneBefore != nil else { return }
-    for sequence in self[slot].receiptsAcknowledged(settings) {
+    guard pending.reportsAllAcknowledgements || pending.doneBefore != nil else { return }
+    for sequence in self[slot].acknowledgedMessages(settings) {
       let wasDone = pending.doneBefore?.contains(sequence) ?? false
-      guard pending.reportsAllReceipts || self[slot].receiptProgress(sequence).isDone != wasDone else {
+      guard
+        pending.reportsAllAcknowledgements || self[slot].acknowledgementProgress(sequence).isDone != wasDone
+      else {
         continue
       }
       events.append(.receipt(sequence, by: nil, at: pending.newestShown))
@@ -494,15 +498,15 @@ extension ChannelState {
   /// Whether others may see that the row acknowledged a message (R7).
   func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
 
-  /// The acknowledged receipts that others may see, or could see at some time (R7).
-  func receiptsAcknowledged(_ settings: borrowing UserSettingsTable) -> [SequenceNumber] {
-    if receipts.isEmpty { return [] }
-    return receipts.acknowledged(after: .zero, through: messages.newest).filter { sequence in
+  /// The acknowledged messages that others may see, or could see at some time (R7).
+  func acknowledgedMessages(_ settings: borrowing UserSettingsTable) -> [SequenceNumber] {
+    if acknowledgementTable.isEmpty { return [] }
+    return acknowledgementTable.acknowledged(after: .zero, through: messages.newest).filter { sequence in
       var isKnown = false
-      receipts.forEachAcknowledged(sequence) { row in
+      acknowledgementTable.forEachAcknowledged(sequence) { row in
         // Acknowledged while hidden, but visible at some time since.
         isKnown =
-          isKnown || receipts.record(sequence, row)?.isHidden == false
+          isKnown || acknowledgementTable.record(sequence, row)?.isHidden == false
           || settings.shownSince(users.id(rows.user(row))).read != .none
       }
       return isKnown

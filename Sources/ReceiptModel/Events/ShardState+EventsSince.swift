@@ -11,7 +11,8 @@ extension ShardState {
   /// - Parameters:
   ///   - limit: maximum number of events.
   ///   - statusesMax: maximum number of messages whose statuses may have changed, in the channel and its threads.
-  ///   - remaining: the budget of rows, messages, receipts and threads to examine; reduced by the number examined.
+  ///   - remaining: the budget of rows, messages, acknowledgement requests and threads to examine; reduced by the
+  ///     number examined.
   /// - Returns: nil if `limit` or `statusesMax` is exceeded, or if a row was erased, whose user can no longer be named
   ///   (R16).
   package mutating func events(
@@ -45,7 +46,7 @@ extension ShardState {
     let limit: Int
     /// How many more messages may be examined for their statuses.
     var statusesMax: Int
-    /// The number of rows, messages, receipts and threads examined.
+    /// The number of rows, messages, acknowledgement requests and threads examined.
     var examined = 0
     /// The changes in the current channel or thread.
     var here: [(at: Timestamp, event: ChannelEvent)] = []
@@ -53,8 +54,8 @@ extension ShardState {
     var newestShown = Timestamp.none
     /// The messages whose statuses may have changed.
     var spans: [StatusSpan] = []
-    /// A member left or changed their privacy settings, so receipts may have become done, or not done.
-    var changesReceipts = false
+    /// A member left or changed their privacy settings, so acknowledgement requests may have become done, or not done.
+    var changesAcknowledgements = false
     var all: [ChannelEvent] = []
 
     init(time: Timestamp, limit: Int, statusesMax: Int) {
@@ -79,7 +80,7 @@ extension ShardState {
         .map(\.element.event)
       here = []
       newestShown = .none
-      (spans, changesReceipts) = ([], false)
+      (spans, changesAcknowledgements) = ([], false)
     }
 
     mutating func changeStatuses(after: UInt32, through: UInt32 = .max) {
@@ -145,7 +146,7 @@ extension ShardState {
     }
     appendMessages(slot, to: &events)
     guard appendRows(slot, optionsChangedAt, to: &events), !events.isFull else { return false }
-    if !slot.isThread { appendReceipts(slot, to: &events) }
+    if !slot.isThread { appendAcknowledgements(slot, to: &events) }
     guard !events.isFull,
       let spans = events.takeSpans(
         between: StatusSpan(
@@ -254,7 +255,7 @@ extension ShardState {
         let leftAt = self[slot].rows.leftAt(row)
         if events.isPast(leftAt) || wasTakenOver(row, in: slot) { continue }
         events.changeStatuses(after: self[slot].rows.firstCounted(row))
-        events.changesReceipts = true
+        events.changesAcknowledgements = true
         if slot.isThread { continue }
         let user = self[slot].rows.user(row)
         if user == .nobody { return false }
@@ -336,7 +337,7 @@ extension ShardState {
     }
     let readMoves = reportedMoves(of: self[slot].rows.read[row], isRead)
     let deliveredMoves = reportedMoves(of: self[slot].rows.delivered[row], isDelivered)
-    if !events.isPast(appliedAt) { events.changesReceipts = true }
+    if !events.isPast(appliedAt) { events.changesAcknowledgements = true }
     let staysUnread = self[slot].rows.marker(row) != nil || self[slot].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
       thread: self[slot].parent,
@@ -399,18 +400,18 @@ extension ShardState {
     }
   }
 
-  /// Up to this many members who acknowledged a message since are named; beyond that, one event reports the receipt's
-  /// state.
+  /// Up to this many members who acknowledged a message since are named; beyond that, one event reports the
+  /// acknowledgement request's state.
   private static let namedMax = 100
 
-  /// Append receipts that were acknowledged or expired since, or that may have changed state because a member left or
-  /// hid.
-  private func appendReceipts(_ slot: ChannelSlot, to events: inout ChangedSince) {
-    for sequence in self[slot].receiptsAcknowledged(settings) {
+  /// Append acknowledgement requests that were acknowledged or expired since, or that may have changed state because a
+  /// member left or hid.
+  private func appendAcknowledgements(_ slot: ChannelSlot, to events: inout ChangedSince) {
+    for sequence in self[slot].acknowledgedMessages(settings) {
       if events.isFull { return }
       events.examined += 1
-      let changedAt = self[slot].receipts.lastShown(sequence)
-      guard events.changesReceipts || changedAt == .unknown || !events.isPast(changedAt) else {
+      let changedAt = self[slot].acknowledgementTable.lastShown(sequence)
+      guard events.changesAcknowledgements || changedAt == .unknown || !events.isPast(changedAt) else {
         continue
       }
       events.changeStatuses(after: sequence.rawValue - 1, through: sequence.rawValue)
@@ -427,7 +428,7 @@ extension ShardState {
     guard events.time <= time else { return }
     for sequence in self[slot].expired(in: events.time...time) {
       if events.isFull { return }
-      let at = self[slot].receipts.expiresAt(sequence)
+      let at = self[slot].acknowledgementTable.expiresAt(sequence)
       events.add(.receipt(sequence, by: nil, at: at), at: at)
     }
   }
@@ -436,7 +437,7 @@ extension ShardState {
 extension ChannelState {
   /// The acknowledgements of a message made at or after a time that others may see (R7), in order of time.
   fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
-    receipts.acknowledgements(of: sequence).filter {
+    acknowledgementTable.acknowledgements(of: sequence).filter {
       $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)
     }
   }

@@ -1,17 +1,17 @@
-/// A member's own lists in a channel: the receipts requested from them, and the threads in which they take part (R9,
-/// R15).
+/// A member's own lists in a channel: the acknowledgements requested from them, and the threads in which they take part
+/// (R9, R15).
 extension ShardState {
-  /// The selection of a member's receipts.
-  package enum ReceiptState: UInt8, Sendable {
+  /// The selection of a member's acknowledgement requests.
+  package enum AcknowledgementState: UInt8, Sendable {
     /// The member can still acknowledge the message.
     case pending = 0
     case acknowledged = 1
   }
 
-  /// A message that requests a receipt from a member.
-  package struct OwnReceipt: Hashable, Sendable {
+  /// A message that requests acknowledgement from a member.
+  package struct OwnAcknowledgement: Hashable, Sendable {
     package let sequence: SequenceNumber
-    package let status: ReceiptStatus
+    package let status: AcknowledgementStatus
     /// None: never.
     package let expiresAt: Timestamp
     /// None: not acknowledged. An upper bound if the time is not kept.
@@ -39,35 +39,37 @@ extension ShardState {
     package let firstUnread: SequenceNumber
   }
 
-  /// Scan limit of one page, in messages with receipts; a page that reaches it may have fewer entries than requested.
-  package static let receiptScanLimit = 4_096
+  /// Scan limit of one page, in messages with acknowledgement requests; a page that reaches it may have fewer entries
+  /// than requested.
+  package static let acknowledgementScanLimit = 4_096
 
-  /// The messages of a channel that request a receipt from a member, newest first.
+  /// The messages of a channel that request acknowledgement from a member, newest first.
   ///
   /// - Parameters:
   ///   - below: only messages before this one; nil: all.
   ///   - limit: at least 1.
-  /// - Returns: the receipts, and the next page's start if there may be more; the page can then be shorter than
+  /// - Returns: the acknowledgement requests, and the next page's start if there may be more; the page can then be
+  ///   shorter than
   ///   `limit`.
-  package func receipts(
+  package func acknowledgementRequests(
     _ slot: ChannelSlot,
     of user: RawSpan,
-    _ wanted: ReceiptState,
+    _ wanted: AcknowledgementState,
     below: SequenceNumber?,
     limit: Int
-  ) throws(Refusal) -> (receipts: [OwnReceipt], next: SequenceNumber?) {
+  ) throws(Refusal) -> (requests: [OwnAcknowledgement], next: SequenceNumber?) {
     let row = try member(user, in: slot)
     let last = below.map { SequenceNumber($0.rawValue - min(1, $0.rawValue)) } ?? self[slot].messages.newest
     let joined = self[slot].rows.joined(row)
     let options = options(slot)
     let viewer = ChannelViewer(row: row, user: self[slot].rows.user(row), isServer: false)
-    var found: [OwnReceipt] = []
+    var found: [OwnAcknowledgement] = []
     var examined = 0
-    for index in self[slot].receipts.indices(after: joined, through: last).reversed() {
-      let sequence = self[slot].receipts.sequence(at: index)
-      if found.count == limit || examined == Self.receiptScanLimit { return (found, sequence.next) }
+    for index in self[slot].acknowledgementTable.indices(after: joined, through: last).reversed() {
+      let sequence = self[slot].acknowledgementTable.sequence(at: index)
+      if found.count == limit || examined == Self.acknowledgementScanLimit { return (found, sequence.next) }
       examined += 1
-      guard !self[slot].isGone(sequence), self[slot].receipts.isRequested(sequence),
+      guard !self[slot].isGone(sequence), self[slot].acknowledgementTable.isRequested(sequence),
         self[slot].messages.sender(sequence) != self[slot].rows.user(row)
       else { continue }
       let isAcknowledged = self[slot].hasAcknowledged(row, sequence)
@@ -77,12 +79,12 @@ extension ShardState {
       let made = self[slot].acknowledgementTime(row, sequence, viewpoint: .own, settings: settings)
       let isShown = self[slot].showsCounts(of: sequence, to: viewer, options)
       found.append(
-        OwnReceipt(
+        OwnAcknowledgement(
           sequence: sequence,
           status: isShown
-            ? self[slot].receiptStatus(sequence, at: time)
+            ? self[slot].acknowledgementStatus(sequence, at: time)
             : self[slot].unacknowledgedStatus(sequence, at: time),
-          expiresAt: self[slot].receipts.expiresAt(sequence),
+          expiresAt: self[slot].acknowledgementTable.expiresAt(sequence),
           acknowledgedAt: made.map { $0.at == .unknown ? time : $0.at } ?? .none,
           isExact: made?.isExact ?? true,
           note: self[slot].note(row, sequence)

@@ -1,5 +1,5 @@
-/// A channel's messages: the data that receipts need, and which messages count as unread. Columns over the whole
-/// channel; 256 messages form a segment, the unit of a page and of the counts.
+/// A channel's messages: the data that acknowledgement requests need, and which messages count as unread. Columns over
+/// the whole channel; 256 messages form a segment, the unit of a page and of the counts.
 package struct MessageTable: ~Copyable, Sendable {
   private var ids = MessageIDColumn()
   private var senders: [UInt32] = []

@@ -1,10 +1,10 @@
-/// Expiring receipts (R9). The shard's time (R20) expires a receipt, not an effect. A channel's subscribers are
-/// notified once that time has come.
+/// Expiring acknowledgement requests (R9). The shard's time (R20) expires an acknowledgement request, not an effect. A
+/// channel's subscribers are notified once that time has come.
 extension ShardState {
-  /// Record the receipts of a channel that have expired between two times without being done.
+  /// Record the acknowledgement requests of a channel that have expired between two times without being done.
   ///
   /// - Parameters:
-  ///   - after: receipts that expired up to then were recorded before.
+  ///   - after: acknowledgement requests that expired up to then were recorded before.
   ///   - end: at most the shard's time.
   /// - Returns: whether there are any.
   package mutating func recordExpiries(
@@ -13,30 +13,32 @@ extension ShardState {
     through end: Timestamp,
     _ pending: inout PendingChannelEvents
   ) -> Bool {
-    guard after < end, !self[slot].receipts.isEmpty else { return false }
+    guard after < end, !self[slot].acknowledgementTable.isEmpty else { return false }
     refresh(slot)
     let first = Timestamp(milliseconds: after.milliseconds + 1)
     let expired = self[slot].expired(in: first...end)
-    for sequence in expired { pending.expire(sequence, at: self[slot].receipts.expiresAt(sequence)) }
+    for sequence in expired {
+      pending.expire(sequence, at: self[slot].acknowledgementTable.expiresAt(sequence))
+    }
     return !expired.isEmpty
   }
 
-  /// When the channel's next receipt after a time expires; none: no receipt does.
+  /// When the channel's next acknowledgement request after a time expires; none: no acknowledgement request does.
   package func nextExpiry(in slot: ChannelSlot, after time: Timestamp) -> Timestamp {
-    self[slot].receipts.isEmpty ? .none : self[slot].receipts.nextExpiry(after: time)
+    self[slot].acknowledgementTable.isEmpty ? .none : self[slot].acknowledgementTable.nextExpiry(after: time)
   }
 
-  /// When the channel's last expired receipt expired; none: none has.
+  /// When the channel's last expired acknowledgement request expired; none: none has.
   package func lastExpiry(in slot: ChannelSlot) -> Timestamp {
     guard time > .none else { return .none }
-    let expired = self[slot].receipts.expiring(in: Timestamp(milliseconds: 1)...time)
-    return expired.map { self[slot].receipts.expiresAt($0) }.max() ?? .none
+    let expired = self[slot].acknowledgementTable.expiring(in: Timestamp(milliseconds: 1)...time)
+    return expired.map { self[slot].acknowledgementTable.expiresAt($0) }.max() ?? .none
   }
 }
 
 extension ChannelState {
-  /// The messages whose receipts expire in a range of times and are not done.
+  /// The messages whose acknowledgement requests expire in a range of times and are not done.
   func expired(in times: ClosedRange<Timestamp>) -> [SequenceNumber] {
-    receipts.expiring(in: times).filter { !isGone($0) && !receiptProgress($0).isDone }
+    acknowledgementTable.expiring(in: times).filter { !isGone($0) && !acknowledgementProgress($0).isDone }
   }
 }

@@ -96,9 +96,9 @@ extension ChannelState {
         tally &-= rows.share(senderRow, ends, of: sequence)
         tallyBefore &-= rows.share(senderRow, changes.before[senderRow] ?? ends, of: sequence)
       }
-      if options.readEvents, flags.contains(.receipt) {
+      if options.readEvents, flags.contains(.requestsAcknowledgement) {
         let new = changes.acknowledged[sequence]
-        receipts.forEachAcknowledged(sequence) { row in
+        acknowledgementTable.forEachAcknowledged(sequence) { row in
           guard row != senderRow, rows.isExpected(row, sequence, options), !rows.hidesRead(row) else {
             return
           }

@@ -76,9 +76,9 @@ extension ChannelState {
     let senderRow = rows.row(of: messages.sender(sequence))
     if let senderRow { rows.exclude(senderRow, sequence, options, from: &counts) }
     var acknowledged: UInt32?
-    if receipts.isRequested(sequence) {
+    if acknowledgementTable.isRequested(sequence) {
       var count: UInt32 = 0
-      receipts.forEachAcknowledged(sequence) { row in
+      acknowledgementTable.forEachAcknowledged(sequence) { row in
         guard row != senderRow else { return }
         if rows.isExpected(row, sequence, options), !rows.hidesRead(row) { count += 1 }
         rows.acknowledged(row, sequence, options, in: &counts)
@@ -88,7 +88,7 @@ extension ChannelState {
     return ShownStatus(
       sequence: sequence,
       status: counts.status(options.statusRule),
-      receipt: receiptStatus(sequence, at: time),
+      acknowledgement: acknowledgementStatus(sequence, at: time),
       readCount: counts.read,
       deliveredCount: counts.delivered,
       memberCount: counts.members,
@@ -108,14 +108,14 @@ extension ChannelState {
     ShownStatus(
       sequence: sequence,
       status: .sent,
-      receipt: unacknowledgedStatus(sequence, at: time),
+      acknowledgement: unacknowledgedStatus(sequence, at: time),
       readCount: 0,
       deliveredCount: 0,
       memberCount: 0,
       readEvents: options.readEvents,
       deliveryEvents: options.deliveryEvents,
       createdAt: messages.createdAt(sequence),
-      acknowledgedCount: receipts.isRequested(sequence) ? 0 : nil
+      acknowledgedCount: acknowledgementTable.isRequested(sequence) ? 0 : nil
     )
   }
 }

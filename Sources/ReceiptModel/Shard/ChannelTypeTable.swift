@@ -40,7 +40,7 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
     setRecords.flatMap { record -> [Effect] in
       let assigned = Effect.shard(.channelTypeAssigned(record))
       return record.isReplicated
-        ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
+        ? [assigned, .shard(.typeReplicated(name: record.name, version: record.version))] : [assigned]
     }
   }
 

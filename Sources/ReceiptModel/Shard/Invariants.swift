@@ -65,30 +65,34 @@ extension ChannelState {
     /// Check the whole channel.
     package func checkInvariants() -> String? {
       if steps.byteCount != steps.countBytes() { return "steps: byteCount differs from the recount" }
-      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? receipts.checkInvariants()
-        ?? checkReceipts() ?? checkRemoved() ?? memberships.checkInvariants()
+      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants()
+        ?? acknowledgementTable.checkInvariants()
+        ?? checkAcknowledgements() ?? checkRemoved() ?? memberships.checkInvariants()
     }
 
-    /// Check that messages and receipts agree, and that each acknowledgement was allowed.
-    private func checkReceipts() -> String? {
+    /// Check that messages and acknowledgement requests agree, and that each acknowledgement was allowed.
+    private func checkAcknowledgements() -> String? {
       var requested = 0
       for number in 0..<messages.newest.rawValue {
         let sequence = SequenceNumber(number + 1)
-        guard messages.flags(sequence).contains(.receipt) else { continue }
+        guard messages.flags(sequence).contains(.requestsAcknowledgement) else { continue }
         requested += 1
-        if !receipts.isRequested(sequence) { return "message \(sequence.rawValue): its receipt is missing" }
+        if !acknowledgementTable.isRequested(sequence) {
+          return "message \(sequence.rawValue): its receipt is missing"
+        }
         var fault: String?
-        receipts.forEachAcknowledged(sequence) { row in
+        acknowledgementTable.forEachAcknowledged(sequence) { row in
           fault = fault ?? checkAcknowledged(sequence, row)
         }
         if let fault { return fault }
       }
-      return requested == receipts.count
-        ? nil : "\(requested) messages have receipts, \(receipts.count) are kept"
+      return requested == acknowledgementTable.count
+        ? nil : "\(requested) messages have receipts, \(acknowledgementTable.count) are kept"
     }
 
     private func checkAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> String? {
-      guard receipts.isRequested(sequence), receipts.hasAcknowledged(sequence, row) else {
+      guard acknowledgementTable.isRequested(sequence), acknowledgementTable.hasAcknowledged(sequence, row)
+      else {
         return "message \(sequence.rawValue): acknowledged without a receipt"
       }
       guard Int(row.rawValue) < rows.rowCount, rows.joined(row) < sequence else {
@@ -105,7 +109,7 @@ extension ChannelState {
       case .acknowledged(let sequence, let acknowledgement):
         return checkAcknowledged(sequence, acknowledgement.row)
       case .acknowledgementForgotten(let sequence, let row):
-        let record = receipts.record(sequence, row)
+        let record = acknowledgementTable.record(sequence, row)
         return record?.at == Timestamp.none
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
       case .inThread(let parent, let effect):
@@ -125,7 +129,7 @@ extension ChannelState {
       switch part {
       case .row(let row): checkRow(row)
       case .message(let sequence): messages.checkMessage(sequence)
-      case .head, .stepState, .stepSegment, .receipt, .membership: nil
+      case .head, .stepState, .stepSegment, .acknowledgement, .membership: nil
       }
     }
 

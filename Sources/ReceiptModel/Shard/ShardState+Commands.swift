@@ -186,7 +186,7 @@ extension ShardState {
   ///
   /// - Parameters:
   ///   - sender: empty for the system.
-  ///   - wantsReceipt: requests a receipt; ``receiptRefusal(_:_:)`` says whether it was granted (R9).
+  ///   - requestsAcknowledgement: requests acknowledgement; ``receiptRefusal(_:_:)`` says whether it was granted (R9).
   ///   - movesPosition: if false, the sender's positions and marker stay unchanged (R5).
   package func decideRegister(
     _ slot: ChannelSlot,
@@ -194,7 +194,7 @@ extension ShardState {
     sender: RawSpan,
     created: Timestamp,
     isSilent: Bool,
-    wantsReceipt: Bool = false,
+    requestsAcknowledgement: Bool = false,
     movesPosition: Bool = true,
     mentions: NewMentions = .nobody,
     at time: Timestamp,
@@ -207,7 +207,7 @@ extension ShardState {
         in: slot,
         sender: sender,
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: movesPosition
       )
       return .known(known)
@@ -225,10 +225,10 @@ extension ShardState {
       createdAt: created
     )
     if !movesPosition { record.flags.insert(.keepsSenderPosition) }
-    if wantsReceipt {
-      let grant = receiptGrant(slot, sender: sender, at: time)
+    if requestsAcknowledgement {
+      let grant = acknowledgementGrant(slot, sender: sender, at: time)
       record.flags.formUnion(grant.flags)
-      record.receiptExpiresAt = grant.expiresAt
+      record.acknowledgementExpiresAt = grant.expiresAt
     }
     if mentions != .nobody, record.flags.isCountable {
       record.mentions = self[slot].resolve(mentions, sender: record.sender)
@@ -255,17 +255,17 @@ extension ShardState {
   ///
   /// - Parameters:
   ///   - slot: the channel's, or that of the reply's thread.
-  ///   - wantsReceipt: compared with what was requested, granted or not.
+  ///   - requestsAcknowledgement: compared with what was requested, granted or not.
   func checkRepeat(
     of known: SequenceNumber,
     in slot: ChannelSlot,
     sender: RawSpan,
     isSilent: Bool,
-    wantsReceipt: Bool,
+    requestsAcknowledgement: Bool,
     movesPosition: Bool
   ) throws(Refusal) {
     let flags = self[slot].messages.flags(known)
-    guard flags.contains(.silent) == isSilent, flags.asksForReceipt == wantsReceipt,
+    guard flags.contains(.silent) == isSilent, flags.askedForAcknowledgement == requestsAcknowledgement,
       flags.contains(.keepsSenderPosition) != movesPosition,
       withSender(slot, of: known, { $0.isEqual(to: sender) })
     else { throw .messageConflict }

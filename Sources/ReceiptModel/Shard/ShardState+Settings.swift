@@ -60,7 +60,7 @@ extension ShardState {
     announced.appliedAt = time
     announced.isReplicated = false
     effects.append(.shard(.userAssigned(number, announced)))
-    if isReplicated { effects.append(.shard(.userSettled(number, version: announced.version))) }
+    if isReplicated { effects.append(.shard(.userReplicated(number, version: announced.version))) }
   }
 
   /// Mark a version of a user's settings as replicated: every shard has it.
@@ -71,7 +71,7 @@ extension ShardState {
     let current = userSettings(user)
     guard current.version == version, !current.isErasing else { return false }
     if let number = settings.find(user), !current.isReplicated {
-      effects.append(.shard(.userSettled(number, version: version)))
+      effects.append(.shard(.userReplicated(number, version: version)))
     }
     return true
   }
@@ -84,7 +84,7 @@ extension ShardState {
     let current = channelType(name)
     guard current.version == version else { return false }
     if version > 0, !current.isReplicated {
-      effects.append(.shard(.typeSettled(name: name, version: version)))
+      effects.append(.shard(.typeReplicated(name: name, version: version)))
     }
     return true
   }

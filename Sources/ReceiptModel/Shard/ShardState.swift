@@ -105,7 +105,7 @@ package struct ShardState: ~Copyable, Sendable {
   package mutating func remove(_ slot: ChannelSlot) { directory.remove(slot) }
 
   /// The effective options of a channel: its type's, overridden by its own. A thread has its channel's options, except
-  /// that new members start read and replies have no receipts (R15).
+  /// that new members start read and replies have no acknowledgement requests (R15).
   package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
     let channel = slot.channel
     var options = types.options(self[channel].type).applying(self[channel].ownOptions)
@@ -153,11 +153,11 @@ package struct ShardState: ~Copyable, Sendable {
     switch effect {
     case .channelTypeAssigned(let record):
       types.assign(record)
-    case .typeSettled(let name, let version):
+    case .typeReplicated(let name, let version):
       types.markReplicated(name, version: version)
     case .userAssigned(let number, let record):
       settings.assign(number, record)
-    case .userSettled(let number, let version):
+    case .userReplicated(let number, let version):
       settings.markReplicated(number, version)
     case .userErased(let number, let version, let hash, let time):
       settings.erase(number, version: version, hash: hash, at: time)

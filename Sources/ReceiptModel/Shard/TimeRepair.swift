@@ -2,8 +2,9 @@
 /// pages and log alike (R20).
 ///
 /// Every time is clamped to one limit. Clamping keeps the order of times, on which the store relies: a time that was
-/// not later than another stays so. Times that may lie in the future differ: a receipt's expiry keeps its distance to
-/// the registration, and the end of a webhook or a revocation is clamped to its maximum distance to the limit.
+/// not later than another stays so. Times that may lie in the future differ: an acknowledgement request's expiry keeps
+/// its distance to the registration, and the end of a webhook or a revocation is clamped to its maximum distance to the
+/// limit.
 package struct TimeRepair: Sendable {
   /// The categories that a repair counts; each changed effect or record counts once.
   package enum Kind: String, CaseIterable, Sendable {
@@ -88,7 +89,7 @@ package struct TimeRepair: Sendable {
     let ahead = message.registeredAt.milliseconds - clamped(message.registeredAt).milliseconds
     message.registeredAt = clamped(message.registeredAt)
     message.createdAt = clamped(message.createdAt)
-    if message.receiptExpiresAt != .none { message.receiptExpiresAt.milliseconds -= ahead }
+    if message.acknowledgementExpiresAt != .none { message.acknowledgementExpiresAt.milliseconds -= ahead }
     return message
   }
 

@@ -270,7 +270,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       let isReplicated = record.isReplicated
       record.isReplicated = false
       let assigned = Effect.shard(.userAssigned(number, record))
-      return isReplicated ? [assigned, .shard(.userSettled(number, version: record.version))] : [assigned]
+      return isReplicated ? [assigned, .shard(.userReplicated(number, version: record.version))] : [assigned]
     }
   }
 

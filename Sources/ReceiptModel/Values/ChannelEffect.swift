@@ -25,11 +25,11 @@ package enum ChannelEffect: Hashable, Sendable {
   case unreadFlagAssigned(MemberOrdinal, isSet: Bool, epoch: UInt32, at: Timestamp)
   indirect case messageAssigned(SequenceNumber, MessageRecord)
   case messageDeleted(SequenceNumber, at: Timestamp)
-  /// A member's acknowledgement of a message's receipt (R9).
+  /// A member's acknowledgement of a message (R9).
   indirect case acknowledged(SequenceNumber, Acknowledgement)
   /// Drops the time and note of an acknowledgement to make room for newer ones; the acknowledgement itself stays (R9).
   case acknowledgementForgotten(SequenceNumber, MemberOrdinal)
-  /// Mark-read has acknowledged the receipts up to here (R9, `read_acks_receipts`).
+  /// Mark-read has acknowledged the messages up to here (R9, `read_acks_receipts`).
   case acknowledgedThrough(MemberOrdinal, to: SequenceNumber)
   /// A sealed segment of the steps of a 256-row page (R17).
   indirect case stepsSealed(rowPage: UInt32, segment: UInt32, bytes: [UInt8])
@@ -139,7 +139,7 @@ extension ChannelEffect {
     case stepSegment(rowPage: UInt32, UInt32)
     case message(SequenceNumber)
     /// A message's acknowledgements.
-    case receipt(SequenceNumber)
+    case acknowledgement(SequenceNumber)
     /// A position in a user's index.
     case membership(UInt32)
   }
@@ -159,7 +159,8 @@ extension ChannelEffect {
     case .stepsSealed(let rowPage, let segment, _): .stepSegment(rowPage: rowPage, segment)
     case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence):
       .message(sequence)
-    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .receipt(sequence)
+    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _):
+      .acknowledgement(sequence)
     case .membershipAssigned(let position, _), .membershipRemoved(let position): .membership(position)
     case .inThread(_, let effect): effect.part
     }
@@ -174,7 +175,7 @@ extension ChannelEffect {
     case .stepState(let rowPage): return .rows(rowPage)
     case .stepSegment(let rowPage, let segment): return .steps(rowPage, segment)
     case .message(let sequence): return .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
-    case .receipt(let sequence): return .receipts(sequence)
+    case .acknowledgement(let sequence): return .acknowledgements(sequence)
     case .membership(let position): return .memberships(position / PageID.membershipsPerPage)
     }
   }

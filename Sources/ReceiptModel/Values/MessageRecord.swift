@@ -10,12 +10,12 @@ package struct MessageRecord: Hashable, Sendable {
     package static let deleted = Flags(rawValue: 2)
     /// Not counted as unread for another reason (thread replies, R15).
     package static let uncounted = Flags(rawValue: 4)
-    /// Registered with a receipt (R9).
-    package static let receipt = Flags(rawValue: 8)
-    /// A receipt was requested and refused: over the daily limit.
-    package static let receiptOverLimit = Flags(rawValue: 16)
-    /// A receipt was requested and refused: the sender's role may not request one.
-    package static let receiptNotAllowed = Flags(rawValue: 32)
+    /// Registered with an acknowledgement request (R9).
+    package static let requestsAcknowledgement = Flags(rawValue: 8)
+    /// An acknowledgement was requested and refused: over the daily limit.
+    package static let acknowledgementOverLimit = Flags(rawValue: 16)
+    /// An acknowledgement was requested and refused: the sender's role may not request one.
+    package static let acknowledgementNotAllowed = Flags(rawValue: 32)
     /// Registered with `moves_position: false`: the sender's positions did not move (R5).
     package static let keepsSenderPosition = Flags(rawValue: 64)
     /// The message mentions a user (R14): see ``MessageRecord/mentions``.
@@ -23,9 +23,9 @@ package struct MessageRecord: Hashable, Sendable {
 
     package static let known: UInt8 = 255
 
-    /// Whether a receipt was requested at registration, granted or not (R9).
-    var asksForReceipt: Bool { !isDisjoint(with: .receiptAsked) }
-    private static let receiptAsked = Flags(rawValue: 8 | 16 | 32)
+    /// Whether an acknowledgement was requested at registration, granted or not (R9).
+    var askedForAcknowledgement: Bool { !isDisjoint(with: .acknowledgementAsked) }
+    private static let acknowledgementAsked = Flags(rawValue: 8 | 16 | 32)
 
     /// Whether the message counts as unread for members who have not read it (R14).
     package var isCountable: Bool { isDisjoint(with: .uncountable) }
@@ -39,8 +39,8 @@ package struct MessageRecord: Hashable, Sendable {
   package var registeredAt: Timestamp
   /// The time for display (R20); none: the registration time. For a message deleted individually: the time of deletion.
   package var createdAt: Timestamp
-  /// When the receipt expires (R9); none: never, or the message has no receipt.
-  package var receiptExpiresAt: Timestamp
+  /// When the acknowledgement request expires (R9); none: never, or the message has no acknowledgement request.
+  package var acknowledgementExpiresAt: Timestamp
   /// The users it mentions (R14); `nobody` if the message is not countable.
   package var mentions: MessageMentions {
     didSet { flags = flags.setting(.mentions, mentions != .nobody) }
@@ -52,7 +52,7 @@ package struct MessageRecord: Hashable, Sendable {
     flags: Flags,
     registeredAt: Timestamp,
     createdAt: Timestamp = .none,
-    receiptExpiresAt: Timestamp = .none,
+    acknowledgementExpiresAt: Timestamp = .none,
     mentions: MessageMentions = .nobody
   ) {
     self.id = id
@@ -61,7 +61,7 @@ package struct MessageRecord: Hashable, Sendable {
     self.mentions = mentions
     self.registeredAt = registeredAt
     self.createdAt = createdAt
-    self.receiptExpiresAt = receiptExpiresAt
+    self.acknowledgementExpiresAt = acknowledgementExpiresAt
   }
 }
 

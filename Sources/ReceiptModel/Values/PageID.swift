@@ -4,7 +4,7 @@ package enum PageID: Hashable, Sendable {
   case rows(UInt32)
   case segment(UInt32)
   /// A message's acknowledgements.
-  case receipts(SequenceNumber)
+  case acknowledgements(SequenceNumber)
   /// A segment of the steps of a row page: row page, segment. Not loaded with its channel, only on demand.
   case steps(UInt32, UInt32)
   /// Rows of a thread: parent message, page.
@@ -28,7 +28,7 @@ package enum PageID: Hashable, Sendable {
   /// Whether the page belongs to a channel rather than to its shard.
   package var isOfChannel: Bool {
     switch self {
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: true
+    case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: true
     case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens: false
     }
   }

@@ -27,7 +27,7 @@ package struct RowRecord: Hashable, Sendable {
   /// How often the watermark has moved, which is the number of its newest step (R17).
   package var readStepCount: UInt32
   package var deliveredStepCount: UInt32
-  /// Mark-read has acknowledged the receipts up to here (R9).
+  /// Mark-read has acknowledged the messages up to here (R9).
   package var acknowledgedThrough: SequenceNumber
   /// In a thread: the user has only marked it read. While the user hides reads, others do not see them in the thread
   /// (R7, R15).

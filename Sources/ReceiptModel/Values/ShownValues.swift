@@ -17,7 +17,7 @@ package enum Refusal: Error, Hashable, Sendable {
   case orderNotAvailable
   /// `counts_visible_to` is `sender`, and the viewer is not the sender (R10).
   case countsNotVisible
-  /// The message was registered without a receipt (R9).
+  /// The message was registered without an acknowledgement request (R9).
   case receiptNotRequested
   /// A sender cannot acknowledge their own message (R9).
   case ownMessage
@@ -50,17 +50,17 @@ package enum MessageStatus: UInt8, Comparable, Sendable {
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 
-/// The state of a message's receipt (R9).
-package enum ReceiptStatus: UInt8, Sendable {
-  /// Registered without a receipt.
+/// The state of a message's acknowledgement request (R9).
+package enum AcknowledgementStatus: UInt8, Sendable {
+  /// Registered without an acknowledgement request.
   case none = 0
-  /// Not every expected member has acknowledged it yet.
+  /// Not every recipient has acknowledged it yet.
   case processing = 1
   case done = 2
   case expired = 3
 }
 
-/// Why a message that requested a receipt was registered without one (R9).
+/// Why a message that requested acknowledgement was registered without one (R9).
 package enum ReceiptRefusal: UInt8, Sendable {
   case none = 0
   /// `receipt_limit_reached`
@@ -76,7 +76,7 @@ package enum MemberList: UInt8, Sendable, CaseIterable {
   case delivered = 1
   /// Members who have not read it.
   case unread = 2
-  /// Members who have acknowledged it, for a message with a receipt (R9).
+  /// Members who have acknowledged it, for a message with an acknowledgement request (R9).
   case acknowledged = 3
   /// Members who have not acknowledged it.
   case unacknowledged = 4
@@ -151,7 +151,7 @@ package struct MemberStatus: Hashable, Sendable {
 package struct ShownStatus: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var status: MessageStatus
-  package var receipt: ReceiptStatus
+  package var acknowledgement: AcknowledgementStatus
   package var readCount: UInt32
   /// Includes readers (R1).
   package var deliveredCount: UInt32
@@ -159,7 +159,8 @@ package struct ShownStatus: Hashable, Sendable {
   package var readEvents: Bool
   package var deliveryEvents: Bool
   package var createdAt: Timestamp
-  /// Members who have acknowledged it, for a message with a receipt (R9); nil: it has no receipt.
+  /// Members who have acknowledged it, for a message with an acknowledgement request (R9); nil: it has no
+  /// acknowledgement request.
   package var acknowledgedCount: UInt32?
   /// For a reply that was asked for and is not counted yet: 1 + its thread's index (R15).
   var thread: UInt32 = 0
@@ -169,7 +170,7 @@ package struct ShownStatus: Hashable, Sendable {
   package init(
     sequence: SequenceNumber,
     status: MessageStatus,
-    receipt: ReceiptStatus = .none,
+    acknowledgement: AcknowledgementStatus = .none,
     readCount: UInt32,
     deliveredCount: UInt32,
     memberCount: UInt32,
@@ -180,7 +181,7 @@ package struct ShownStatus: Hashable, Sendable {
   ) {
     self.sequence = sequence
     self.status = status
-    self.receipt = receipt
+    self.acknowledgement = acknowledgement
     self.readCount = readCount
     self.deliveredCount = deliveredCount
     self.memberCount = memberCount

@@ -18,7 +18,7 @@ package struct MessageEventFields: Hashable, Sendable {
     package let rawValue: UInt8
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     package static let silent = Flags(rawValue: 1)
-    package static let receipt = Flags(rawValue: 2)
+    package static let requestsAcknowledgement = Flags(rawValue: 2)
     /// The read position moved; the delivered position moved.
     package static let read = Flags(rawValue: 4)
     package static let delivered = Flags(rawValue: 8)

@@ -1,12 +1,12 @@
 internal import NIOCore
 package import ReceiptModel
 
-/// The state of a message's receipt (R9).
+/// The state of a message's acknowledgement request (R9).
 package struct ReceiptEventFields: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var message: String
   package var sender: String
-  package var status: ReceiptStatus
+  package var status: AcknowledgementStatus
   package var readCount: UInt32
   package var unreadCount: UInt32
   /// The user who acknowledged it, if that is visible (R7); empty: nobody is named.
@@ -23,7 +23,7 @@ package struct ReceiptEventFields: Hashable, Sendable {
     sequence: SequenceNumber,
     message: String,
     sender: String,
-    status: ReceiptStatus,
+    status: AcknowledgementStatus,
     readCount: UInt32,
     unreadCount: UInt32,
     user: String,
@@ -49,7 +49,7 @@ package struct ReceiptEventFields: Hashable, Sendable {
     sequence = try reader.sequence()
     message = try reader.text()
     sender = try reader.text()
-    guard let status = ReceiptStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    guard let status = AcknowledgementStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
     self.status = status
     readCount = try reader.varint32()
     unreadCount = try reader.varint32()

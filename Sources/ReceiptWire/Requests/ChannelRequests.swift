@@ -7,7 +7,7 @@ package import ReceiptModel
 /// The fields of register_message.
 package struct RegisterMessageRequest: ~Escapable {
   package static let silent: UInt64 = 1
-  package static let receipt: UInt64 = 2
+  package static let requestsAcknowledgement: UInt64 = 2
   /// The message moves no position of its sender.
   package static let movesNoPosition: UInt64 = 4
   package static let mentionsAll: UInt64 = 8
@@ -24,7 +24,7 @@ package struct RegisterMessageRequest: ~Escapable {
   package let mentions: ShardState.NewMentions
 
   package var isSilent: Bool { flags & Self.silent != 0 }
-  package var wantsReceipt: Bool { flags & Self.receipt != 0 }
+  package var requestsAcknowledgement: Bool { flags & Self.requestsAcknowledgement != 0 }
   package var movesPosition: Bool { flags & Self.movesNoPosition == 0 }
 
   /// Read the fields; the thread may follow.

@@ -105,7 +105,7 @@ package struct StatusesRequest: ~Escapable {
 /// The fields of user_receipts and user_threads.
 package struct OwnListRequest: ~Escapable {
   package let user: RawSpan
-  /// A ``ShardState/ReceiptState`` or a ``ShardState/ThreadSelection``, if known.
+  /// A ``ShardState/AcknowledgementState`` or a ``ShardState/ThreadSelection``, if known.
   package let selection: UInt8
   package let limit: UInt64
   /// Only what is below; nil: all.

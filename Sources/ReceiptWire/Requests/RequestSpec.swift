@@ -173,7 +173,7 @@ package struct RequestSpec: Sendable {
       reply: "user @settings"
     ),
     RequestSpec(.assignUser, "assign_user", "user counter @settings", reply: "user @settings"),
-    RequestSpec(.settle, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
+    RequestSpec(.markReplicated, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
     RequestSpec(.deleteChannel, "delete_channel", [:], bytesMax: 1, reply: "deleted:byte"),
     RequestSpec(
       .truncateChannel,
@@ -201,7 +201,7 @@ package struct RequestSpec: Sendable {
     RequestSpec(.getChannelType, "get_channel_type", "type", reply: "@type"),
     RequestSpec(.listChannelTypes, "list_channel_types", reply: "types:[@type]"),
     RequestSpec(.getUser, "get_user", "user", reply: "user @settings"),
-    RequestSpec(.listUnsettled, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
+    RequestSpec(.listUnreplicated, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
     RequestSpec(
       .listMembers,
       "list_members",

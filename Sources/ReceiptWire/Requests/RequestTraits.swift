@@ -60,7 +60,7 @@ extension FrameKind {
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
       .acknowledgePush:
       [.command, .named, .orderedByChannel]
-    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook,
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .markReplicated, .noteWebhook,
       .revokeToken:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
@@ -71,7 +71,7 @@ extension FrameKind {
     case .subscribe, .unsubscribe: [.query, .orderedByChannel]
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
     case .unreadCounts: [.query, .wide]
-    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]
+    case .listChannelTypes, .listUnreplicated, .purge, .rebuildIndex, .listRevokedTokens: [.query]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
     default: []
     }

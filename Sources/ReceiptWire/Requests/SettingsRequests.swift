@@ -68,7 +68,7 @@ package struct AssignChannelTypeRequest: Sendable {
 }
 
 /// The fields of settle.
-package struct SettleRequest: Sendable {
+package struct MarkReplicatedRequest: Sendable {
   package static let channelType: UInt8 = 0
   package static let user: UInt8 = 1
 
@@ -163,9 +163,9 @@ extension ByteBuffer {
     writeOptions(options)
   }
 
-  /// Write what ``SettleRequest`` reads.
-  package mutating func writeSettle(isUser: Bool, version: UInt64) {
-    writeInteger(isUser ? SettleRequest.user : SettleRequest.channelType)
+  /// Write what ``MarkReplicatedRequest`` reads.
+  package mutating func writeMarkReplicated(isUser: Bool, version: UInt64) {
+    writeInteger(isUser ? MarkReplicatedRequest.user : MarkReplicatedRequest.channelType)
     writeVarint(version)
   }
 

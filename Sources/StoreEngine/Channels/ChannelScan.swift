@@ -12,7 +12,7 @@ struct ChannelScan {
     case row(of: [UInt8], at: Timestamp)
     /// Send the options of all watched channels of a type, which changed at a time.
     case options(ofType: [UInt8], at: Timestamp)
-    /// Report expired receipts in watched channels, of which the first expired at `since`.
+    /// Report expired acknowledgement requests in watched channels, of which the first expired at `since`.
     case expiries(since: Timestamp)
   }
 
@@ -45,7 +45,7 @@ struct ChannelScan {
   private(set) var bytes = 0
   /// Last effect that the reply reveals.
   var last = LogIndex.zero
-  /// Latest receipt expiry that the reply reveals; none if it reveals none.
+  /// Latest acknowledgement request expiry that the reply reveals; none if it reveals none.
   var expiry = Timestamp.none
 
   mutating func add(_ item: Found) {

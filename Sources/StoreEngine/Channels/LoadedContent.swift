@@ -67,8 +67,8 @@ struct LoadedContent {
     }
   }
 
-  /// Record receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
-  /// page may be older than the deletion.
+  /// Record pages of acknowledgements that must be written again: a deleted message takes its acknowledgements with it,
+  /// and their page may be older than the deletion.
   private mutating func recordEmptied(
     by effect: ChannelEffect,
     at index: LogIndex,
@@ -79,10 +79,10 @@ struct LoadedContent {
     }
     switch effect {
     case .messageDeleted(let sequence, _):
-      if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
+      if isStale(.acknowledgements(sequence)) { newer.append((.acknowledgements(sequence), index)) }
     case .truncated(let through, _):
       for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
-        if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
+        if case .acknowledgements(let sequence) = page, sequence <= through { newer.append((page, index)) }
       }
     default: break
     }

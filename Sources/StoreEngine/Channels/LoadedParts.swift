@@ -51,7 +51,7 @@ struct LoadedParts {
     case .head: true
     case .row(let row): row.rawValue < rows
     case .stepState(let rowPage), .stepSegment(let rowPage, _): rowPage * PageID.rowsPerPage < rows
-    case .message(let sequence), .receipt(let sequence): sequence.rawValue <= newest
+    case .message(let sequence), .acknowledgement(let sequence): sequence.rawValue <= newest
     case .membership(let position): position < MembershipTable.positionsMax
     }
   }

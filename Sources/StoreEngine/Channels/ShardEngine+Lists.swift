@@ -2,8 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Read states, member lists of one message, the status of chosen members, and a member's own receipts and threads
-/// (Proto/frames.md, 0x27, 0x28 and 0x37 to 0x39; R9, R11, R15).
+/// Read states, member lists of one message, the status of chosen members, and a member's own acknowledgement requests
+/// and threads (Proto/frames.md, 0x27, 0x28 and 0x37 to 0x39; R9, R11, R15).
 extension ShardEngine {
   func listMembers(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try ListMembersRequest(&request.fields)
@@ -167,19 +167,19 @@ extension ShardEngine {
     }
   }
 
-  // MARK: Own receipts and threads
+  // MARK: Own acknowledgement requests and threads
 
   func userReceipts(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try OwnListRequest(&request.fields)
-    guard let wanted = ShardState.ReceiptState(rawValue: fields.selection) else {
+    guard let wanted = ShardState.AcknowledgementState(rawValue: fields.selection) else {
       return .refused(.invalidField, "state: 0 or 1")
     }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.user, request) else { return refused(.tokenRevoked, slot) }
     advanceTime()
-    let page: (receipts: [ShardState.OwnReceipt], next: SequenceNumber?)
+    let page: (requests: [ShardState.OwnAcknowledgement], next: SequenceNumber?)
     do throws(Refusal) {
-      page = try state.receipts(
+      page = try state.acknowledgementRequests(
         slot,
         of: fields.user,
         wanted,
@@ -190,17 +190,17 @@ extension ShardEngine {
       return refused(error, slot)
     }
     return reply(request, replyTiming(slot)) { buffer in
-      buffer.writeVarint(page.receipts.count)
-      for receipt in page.receipts {
-        buffer.writeSequence(receipt.sequence)
-        state.withMessage(slot, receipt.sequence) { buffer.writeField($0) }
-        state.withSender(slot, of: receipt.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state.createdAt(slot, of: receipt.sequence))
-        buffer.writeInteger(receipt.status.rawValue)
-        buffer.writeTime(receipt.expiresAt)
-        buffer.writeTime(receipt.acknowledgedAt)
-        buffer.writeInteger(UInt8(receipt.isExact ? 1 : 0))
-        buffer.writeField(receipt.note)
+      buffer.writeVarint(page.requests.count)
+      for entry in page.requests {
+        buffer.writeSequence(entry.sequence)
+        state.withMessage(slot, entry.sequence) { buffer.writeField($0) }
+        state.withSender(slot, of: entry.sequence) { buffer.writeField($0) }
+        buffer.writeTime(state.createdAt(slot, of: entry.sequence))
+        buffer.writeInteger(entry.status.rawValue)
+        buffer.writeTime(entry.expiresAt)
+        buffer.writeTime(entry.acknowledgedAt)
+        buffer.writeInteger(UInt8(entry.isExact ? 1 : 0))
+        buffer.writeField(entry.note)
       }
       buffer.writeOptional(page.next.map { UInt64($0.rawValue) })
     }

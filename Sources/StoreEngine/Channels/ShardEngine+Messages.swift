@@ -49,7 +49,7 @@ extension ShardEngine {
           sender: sender,
           created: created,
           isSilent: fields.isSilent,
-          wantsReceipt: fields.wantsReceipt,
+          requestsAcknowledgement: fields.requestsAcknowledgement,
           movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
@@ -63,7 +63,7 @@ extension ShardEngine {
           sender: sender,
           created: created,
           isSilent: fields.isSilent,
-          wantsReceipt: fields.wantsReceipt,
+          requestsAcknowledgement: fields.requestsAcknowledgement,
           movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
@@ -143,7 +143,9 @@ extension ShardEngine {
         state.withMessage(slot, entry.parent) { buffer.writeField($0) }
         state.withSender(entry.slot, of: entry.sequence) { buffer.writeField($0) }
         buffer.writeTime(state.createdAt(entry.slot, of: entry.sequence))
-        buffer.writeVarint(UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.receipt) ? 2 : 0)))
+        buffer.writeVarint(
+          UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.requestsAcknowledgement) ? 2 : 0))
+        )
       }
       buffer.writeMessageListCursor(page.next)
     }
@@ -180,8 +182,8 @@ extension ShardEngine {
     }
   }
 
-  /// Count the messages of a statuses query, all in one pass. Each message with a receipt takes another pass over its
-  /// acknowledgements, and each reply one over its thread.
+  /// Count the messages of a statuses query, all in one pass. Each message with an acknowledgement request takes
+  /// another pass over its acknowledgements, and each reply one over its thread.
   ///
   /// - Returns: nil when all are counted; otherwise the query waits for its next slice.
   private func fillStatuses(

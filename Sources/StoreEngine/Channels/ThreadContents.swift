@@ -15,7 +15,7 @@ struct ThreadContents {
     guard effect.traits.contains(.threadable) else { return false }
     switch effect {
     case .messageAssigned(_, let record):
-      guard !record.flags.contains(.receipt) else { return false }
+      guard !record.flags.contains(.requestsAcknowledgement) else { return false }
     case .stepTailAssigned(_, let record):
       // None of its steps are on storage.
       guard record.ends.isEmpty else { return false }

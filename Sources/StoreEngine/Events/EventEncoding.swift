@@ -43,7 +43,7 @@ extension ByteBuffer {
       let flags = state.flags(targetSlot, of: sequence)
       var eventFlags = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
       if flags.contains(.silent) { eventFlags.insert(.silent) }
-      if flags.contains(.receipt) { eventFlags.insert(.receipt) }
+      if flags.contains(.requestsAcknowledgement) { eventFlags.insert(.requestsAcknowledgement) }
       // R10: only servers see others' rows.
       let isShown = !eventFlags.isDisjoint(with: .shown)
       if isShown, state.options(slot).countsVisibleTo == .sender { eventFlags.insert(.serversOnly) }
@@ -159,7 +159,7 @@ extension ByteBuffer {
     writeSequence(sequence)
     writeMessageID(slot, sequence, in: state)
     state.withSender(slot, of: sequence) { writeField($0) }
-    writeInteger(status.receipt.rawValue)
+    writeInteger(status.acknowledgement.rawValue)
     writeVarint(status.readCount)
     writeVarint(status.unreadCount)
     if let row {

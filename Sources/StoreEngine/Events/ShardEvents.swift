@@ -70,8 +70,8 @@ final class ShardEvents: ShardPart {
     if let number = subscriptions.number(in: slot) {
       let index = subscriptions.unsentIndex(number)
       shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
-      if case .messageAssigned(_, let record) = effect, record.receiptExpiresAt != .none {
-        subscriptions.expiresToo(number, at: record.receiptExpiresAt)
+      if case .messageAssigned(_, let record) = effect, record.acknowledgementExpiresAt != .none {
+        subscriptions.expiresToo(number, at: record.acknowledgementExpiresAt)
       }
     } else if subscriptions.watchesUsers, shard.state[slot].isIndex {
       recordMembershipEvent(effect, slot)
@@ -181,7 +181,7 @@ final class ShardEvents: ShardPart {
     subscriptions.clearSlot(slot)
   }
 
-  // MARK: Receipts that expire
+  // MARK: Requests that expire
 
   /// Schedule the next expiry of a watched channel that was loaded.
   func findExpiry(_ slot: ChannelSlot) {
@@ -190,8 +190,8 @@ final class ShardEvents: ShardPart {
     subscriptions.expires(number, at: shard.state.nextExpiry(in: slot, after: after))
   }
 
-  /// Report receipts in watched channels that have expired. Loads channels that were evicted since they were last
-  /// checked.
+  /// Report acknowledgement requests in watched channels that have expired. Loads channels that were evicted since they
+  /// were last checked.
   func reportExpiries() {
     let first = subscriptions.nextExpiry
     guard first != .none, first <= shard.advanceTime() else { return }
@@ -199,8 +199,8 @@ final class ShardEvents: ShardPart {
     shard.scans.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
   }
 
-  /// Record expired receipts of a watched channel. The events leave with a batch of this time or later, so a restart
-  /// with an earlier clock cannot take the expiry back (R20).
+  /// Record expired acknowledgement requests of a watched channel. The events leave with a batch of this time or later,
+  /// so a restart with an earlier clock cannot take the expiry back (R20).
   func recordExpiries(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let now = shard.advanceTime()

@@ -47,9 +47,9 @@ struct Subscriptions {
     var changes: UInt32 = 0
     /// Time of its last sent events, in the loop's elapsed time.
     var sentAt = Int64.min / 2
-    /// Receipts that expired up to here were reported, or expired before the channel was watched.
+    /// Acknowledgement requests that expired up to here were reported, or expired before the channel was watched.
     var expiredThrough: Timestamp
-    /// Next known receipt expiry; none if no receipt expires.
+    /// Next known acknowledgement request expiry; none if no acknowledgement request expires.
     var expiry = Timestamp.none
 
     init(cid: [UInt8], expiredThrough: Timestamp) {
@@ -58,7 +58,7 @@ struct Subscriptions {
     }
   }
 
-  /// Next receipt expiry of a channel.
+  /// Next acknowledgement request expiry of a channel.
   private struct Expiry: Comparable {
     var at: Timestamp
     var channel: Int32
@@ -246,16 +246,16 @@ struct Subscriptions {
     number(in: slot).map { channels[Int($0)]!.unsent >= 0 } ?? false
   }
 
-  // MARK: Receipts that expire
+  // MARK: Requests that expire
 
-  /// Set a channel's next expiry; none if no receipt expires.
+  /// Set a channel's next expiry; none if no acknowledgement request expires.
   mutating func expires(_ number: Int32, at time: Timestamp) {
     guard channels[Int(number)]!.expiry != time else { return }
     channels[Int(number)]!.expiry = time
     if time != .none { expiries.insert(Expiry(at: time, channel: number)) }
   }
 
-  /// Lower a channel's next expiry for a new receipt.
+  /// Lower a channel's next expiry for a new acknowledgement request.
   mutating func expiresToo(_ number: Int32, at time: Timestamp) {
     let known = channels[Int(number)]!.expiry
     if known == .none || time < known { expires(number, at: time) }
@@ -267,7 +267,7 @@ struct Subscriptions {
     expires(number, at: next)
   }
 
-  /// Next receipt expiry of any channel; none if no receipt expires.
+  /// Next acknowledgement request expiry of any channel; none if no acknowledgement request expires.
   var nextExpiry: Timestamp {
     mutating get {
       while let next = expiries.min {
@@ -278,7 +278,7 @@ struct Subscriptions {
     }
   }
 
-  /// Take the channels with a receipt that expires up to `time`.
+  /// Take the channels with an acknowledgement request that expires up to `time`.
   mutating func takeExpiring(through time: Timestamp) -> [[UInt8]] {
     var cids: [[UInt8]] = []
     while nextExpiry != .none, nextExpiry <= time, let next = expiries.popMin() {

@@ -23,7 +23,7 @@ struct DirtyPages {
     var head: UInt64 = 0
     var rows: [UInt64] = []
     var segments: [UInt64] = []
-    /// Receipts, segments of steps, threads and memberships, of which few are dirty at a time.
+    /// Acknowledgements, segments of steps, threads and memberships, of which few are dirty at a time.
     var others: [PageID: UInt64] = [:]
     /// Log index of the channel's last effect.
     var last: UInt64 = 0
@@ -63,7 +63,7 @@ struct DirtyPages {
   /// Whether all of a channel's pages are on storage, or in flight to it.
   func isClean(_ slot: ChannelSlot) -> Bool { trackers[Int(slot.rawValue)].dirtyCount == 0 }
 
-  /// Whether this page of receipts or steps has effects that are not on storage.
+  /// Whether this page of acknowledgements or steps has effects that are not on storage.
   func isDirty(_ slot: ChannelSlot, other page: PageID) -> Bool {
     trackers[Int(slot.rawValue)].others[page] != nil
   }
@@ -100,7 +100,7 @@ struct DirtyPages {
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].segments, Int(number), index)
     case .head:
       isNew = Self.mark(&trackers[Int(slot!.rawValue)].head, index)
-    case .receipts, .steps, .threadRows, .threadSegment, .memberships:
+    case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       isNew = trackers[Int(slot!.rawValue)].others.updateValue(index.rawValue, forKey: page) == nil
     case .types:
       isNew = shardPages.mark(page, index)
@@ -145,7 +145,7 @@ struct DirtyPages {
     case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
     case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0
     case .head: trackers[Int(entry.slot!.rawValue)].head = 0
-    case .receipts, .steps, .threadRows, .threadSegment, .memberships:
+    case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
     default: shardPages.clear(entry.page)
     }

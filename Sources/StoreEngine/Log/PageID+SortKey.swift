@@ -1,8 +1,8 @@
 package import ReceiptModel
 
 extension PageID {
-  /// Sort key of a page: head, rows, segments, receipts, memberships, threads, steps, each in rising order. This is the
-  /// order of the keys on storage, and of assignment.
+  /// Sort key of a page: head, rows, segments, acknowledgements, memberships, threads, steps, each in rising order.
+  /// This is the order of the keys on storage, and of assignment.
   package var sortKey: UInt64 {
     switch self {
     case .head: 0
@@ -10,7 +10,7 @@ extension PageID {
     case .segment(let number): 2 << 32 | UInt64(number)
     case .types: 3 << 32
     case .shardHead: 4 << 32
-    case .receipts(let sequence): 5 << 32 | UInt64(sequence.rawValue)
+    case .acknowledgements(let sequence): 5 << 32 | UInt64(sequence.rawValue)
     case .users(let number): 7 << 32 | UInt64(number)
     case .outbox(let number): 8 << 32 | UInt64(number)
     case .index: 9 << 32
@@ -71,7 +71,7 @@ extension PageID {
     case 2: self = .segment(number)
     case 3 where number == 0: self = .types
     case 4 where number == 0: self = .shardHead
-    case 5: self = .receipts(SequenceNumber(number))
+    case 5: self = .acknowledgements(SequenceNumber(number))
     case 7: self = .users(number)
     case 8: self = .outbox(number)
     case 9 where number == 0: self = .index

@@ -200,14 +200,14 @@ final class ShardSettings: ShardPart {
 
   // MARK: Replication to all shards
 
-  func settle(_ request: inout Request) throws(WireError) -> Outcome {
+  func markReplicated(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let fields = try SettleRequest(&request.fields)
+    let fields = try MarkReplicatedRequest(&request.fields)
     let version = fields.version
-    let isUser = fields.what == SettleRequest.user
+    let isUser = fields.what == MarkReplicatedRequest.user
     var fault: String?
-    if fields.what > SettleRequest.user {
+    if fields.what > MarkReplicatedRequest.user {
       fault = "what: 0 (channel type) or 1 (user)"
     } else if isUser, !Identifier.isUser(name) {
       fault = ShardEngine.userRange
@@ -232,7 +232,7 @@ final class ShardSettings: ShardPart {
 
   /// List the types and users of this home shard that may not have reached all other shards. The caller replicates
   /// them.
-  func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
+  func listUnreplicated(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
     let types = shard.state.typesSet.filter { type in
       guard !type.isReplicated else { return false }

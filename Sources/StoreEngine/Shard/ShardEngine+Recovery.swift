@@ -87,7 +87,7 @@ extension ShardEngine {
             ? state.settings[number].user.isExactly(settings.user)
             : number <= state.settings.count && state.settings.find(settings.user) == nil)
       case .userErased(let number, _, _, _): number <= state.settings.count
-      case .userSettled(let number, _): Int(number) < state.settings.count
+      case .userReplicated(let number, _): Int(number) < state.settings.count
       default: true
       }
     guard follows else { throw .corrupt("\(location()): users' settings are out of order") }

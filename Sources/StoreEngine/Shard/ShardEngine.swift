@@ -140,7 +140,9 @@ final class ShardEngine {
     case .stepsTrimmed(let rowPage, let first):
       steps.recordTrim(slot!, number, rowPage, before: first, at: index)
     case .messageDeleted, .truncated:
-      for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
+      for sequence in state[slot!].acknowledgementPagesEmptied(by: effect) {
+        touch(slot, .acknowledgements(sequence), index)
+      }
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
     default: break
     }

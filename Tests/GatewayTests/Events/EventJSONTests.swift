@@ -220,7 +220,7 @@ import Testing
         sender: "bob",
         registered: Self.time,
         created: Self.time,
-        flags: [.receipt, .read, .delivered, .deliveredShown]
+        flags: [.requestsAcknowledgement, .read, .delivered, .deliveredShown]
       )
     )
     let table: [(EventForm, EventFields, NSDictionary)] = [

@@ -132,13 +132,13 @@ import Testing
   }
 
   @Test(arguments: [
-    (ReceiptStatus.none, "none"), (.processing, "processing"), (.done, "done"), (.expired, "expired"),
+    (AcknowledgementStatus.none, "none"), (.processing, "processing"), (.done, "done"), (.expired, "expired"),
   ])
-  func receiptStatusHasItsName(_ receipt: ReceiptStatus, _ expected: String) throws {
+  func receiptStatusHasItsName(_ acknowledgement: AcknowledgementStatus, _ expected: String) throws {
     let status = ShownStatus(
       sequence: SequenceNumber(7),
       status: .sent,
-      receipt: receipt,
+      acknowledgement: acknowledgement,
       readCount: 0,
       deliveredCount: 0,
       memberCount: 1,

@@ -22,10 +22,10 @@ import Testing
   private func text(_ steps: [SettingsReplication.Step]) -> [String] {
     steps.map { step in
       switch step {
-      case .listUnsettled(let shard): "list \(shard.rawValue)"
+      case .listUnreplicated(let shard): "list \(shard.rawValue)"
       case .assign(let index, let value, let shardCount):
         "assign \(index) v\(value.version) to \(shardCount - 1)"
-      case .settle(let index, let value, _): "settle \(index) v\(value.version)"
+      case .markReplicated(let index, let value, _): "settle \(index) v\(value.version)"
       case .announce(let index, let value, _): "announce \(index) v\(value.version)"
       case .erase(let index, let settings, _): "erase \(index) v\(settings.version)"
       }
@@ -39,7 +39,7 @@ import Testing
     var steps: [SettingsReplication.Step] = []
     var pending = replications.roundIsDue(shardCount: shardCount)
     while let step = pending.popLast() {
-      guard case .listUnsettled(let shard) = step else {
+      guard case .listUnreplicated(let shard) = step else {
         steps.append(step)
         continue
       }
@@ -48,7 +48,7 @@ import Testing
     return text(steps)
   }
 
-  @Test func unsettledValueIsReplicatedInSecondRound() {
+  @Test func unreplicatedValueIsReplicatedInSecondRound() {
     var replications = SettingsReplication()
     let team = value(1)
     #expect(round(&replications, [team]) == [])
@@ -60,8 +60,8 @@ import Testing
     #expect(text(replications.assigned(0, isDone: true)) == [])
     #expect(text(replications.assigned(0, isDone: true)) == ["settle 0 v1"])
     #expect(replications.isBusy)
-    #expect(replications.settled(0, isDone: true) == [])
-    #expect(!replications.isBusy && replications.settledCount == 1)
+    #expect(replications.markedReplicated(0, isDone: true) == [])
+    #expect(!replications.isBusy && replications.replicatedCount == 1)
     #expect(round(&replications, []) == [])
   }
 
@@ -82,10 +82,10 @@ import Testing
     // An unfinished erasure is found again.
     #expect(replications.erased(0, isDone: false) == [] && !replications.isBusy)
     #expect(round(&replications, [erasing]) == ["erase 0 v5"])
-    #expect(replications.erased(0, isDone: true) == [] && replications.settledCount == 1)
+    #expect(replications.erased(0, isDone: true) == [] && replications.replicatedCount == 1)
   }
 
-  @Test func userChangeIsAnnouncedBeforeSettling() {
+  @Test func userChangeIsAnnouncedBeforeMarkedReplicated() {
     for shardCount in [1, 3] {
       var replications = SettingsReplication()
       let user = SharedValue.user(UserSettings(user: value(1, shardCount: shardCount).name, version: 4))
@@ -98,13 +98,13 @@ import Testing
       }
       #expect(steps == ["announce 0 v4"])
       #expect(text(replications.announced(0, isDone: true)) == ["settle 0 v4"])
-      #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
+      #expect(replications.markedReplicated(0, isDone: true) == [] && replications.replicatedCount == 1)
       // If the announcement fails, the value is found again.
       _ = round(&replications, [user], shardCount: shardCount)
       _ = round(&replications, [user], shardCount: shardCount)
       for _ in 1..<shardCount { _ = replications.assigned(0, isDone: true) }
       #expect(text(replications.announced(0, isDone: false)) == [])
-      #expect(!replications.isBusy && replications.settledCount == 1)
+      #expect(!replications.isBusy && replications.replicatedCount == 1)
     }
   }
 
@@ -123,14 +123,14 @@ import Testing
     _ = round(&replications, [team])
     #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
     #expect(replications.assigned(0, isDone: false) == [])
-    // The value stays unsettled, because one shard may lack it. The round ends nevertheless.
+    // The value stays unreplicated, because one shard may lack it. The round ends nevertheless.
     #expect(replications.assigned(0, isDone: true) == [])
     #expect(!replications.isBusy)
     #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
     _ = replications.assigned(0, isDone: true)
     _ = replications.assigned(0, isDone: true)
-    #expect(replications.settled(0, isDone: false) == [])
-    #expect(!replications.isBusy && replications.settledCount == 0)
+    #expect(replications.markedReplicated(0, isDone: false) == [])
+    #expect(!replications.isBusy && replications.replicatedCount == 0)
     // A failed query clears what the round before had found in that shard.
     let queries = replications.roundIsDue(shardCount: 3)
     for _ in queries { #expect(replications.listFailed() == []) }
@@ -151,12 +151,12 @@ import Testing
     }
   }
 
-  @Test func singleShardSettlesWithoutAssignments() {
+  @Test func singleShardMarksReplicatedWithoutAssignments() {
     var replications = SettingsReplication()
     let team = value(1, shardCount: 1)
     #expect(round(&replications, [team], shardCount: 1) == [])
     #expect(round(&replications, [team], shardCount: 1) == ["settle 0 v1"])
-    #expect(replications.settled(0, isDone: true) == [] && !replications.isBusy)
+    #expect(replications.markedReplicated(0, isDone: true) == [] && !replications.isBusy)
     #expect(replications.roundIsDue(shardCount: 0) == [])
   }
 
@@ -170,7 +170,7 @@ import Testing
     #expect(!replications.isBusy)
     // All values are due: a limited number begins at once, and another one when one is done.
     _ = replications.roundIsDue(shardCount: 40)
-    var steps = replications.found(values, in: ShardID(0)).filter { $0 != .listUnsettled(ShardID(16)) }
+    var steps = replications.found(values, in: ShardID(0)).filter { $0 != .listUnreplicated(ShardID(16)) }
     #expect(steps.count == SettingsReplication.replicationsMax)
     for _ in 1..<40 { _ = replications.listFailed() }
     var begun = steps.count
@@ -178,12 +178,12 @@ import Testing
       steps.removeFirst()
       for _ in 1..<39 { #expect(replications.assigned(index, isDone: true) == []) }
       #expect(text(replications.assigned(index, isDone: true)) == ["settle \(index) v1"])
-      let next = replications.settled(index, isDone: true)
+      let next = replications.markedReplicated(index, isDone: true)
       #expect(next.count <= 1)
       begun += next.count
       steps += next
     }
-    #expect(begun == 20 && replications.settledCount == 20 && !replications.isBusy)
+    #expect(begun == 20 && replications.replicatedCount == 20 && !replications.isBusy)
   }
 
   @Test func busyStoreEndsRoundEarly() {
@@ -209,8 +209,8 @@ import Testing
       "alice"
     ),
     ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .assignChannelType, "team"),
-    // All shards have the value, but it is not settled.
-    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .settle, "team"),
+    // All shards have the value, but it is not marked replicated.
+    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .markReplicated, "team"),
   ])
   func otherGatewayFinishesReplication(_ path: String, _ body: String, _ kind: FrameKind, _ name: String)
     async throws
@@ -220,7 +220,7 @@ import Testing
       let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
       // The home shard has the value. Further requests of this kind fail.
       try await eventually("the home shard has the value of \(name)") {
-        try await first.store.unsettled() == [name]
+        try await first.store.unreplicated() == [name]
       }
       try await eventually("the store has the request \(kind)") {
         try await first.store.takeLog().contains(kind)
@@ -228,12 +228,12 @@ import Testing
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       // The response is a success only if all shards are known to have the value.
       let response = try await put.value("the answer")
-      #expect(response.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
+      #expect(response.verdict == (kind == .markReplicated ? "200" : "503 outcome_unknown"))
       try await first.store.set(.normal)
-      #expect(try await first.store.unsettled() == [name])
+      #expect(try await first.store.unreplicated() == [name])
       try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
         try await eventually("the second gateway has replicated the value of \(name)") {
-          try await second.store.unsettled() == []
+          try await second.store.unreplicated() == []
         }
         if name == "alice" {
           #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
@@ -250,9 +250,9 @@ import Testing
         try await first.store.set(.refusingAssignments(.unavailable))
         let hide = #"{"privacy_settings":{"delivery_receipts":{"enabled":false}}}"#
         #expect(try await first.client.put("/v1/users/bob", hide).verdict == "503 outcome_unknown")
-        #expect(try await second.store.unsettled() == ["bob"])
+        #expect(try await second.store.unreplicated() == ["bob"])
         try await first.store.set(.normal)
-        try await eventually("the value of bob is replicated") { try await first.store.unsettled() == [] }
+        try await eventually("the value of bob is replicated") { try await first.store.unreplicated() == [] }
         #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
         #expect(try await second.client.get("/v1/users/bob").status == 200)
       }
@@ -266,7 +266,7 @@ import Testing
         _ = try await gateway.store.takeLog()
         var attempts = 0
         try await eventually("twelve listings under \(mode)") {
-          attempts += try await gateway.store.takeLog().count { $0 == .listUnsettled }
+          attempts += try await gateway.store.takeLog().count { $0 == .listUnreplicated }
           return attempts >= 12
         }
       }

@@ -11,7 +11,7 @@ import Testing
   private enum Answer {
     case assigned(Bool)
     case announced(Bool)
-    case settled(Bool)
+    case markedReplicated(Bool)
   }
 
   private func type(version: UInt64 = 1) -> SharedValue {
@@ -37,38 +37,44 @@ import Testing
         switch row.answer {
         case .assigned(let isDone): replication.assigned(isDone: isDone)
         case .announced(let isDone): replication.announced(isDone: isDone)
-        case .settled(let isDone): replication.settled(isDone: isDone)
+        case .markedReplicated(let isDone): replication.markedReplicated(isDone: isDone)
         }
       #expect(step == row.step, "row \(index)", sourceLocation: location)
     }
   }
 
-  @Test func typeIsAssignedToOtherShardsThenSettled() {
+  @Test func typeIsAssignedToOtherShardsThenMarkedReplicated() {
     expect(
       type(),
       shards: 3,
       starts: .assign,
-      [(.assigned(true), nil), (.assigned(true), .settle), (.settled(true), .end(.settled))]
+      [
+        (.assigned(true), nil), (.assigned(true), .markReplicated),
+        (.markedReplicated(true), .end(.replicated)),
+      ]
     )
   }
 
-  @Test func userChangeIsAnnouncedBeforeSettling() {
+  @Test func userChangeIsAnnouncedBeforeMarkedReplicated() {
     expect(
       user(),
       shards: 2,
       starts: .assign,
-      [(.assigned(true), .announce), (.announced(true), .settle), (.settled(true), .end(.settled))]
+      [
+        (.assigned(true), .announce), (.announced(true), .markReplicated),
+        (.markedReplicated(true), .end(.replicated)),
+      ]
     )
-    expect(user(), shards: 2, isAnnounced: false, starts: .assign, [(.assigned(true), .settle)])
+    expect(user(), shards: 2, isAnnounced: false, starts: .assign, [(.assigned(true), .markReplicated)])
   }
 
   @Test func oneShardNeedsNoAssignment() {
-    expect(type(), shards: 1, starts: .settle, [(.settled(true), .end(.settled))])
-    expect(user(), shards: 1, starts: .announce, [(.announced(true), .settle)])
+    expect(type(), shards: 1, starts: .markReplicated, [(.markedReplicated(true), .end(.replicated))])
+    expect(user(), shards: 1, starts: .announce, [(.announced(true), .markReplicated)])
   }
 
   @Test func valueThatWasNeverSetEndsAtOnce() {
-    expect(user(version: 0), shards: 3, starts: .end(.settled), [])
+    expect(user(version: 0), shards: 3, starts: .end(.replicated), [])
   }
 
   @Test func failedAssignmentEndsAfterAllAnswers() {
@@ -89,12 +95,12 @@ import Testing
     )
   }
 
-  @Test func failedSettlementLeavesCompleteValue() {
+  @Test func failedMarkReplicatedLeavesCompleteValue() {
     expect(
       type(),
       shards: 2,
       starts: .assign,
-      [(.assigned(true), .settle), (.settled(false), .end(.unsettled))]
+      [(.assigned(true), .markReplicated), (.markedReplicated(false), .end(.unreplicated))]
     )
   }
 }

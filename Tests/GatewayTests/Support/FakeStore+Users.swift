@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Users' settings, and settling them and channel types.
+/// Users' settings, and marking them and channel types replicated.
 extension FakeModel {
   private func home(of name: String) -> UInt16 {
     ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount)).rawValue
@@ -73,7 +73,9 @@ extension FakeModel {
     fields.writeUserSettings(record)
   }
 
-  func settle(_ shard: UInt16, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
+  func markReplicated(_ shard: UInt16, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer)
+    throws
+  {
     let (valueKind, version) = (try reader.byte(), try reader.varint())
     try reader.end()
     guard shard == home(of: name) else { throw Refused(code: .wrongShard) }
@@ -88,7 +90,7 @@ extension FakeModel {
     fields.writeInteger(UInt8(known == version ? 1 : 0))
   }
 
-  func listUnsettled(_ shard: UInt16, fields: inout ByteBuffer) {
+  func listUnreplicated(_ shard: UInt16, fields: inout ByteBuffer) {
     let records = (types[shard] ?? [:]).values.filter { !$0.isReplicated }.sorted { $0.name < $1.name }
     fields.writeVarint(records.count)
     for record in records { fields.writeChannelTypeRecord(record) }
@@ -105,7 +107,7 @@ extension FakeModel {
     }
   }
 
-  func unsettledNames() -> [String] {
+  func unreplicatedNames() -> [String] {
     var names: [String] = []
     for shard in 0..<UInt16(shardCount) {
       names += (types[shard] ?? [:]).values.filter { !$0.isReplicated }.map(\.name)

@@ -78,9 +78,9 @@ final class FakeStore: Sendable {
     try await listener.eventLoop.submit { self.model.value.users(id) }.get()
   }
 
-  /// The names of unsettled values in the home shards.
-  func unsettled() async throws -> [String] {
-    try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
+  /// The names of unreplicated values in the home shards.
+  func unreplicated() async throws -> [String] {
+    try await listener.eventLoop.submit { self.model.value.unreplicatedNames() }.get()
   }
 
   /// Run `body` with the model, on its event loop.
@@ -243,7 +243,7 @@ final class FakeModel {
     }
     if header.kind.rawValue & 0xF0 == 0x30 { return try events(header, &reader, fields: &fields) }
     if header.kind == .purge { return try purge(header.shard.rawValue, &reader, fields: &fields) }
-    if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
+    if header.kind == .listUnreplicated { return listUnreplicated(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
       fields.writeVarint(records.count)
@@ -260,7 +260,7 @@ final class FakeModel {
       return try user(header, name, tokenIssued, &reader, fields: &fields)
     case .listChannels: return try listChannels(header, name, tokenIssued, &reader, fields: &fields)
     case .webhookKnown, .noteWebhook: return try webhook(header.kind, name, &reader, fields: &fields)
-    case .settle: return try settle(header.shard.rawValue, name, &reader, fields: &fields)
+    case .markReplicated: return try markReplicated(header.shard.rawValue, name, &reader, fields: &fields)
     default:
       let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
       guard owner == header.shard else { throw Refused(code: .wrongShard) }
@@ -463,7 +463,8 @@ final class FakeModel {
         ShownStatus(
           sequence: SequenceNumber(UInt32(index + 1)),
           status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
-          receipt: channel.receipts[id].map { $0.count < others.count ? .processing : .done } ?? .none,
+          acknowledgement: channel.receipts[id].map { $0.count < others.count ? .processing : .done }
+            ?? .none,
           readCount: read,
           deliveredCount: delivered,
           memberCount: UInt32(others.count),

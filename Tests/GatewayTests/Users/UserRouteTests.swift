@@ -24,17 +24,17 @@ import Testing
       _ = try await gateway.store.takeLog()
       #expect(try await client.put(path, "{}").json == unset.json)
       #expect(try await gateway.store.takeLog() == [.patchUser])
-      // The home shard is patched, all others are assigned, the home shard is settled; then the response is sent.
+      // The home shard is patched, all others are assigned, the home shard is marked; then the response is sent.
       let hidden = try await client.put(path, #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#)
       #expect(hidden.status == 200)
       #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
       #expect(
         try await gateway.store.takeLog() == [
-          .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .settle,
+          .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .markReplicated,
         ]
       )
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
-      #expect(try await gateway.store.unsettled() == [])
+      #expect(try await gateway.store.unreplicated() == [])
       // The other receipt setting is unchanged.
       let both = try await client.put(
         path,
@@ -107,18 +107,18 @@ import Testing
         try await gateway.store.set(mode)
         #expect(try await gateway.client.put(path, hide).verdict == expected, "\(mode)")
       }
-      #expect(try await gateway.store.unsettled() == ["alice"])
-      // All shards have the change, so the response is a success although settling failed.
-      try await gateway.store.set(.refusingKind(.settle, .busy))
+      #expect(try await gateway.store.unreplicated() == ["alice"])
+      // All shards have the change, so the response is a success although marking it failed.
+      try await gateway.store.set(.refusingKind(.markReplicated, .busy))
       #expect(try await gateway.client.put(path, hide).status == 200)
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
-      #expect(try await gateway.store.unsettled() == ["alice"])
+      #expect(try await gateway.store.unreplicated() == ["alice"])
       try await gateway.store.set(.refusing(.busy))
       #expect(try await gateway.client.get(path).verdict == "503 store_busy")
       // Repeating the request finishes the change.
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.put(path, hide).status == 200)
-      #expect(try await gateway.store.unsettled() == [])
+      #expect(try await gateway.store.unreplicated() == [])
     }
   }
 

@@ -9,11 +9,11 @@ extension RealProcesses {
   @Suite struct Erasure {
     @Test func erasedUserIsInNoFile() async throws {
       let name = "erika.mustermann@example.org"
-      try await Pair.with { pair in
-        let server = pair.serverToken
+      try await TestServices.with { services in
+        let server = services.serverToken
         for number in 0..<4 {
           let cid = "messaging:room-\(number)"
-          try await pair.expect(
+          try await services.expect(
             201,
             "PUT",
             "/v1/channels/\(cid)",
@@ -21,7 +21,7 @@ extension RealProcesses {
             json: #"{"members":["alice","\#(name)"]}"#
           )
           for (id, sender) in [("a", "alice"), ("b", name)] {
-            try await pair.expect(
+            try await services.expect(
               201,
               "POST",
               "/v1/channels/\(cid)/messages",
@@ -29,14 +29,14 @@ extension RealProcesses {
               json: #"{"id":"\#(id)","user_id":"\#(sender)","receipt":true}"#
             )
           }
-          try await pair.expect(
+          try await services.expect(
             201,
             "POST",
             "/v1/channels/\(cid)/messages",
             token: server,
             json: #"{"id":"r","user_id":"\#(name)","parent_id":"a"}"#
           )
-          try await pair.expect(
+          try await services.expect(
             200,
             "POST",
             "/v1/channels/\(cid)/receipts",
@@ -45,68 +45,72 @@ extension RealProcesses {
           )
         }
         // Channels that the user had left, and channels in which the user only sent messages.
-        try await pair.expect(
+        try await services.expect(
           200,
           "POST",
           "/v1/channels/messaging:room-2/members",
           token: server,
           json: #"{"remove":["\#(name)"]}"#
         )
-        try await pair.expect(
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/messaging:guest",
           token: server,
           json: #"{"members":["alice"]}"#
         )
-        try await pair.expect(
+        try await services.expect(
           201,
           "POST",
           "/v1/channels/messaging:guest/messages",
           token: server,
           json: #"{"id":"g","user_id":"\#(name)"}"#
         )
-        try await pair.expect(
+        try await services.expect(
           200,
           "PUT",
           "/v1/users/\(name)",
           token: server,
           json: #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
         )
-        #expect(try Self.files(with: name, in: pair.stack.files.data) != [], "the search finds what is there")
+        #expect(
+          try Self.files(with: name, in: services.stack.files.data) != [],
+          "the search finds what is there"
+        )
 
-        try await pair.expect(200, "DELETE", "/v1/users/\(name)", token: server)
-        #expect(try Self.files(with: name, in: pair.stack.files.data) == [])
+        try await services.expect(200, "DELETE", "/v1/users/\(name)", token: server)
+        #expect(try Self.files(with: name, in: services.stack.files.data) == [])
         // The channels do not contain the name either, nor does a store that has read all data again.
         for _ in 0..<2 {
           for cid in (0..<4).map({ "messaging:room-\($0)" }) + ["messaging:guest"] {
-            let state = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: server)
+            let state = try await services.curl("GET", "/v1/channels/\(cid)/read-state", token: server)
             #expect(state.status == 200 && !state.body.contains(name), "\(cid): \(state.body)")
           }
-          let readers = try await pair.curl(
+          let readers = try await services.curl(
             "GET",
             "/v1/channels/messaging:room-0/messages/a/readers",
             token: server
           )
           #expect(readers.status == 200 && !readers.body.contains(name), "\(readers.body)")
-          let channels = try await pair.expect(200, "GET", "/v1/users/\(name)/channels", token: server)
+          let channels = try await services.expect(200, "GET", "/v1/users/\(name)/channels", token: server)
           #expect((channels["channels"] as? [Any])?.isEmpty == true)
-          await pair.stack.killStore()
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
+          await services.stack.killStore()
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
         }
-        #expect(try Self.files(with: name, in: pair.stack.files.data) == [])
+        #expect(try Self.files(with: name, in: services.stack.files.data) == [])
       }
     }
 
     /// Purges for one another and for deleted channels do not delay each other: each caller waits for a numbered
     /// round (Proto/frames.md, 0x2B).
     @Test func concurrentErasuresAndDeletions() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
-          Pair.python,
+          TestServices.python,
           [
-            Pair.client("API/erasures_beside_deletions.py"), "\(pair.h2cPort)", pair.serverToken, "20", "4",
+            TestServices.client("API/erasures_beside_deletions.py"), "\(services.h2cPort)",
+            services.serverToken, "20", "4",
           ]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok 20 users"), "\(output.out) \(output.error)")

@@ -4,21 +4,21 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Third-party clients against the real pair.
+  /// Third-party clients against the real services.
   @Suite struct ForeignClients {
     @Test func curlIsServedOverTLSAndH2C() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let tls = try await Command.run(
           "curl",
           [
-            "-sS", "--http2", "--cacert", pair.certificate, "-X", "PUT", "-H",
-            "authorization: Bearer \(pair.serverToken)",
+            "-sS", "--http2", "--cacert", services.certificate, "-X", "PUT", "-H",
+            "authorization: Bearer \(services.serverToken)",
             "-H", "content-type: application/json", "-d", #"{"members":["alice","bob"]}"#, "-w",
-            " %{http_version} %{http_code}", pair.tlsURL + "/v1/channels/messaging:curl",
+            " %{http_version} %{http_code}", services.tlsURL + "/v1/channels/messaging:curl",
           ]
         )
         #expect(tls.out.hasSuffix(" 2 201"), "\(tls)")
-        let clear = try await pair.curl("GET", "/v1/channels/messaging:curl", token: pair.serverToken)
+        let clear = try await services.curl("GET", "/v1/channels/messaging:curl", token: services.serverToken)
         #expect(clear.status == 200)
         #expect(clear.body.contains(#""member_count":2"#))
       }
@@ -27,11 +27,12 @@ extension RealProcesses {
     /// TLS below 1.2 is refused; 1.2 and 1.3 are served, both as h2 by ALPN.
     @Test(arguments: [("--tls-max", "1.1", false), ("--tls-max", "1.2", true), ("--tlsv1.3", "", true)])
     func onlyTLS12AndAboveIsServed(_ flag: String, _ value: String, _ isServed: Bool) async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
           "curl",
-          ["-sS", "--http2", "--cacert", pair.certificate, flag] + (value.isEmpty ? [] : [value]) + [
-            "-o", "/dev/null", "-w", "%{http_version} %{http_code}", pair.tlsURL + "/v1/channels/messaging:x",
+          ["-sS", "--http2", "--cacert", services.certificate, flag] + (value.isEmpty ? [] : [value]) + [
+            "-o", "/dev/null", "-w", "%{http_version} %{http_code}",
+            services.tlsURL + "/v1/channels/messaging:x",
           ]
         )
         #expect((output.status == 0) == isServed, "\(output)")
@@ -40,19 +41,19 @@ extension RealProcesses {
     }
 
     @Test func nghttpIsServed() async throws {
-      try await Pair.with { pair in
-        try await pair.expect(
+      try await TestServices.with { services in
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/messaging:ng",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: #"{"members":["bob"]}"#
         )
         let output = try await Command.run(
           "nghttp",
           [
-            "-v", "--no-dep", "-H", "authorization: Bearer \(pair.serverToken)",
-            pair.h2cURL + "/v1/channels/messaging:ng",
+            "-v", "--no-dep", "-H", "authorization: Bearer \(services.serverToken)",
+            services.h2cURL + "/v1/channels/messaging:ng",
           ]
         )
         #expect(output.status == 0)
@@ -63,19 +64,19 @@ extension RealProcesses {
 
     /// 2,000 requests over 8 connections with 10 streams each: every request is answered 200.
     @Test func h2loadRequestsAreAllAnswered() async throws {
-      try await Pair.with { pair in
-        try await pair.expect(
+      try await TestServices.with { services in
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/messaging:load",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: #"{"members":["bob"]}"#
         )
         let output = try await Command.run(
           "h2load",
           [
-            "-n", "2000", "-c", "8", "-m", "10", "-H", "authorization: Bearer \(pair.serverToken)",
-            pair.h2cURL + "/v1/channels/messaging:load",
+            "-n", "2000", "-c", "8", "-m", "10", "-H", "authorization: Bearer \(services.serverToken)",
+            services.h2cURL + "/v1/channels/messaging:load",
           ]
         )
         #expect(output.out.contains("2000 succeeded, 0 failed, 0 errored, 0 timeout"), "\(output.out)")
@@ -85,13 +86,13 @@ extension RealProcesses {
 
     @Test(arguments: [true, false])
     func httpxIsServed(usesTLS: Bool) async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
-          Pair.python,
+          TestServices.python,
           [
-            Pair.client("API/httpx_tour.py"), usesTLS ? pair.tlsURL : pair.h2cURL,
-            usesTLS ? pair.certificate : "-",
-            pair.serverToken, try await pair.token("bob"),
+            TestServices.client("API/httpx_tour.py"), usesTLS ? services.tlsURL : services.h2cURL,
+            usesTLS ? services.certificate : "-",
+            services.serverToken, try await services.token("bob"),
           ]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")

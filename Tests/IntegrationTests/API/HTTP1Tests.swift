@@ -66,18 +66,18 @@ extension RealProcesses {
       """
 
     @Test func gatewayRejectsHTTP1() async throws {
-      try await Pair.with { pair in
-        let tlsPort = pair.stack.plan.gateways[0].listen.port
+      try await TestServices.with { services in
+        let tlsPort = services.stack.plan.gateways[0].listen.port
         let output = try await Command.run(
-          Pair.python,
-          ["-c", Self.client, "\(tlsPort)", "\(pair.h2cPort)", pair.stack.files.certificate]
+          TestServices.python,
+          ["-c", Self.client, "\(tlsPort)", "\(services.h2cPort)", services.stack.files.certificate]
         )
         #expect(output.status == 0 && output.out.hasSuffix("ok\n"), "\(output.out)\(output.error)")
         // The commands that people try first.
         for arguments in [
-          ["--cacert", pair.stack.files.certificate, "https://localhost:\(tlsPort)/v1/events"],
-          ["http://127.0.0.1:\(pair.h2cPort)/v1/events"],
-          ["-d", "{}", "http://127.0.0.1:\(pair.h2cPort)/v1/channels/read"],
+          ["--cacert", services.stack.files.certificate, "https://localhost:\(tlsPort)/v1/events"],
+          ["http://127.0.0.1:\(services.h2cPort)/v1/events"],
+          ["-d", "{}", "http://127.0.0.1:\(services.h2cPort)/v1/channels/read"],
         ] {
           let response = try await Command.run(
             "curl",
@@ -86,7 +86,7 @@ extension RealProcesses {
           #expect(response.status == 0 && response.out.hasSuffix("\n1.1 505"), "\(response)")
           #expect(response.out.contains("\"code\":\"http_version_not_supported\""), "\(response)")
         }
-        let document = try await pair.curl("GET", "/v1/openapi.yaml")
+        let document = try await services.curl("GET", "/v1/openapi.yaml")
         #expect(document.status == 200)
       }
     }
@@ -122,7 +122,7 @@ extension RealProcesses {
     @Test func haproxyServesHTTP1() async throws {
       try await LoadBalancedServices.with { services in
         let output = try await Command.run(
-          Pair.python,
+          TestServices.python,
           ["-c", Self.balancedClient, "\(services.listen.port)", services.certificate, services.serverToken]
         )
         #expect(output.status == 0 && output.out.hasSuffix("ok\n"), "\(output.out)\(output.error)")

@@ -7,10 +7,10 @@ extension RealProcesses {
   /// the same to that member.
   @Suite struct HistoryRoutes {
     @Test func hiddenHistoryIsNotRevealed() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
-          Pair.python,
-          [Pair.client("API/history_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          TestServices.python,
+          [TestServices.client("API/history_routes.py"), services.h2cURL, services.stack.files.jwtSecret]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok "), "\(output)")
         print(output.out, terminator: "")

@@ -13,74 +13,82 @@ extension RealProcesses {
   /// A user's index that disagrees with the channels is rebuilt while the store serves (R13, R14).
   @Suite struct IndexRebuild {
     @Test func damagedIndexIsRebuilt() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let cids = (0..<6).map { "messaging:room-\($0)" }
         for cid in cids {
-          try await pair.expect(
+          try await services.expect(
             201,
             "PUT",
             "/v1/channels/\(cid)",
-            token: pair.serverToken,
+            token: services.serverToken,
             json: #"{"members":["bob","carol"]}"#
           )
         }
-        try await pair.expect(
+        try await services.expect(
           200,
           "POST",
           "/v1/channels/\(cids[5])/members",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: #"{"remove":["carol"]}"#
         )
-        try await Self.waitUntilWritten(pair)
-        await pair.stack.stopStore()
+        try await Self.waitUntilWritten(services)
+        await services.stack.stopStore()
 
         // Manual damage: bob's index lacks one of his channels. carol's index has a channel that never existed, and
         // one that she has left.
-        try Self.alter("bob", in: pair) { entries in entries.removeAll { $0.cid == cids[2] } }
-        try Self.alter("carol", in: pair) { entries in
+        try Self.alter("bob", in: services) { entries in entries.removeAll { $0.cid == cids[2] } }
+        try Self.alter("carol", in: services) { entries in
           for place in entries.indices where entries[place].cid == cids[5] { entries[place].isMember = true }
           var ghost = entries[0]
           ghost.cid = "messaging:ghost"
           entries.append(ghost)
         }
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        #expect(try await Self.channels("bob", pair) == cids.filter { $0 != cids[2] }, "it is broken")
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        #expect(try await Self.channels("bob", services) == cids.filter { $0 != cids[2] }, "it is broken")
         #expect(
-          try await Self.channels("carol", pair) == (cids + ["messaging:ghost"]).sorted(),
+          try await Self.channels("carol", services) == (cids + ["messaging:ghost"]).sorted(),
           "it is broken"
         )
 
-        let rebuilt = try await Self.rebuild(pair)
+        let rebuilt = try await Self.rebuild(services)
         #expect(rebuilt.status == 0, "\(rebuilt)")
-        #expect(try await Self.channels("bob", pair) == cids)
-        #expect(try await Self.channels("carol", pair) == Array(cids[..<5]))
+        #expect(try await Self.channels("bob", services) == cids)
+        #expect(try await Self.channels("carol", services) == Array(cids[..<5]))
         // A second rebuild changes nothing.
-        #expect(try await Self.rebuild(pair).status == 0)
-        #expect(try await Self.channels("bob", pair) == cids)
+        #expect(try await Self.rebuild(services).status == 0)
+        #expect(try await Self.channels("bob", services) == cids)
       }
     }
 
-    private static func rebuild(_ pair: Pair) async throws -> Command.Output {
+    private static func rebuild(_ services: TestServices) async throws -> Command.Output {
       try await Command.run(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         [
-          "rebuild-index", "--store", "\(pair.stack.plan.store)", "--secret-file",
-          pair.stack.files.frameSecret,
+          "rebuild-index", "--store", "\(services.stack.plan.store)", "--secret-file",
+          services.stack.files.frameSecret,
         ]
       )
     }
 
-    private static func channels(_ user: String, _ pair: Pair) async throws -> [String] {
-      let response = try await pair.expect(200, "GET", "/v1/users/\(user)/channels", token: pair.serverToken)
+    private static func channels(_ user: String, _ services: TestServices) async throws -> [String] {
+      let response = try await services.expect(
+        200,
+        "GET",
+        "/v1/users/\(user)/channels",
+        token: services.serverToken
+      )
       let entries = response["channels"] as? [[String: Any]] ?? []
       return entries.compactMap { $0["cid"] as? String }.sorted()
     }
 
     /// Wait until the log has no tail: the store then reads what the test changes on storage.
-    private static func waitUntilWritten(_ pair: Pair) async throws {
+    private static func waitUntilWritten(_ services: TestServices) async throws {
       try await eventually("all pages are written") {
-        let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
+        let metrics = try await Command.run(
+          "curl",
+          ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"]
+        )
         let lines = metrics.out.split(separator: "\n")
         return lines.contains("tidemark_store_dirty_pages 0")
           && !lines.contains("tidemark_store_pages_written_total 0")
@@ -90,11 +98,11 @@ extension RealProcesses {
     /// Change the entries of a user's index on storage; no process has it open.
     private static func alter(
       _ user: String,
-      in pair: Pair,
+      in services: TestServices,
       _ change: (inout [Membership]) -> Void
     ) throws {
       let storage = try RocksDBStorage(
-        directory: pair.stack.files.data,
+        directory: services.stack.files.data,
         shardCount: nil,
         newStore: SessionID(high: 0, low: 0)
       )

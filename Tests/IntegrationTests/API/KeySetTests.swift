@@ -63,12 +63,12 @@ extension RealProcesses {
         #"{"kty":"EC","crv":"P-384","alg":"ES384","kid":"another-curve","x":"AA","y":"AA"}"#,
       ]
       try "{\"keys\":[\(keys.joined(separator: ","))]}".write(toFile: set, atomically: true, encoding: .utf8)
-      try await Pair.with(gatewayFlags: ["--jwks-file", set]) { pair in
-        try await pair.expect(
+      try await TestServices.with(gatewayFlags: ["--jwks-file", set]) { services in
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/messaging:team",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: #"{"members":["alice","bob"]}"#
         )
         let path = "/v1/channels/messaging:team/read-state"
@@ -79,12 +79,12 @@ extension RealProcesses {
           // The wrong algorithm for the key, another key's owner, and a wrong signature.
           (try await Self.token(first, kid: "declared", "PS256"), 401),
           (try await Self.token(second, kid: "declared", "RS256"), 401),
-          (String(good.dropLast(8)) + "AAAAAAAA", 401), (pair.serverToken, 200),
+          (String(good.dropLast(8)) + "AAAAAAAA", 401), (services.serverToken, 200),
         ] {
-          let response = try await pair.curl("GET", path, token: token)
+          let response = try await services.curl("GET", path, token: token)
           #expect(response.status == expected, "\(token): \(response)")
         }
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
         let lines = log.split(separator: "\n").filter { $0.contains("Skipping a key of the key set") }
         #expect(lines.count == 2, "\(log)")
         for kid in ["for-encryption", "another-curve"] {

@@ -11,18 +11,19 @@ extension RealProcesses {
     /// A member is added, removed and added again through two gateways. A proxy cuts their connections to the store
     /// at random, in the middle of frames.
     @Test func membershipMatchesAcknowledgedCommands() async throws {
-      try await Self.overCutConnections("membership over cut connections") { pair, ports, seed in
-        try await pair.expect(
+      try await Self.overCutConnections("membership over cut connections") { services, ports, seed in
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/messaging:cut",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: #"{"members":["alice"]}"#
         )
         return try await Command.run(
-          Pair.python,
+          TestServices.python,
           [
-            Pair.client("API/membership.py"), "\(ports[0])", "\(ports[1])", pair.serverToken, "messaging:cut",
+            TestServices.client("API/membership.py"), "\(ports[0])", "\(ports[1])", services.serverToken,
+            "messaging:cut",
             "bob", "400", "\(seed)",
           ]
         )
@@ -32,11 +33,12 @@ extension RealProcesses {
     /// Many users join, leave, change privacy settings and are erased concurrently (R7, R13, R16). The index of each
     /// user's channels also ends as acknowledged.
     @Test func usersMatchAcknowledgedCommands() async throws {
-      try await Self.overCutConnections("users over cut connections") { pair, ports, seed in
+      try await Self.overCutConnections("users over cut connections") { services, ports, seed in
         try await Command.run(
-          Pair.python,
+          TestServices.python,
           [
-            Pair.client("API/concurrent_users.py"), "\(ports[0]),\(ports[1])", pair.serverToken, "12", "6",
+            TestServices.client("API/concurrent_users.py"), "\(ports[0]),\(ports[1])", services.serverToken,
+            "12", "6",
             "60",
             "\(seed)",
           ]
@@ -47,22 +49,23 @@ extension RealProcesses {
     /// Run a client against two gateways whose connections to the store are cut at random. The client must succeed,
     /// and connections must have been cut.
     ///
-    /// - Parameter client: gets the pair, the gateways' ports and the seed.
+    /// - Parameter client: gets the services, the gateways' ports and the seed.
     private static func overCutConnections(
       _ name: String,
-      _ client: (Pair, [Int], Int) async throws -> Command.Output
+      _ client: (TestServices, [Int], Int) async throws -> Command.Output
     ) async throws {
       let seed = TestRun.printedSeed(of: "\(name)")
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let ports = try LoopbackPorts.free(6)
         var proxies: [Companion] = []
         var gateways: [ChildProcess] = []
         defer { for proxy in proxies { proxy.end() } }
         for number in 0..<2 {
           let proxy = try Companion(
-            Pair.python,
+            TestServices.python,
             [
-              Pair.client("API/cutting_proxy.py"), "\(ports[number].port)", "\(pair.stack.plan.store.port)",
+              TestServices.client("API/cutting_proxy.py"), "\(ports[number].port)",
+              "\(services.stack.plan.store.port)",
               "\(seed + number)", "2500",
             ]
           )
@@ -71,20 +74,24 @@ extension RealProcesses {
           gateways.append(
             try ChildProcess(
               name: "gateway-\(number)",
-              executable: try Executables(directory: Pair.binaries).gateway,
+              executable: try Executables(directory: TestServices.binaries).gateway,
               arguments: [
                 "--listen", "\(ports[2 + number])", "--h2c", "--store", "\(ports[number])", "--secret-file",
-                pair.stack.files.frameSecret, "--jwt-secret-file", pair.stack.files.jwtSecret, "--admin",
+                services.stack.files.frameSecret, "--jwt-secret-file", services.stack.files.jwtSecret,
+                "--admin",
                 "\(ports[4 + number])", "--log-level", "error",
               ],
-              logFile: pair.directory + "/gateway-\(number).log"
+              logFile: services.directory + "/gateway-\(number).log"
             )
           )
         }
-        let output = try await client(pair, [ports[2].port, ports[3].port], seed)
-        let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
+        let output = try await client(services, [ports[2].port, ports[3].port], seed)
+        let metrics = try await Command.run(
+          "curl",
+          ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"]
+        )
         for gateway in gateways { await gateway.stop() }
-        // Two gateways of the pair, two behind the proxies; each further connection replaces a cut one.
+        // Two gateways of the services, two behind the proxies; each further connection replaces a cut one.
         let opened = MetricText.value("tidemark_store_connections_opened_total", in: metrics.out)
         let cuts = Int(opened ?? 0) - 4
         #expect(cuts >= 10, "only \(cuts) connections were cut")

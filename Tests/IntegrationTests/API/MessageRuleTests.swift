@@ -6,10 +6,10 @@ extension RealProcesses {
   /// Conflicting registrations, impossible acknowledgement times (R20), and `mark_unread: public` (R4).
   @Suite struct MessageRules {
     @Test func messageRulesHold() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
-          Pair.python,
-          [Pair.client("API/message_rules.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          TestServices.python,
+          [TestServices.client("API/message_rules.py"), services.h2cURL, services.stack.files.jwtSecret]
         )
         #expect(output.status == 0 && output.out.hasPrefix("ok"), "\(output)")
       }

@@ -8,7 +8,7 @@ import Testing
 /// The tools that `make test` installs from PyPI (Clients/requirements.txt), beside the programs' folder.
 enum PythonTools {
   static let directory =
-    URL(fileURLWithPath: Pair.binaries).deletingLastPathComponent().path + "/python/bin"
+    URL(fileURLWithPath: TestServices.binaries).deletingLastPathComponent().path + "/python/bin"
   static var areInstalled: Bool { FileManager.default.isExecutableFile(atPath: directory + "/schemathesis") }
 }
 
@@ -36,15 +36,15 @@ extension RealProcesses {
     @Test func specificationAndExamplesAreValid() async throws {
       let output = try await Command.run(
         PythonTools.directory + "/python",
-        [Pair.client("API/schema_check.py"), Pair.packageRoot + "/Proto/openapi.yaml"]
+        [TestServices.client("API/schema_check.py"), TestServices.packageRoot + "/Proto/openapi.yaml"]
       )
       #expect(output.status == 0, "\(output.out)\(output.error)")
     }
 
     @Test func answersConformToSpecification() async throws {
       let seed = TestRun.printedSeed(of: "answers as openapi.yaml has them")
-      try await Pair.with { pair in
-        try await Self.prepare(pair)
+      try await TestServices.with { services in
+        try await Self.prepare(services)
         let port = try LoopbackPorts.free(1)[0].port
         guard let program = Executables.find("nghttpx") else { throw Unexpected("nghttpx is not installed") }
         let proxy = try ChildProcess(
@@ -53,9 +53,9 @@ extension RealProcesses {
           arguments: [
             "--conf=/dev/null", "--workers=1", "--accesslog-file=/dev/null",
             "--frontend=127.0.0.1,\(port);no-tls",
-            "--backend=127.0.0.1,\(pair.h2cPort);;proto=h2",
+            "--backend=127.0.0.1,\(services.h2cPort);;proto=h2",
           ],
-          logFile: pair.stack.files.log(of: "nghttpx")
+          logFile: services.stack.files.log(of: "nghttpx")
         )
         do {
           let url = "http://127.0.0.1:\(port)"
@@ -69,17 +69,17 @@ extension RealProcesses {
           guard ready.status == 0 else { throw Unexpected("nghttpx does not serve: \(ready.error)") }
           // A user's run comes first: with a user's rights it removes nothing that the server's run needs. The
           // server's run changes settings and deletes objects.
-          let bob = try await pair.token("bob")
+          let bob = try await services.token("bob")
           // A stream of events does not end, so each one would run until the time-out. Other tests cover its errors
           // and events.
           let finite = ["--exclude-operation-id", "events"]
           let kept = finite + Self.removals.flatMap { ["--exclude-operation-id", $0] }
           let removed = Self.removals.flatMap { ["--include-operation-id", $0] }
           for (name, token, routes) in [
-            ("a user", bob, finite), ("a server", pair.serverToken, kept),
-            ("a server that removes", pair.serverToken, removed),
+            ("a user", bob, finite), ("a server", services.serverToken, kept),
+            ("a server that removes", services.serverToken, removed),
           ] {
-            let output = try await Self.ask(url, token, routes, seed, pair)
+            let output = try await Self.ask(url, token, routes, seed, services)
             // The summary is at the end; the failures come before it, each with its request.
             print(output.out.suffix(700))
             #expect(output.status == 0, "\(name): TIDEMARK_SEED=\(seed)\n\(output.out)\(output.error)")
@@ -97,12 +97,12 @@ extension RealProcesses {
       _ token: String,
       _ routes: [String],
       _ seed: Int,
-      _ pair: Pair
+      _ services: TestServices
     ) async throws -> Command.Output {
       try await Command.run(
         PythonTools.directory + "/schemathesis",
         [
-          "--config-file", Pair.client("API/schemathesis.toml"), "run", url + "/v1/openapi.yaml",
+          "--config-file", TestServices.client("API/schemathesis.toml"), "run", url + "/v1/openapi.yaml",
           "--no-color",
           "--header", "authorization: Bearer \(token)", "--seed", "\(seed)", "--max-examples",
           "\(TestRun.count(20, long: 200))",
@@ -111,15 +111,15 @@ extension RealProcesses {
           "--no-shrink", "--generation-database", "none", "--request-timeout", "20", "--warnings", "off",
         ] + routes,
         // schemathesis writes files to its working directory.
-        directory: pair.directory,
-        environment: ["PYTHONPATH": Pair.client("API")]
+        directory: services.directory,
+        environment: ["PYTHONPATH": TestServices.client("API")]
       )
     }
 
     /// Create the objects that the file's examples name.
-    private static func prepare(_ pair: Pair) async throws {
-      let server = pair.serverToken
-      try await pair.expect(
+    private static func prepare(_ services: TestServices) async throws {
+      let server = services.serverToken
+      try await services.expect(
         200,
         "PUT",
         "/v1/channel-types/messaging",
@@ -129,7 +129,7 @@ extension RealProcesses {
       for (cid, members) in [
         ("messaging:general", #"["alice","bob","carol"]"#), ("messaging:random", #"["bob"]"#),
       ] {
-        try await pair.expect(
+        try await services.expect(
           201,
           "PUT",
           "/v1/channels/\(cid)",
@@ -141,7 +141,7 @@ extension RealProcesses {
         #"{"id":"m1","user_id":"alice"}"#, #"{"id":"m2","user_id":"alice","receipt":true}"#,
         #"{"id":"r1","user_id":"alice","parent_id":"m1"}"#,
       ] {
-        try await pair.expect(
+        try await services.expect(
           201,
           "POST",
           "/v1/channels/messaging:general/messages",
@@ -150,7 +150,7 @@ extension RealProcesses {
         )
       }
       for user in ["bob", "carol"] {
-        try await pair.expect(
+        try await services.expect(
           201,
           "POST",
           "/v1/channels/delivered",
@@ -158,7 +158,7 @@ extension RealProcesses {
           json: #"{"latest_delivered_messages":[{"cid":"messaging:general","id":"m1"}],"user_id":"\#(user)"}"#
         )
       }
-      try await pair.expect(
+      try await services.expect(
         200,
         "POST",
         "/v1/channels/messaging:general/read",

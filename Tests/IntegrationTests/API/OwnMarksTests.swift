@@ -3,13 +3,13 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// A member's own state, and the effect of a send on its sender, against the real pair (R4, R5, R14).
+  /// A member's own state, and the effect of a send on its sender, against the real services (R4, R5, R14).
   @Suite struct OwnMarks {
     @Test func ownStateFollowsMarksAndSends() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let output = try await Command.run(
-          Pair.python,
-          [Pair.client("API/own_marks.py"), pair.h2cURL, pair.stack.files.jwtSecret]
+          TestServices.python,
+          [TestServices.client("API/own_marks.py"), services.h2cURL, services.stack.files.jwtSecret]
         )
         let lines = output.out.split(separator: "\n").map(String.init)
         #expect(lines.filter { $0.hasPrefix("FAILED") } == [], "\(output.error)")

@@ -24,11 +24,11 @@ extension RealProcesses {
     }
 
     private static func run(seed: Int, _ options: [String]) async throws {
-      try await Pair.with { pair in
-        let gateways = "\(pair.tlsURL),\(pair.h2cURL)"
-        let client = [Pair.client("API/random_history.py"), gateways, pair.stack.files.jwtSecret]
-        let commonOptions = ["--ca", pair.certificate, "--seed", "\(seed)"]
-        let output = try await Command.run(Pair.python, client + commonOptions + options)
+      try await TestServices.with { services in
+        let gateways = "\(services.tlsURL),\(services.h2cURL)"
+        let client = [TestServices.client("API/random_history.py"), gateways, services.stack.files.jwtSecret]
+        let commonOptions = ["--ca", services.certificate, "--seed", "\(seed)"]
+        let output = try await Command.run(TestServices.python, client + commonOptions + options)
         #expect(output.status == 0, "seed \(seed): \(output)")
         print(output.out, terminator: "")
       }

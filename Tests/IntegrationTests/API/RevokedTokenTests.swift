@@ -8,36 +8,37 @@ extension RealProcesses {
   /// Tokens that are revoked by their ids, on both gateways of a store.
   @Suite struct RevokedTokens {
     @Test func revocationReachesEveryGateway() async throws {
-      try await Pair.with { pair in
-        try await Self.play("revoke", pair)
-        await pair.stack.killStore()
-        await pair.stack.killGateway(1)
-        try await pair.stack.startStore()
+      try await TestServices.with { services in
+        try await Self.play("revoke", services)
+        await services.stack.killStore()
+        await services.stack.killGateway(1)
+        try await services.stack.startStore()
         // From the gateway's first response on: it is not ready before it has the list.
-        try await pair.stack.startGateway(1)
-        try await pair.stack.waitUntilGatewaysAreReady()
-        let backups = pair.directory + "/backups"
-        try await pair.backup(backups)
-        try await Self.play("after-restart", pair)
+        try await services.stack.startGateway(1)
+        try await services.stack.waitUntilGatewaysAreReady()
+        let backups = services.directory + "/backups"
+        try await services.backup(backups)
+        try await Self.play("after-restart", services)
 
-        await pair.stack.stopStore()
-        let data = pair.stack.files.data
+        await services.stack.stopStore()
+        let data = services.stack.files.data
         try FileManager.default.moveItem(atPath: data, toPath: data + ".before")
         let restored = try await Backups.tidemark("restore", backups, data)
         #expect(restored.status == 0, "\(restored)")
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        try await Self.play("restored", pair)
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        try await Self.play("restored", services)
       }
     }
 
-    private static func play(_ part: String, _ pair: Pair) async throws {
-      let gateways = pair.stack.plan.gateways
+    private static func play(_ part: String, _ services: TestServices) async throws {
+      let gateways = services.stack.plan.gateways
       let output = try await Command.run(
-        Pair.python,
+        TestServices.python,
         [
-          Pair.client("API/revoked_tokens.py"), part, "\(gateways[0].listen.port)", pair.certificate,
-          "\(gateways[1].listen.port)", pair.stack.files.jwtSecret,
+          TestServices.client("API/revoked_tokens.py"), part, "\(gateways[0].listen.port)",
+          services.certificate,
+          "\(gateways[1].listen.port)", services.stack.files.jwtSecret,
         ]
       )
       #expect(output.status == 0 && output.out == "ok\n", "\(part): \(output)")
@@ -49,7 +50,7 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: secret) }
       func claims(_ flags: String...) async throws -> [String: Any] {
         let output = try await Command.run(
-          Pair.binaries + "/tidemark",
+          TestServices.binaries + "/tidemark",
           ["token", "--jwt-secret-file", secret] + flags
         )
         try #require(output.status == 0, "\(output)")
@@ -65,7 +66,7 @@ extension RealProcesses {
       #expect(try await claims("--user", "bob")["jti"] == nil)
       #expect(try await claims("--user", "bob", "--id", "phone")["jti"] as? String == "phone")
       let refused = try await Command.run(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         ["token", "--jwt-secret-file", secret, "--server", "--id", ".."]
       )
       #expect(refused.status != 0 && refused.error.contains("--id \"..\""), "\(refused)")

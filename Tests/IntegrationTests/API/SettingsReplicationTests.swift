@@ -10,15 +10,16 @@ extension RealProcesses {
   @Suite struct SettingsReplication {
     @Test func replicationSurvivesGatewayKill() async throws {
       let seed = TestRun.printedSeed(of: "settings through a gateway that is killed")
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let ports = try LoopbackPorts.free(2)
         let output = try await Command.run(
-          Pair.python,
+          TestServices.python,
           [
-            Pair.client("API/settings_replication.py"), pair.h2cURL, pair.serverToken, "25", "\(seed)",
-            "http://\(ports[0])", try Executables(directory: Pair.binaries).gateway, "--listen",
-            "\(ports[0])", "--h2c", "--store", "\(pair.stack.plan.store)", "--secret-file",
-            pair.stack.files.frameSecret, "--jwt-secret-file", pair.stack.files.jwtSecret, "--admin",
+            TestServices.client("API/settings_replication.py"), services.h2cURL, services.serverToken, "25",
+            "\(seed)",
+            "http://\(ports[0])", try Executables(directory: TestServices.binaries).gateway, "--listen",
+            "\(ports[0])", "--h2c", "--store", "\(services.stack.plan.store)", "--secret-file",
+            services.stack.files.frameSecret, "--jwt-secret-file", services.stack.files.jwtSecret, "--admin",
             "\(ports[1])", "--log-level", "error",
           ]
         )

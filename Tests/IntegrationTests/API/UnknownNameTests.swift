@@ -78,12 +78,18 @@ extension RealProcesses {
     ]
 
     @Test func unknownNamesAreRejectedWithoutEffect() async throws {
-      try await Pair.with { pair in
-        let server = pair.serverToken
-        let bob = try await pair.token("bob")
-        try await pair.expect(201, "PUT", Self.channel, token: server, json: #"{"members":["alice","bob"]}"#)
+      try await TestServices.with { services in
+        let server = services.serverToken
+        let bob = try await services.token("bob")
+        try await services.expect(
+          201,
+          "PUT",
+          Self.channel,
+          token: server,
+          json: #"{"members":["alice","bob"]}"#
+        )
         for id in ["m1", "m2"] {
-          try await pair.expect(
+          try await services.expect(
             201,
             "POST",
             Self.channel + "/messages",
@@ -91,9 +97,9 @@ extension RealProcesses {
             json: #"{"id":"\#(id)","user_id":"alice"}"#
           )
         }
-        let before = try await Self.state(pair, bob)
+        let before = try await Self.state(services, bob)
         for item in Self.cases {
-          let response = try await pair.curl(
+          let response = try await services.curl(
             item.method,
             item.path,
             token: item.isServer ? server : bob,
@@ -106,20 +112,21 @@ extension RealProcesses {
           let detail = problem?["detail"] as? String ?? ""
           for name in item.names { #expect(detail.contains("\"\(name)\""), "\(item.path): \(detail)") }
         }
-        #expect(try await Self.state(pair, bob) == before)
-        try await Self.expectAcceptedForms(pair, bob)
+        #expect(try await Self.state(services, bob) == before)
+        try await Self.expectAcceptedForms(services, bob)
       }
     }
 
     /// The channel, its rows, both messages and the type's options, as text.
-    private static func state(_ pair: Pair, _ bob: String) async throws -> [String] {
+    private static func state(_ services: TestServices, _ bob: String) async throws -> [String] {
       var found: [String] = []
       for (path, token) in [
-        (channel, pair.serverToken), (channel + "/read-state", bob),
+        (channel, services.serverToken), (channel + "/read-state", bob),
         (channel + "/messages/m1/status", bob), (channel + "/messages/m2/status", bob),
-        ("/v1/channel-types/messaging", pair.serverToken), ("/v1/users/carol/channels", pair.serverToken),
+        ("/v1/channel-types/messaging", services.serverToken),
+        ("/v1/users/carol/channels", services.serverToken),
       ] {
-        let response = try await pair.curl("GET", path, token: token)
+        let response = try await services.curl("GET", path, token: token)
         #expect(response.status == 200, "\(path): \(response)")
         found.append(response.body)
       }
@@ -128,31 +135,37 @@ extension RealProcesses {
 
     /// Accepted forms: lists with commas and repetition, an empty query value, parameters that Stream's clients add,
     /// and every field by its name.
-    private static func expectAcceptedForms(_ pair: Pair, _ bob: String) async throws {
+    private static func expectAcceptedForms(_ services: TestServices, _ bob: String) async throws {
       for query in [
         "user_ids=alice,bob", "user_ids=alice&user_ids=bob", "user_ids=alice,b%6Fb&api_key=k&connection_id=c",
       ] {
-        let response = try await pair.expect(
+        let response = try await services.expect(
           200,
           "GET",
           channel + "/messages/m1/members?" + query,
-          token: pair.serverToken
+          token: services.serverToken
         )
         let users = (response["members"] as? [[String: Any]] ?? []).map {
           ($0["user"] as? [String: Any])?["id"] as? String
         }
         #expect(users == ["alice", "bob"], "\(query)")
       }
-      let all = try await pair.expect(200, "POST", "/v1/channels/read", token: bob, json: #"{"all":true}"#)
+      let all = try await services.expect(
+        200,
+        "POST",
+        "/v1/channels/read",
+        token: bob,
+        json: #"{"all":true}"#
+      )
       #expect(all["channels_read"] as? Int == 1)
-      try await pair.expect(
+      try await services.expect(
         200,
         "POST",
         channel + "/truncate",
-        token: pair.serverToken,
+        token: services.serverToken,
         json: #"{"all":true}"#
       )
-      let gone = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
+      let gone = try await services.curl("GET", channel + "/messages/m2/status", token: bob)
       #expect(gone.status == 404 && gone.body.contains("message_deleted"), "\(gone)")
     }
   }

@@ -172,15 +172,15 @@ extension RealProcesses {
     ]
 
     @Test func wrongInputHasItsOwnCode() async throws {
-      try await Pair.with { pair in
-        try await Self.prepare(pair)
-        let tokens = [try await pair.token("bob"), try await pair.token("mallory")]
+      try await TestServices.with { services in
+        try await Self.prepare(services)
+        let tokens = [try await services.token("bob"), try await services.token("mallory")]
         for item in Self.cases {
           let token: String? =
             switch item.token {
             case .bob: tokens[0]
             case .mallory: tokens[1]
-            case .server: pair.serverToken
+            case .server: services.serverToken
             case .nobody: nil
             case .raw(let text): text
             }
@@ -191,7 +191,7 @@ extension RealProcesses {
             arguments += ["--data-binary", body]
             json = nil
           }
-          let response = try await pair.curl(
+          let response = try await services.curl(
             item.method,
             item.path,
             token: token,
@@ -201,24 +201,24 @@ extension RealProcesses {
           #expect(response.status == item.status, "\(item.name): \(response)")
           #expect(response.body.contains("\"code\":\"\(item.code)\""), "\(item.name): \(response)")
         }
-        try await Self.isWell(pair)
+        try await Self.isWell(services)
       }
     }
 
     @Test func foreignTokensAreRejected() async throws {
-      try await Pair.with { pair in
-        try await Self.prepare(pair)
+      try await TestServices.with { services in
+        try await Self.prepare(services)
         let foreign = await TokenIssuer(secret: Array("another secret of at least 32 bytes".utf8))
         func segment(_ json: String) -> String {
           Data(json.utf8).base64EncodedString().replacingOccurrences(of: "+", with: "-")
             .replacingOccurrences(of: "/", with: "_").replacingOccurrences(of: "=", with: "")
         }
         let unsigned = segment(#"{"alg":"none","typ":"JWT"}"#) + "." + segment(#"{"user_id":"bob"}"#) + "."
-        let good = try await pair.token("bob")
+        let good = try await services.token("bob")
         let tampered = good.split(separator: ".")
         let rows: [(String, String, String)] = [
           ("forged", try await foreign.user("bob", lifetime: .seconds(60)), "token_signature_invalid"),
-          ("expired", try await pair.tokenIssuer.user("bob", lifetime: .seconds(-60)), "token_expired"),
+          ("expired", try await services.tokenIssuer.user("bob", lifetime: .seconds(-60)), "token_expired"),
           (
             "another's claims under a good signature",
             "\(tampered[0]).\(segment(#"{"user_id":"alice","exp":9999999999}"#)).\(tampered[2])",
@@ -226,30 +226,30 @@ extension RealProcesses {
           ),
         ]
         for (name, token, code) in rows {
-          let response = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: token)
+          let response = try await services.curl("POST", "/v1/channels/messaging:team/read", token: token)
           #expect(
             response.status == 401 && response.body.contains("\"code\":\"\(code)\""),
             "\(name): \(response)"
           )
         }
         // The library chooses the code for `none`; this test checks only that the token is rejected.
-        let response = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: unsigned)
+        let response = try await services.curl("POST", "/v1/channels/messaging:team/read", token: unsigned)
         #expect(
           response.status == 401 && response.body.contains("\"code\":\"token_"),
           "alg none: \(response)"
         )
-        try await Self.isWell(pair)
+        try await Self.isWell(services)
       }
     }
 
     @Test func oversizeRequestsAreRejected() async throws {
-      try await Pair.with { pair in
-        try await Self.prepare(pair)
-        let bob = try await pair.token("bob")
-        let path = pair.directory + "/large.json"
+      try await TestServices.with { services in
+        try await Self.prepare(services)
+        let bob = try await services.token("bob")
+        let path = services.directory + "/large.json"
         try ("{\"message_id\":\"" + String(repeating: "x", count: 3 << 20) + "\"}")
           .write(toFile: path, atomically: true, encoding: .utf8)
-        let body = try await pair.curl(
+        let body = try await services.curl(
           "POST",
           "/v1/channels/messaging:team/read",
           token: bob,
@@ -257,7 +257,7 @@ extension RealProcesses {
         )
         #expect(body.status == 413 && body.body.contains("\"code\":\"body_too_large\""), "\(body)")
         let header = "x-large: " + String(repeating: "x", count: 20_000)
-        let headers = try await pair.curl(
+        let headers = try await services.curl(
           "POST",
           "/v1/channels/messaging:team/read",
           token: bob,
@@ -267,22 +267,22 @@ extension RealProcesses {
           headers.status == 431 && headers.body.contains("\"code\":\"headers_too_large\""),
           "\(headers)"
         )
-        try await Self.isWell(pair)
+        try await Self.isWell(services)
       }
     }
 
     /// On the gateway's port: GOAWAY or close. On the store's port: an error frame, then close.
     @Test func garbageClosesConnections() async throws {
-      try await Pair.with { pair in
-        try await Self.prepare(pair)
-        let store = pair.stack.plan.store.port
+      try await TestServices.with { services in
+        try await Self.prepare(services)
+        let store = services.stack.plan.store.port
         // Every response consists of HTTP/2 frames. It contains a GOAWAY frame (type 7), or is empty before the close.
         let frames = try await Self.exchange(
           String(repeating: "\u{1}garbage", count: 500),
-          port: pair.h2cPort
+          port: services.h2cPort
         )
         #expect(frames.isEmpty || frames.contains(7), "\(Array(frames.prefix(64)))")
-        let old = try await Self.exchange("GET / HTTP/1.1\r\nHost: x\r\n\r\n", port: pair.h2cPort)
+        let old = try await Self.exchange("GET / HTTP/1.1\r\nHost: x\r\n\r\n", port: services.h2cPort)
         #expect(String(decoding: old, as: UTF8.self).hasPrefix("HTTP/1.1 505 "), "\(Array(old.prefix(64)))")
         let rows: [([UInt8], UInt8, String)] = [
           ([0xFF, 0xFF, 0xFF, 0xFF, 1, 0, 0, 0, 0, 0, 0, 0], 2, "frame_too_large"),
@@ -305,34 +305,34 @@ extension RealProcesses {
             "\(name): \(Array(response.prefix(40)))"
           )
         }
-        try await Self.isWell(pair)
+        try await Self.isWell(services)
       }
     }
 
-    private static func prepare(_ pair: Pair) async throws {
-      try await pair.expect(
+    private static func prepare(_ services: TestServices) async throws {
+      try await services.expect(
         201,
         "PUT",
         "/v1/channels/messaging:team",
-        token: pair.serverToken,
+        token: services.serverToken,
         json: #"{"members":["alice","bob"]}"#
       )
-      try await pair.expect(
+      try await services.expect(
         201,
         "POST",
         "/v1/channels/messaging:team/messages",
-        token: pair.serverToken,
+        token: services.serverToken,
         json: #"{"id":"m1","user_id":"alice"}"#
       )
     }
 
     /// Other callers are still served, and no rejected request was applied.
-    private static func isWell(_ pair: Pair) async throws {
-      let state = try await pair.expect(
+    private static func isWell(_ services: TestServices) async throws {
+      let state = try await services.expect(
         200,
         "GET",
         "/v1/channels/messaging:team/read-state",
-        token: pair.token("alice")
+        token: services.token("alice")
       )
       let rows = state["read"] as? [[String: Any]] ?? []
       #expect(rows.count == 2)
@@ -359,7 +359,7 @@ extension RealProcesses {
         except TimeoutError: sys.exit("the connection was not closed in 5 s")
         print(got.hex())
         """
-      let output = try await Command.run(Pair.python, ["-c", script, "\(port)", path])
+      let output = try await Command.run(TestServices.python, ["-c", script, "\(port)", path])
       guard output.status == 0 else { throw Unexpected("port \(port): \(output.error)") }
       var bytes: [UInt8] = []
       var digits = output.out.filter(\.isHexDigit)[...]
@@ -375,7 +375,7 @@ extension RealProcesses {
     func flagsWorkAsEnvironmentVariables(_ program: String) async throws {
       let url = "http://127.0.0.1:\(try LoopbackPorts.free(1)[0].port)/ready"
       let output = try await Command.run(
-        Pair.binaries + "/" + program,
+        TestServices.binaries + "/" + program,
         [],
         environment: ["TIDEMARK_HEALTH_CHECK": url]
       )
@@ -401,7 +401,7 @@ extension RealProcesses {
           ("tidemark-store", store + ["--secret-file", secret], "tls-ca"),
         ]
       for (program, flags, name) in refused {
-        let output = try await Command.run(Pair.binaries + "/" + program, flags + ["--" + name, ""])
+        let output = try await Command.run(TestServices.binaries + "/" + program, flags + ["--" + name, ""])
         #expect(
           output.status == 78 && output.error.contains("--\(name) is empty"),
           "\(program) --\(name): \(output)"

@@ -62,14 +62,16 @@ final class Browser {
   /// - Parameters:
   ///   - page: one of the place's origins.
   ///   - token: the token that the page presents first; see ``setToken(_:_:)``.
-  init(_ pair: Pair, _ place: Place, page: Endpoint, token: String, _ content: Content) async throws {
+  init(_ services: TestServices, _ place: Place, page: Endpoint, token: String, _ content: Content)
+    async throws
+  {
     guard FileManager.default.isExecutableFile(atPath: Self.program) else {
       throw Unexpected("\(Self.program) is missing: `make test` installs Debian's chromium-headless-shell")
     }
-    let directory = pair.directory + "/page"
+    let directory = services.directory + "/page"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-    try Self.setToken(token, pair)
-    let document = try String(contentsOfFile: Pair.client(content.document), encoding: .utf8)
+    try Self.setToken(token, services)
+    let document = try String(contentsOfFile: TestServices.client(content.document), encoding: .utf8)
     for (name, text) in content.files.merging(["index.html": document], uniquingKeysWith: { $1 }) {
       let text = text.replacingOccurrences(
         of: "https://chat.example.org",
@@ -77,16 +79,16 @@ final class Browser {
       )
       try text.write(toFile: directory + "/" + name, atomically: true, encoding: .utf8)
     }
-    let ports = [place.listed, place.other, place.way, pair.stack.plan.gateways[0].listen].map {
+    let ports = [place.listed, place.other, place.way, services.stack.plan.gateways[0].listen].map {
       "\($0.port)"
     }
     server = try Companion(
-      Pair.python,
-      [Pair.client("Documents/browser_server.py"), directory] + ports,
+      TestServices.python,
+      [TestServices.client("Documents/browser_server.py"), directory] + ports,
       limit: .seconds(Self.secondsMax)
     )
     port = page.port
-    log = pair.stack.files.log(of: "chromium-\(page.port)")
+    log = services.stack.files.log(of: "chromium-\(page.port)")
     do {
       guard try await Self.report(server)?.what == "ready" else { throw Unexpected("the page is not served") }
       process = try ChildProcess(
@@ -96,7 +98,7 @@ final class Browser {
           // Root cannot use the sandbox; the page is our own.
           "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
           "--user-data-dir=\(directory)-\(page.port)",
-          "--enable-logging=stderr", "--ignore-certificate-errors-spki-list=\(try await Self.pin(pair))",
+          "--enable-logging=stderr", "--ignore-certificate-errors-spki-list=\(try await Self.pin(services))",
           // The browser connects only to this machine.
           "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1", "--no-proxy-server",
           "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -117,8 +119,8 @@ final class Browser {
   }
 
   /// Set the token that the page fetches when it opens a stream.
-  static func setToken(_ token: String, _ pair: Pair) throws {
-    try token.write(toFile: pair.directory + "/page/token", atomically: true, encoding: .utf8)
+  static func setToken(_ token: String, _ services: TestServices) throws {
+    try token.write(toFile: services.directory + "/page/token", atomically: true, encoding: .utf8)
   }
 
   /// Cut the proxy to the gateway, or restore it.
@@ -167,10 +169,10 @@ final class Browser {
   }
 
   /// The hash of the certificate's key: the browser trusts only the key of this test.
-  private static func pin(_ pair: Pair) async throws -> String {
+  private static func pin(_ services: TestServices) async throws -> String {
     let script =
       """
-      set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | \
+      set -o pipefail; openssl x509 -in '\(services.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | \
       openssl dgst -sha256 -binary | base64
       """
     let output = try await Command.run("/bin/bash", ["-c", script])

@@ -13,22 +13,22 @@ extension RealProcesses {
     /// token was revoked, the script resumes with a new token. No event is lost, and no token is in a log.
     @Test func eventSourceFollowsAndReconnects() async throws {
       let place = try Browser.Place()
-      try await Pair.with(gatewayFlags: [
+      try await TestServices.with(gatewayFlags: [
         "--cors-origin", "https://first.example.org", "http://\(place.listed)",
-      ]) { pair in
-        try await Self.makeChannel(pair)
-        let first = try await pair.token("alice")
-        let browser = try await Browser(pair, place, page: place.listed, token: first, .events())
+      ]) { services in
+        try await Self.makeChannel(services)
+        let first = try await services.token("alice")
+        let browser = try await Browser(services, place, page: place.listed, token: first, .events())
         do {
           try await browser.wait(for: ["made"], ["open"])
-          try await Self.follow(browser, pair)
-          try await Self.reconnectBrowser(browser, pair)
-          let second = try await Self.reconnectBrowserWithNewToken(browser, pair)
+          try await Self.follow(browser, services)
+          try await Self.reconnectBrowser(browser, services)
+          let second = try await Self.reconnectBrowserWithNewToken(browser, services)
           #expect(browser.count("stream.reset") == 0)
           #expect(browser.count("queryAnew") == 0)
           #expect(browser.count("broken") == 0)
-          for gateway in pair.stack.plan.gateways {
-            let log = try String(contentsOfFile: pair.stack.files.log(of: gateway.name), encoding: .utf8)
+          for gateway in services.stack.plan.gateways {
+            let log = try String(contentsOfFile: services.stack.files.log(of: gateway.name), encoding: .utf8)
             #expect(!log.contains(first) && !log.contains(second) && !log.contains("access_token"))
           }
         } catch {
@@ -43,15 +43,15 @@ extension RealProcesses {
     /// it.
     @Test func unlistedOriginIsRefused() async throws {
       let place = try Browser.Place()
-      try await Pair.with(gatewayFlags: [
+      try await TestServices.with(gatewayFlags: [
         "--cors-origin", "http://\(place.listed)", "--cors-origin", "https://last.example.org",
-      ]) { pair in
+      ]) { services in
         for page in [place.other, place.listed] {
           let browser = try await Browser(
-            pair,
+            services,
             place,
             page: page,
-            token: try await pair.token("alice"),
+            token: try await services.token("alice"),
             .events()
           )
           do {
@@ -70,28 +70,40 @@ extension RealProcesses {
 
     // MARK: Steps
 
-    private static func makeChannel(_ pair: Pair) async throws {
+    private static func makeChannel(_ services: TestServices) async throws {
       let members = #"{"members":["alice","bob"]}"#
-      try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
+      try await services.expect(201, "PUT", channel, token: services.serverToken, json: members)
     }
 
-    private static func register(_ id: String, by user: String, _ pair: Pair) async throws {
+    private static func register(_ id: String, by user: String, _ services: TestServices) async throws {
       let message = #"{"id":"\#(id)","user_id":"\#(user)"}"#
-      try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: message)
+      try await services.expect(
+        201,
+        "POST",
+        channel + "/messages",
+        token: services.serverToken,
+        json: message
+      )
     }
 
-    private static func readByBob(_ id: String, _ pair: Pair) async throws {
+    private static func readByBob(_ id: String, _ services: TestServices) async throws {
       let mark = #"{"message_id":"\#(id)"}"#
-      try await pair.expect(200, "POST", channel + "/read", token: try await pair.token("bob"), json: mark)
+      try await services.expect(
+        200,
+        "POST",
+        channel + "/read",
+        token: try await services.token("bob"),
+        json: mark
+      )
     }
 
-    private static func follow(_ browser: Browser, _ pair: Pair) async throws {
-      try await register("m1", by: "alice", pair)
-      try await pair.expect(
+    private static func follow(_ browser: Browser, _ services: TestServices) async throws {
+      try await register("m1", by: "alice", services)
+      try await services.expect(
         201,
         "POST",
         "/v1/channels/delivered",
-        token: try await pair.token("bob"),
+        token: try await services.token("bob"),
         json: #"{"latest_delivered_messages":[{"cid":"messaging:web","id":"m1"}]}"#
       )
       try await browser.wait(
@@ -100,8 +112,8 @@ extension RealProcesses {
         ["message.status", #""status":"delivered""#],
         ["showTicks", #""status":"delivered""#]
       )
-      try await readByBob("m1", pair)
-      try await register("m2", by: "bob", pair)
+      try await readByBob("m1", services)
+      try await register("m2", by: "bob", services)
       try await browser.wait(
         for: ["message.read", #""user":{"id":"bob"}"#, #""last_read_message_id":"m1""#],
         ["showReader", #""user":{"id":"bob"}"#, #""last_read_message_id":"m1""#],
@@ -113,13 +125,13 @@ extension RealProcesses {
       )
     }
 
-    private static func reconnectBrowser(_ browser: Browser, _ pair: Pair) async throws {
+    private static func reconnectBrowser(_ browser: Browser, _ services: TestServices) async throws {
       // The proxy is restored once the gateway is ready: a response of 503 would end the EventSource.
       try await browser.way("cut")
-      await pair.stack.killGateway(0)
-      try await register("m3", by: "alice", pair)
-      try await readByBob("m3", pair)
-      try await pair.stack.startGateway(0)
+      await services.stack.killGateway(0)
+      try await register("m3", by: "alice", services)
+      try await readByBob("m3", services)
+      try await services.stack.startGateway(0)
       try await browser.way("mend")
       try await browser.wait(
         for: ["lost"],
@@ -130,27 +142,28 @@ extension RealProcesses {
       )
       #expect(browser.count("made") == 1, "the browser itself came back")
       #expect(browser.count("closed") == 0)
-      #expect(try await resumes(pair) == 1)
+      #expect(try await resumes(services) == 1)
     }
 
     /// - Returns: the token.
-    private static func reconnectBrowserWithNewToken(_ browser: Browser, _ pair: Pair) async throws -> String
+    private static func reconnectBrowserWithNewToken(_ browser: Browser, _ services: TestServices)
+      async throws -> String
     {
       let now = Date(timeIntervalSince1970: Date().timeIntervalSince1970.rounded(.down))
       let revoke = #"{"revoke_tokens_before":"\#(now.ISO8601Format())"}"#
-      try await pair.expect(200, "PUT", "/v1/users/alice", token: pair.serverToken, json: revoke)
-      let token = try await pair.token("alice")
-      try Browser.setToken(token, pair)
-      try await register("m4", by: "bob", pair)
+      try await services.expect(200, "PUT", "/v1/users/alice", token: services.serverToken, json: revoke)
+      let token = try await services.token("alice")
+      try Browser.setToken(token, services)
+      try await register("m4", by: "bob", services)
       try await browser.wait(for: ["closed"], ["made"], ["open"], ["message.new", #""id":"m4""#])
       #expect(browser.count("made") == 2)
-      #expect(try await resumes(pair) == 2)
+      #expect(try await resumes(services) == 2)
       return token
     }
 
     /// The number of streams that resumed from an id since the gateway with TLS was started.
-    private static func resumes(_ pair: Pair) async throws -> Int? {
-      let admin = pair.stack.plan.gateways[0].admin
+    private static func resumes(_ services: TestServices) async throws -> Int? {
+      let admin = services.stack.plan.gateways[0].admin
       let metrics = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
       return MetricText.value("tidemark_gateway_event_resumes_total", in: metrics.out).map { Int($0) }
     }

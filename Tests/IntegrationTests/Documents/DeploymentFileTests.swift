@@ -17,7 +17,7 @@ extension RealProcesses {
       var variables: [String]?
     }
 
-    private static let describe = Pair.packageRoot + "/Deploy/check/describe.py"
+    private static let describe = TestServices.packageRoot + "/Deploy/check/describe.py"
     private static let quiet = ["PYTHONDONTWRITEBYTECODE": "1"]
 
     @Test func haproxyAcceptsItsFile() async throws {
@@ -49,7 +49,7 @@ extension RealProcesses {
       #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark", "haproxy"])
       var flagsSeen = 0
       for program in programs where program != "haproxy" {
-        let help = try await Command.run("\(Pair.binaries)/\(program)", ["--help"])
+        let help = try await Command.run("\(TestServices.binaries)/\(program)", ["--help"])
         let known = Set(help.out.matches(of: /--[a-z0-9-]+/).map { String($0.output) })
         #expect(known.contains("--help"), "\(help)")
         for line in lines where line.program == program {
@@ -115,7 +115,7 @@ extension RealProcesses {
       let path = NSTemporaryDirectory() + "tidemark-container-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: path) }
       try text.write(toFile: path, atomically: true, encoding: .utf8)
-      let output = try await Command.run(Pair.python, [Self.describe, path], environment: Self.quiet)
+      let output = try await Command.run(TestServices.python, [Self.describe, path], environment: Self.quiet)
       #expect(output.status == 1 && output.error.hasPrefix(complaint), "\(output)")
     }
 
@@ -123,7 +123,7 @@ extension RealProcesses {
     @Test func secretsAreMadeOnce() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-secrets-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      let script = Pair.packageRoot + "/Deploy/secrets.sh"
+      let script = TestServices.packageRoot + "/Deploy/secrets.sh"
       var contents: [[Data]] = []
       for _ in 0...1 {
         let output = try await Command.run("/bin/bash", [script, directory])
@@ -146,12 +146,12 @@ extension RealProcesses {
     /// The command lines of the compose file and of the container file. docker-compose parses the compose file
     /// without an engine.
     private static func lines() async throws -> [Line] {
-      let compose = Pair.packageRoot + "/docker-compose.yml"
+      let compose = TestServices.packageRoot + "/docker-compose.yml"
       let output = try await Command.run(
         "/bin/bash",
         [
           "-c", #"set -o pipefail; docker-compose --file "$1" config | "$2" "$3""#, "describe", compose,
-          Pair.python,
+          TestServices.python,
           describe,
         ],
         environment: quiet

@@ -8,7 +8,7 @@ import Testing
 enum CodeBlocks {
   /// All blocks of a language, in order.
   static func blocks(_ language: String, of page: String) throws -> [String] {
-    let text = try String(contentsOfFile: Pair.packageRoot + "/docs/" + page, encoding: .utf8)
+    let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/" + page, encoding: .utf8)
     return try text.components(separatedBy: "\n```\(language)\n").dropFirst().map { block in
       guard let end = block.range(of: "\n```\n") else {
         throw Unexpected("docs/\(page) has a block of \(language) without an end")
@@ -27,11 +27,11 @@ enum CodeBlocks {
   }
 
   /// Replace the document's ports and folders by a pair's; everything else stays as printed.
-  static func here(_ text: String, _ pair: Pair) -> String {
-    text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
-      .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
-      .replacingOccurrences(of: ".tidemark/", with: pair.directory + "/")
-      .replacingOccurrences(of: ".build/debug", with: Pair.binaries)
+  static func here(_ text: String, _ services: TestServices) -> String {
+    text.replacingOccurrences(of: "https://localhost:8443", with: services.tlsURL)
+      .replacingOccurrences(of: "http://127.0.0.1:8080", with: services.h2cURL)
+      .replacingOccurrences(of: ".tidemark/", with: services.directory + "/")
+      .replacingOccurrences(of: ".build/debug", with: TestServices.binaries)
   }
 }
 
@@ -43,17 +43,17 @@ extension RealProcesses {
     private static let secondsMax = 120
 
     @Test func documentedEventCommandsRun() async throws {
-      try await Self.withTour { pair in
+      try await Self.withTour { services in
         let lines = try CodeBlocks.block("sh", of: "events.md").split(separator: "\n").map(String.init)
         #expect(lines.count == 4)
         for (number, command) in lines.dropFirst().enumerated() {
-          let script = CodeBlocks.here("\(lines[0])\nexec \(command)", pair)
+          let script = CodeBlocks.here("\(lines[0])\nexec \(command)", services)
           let stream = try Companion("/bin/bash", ["-c", script], limit: .seconds(Self.secondsMax))
           defer { stream.end() }
-          try await Self.waitUntilOpen(command.contains("http://") ? 1 : 0, pair)
+          try await Self.waitUntilOpen(command.contains("http://") ? 1 : 0, services)
           let id = "m\(number)"
-          try await Self.register(id, pair)
-          try await Self.readByBob(id, pair)
+          try await Self.register(id, services)
+          try await Self.readByBob(id, services)
           if command.contains("watch") {
             try await Self.wait(
               stream,
@@ -79,21 +79,21 @@ extension RealProcesses {
     /// The client resumes after its gateway was killed: events from the outage come first.
     @Test(arguments: [true, false])
     func httpxExampleResumesAfterGatewayKill(usesTLS: Bool) async throws {
-      try await Self.withTour { pair in
-        let script = CodeBlocks.here(try CodeBlocks.block("python", of: "events.md"), pair)
+      try await Self.withTour { services in
+        let script = CodeBlocks.here(try CodeBlocks.block("python", of: "events.md"), services)
         let stream = try Companion(
-          Pair.python,
-          ["-c", usesTLS ? script : script.replacingOccurrences(of: pair.tlsURL, with: pair.h2cURL)],
+          TestServices.python,
+          ["-c", usesTLS ? script : script.replacingOccurrences(of: services.tlsURL, with: services.h2cURL)],
           limit: .seconds(Self.secondsMax)
         )
         defer { stream.end() }
         let gateway = usesTLS ? 0 : 1
-        try await Self.waitUntilOpen(gateway, pair)
-        try await Self.register("m1", pair)
+        try await Self.waitUntilOpen(gateway, services)
+        try await Self.register("m1", services)
         try await Self.wait(stream, for: ["message.new {"])
-        await pair.stack.killGateway(gateway)
-        try await Self.readByBob("m1", pair, overTLS: !usesTLS)
-        try await pair.stack.startGateway(gateway)
+        await services.stack.killGateway(gateway)
+        try await Self.readByBob("m1", services, overTLS: !usesTLS)
+        try await services.stack.startGateway(gateway)
         try await Self.wait(
           stream,
           for: ["message.read {", "'user': {'id': 'bob'}", "'last_read_message_id': 'm1'"]
@@ -104,16 +104,16 @@ extension RealProcesses {
     // MARK: Steps
 
     /// A pair as `make run` leaves it, with the channel of the README's tour.
-    private static func withTour(_ body: (Pair) async throws -> Void) async throws {
-      try await Pair.with { pair in
-        try await (pair.token("alice") + "\n").write(
-          toFile: pair.directory + "/alice.token",
+    private static func withTour(_ body: (TestServices) async throws -> Void) async throws {
+      try await TestServices.with { services in
+        try await (services.token("alice") + "\n").write(
+          toFile: services.directory + "/alice.token",
           atomically: true,
           encoding: .utf8
         )
         let members = #"{"members":["alice","bob"]}"#
-        try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
-        try await body(pair)
+        try await services.expect(201, "PUT", channel, token: services.serverToken, json: members)
+        try await body(services)
       }
     }
 
@@ -128,8 +128,8 @@ extension RealProcesses {
     }
 
     /// Wait until the gateway has an open stream: only streams that are already open get new events.
-    private static func waitUntilOpen(_ gateway: Int, _ pair: Pair) async throws {
-      let admin = pair.stack.plan.gateways[gateway].admin
+    private static func waitUntilOpen(_ gateway: Int, _ services: TestServices) async throws {
+      let admin = services.stack.plan.gateways[gateway].admin
       let line = "tidemark_gateway_event_streams 1\n"
       try await eventually("a stream of events is open") {
         try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"]).out.contains(
@@ -138,20 +138,27 @@ extension RealProcesses {
       }
     }
 
-    private static func register(_ id: String, _ pair: Pair) async throws {
+    private static func register(_ id: String, _ services: TestServices) async throws {
       let message = #"{"id":"\#(id)","user_id":"alice"}"#
-      try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: message)
+      try await services.expect(
+        201,
+        "POST",
+        channel + "/messages",
+        token: services.serverToken,
+        json: message
+      )
     }
 
-    /// - Parameter overTLS: through the pair's first gateway.
-    private static func readByBob(_ id: String, _ pair: Pair, overTLS: Bool = false) async throws {
+    /// - Parameter overTLS: through the services' first gateway.
+    private static func readByBob(_ id: String, _ services: TestServices, overTLS: Bool = false) async throws
+    {
       let output = try await Command.run(
         "curl",
         [
           "-sSf", "--max-time", "20", overTLS ? "--http2" : "--http2-prior-knowledge", "--cacert",
-          pair.certificate, "-H", "authorization: Bearer \(try await pair.token("bob"))", "-H",
+          services.certificate, "-H", "authorization: Bearer \(try await services.token("bob"))", "-H",
           "content-type: application/json", "-d", #"{"message_id":"\#(id)"}"#,
-          (overTLS ? pair.tlsURL : pair.h2cURL) + channel + "/read",
+          (overTLS ? services.tlsURL : services.h2cURL) + channel + "/read",
         ]
       )
       guard output.status == 0 else { throw Unexpected("bob cannot read \(id): \(output)") }

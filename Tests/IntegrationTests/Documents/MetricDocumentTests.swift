@@ -20,7 +20,7 @@ extension RealProcesses {
 
     @Test func alertsNameDocumentedMetrics() throws {
       let documents = try ["/docs/metrics.md", "/Deploy/prometheus/alerts.yaml"].map {
-        try String(contentsOfFile: Pair.packageRoot + $0, encoding: .utf8)
+        try String(contentsOfFile: TestServices.packageRoot + $0, encoding: .utf8)
       }
       let names = documents.map { Set($0.matches(of: /tidemark_[a-z_]+/).map { String($0.output) }) }
       #expect(names[1].count > 5 && names[1].isSubset(of: names[0]), "\(names[1].subtracting(names[0]))")
@@ -30,19 +30,19 @@ extension RealProcesses {
     @Test(arguments: ["tidemark-store", "tidemark-gateway"])
     func unitsPassKnownFlags(_ program: String) async throws {
       let unit = try String(
-        contentsOfFile: Pair.packageRoot + "/Deploy/systemd/\(program).service",
+        contentsOfFile: TestServices.packageRoot + "/Deploy/systemd/\(program).service",
         encoding: .utf8
       )
       let start = try #require(unit.split(separator: "ExecStart=").last)
       let command = try #require(start.split(separator: "ExecReload=").first)
-      let help = try await Command.run(Pair.binaries + "/" + program, ["--help"]).out
+      let help = try await Command.run(TestServices.binaries + "/" + program, ["--help"]).out
       let flags = command.matches(of: /--[a-z-]+/).map { String($0.output) }
       #expect(flags.count >= 4)
       for flag in flags { #expect(help.contains(flag + " "), "\(flag)") }
     }
 
     @Test func eachMetricIsDocumented() async throws {
-      let text = try String(contentsOfFile: Pair.packageRoot + "/docs/metrics.md", encoding: .utf8)
+      let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/metrics.md", encoding: .utf8)
       var documented: [String: (type: String, help: String)] = [:]
       for row in text.split(separator: "\n") where row.hasPrefix("| `") {
         let cells = row.components(separatedBy: " | ").map {
@@ -50,10 +50,10 @@ extension RealProcesses {
         }
         documented[cells[0]] = (cells[1], cells[3])
       }
-      try await Pair.with { pair in
-        _ = try await pair.curl("GET", "/v1/channels/messaging:none", token: pair.serverToken)
+      try await TestServices.with { services in
+        _ = try await services.curl("GET", "/v1/channels/messaging:none", token: services.serverToken)
         var shown: Set<String> = []
-        for address in [pair.stack.plan.storeAdmin] + pair.stack.plan.gateways.map(\.admin) {
+        for address in [services.stack.plan.storeAdmin] + services.stack.plan.gateways.map(\.admin) {
           let scrape = try await Command.run("curl", ["-sS", "http://\(address)/metrics"])
           for line in scrape.out.split(separator: "\n") {
             let words = line.split(separator: " ", maxSplits: 3).map(String.init)

@@ -14,13 +14,16 @@ extension RealProcesses {
 
     /// Where an example shows its response, the response follows the line after `#>`.
     @Test func documentedPushCommandsRun() async throws {
-      try await Self.withSecrets { pair in
+      try await Self.withSecrets { services in
         let block = try CodeBlocks.block("sh", of: Self.page)
         let responses = block.split(separator: "\n").filter { $0.hasPrefix("#> ") }.map {
           String($0.dropFirst(3))
         }
         #expect(responses.count == 6)
-        let output = try await Command.run("/bin/bash", ["-c", "set -e\n" + CodeBlocks.here(block, pair)])
+        let output = try await Command.run(
+          "/bin/bash",
+          ["-c", "set -e\n" + CodeBlocks.here(block, services)]
+        )
         #expect(output.status == 0 && output.error.isEmpty, "\(output)")
         var rest = Substring(output.out)
         for response in responses {
@@ -31,41 +34,41 @@ extension RealProcesses {
     }
 
     @Test func batchExamplesRun() async throws {
-      try await Self.withMessage { pair in
-        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[0]], pair)
+      try await Self.withMessage { services in
+        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[0]], services)
         #expect(lines.count == 2, "\(lines)")
         #expect(lines[0].contains("'badge': 1, 'mutable-content': 1}, 'ticket': '"), "\(lines)")
         #expect(lines[1].hasPrefix("no push ('messaging:tour', 'p1', 'mallory', 'ios') "), "\(lines)")
         let ticket = try #require(
           lines[0].components(separatedBy: "'ticket': '").last?.prefix(while: { $0 != "'" })
         )
-        try await pair.expect(
+        try await services.expect(
           200,
           "POST",
           "/v1/push/acks",
           json: #"{"tickets":["\#(ticket)"]}"#
         )
-        try await Self.expectDelivered(pair)
+        try await Self.expectDelivered(services)
       }
     }
 
     @Test func lineExampleRuns() async throws {
-      try await Self.withMessage { pair in
-        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[1]], pair)
+      try await Self.withMessage { services in
+        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[1]], services)
         let done =
           "p1 {'ok': True, 'cid': 'messaging:tour', 'message_id': 'p1', 'user_id': 'bob'}"
         #expect(lines == [done, "nothing {'ok': False, 'code': 'message_not_found'}", done])
-        try await Self.expectDelivered(pair)
+        try await Self.expectDelivered(services)
       }
     }
 
     @Test func frameExampleRuns() async throws {
-      try await Self.withMessage { pair in
+      try await Self.withMessage { services in
         let blocks = try CodeBlocks.blocks("python", of: Self.page)
-        let lines = try await Self.python(Array(blocks[1...2]), pair)
+        let lines = try await Self.python(Array(blocks[1...2]), services)
         // The first block's output comes first, and the message is already marked.
         #expect(Set(lines.dropFirst(3)) == ["0 moved 0", "1 code 33", "2 moved 0"], "\(lines)")
-        try await Self.expectDelivered(pair)
+        try await Self.expectDelivered(services)
       }
     }
 
@@ -75,14 +78,14 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: hooks) }
       let file = try CodeBlocks.block("yaml", of: Self.page)
       try file.write(toFile: hooks, atomically: true, encoding: .utf8)
-      try await Self.withMessage(gatewayFlags: ["--hooks-file", hooks]) { pair in
+      try await Self.withMessage(gatewayFlags: ["--hooks-file", hooks]) { services in
         let sender = try #require(try CodeBlocks.blocks("python", of: Self.page).last)
-        let lines = try await Self.python([sender, Self.shownEvents], pair, [file])
+        let lines = try await Self.python([sender, Self.shownEvents], services, [file])
         let done = #"200 {"results":[{"ok":true}],"ignored":0}"#
         // First the responses to the sender's own request; then those to the events: "…" is not a ticket.
         let none = #"200 {"results":[{"ok":false,"code":"ticket_invalid"}],"ignored":0}"#
         #expect(lines == [done, none, none, done], "\(lines)")
-        try await Self.expectDelivered(pair)
+        try await Self.expectDelivered(services)
       }
     }
 
@@ -97,13 +100,13 @@ extension RealProcesses {
     /// A browser's own fetch, from a page of another origin; the page makes the push.
     @Test func serviceWorkerExampleAcknowledges() async throws {
       let place = try Browser.Place()
-      try await Self.withMessage(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
+      try await Self.withMessage(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { services in
         let ticketRequest = #"{"tickets":[{"cid":"messaging:tour","message_id":"p1","user_id":"bob"}]}"#
-        let response = try await pair.expect(
+        let response = try await services.expect(
           200,
           "POST",
           "/v1/push/tickets",
-          token: pair.serverToken,
+          token: services.serverToken,
           json: ticketRequest
         )
         let ticket = try #require((response["tickets"] as? [String])?.first)
@@ -112,20 +115,20 @@ extension RealProcesses {
           files: [
             "push.js": try CodeBlocks.block("js", of: Self.devicePage),
             "service_worker.js": try String(
-              contentsOfFile: Pair.client("Documents/service_worker.js"),
+              contentsOfFile: TestServices.client("Documents/service_worker.js"),
               encoding: .utf8
             ),
           ]
         )
         let push = #"{"ticket":"\#(ticket)","title":"alice","body":"a message"}"#
-        let browser = try await Browser(pair, place, page: place.listed, token: push, content)
+        let browser = try await Browser(services, place, page: place.listed, token: push, content)
         do {
           try await browser.wait(
             for: ["shown", #""title":"alice""#, #""body":"a message""#],
             ["done"]
           )
           #expect(browser.count("broken") == 0, "\(browser.console)")
-          try await Self.expectDelivered(pair)
+          try await Self.expectDelivered(services)
         } catch {
           await browser.end()
           throw error
@@ -146,7 +149,9 @@ extension RealProcesses {
       )
       let module = ["-parse-as-library", "-module-name", "UserNotifications", "-emit-module"]
       for arguments in [
-        module + [Pair.client("Documents/UserNotifications.swift"), "-o", "UserNotifications.swiftmodule"],
+        module + [
+          TestServices.client("Documents/UserNotifications.swift"), "-o", "UserNotifications.swiftmodule",
+        ],
         ["-typecheck", "-parse-as-library", "-swift-version", "6", "-I", ".", "NotificationService.swift"],
       ] {
         let output = try await Command.run("swiftc", arguments, directory: directory)
@@ -159,47 +164,48 @@ extension RealProcesses {
     /// A pair as `make run` leaves it.
     private static func withSecrets(
       gatewayFlags: [String] = [],
-      _ body: (Pair) async throws -> Void
+      _ body: (TestServices) async throws -> Void
     ) async throws {
-      try await Pair.with(gatewayFlags: gatewayFlags) { pair in
-        try (pair.serverToken + "\n").write(
-          toFile: pair.directory + "/server.token",
+      try await TestServices.with(gatewayFlags: gatewayFlags) { services in
+        try (services.serverToken + "\n").write(
+          toFile: services.directory + "/server.token",
           atomically: true,
           encoding: .utf8
         )
-        try await body(pair)
+        try await body(services)
       }
     }
 
     /// The same, with the channel and the message that the document's code uses.
     private static func withMessage(
       gatewayFlags: [String] = [],
-      _ body: (Pair) async throws -> Void
+      _ body: (TestServices) async throws -> Void
     ) async throws {
-      try await withSecrets(gatewayFlags: gatewayFlags) { pair in
-        try await pair.makeChannel("messaging:tour", message: "p1")
-        try await body(pair)
+      try await withSecrets(gatewayFlags: gatewayFlags) { services in
+        try await services.makeChannel("messaging:tour", message: "p1")
+        try await body(services)
       }
     }
 
     /// Run blocks one after another, and return their output.
-    private static func python(_ blocks: [String], _ pair: Pair, _ arguments: [String] = []) async throws
+    private static func python(_ blocks: [String], _ services: TestServices, _ arguments: [String] = [])
+      async throws
       -> [String]
     {
-      let port = "\(pair.stack.plan.gateways[0].listen.port)"
-      let script = CodeBlocks.here(blocks.joined(separator: "\n"), pair)
+      let port = "\(services.stack.plan.gateways[0].listen.port)"
+      let script = CodeBlocks.here(blocks.joined(separator: "\n"), services)
         .replacingOccurrences(of: #""localhost", 8443"#, with: #""localhost", \#(port)"#)
-      let output = try await Command.run(Pair.python, ["-c", script] + arguments)
+      let output = try await Command.run(TestServices.python, ["-c", script] + arguments)
       #expect(output.status == 0 && output.error.isEmpty, "\(output)")
       return output.out.split(separator: "\n").map(String.init)
     }
 
-    private static func expectDelivered(_ pair: Pair) async throws {
-      let status = try await pair.expect(
+    private static func expectDelivered(_ services: TestServices) async throws {
+      let status = try await services.expect(
         200,
         "GET",
         channel + "/messages/p1/status",
-        token: pair.serverToken
+        token: services.serverToken
       )
       #expect(status["status"] as? String == "delivered")
     }

@@ -8,7 +8,7 @@ extension RealProcesses {
   /// The commands of the README run, line by line.
   @Suite struct Readme {
     @Test func tourAnswersMatchREADME() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let tour = try Self.tour()
         #expect(
           tour.commands.count > 8,
@@ -16,14 +16,14 @@ extension RealProcesses {
         )
         // The tour's ports and folder are replaced by this pair's; everything else stays as printed.
         func here(_ text: String) -> String {
-          text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
-            .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
-            .replacingOccurrences(of: ".tidemark/", with: pair.directory + "/")
+          text.replacingOccurrences(of: "https://localhost:8443", with: services.tlsURL)
+            .replacingOccurrences(of: "http://127.0.0.1:8080", with: services.h2cURL)
+            .replacingOccurrences(of: ".tidemark/", with: services.directory + "/")
         }
         for name in ["server", "alice", "bob"] {
-          let token = name == "server" ? pair.serverToken : try await pair.token(name)
+          let token = name == "server" ? services.serverToken : try await services.token(name)
           try (token + "\n").write(
-            toFile: "\(pair.directory)/\(name).token",
+            toFile: "\(services.directory)/\(name).token",
             atomically: true,
             encoding: .utf8
           )
@@ -43,7 +43,7 @@ extension RealProcesses {
     /// The lines of the README's `sh` block. Lines without a response are preparation; the other lines have their
     /// answer below them, after `#>`.
     private static func tour() throws -> (preparation: String, commands: [(String, response: String)]) {
-      let text = try String(contentsOfFile: Pair.packageRoot + "/README.md", encoding: .utf8)
+      let text = try String(contentsOfFile: TestServices.packageRoot + "/README.md", encoding: .utf8)
       guard let start = text.range(of: "```sh\n"),
         let end = text.range(of: "```", range: start.upperBound..<text.endIndex)
       else { throw Unexpected("README.md has no tour") }

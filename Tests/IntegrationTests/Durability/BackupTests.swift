@@ -11,18 +11,18 @@ extension RealProcesses {
   @Suite struct Backups {
     /// Ten backups under load, each restored and served: each contains everything acknowledged before it began.
     @Test func backupsUnderLoadContainAcknowledgedMarks() async throws {
-      try await Pair.with { pair in
-        let specification = try await pair.prepareLoad(
+      try await TestServices.with { services in
+        let specification = try await services.prepareLoad(
           channels: (0..<5).map { "messaging:copy-\($0)" },
           messages: 2_000,
           users: 4
         )
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
         defer { client.end() }
-        let to = pair.directory + "/backups"
+        let to = services.directory + "/backups"
         var kept = 0
         var last = 0
         try await eventually("marks are acknowledged") {
@@ -34,10 +34,10 @@ extension RealProcesses {
           let remembered = Int((await client.line() ?? "").split(separator: " ").last ?? "") ?? -1
           #expect(remembered > last, "round \(round): no marks come in")
           last = remembered
-          let summary = try await pair.backup(to)
+          let summary = try await services.backup(to)
           kept += try #require(summary["files_kept"] as? Int)
-          #expect(!FileManager.default.fileExists(atPath: pair.stack.files.data + "/checkpoint"))
-          let response = try await pair.withRestored(to, "restored-\(round)") { port in
+          #expect(!FileManager.default.fileExists(atPath: services.stack.files.data + "/checkpoint"))
+          let response = try await services.withRestored(to, "restored-\(round)") { port in
             client.send("recall \(port)")
             return await client.line() ?? "the client ended"
           }
@@ -51,10 +51,10 @@ extension RealProcesses {
           #expect(check.status == 0 && check.out.contains(#""faults":0"#), "\(check)")
         }
         // The store still has its own data directory open.
-        let check = try await Self.tidemark("check", pair.stack.files.data)
+        let check = try await Self.tidemark("check", services.stack.files.data)
         #expect(check.status == 1 && check.error.contains("has it open; stop that store"), "\(check)")
-        await pair.stack.stopStore()
-        let stopped = try await Self.tidemark("check", pair.stack.files.data)
+        await services.stack.stopStore()
+        let stopped = try await Self.tidemark("check", services.stack.files.data)
         #expect(stopped.status == 0 && stopped.out.contains(#""faults":0"#), "\(stopped)")
       }
     }
@@ -62,59 +62,59 @@ extension RealProcesses {
     /// One backup runs at a time. If the client or the store dies during a backup, no partial backup passes for a
     /// whole one, and the next backup is not blocked.
     @Test func partialBackupsAreRejected() async throws {
-      try await Pair.with { pair in
-        let specification = try await pair.prepareLoad(
+      try await TestServices.with { services in
+        let specification = try await services.prepareLoad(
           channels: (0..<5).map { "messaging:torn-\($0)" },
           messages: 2_000,
           users: 4
         )
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
         defer { client.end() }
-        let to = pair.directory + "/backups"
-        let checkpoint = pair.stack.files.data + "/checkpoint"
+        let to = services.directory + "/backups"
+        let checkpoint = services.stack.files.data + "/checkpoint"
 
         // A client begins a backup and then disappears without closing it.
-        let holder = try await Self.hold(pair)
+        let holder = try await Self.hold(services)
         #expect(FileManager.default.fileExists(atPath: checkpoint + "/CURRENT"))
-        let refused = try await Self.tidemark("backup", pair, to)
+        let refused = try await Self.tidemark("backup", services, to)
         #expect(refused.status == 1 && refused.error.contains("backup_under_way"), "\(refused)")
         holder.end()
         try await eventually("the checkpoint is removed with its connection") {
           !FileManager.default.fileExists(atPath: checkpoint)
         }
-        try await pair.backup(to)
+        try await services.backup(to)
 
         // The store is killed while it holds a checkpoint and clients copy it.
-        let other = try await Self.hold(pair)
-        await pair.stack.killStore()
+        let other = try await Self.hold(services)
+        await services.stack.killStore()
         #expect(FileManager.default.fileExists(atPath: checkpoint))
-        try await pair.stack.startStore()
+        try await services.stack.startStore()
         #expect(!FileManager.default.fileExists(atPath: checkpoint))
         other.end()
         var generator = SplitMix64(printingSeedOf: "kills during backups")
         for round in 1...5 {
-          try await pair.stack.waitUntilGatewaysAreReady()
-          let copying = Task { try await Self.tidemark("backup", pair, to) }
+          try await services.stack.waitUntilGatewaysAreReady()
+          let copying = Task { try await Self.tidemark("backup", services, to) }
           try await Task.sleep(for: .milliseconds(generator.number(in: 50...400)))
-          await pair.stack.killStore()
+          await services.stack.killStore()
           let output = try await copying.value
           #expect(
             output.status == 0 || output.error.contains("\ntidemark backup: "),
             "round \(round): \(output)"
           )
-          try await pair.stack.startStore()
+          try await services.stack.startStore()
         }
 
         // The client is killed.
         for _ in 1...5 {
           let copying = try ChildProcess(
             name: "tidemark backup",
-            executable: Pair.binaries + "/tidemark",
-            arguments: ["backup"] + Self.storeFlags(pair) + [to],
-            logFile: pair.directory + "/backup.log"
+            executable: TestServices.binaries + "/tidemark",
+            arguments: ["backup"] + Self.storeFlags(services) + [to],
+            logFile: services.directory + "/backup.log"
           )
           try await Task.sleep(for: .milliseconds(generator.number(in: 50...400)))
           copying.kill()
@@ -123,10 +123,10 @@ extension RealProcesses {
         try await eventually("the store has released the checkpoint") {
           !FileManager.default.fileExists(atPath: checkpoint)
         }
-        try await pair.stack.waitUntilGatewaysAreReady()
+        try await services.stack.waitUntilGatewaysAreReady()
         client.send("remember")
         let remembered = await client.line() ?? "the client ended"
-        try await pair.backup(to)
+        try await services.backup(to)
         #expect(
           try FileManager.default.contentsOfDirectory(atPath: to).filter { $0.hasPrefix(".") } == [".lock"]
         )
@@ -134,7 +134,7 @@ extension RealProcesses {
           let check = try await Self.tidemark("check", to + "/" + folder)
           #expect(check.status == 0, "\(check)")
         }
-        let response = try await pair.withRestored(to, "restored") { port in
+        let response = try await services.withRestored(to, "restored") { port in
           client.send("recall \(port)")
           return await client.line() ?? "the client ended"
         }
@@ -144,26 +144,26 @@ extension RealProcesses {
 
     /// A backup that is damaged, cut short, of another store, or in the way is reported by name.
     @Test func backupFaultsAreReported() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannel("messaging:a", message: "m1")
-        let to = pair.directory + "/backups"
-        let backup = try #require(try await pair.backup(to)["backup"] as? String)
+      try await TestServices.with { services in
+        try await services.makeChannel("messaging:a", message: "m1")
+        let to = services.directory + "/backups"
+        let backup = try #require(try await services.backup(to)["backup"] as? String)
         let data = backup + "/data"
         let table = try #require(
           try FileManager.default.contentsOfDirectory(atPath: data).first { $0.hasSuffix(".sst") }
         )
 
         func expectFault(_ text: String, _ change: () throws -> Void) async throws {
-          let kept = pair.directory + "/kept"
+          let kept = services.directory + "/kept"
           try FileManager.default.copyItem(atPath: backup, toPath: kept)
           try change()
           let check = try await Self.tidemark("check", backup)
           #expect(check.status == 1 && check.error.contains(text), "\(text): \(check)")
-          let restore = try await Self.tidemark("restore", backup, pair.directory + "/never")
+          let restore = try await Self.tidemark("restore", backup, services.directory + "/never")
           #expect(restore.status == 1 && restore.error.contains("use another backup"), "\(text): \(restore)")
           try FileManager.default.removeItem(atPath: backup)
           try FileManager.default.moveItem(atPath: kept, toPath: backup)
-          try? FileManager.default.removeItem(atPath: pair.directory + "/never")
+          try? FileManager.default.removeItem(atPath: services.directory + "/never")
         }
         try await expectFault("its checksum is not the manifest's") {
           try Self.flip(data + "/" + table, at: 20)
@@ -180,17 +180,17 @@ extension RealProcesses {
           )
         }
 
-        let full = try await Self.tidemark("restore", to, pair.directory)
+        let full = try await Self.tidemark("restore", to, services.directory)
         #expect(full.status == 1 && full.error.contains("is not empty"), "\(full)")
-        let nothing = try await Self.tidemark("check", pair.directory + "/none")
+        let nothing = try await Self.tidemark("check", services.directory + "/none")
         #expect(nothing.status == 1 && nothing.error.contains("no such directory"), "\(nothing)")
-        let wrong = pair.directory + "/wrong-secret"
+        let wrong = services.directory + "/wrong-secret"
         try "another secret of thirty-two bytes\n".write(toFile: wrong, atomically: true, encoding: .utf8)
         chmod(wrong, 0o600)
         let unproven = try await Self.tidemark(
           "backup",
           "--store",
-          "\(pair.stack.plan.store)",
+          "\(services.stack.plan.store)",
           "--secret-file",
           wrong,
           to
@@ -198,14 +198,14 @@ extension RealProcesses {
         #expect(unproven.status == 1 && unproven.error.contains("compare --secret-file"), "\(unproven)")
 
         // An unfinished restore is not a data directory, and can be run again.
-        let half = pair.directory + "/half"
+        let half = services.directory + "/half"
         try FileManager.default.createDirectory(
           atPath: half + "/.restoring",
           withIntermediateDirectories: true
         )
         try Data().write(to: URL(fileURLWithPath: half + "/000007.sst"))
         let store = try await Command.run(
-          Pair.binaries + "/tidemark-store",
+          TestServices.binaries + "/tidemark-store",
           ["--data", half, "--listen", "127.0.0.1:0"]
         )
         #expect(store.status != 0 && store.error.contains("run tidemark restore again"), "\(store)")
@@ -214,7 +214,7 @@ extension RealProcesses {
         #expect(try await Self.tidemark("check", half).status == 0)
 
         // A directory does not mix backups of two stores.
-        let restored = try await pair.withRestored(to, "other", flags: []) { stack in
+        let restored = try await services.withRestored(to, "other", flags: []) { stack in
           try await Self.tidemark(
             "backup",
             "--store",
@@ -231,35 +231,37 @@ extension RealProcesses {
     /// A full disk leaves no partial backup, and the store is not affected.
     @Test(.needs(canMount, "it mounts a file system, as root"))
     func fullDiskLeavesNoPartialBackup() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannels(["messaging:full"], messages: 20_000, users: 2)
-        let to = pair.directory + "/small"
+      try await TestServices.with { services in
+        try await services.makeChannels(["messaging:full"], messages: 20_000, users: 2)
+        let to = services.directory + "/small"
         try FileManager.default.createDirectory(atPath: to, withIntermediateDirectories: true)
         try #require(mount("tmpfs", to, "tmpfs", 0, "size=64k") == 0)
         defer { umount2(to, Int32(MNT_DETACH)) }
-        let output = try await Self.tidemark("backup", pair, to)
+        let output = try await Self.tidemark("backup", services, to)
         #expect(
           output.status == 1 && output.error.contains("No space left on device; make room"),
           "\(output)"
         )
         #expect(try FileManager.default.contentsOfDirectory(atPath: to) == [".lock"])
-        try await pair.expect(200, "GET", "/v1/channels/messaging:full", token: pair.serverToken)
-        try await pair.backup(pair.directory + "/large")
+        try await services.expect(200, "GET", "/v1/channels/messaging:full", token: services.serverToken)
+        try await services.backup(services.directory + "/large")
       }
     }
 
     // MARK: Details
 
     static func tidemark(_ arguments: String...) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", arguments)
+      try await Command.run(TestServices.binaries + "/tidemark", arguments)
     }
 
-    static func tidemark(_ command: String, _ pair: Pair, _ to: String) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", [command] + storeFlags(pair) + [to])
+    static func tidemark(_ command: String, _ services: TestServices, _ to: String) async throws
+      -> Command.Output
+    {
+      try await Command.run(TestServices.binaries + "/tidemark", [command] + storeFlags(services) + [to])
     }
 
-    static func storeFlags(_ pair: Pair) -> [String] {
-      ["--store", "\(pair.stack.plan.store)", "--secret-file", pair.stack.files.frameSecret]
+    static func storeFlags(_ services: TestServices) -> [String] {
+      ["--store", "\(services.stack.plan.store)", "--secret-file", services.stack.files.frameSecret]
     }
 
     static func backups(in to: String) throws -> [String] {
@@ -267,17 +269,18 @@ extension RealProcesses {
     }
 
     /// A client that begins a backup and then does nothing.
-    private static func hold(_ pair: Pair) async throws -> Companion {
-      let script = pair.directory + "/hold.probe"
+    private static func hold(_ services: TestServices) async throws -> Companion {
+      let script = services.directory + "/hold.probe"
       try "open\nsend backup_begin\nexpect backup_begin_reply\nexpect drain\n".write(
         toFile: script,
         atomically: true,
         encoding: .utf8
       )
       let holder = try Companion(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         [
-          "probe", "run", "\(pair.stack.plan.store)", script, "--secret-file", pair.stack.files.frameSecret,
+          "probe", "run", "\(services.stack.plan.store)", script, "--secret-file",
+          services.stack.files.frameSecret,
           "--timeout", "100s",
         ]
       )
@@ -296,8 +299,8 @@ extension RealProcesses {
   }
 }
 
-extension Pair {
-  /// Back up the pair's store, which has to succeed; return the command's report.
+extension TestServices {
+  /// Back up the services' store, which has to succeed; return the command's report.
   @discardableResult
   func backup(_ to: String) async throws -> [String: Any] {
     let output = try await RealProcesses.Backups.tidemark("backup", self, to)
@@ -322,12 +325,15 @@ extension Pair {
         toPath: files.directory + "/" + (path as NSString).lastPathComponent
       )
     }
-    let output = try await Command.run(Pair.binaries + "/tidemark", ["restore", from, files.data] + flags)
+    let output = try await Command.run(
+      TestServices.binaries + "/tidemark",
+      ["restore", from, files.data] + flags
+    )
     guard output.status == 0 else { throw Unexpected("tidemark restore: \(output)") }
     let restored = LocalStack(
       plan: try .onFreePorts(usesTLS: false),
       files: files,
-      executables: try Executables(directory: Pair.binaries)
+      executables: try Executables(directory: TestServices.binaries)
     )
     do {
       try await restored.start()

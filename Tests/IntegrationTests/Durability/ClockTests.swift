@@ -17,39 +17,39 @@ extension RealProcesses {
     private static let day: Int64 = 24 * hour
 
     @Test func clockJumpIsHeldUntilCorrected() async throws {
-      try await Self.with { pair, clock in
-        let (channel, bob) = try await Self.makeChannel(pair)
+      try await Self.with { services, clock in
+        let (channel, bob) = try await Self.makeChannel(services)
         let state = channel + "/read-state"
-        let before = try await pair.curl("GET", state, token: bob)
+        let before = try await services.curl("GET", state, token: bob)
         // Queries are answered throughout.
-        try await pair.withWellBehavedClient("GET", state, token: bob, beside: "a clock set forward") {
+        try await services.withWellBehavedClient("GET", state, token: bob, beside: "a clock set forward") {
           try clock.set(aheadSeconds: 2 * Self.hour)
-          try await pair.waitForStore(503, saying: "clock: the clock is 7")
-          try await Self.expectCommandsAreRefused(pair, channel, bob)
+          try await services.waitForStore(503, saying: "clock: the clock is 7")
+          try await Self.expectCommandsAreRefused(services, channel, bob)
           // Queries still work: no mark has moved, and no acknowledgement request has expired.
-          #expect(try await pair.curl("GET", state, token: bob).body == before.body)
-          let status = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
+          #expect(try await services.curl("GET", state, token: bob).body == before.body)
+          let status = try await services.curl("GET", channel + "/messages/m2/status", token: bob)
           #expect(status.body.contains(#""receipt_status":"processing""#), "\(status)")
-          let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", pair))
-          #expect(try await Self.metric("tidemark_store_clock_held", pair) == 1)
+          let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", services))
+          #expect(try await Self.metric("tidemark_store_clock_held", services) == 1)
           #expect(ahead > 7_190 && ahead < 7_330, "\(ahead)")
 
           // The store catches up by itself with a clock that is within the bound. The next step is counted from there.
           for minutes in [30, 80] {
             try clock.set(aheadSeconds: Int64(minutes) * 60)
-            try await pair.waitForStore(200)
+            try await services.waitForStore(200)
           }
         }
-        try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m2"}"#)
-        #expect(try await Self.metric("tidemark_store_clock_held", pair) == 0)
-        let read = try await pair.curl("GET", state, token: bob).body
+        try await services.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m2"}"#)
+        #expect(try await Self.metric("tidemark_store_clock_held", services) == 0)
+        let read = try await services.curl("GET", state, token: bob).body
         #expect(try Self.latest(read) < Self.now() + 81 * 60_000, "\(read)")
 
-        await pair.stack.stopStore()
-        let log = try Self.log(pair)
+        await services.stack.stopStore()
+        let log = try Self.log(services)
         #expect(log.count { $0.contains("The clock was set forward: commands are refused") } == 1)
         #expect(log.count { $0.contains("The clock is within its bound again") } == 1)
-        let latest = try Self.times(in: pair.stack.files.data).max() ?? 0
+        let latest = try Self.times(in: services.stack.files.data).max() ?? 0
         // Except the end of the acknowledgement request, which is an hour after its message.
         #expect(latest < Self.now() + 81 * 60_000, "\(latest)")
       }
@@ -57,63 +57,63 @@ extension RealProcesses {
 
     /// The store was stopped for what looks like a year.
     @Test func plausibleClockAtStartIsAcceptedAndLogged() async throws {
-      try await Self.with { pair, clock in
-        let (channel, bob) = try await Self.makeChannel(pair)
-        await pair.stack.stopStore()
+      try await Self.with { services, clock in
+        let (channel, bob) = try await Self.makeChannel(services)
+        await services.stack.stopStore()
         try clock.set(aheadSeconds: 366 * Self.day)
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        let year = try Self.log(pair).filter {
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        let year = try Self.log(services).filter {
           $0.contains("far ahead of the last log entry and was accepted")
         }
         #expect(year.count == 1 && year[0].contains("last_logged=") && year[0].contains("clock="), "\(year)")
-        try await pair.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)
+        try await services.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)
       }
     }
 
     /// The store answers only queries until the clock is right or the operator confirms the time.
     @Test func implausibleClockAtStartIsHeldUntilCorrectedOrConfirmed() async throws {
-      try await Self.with(aheadSeconds: 366 * Self.day) { pair, clock in
-        let (channel, bob) = try await Self.makeChannel(pair)
-        await pair.stack.stopStore()
+      try await Self.with(aheadSeconds: 366 * Self.day) { services, clock in
+        let (channel, bob) = try await Self.makeChannel(services)
+        await services.stack.stopStore()
         try clock.set(aheadSeconds: 1_000 * Self.day)
-        try await pair.stack.startStore(untilReady: false)
-        try await pair.waitForStore(503, saying: "--clock-start-max")
+        try await services.stack.startStore(untilReady: false)
+        try await services.waitForStore(503, saying: "--clock-start-max")
         try await eventually("a query beside a clock that is held") {
-          try await pair.curl("GET", channel + "/read-state", token: bob).status == 200
+          try await services.curl("GET", channel + "/read-state", token: bob).status == 200
         }
-        let held = try await pair.curl("POST", channel + "/read", token: bob, json: "{}")
+        let held = try await services.curl("POST", channel + "/read", token: bob, json: "{}")
         #expect(held.status == 503 && held.body.contains("clock_jump"), "\(held)")
         try clock.set(aheadSeconds: 370 * Self.day)
-        try await pair.waitForStore(200)
-        await pair.stack.stopStore()
+        try await services.waitForStore(200)
+        await services.stack.stopStore()
         try clock.set(aheadSeconds: 1_000 * Self.day)
-        await pair.stack.setStoreFlags(["--clock-start-max", "700d"])
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        try await pair.expect(200, "POST", channel + "/read", token: bob, json: "{}")
+        await services.stack.setStoreFlags(["--clock-start-max", "700d"])
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        try await services.expect(200, "POST", channel + "/read", token: bob, json: "{}")
       }
     }
 
     /// Each record with a timestamp is logged in the year 2262 and then repaired.
     @Test func futureTimestampsAreRepaired() async throws {
       let ahead: Int64 = 236 * 365 * Self.day
-      try await Self.with(aheadSeconds: ahead) { pair, clock in
-        let stale = try await Self.writeOneOfEach(pair)
+      try await Self.with(aheadSeconds: ahead) { services, clock in
+        let stale = try await Self.writeOneOfEach(services)
         // Into pages too, not only the log.
         try await eventually("no page is dirty") {
-          try await Self.metric("tidemark_store_dirty_pages", pair) == 0
+          try await Self.metric("tidemark_store_dirty_pages", services) == 0
         }
-        try await pair.expect(
+        try await services.expect(
           200,
           "POST",
           "/v1/channels/messaging:a/unread",
-          token: try await pair.token("bob"),
+          token: try await services.token("bob"),
           json: #"{"message_id":"m3"}"#
         )
-        await pair.stack.stopStore()
+        await services.stack.stopStore()
         try clock.set(aheadSeconds: 0)
-        let data = pair.stack.files.data
+        let data = services.stack.files.data
 
         let before = try Self.times(in: data)
         let counted = try await Backups.tidemark("repair-clock", "--dry-run", data)
@@ -123,11 +123,11 @@ extension RealProcesses {
         #expect(try Self.times(in: data) == before, "a dry run changes nothing")
 
         // The repair is killed while it runs, or soon after: no store opens the data until the repair has run again.
-        let killed = try Self.killedRepair(data, pair)
+        let killed = try Self.killedRepair(data, services)
         let isHalf = FileManager.default.fileExists(atPath: data + "/" + RocksDBEngine.repairingName)
         #expect(isHalf, "\(killed)")
         if isHalf {
-          await #expect { try await pair.stack.startStore() } throws: { error in
+          await #expect { try await services.stack.startStore() } throws: { error in
             "\(error)".contains("run tidemark repair-clock again")
           }
           let another = try await Backups.tidemark("repair-clock", "--at", "2026-01-01T00:00:00Z", data)
@@ -143,9 +143,9 @@ extension RealProcesses {
         #expect(again.out.contains(#""former_store":null"#), "\(again)")
         #expect(try Self.changed(again).values.allSatisfy { $0 == 0 }, "\(again)")
 
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        try await Self.checkAnswers(pair, staleEvent: stale)
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        try await Self.checkAnswers(services, staleEvent: stale)
       }
     }
 
@@ -153,13 +153,15 @@ extension RealProcesses {
 
     private static func with(
       aheadSeconds: Int64 = 0,
-      _ body: (Pair, FakeClock) async throws -> Void
+      _ body: (TestServices, FakeClock) async throws -> Void
     ) async throws {
       let directory = NSTemporaryDirectory() + "tidemark-clock-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let clock = try await FakeClock(in: directory, aheadSeconds: aheadSeconds)
-      try await Pair.with(storeVariables: clock.variables) { pair in try await body(pair, clock) }
+      try await TestServices.with(storeVariables: clock.variables) { services in
+        try await body(services, clock)
+      }
     }
 
     private static let members = #"{"members":["alice","bob"]}"#
@@ -167,24 +169,31 @@ extension RealProcesses {
     /// Make a channel with two messages of alice that request an acknowledgement; bob has read the first.
     ///
     /// - Returns: the channel's path, and bob's token.
-    private static func makeChannel(_ pair: Pair) async throws -> (channel: String, bob: String) {
+    private static func makeChannel(_ services: TestServices) async throws -> (channel: String, bob: String) {
       let type = #"{"receipt_ttl":3600}"#
-      try await pair.expect(200, "PUT", "/v1/channel-types/timed", token: pair.serverToken, json: type)
+      try await services.expect(
+        200,
+        "PUT",
+        "/v1/channel-types/timed",
+        token: services.serverToken,
+        json: type
+      )
       let channel = "/v1/channels/timed:a"
-      try await pair.expect(201, "PUT", channel, token: pair.serverToken, json: members)
+      try await services.expect(201, "PUT", channel, token: services.serverToken, json: members)
       for id in ["m1", "m2"] {
         let json = #"{"id":"\#(id)","user_id":"alice","receipt":true}"#
-        try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
+        try await services.expect(201, "POST", channel + "/messages", token: services.serverToken, json: json)
       }
-      let bob = try await pair.token("bob")
-      try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m1"}"#)
+      let bob = try await services.token("bob")
+      try await services.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m1"}"#)
       return (channel, bob)
     }
 
     /// Expect that marks and new channels are refused because of the clock.
-    private static func expectCommandsAreRefused(_ pair: Pair, _ channel: String, _ bob: String) async throws
+    private static func expectCommandsAreRefused(_ services: TestServices, _ channel: String, _ bob: String)
+      async throws
     {
-      let refused = try await pair.curl(
+      let refused = try await services.curl(
         "POST",
         channel + "/read",
         token: bob,
@@ -193,7 +202,7 @@ extension RealProcesses {
       )
       #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
       #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
-      let delivered = try await pair.curl(
+      let delivered = try await services.curl(
         "POST",
         "/v1/channels/delivered",
         token: bob,
@@ -203,18 +212,24 @@ extension RealProcesses {
       // Also in shards that have received no request from this gateway before.
       for number in 0..<24 {
         let path = "/v1/channels/timed:new-\(number)"
-        let response = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
+        let response = try await services.curl("PUT", path, token: services.serverToken, json: members)
         #expect(response.status == 503 && response.body.contains("clock_jump"), "\(response)")
       }
-      try await pair.expect(503, "PUT", "/v1/channels/timed:b", token: pair.serverToken, json: members)
+      try await services.expect(
+        503,
+        "PUT",
+        "/v1/channels/timed:b",
+        token: services.serverToken,
+        json: members
+      )
     }
 
     /// - Returns: the id of an event.
-    private static func writeOneOfEach(_ pair: Pair) async throws -> String {
-      let server = pair.serverToken
-      let bob = try await pair.token("bob")
+    private static func writeOneOfEach(_ services: TestServices) async throws -> String {
+      let server = services.serverToken
+      let bob = try await services.token("bob")
       let channel = "/v1/channels/messaging:a"
-      try await pair.expect(
+      try await services.expect(
         200,
         "PUT",
         "/v1/channel-types/messaging",
@@ -222,23 +237,23 @@ extension RealProcesses {
         json: #"{"status_rule":"all"}"#
       )
       let members = #"{"members":["alice","bob","carol","dora"]}"#
-      try await pair.expect(201, "PUT", channel, token: server, json: members)
+      try await services.expect(201, "PUT", channel, token: server, json: members)
       let stream = try Companion(
         "curl",
         [
           "-sS", "-N", "--http2-prior-knowledge", "-H", "authorization: Bearer \(bob)",
-          pair.h2cURL + "/v1/events",
+          services.h2cURL + "/v1/events",
         ]
       )
       defer { stream.end() }
       // Enough that their steps fill a segment: each moves positions of its sender's and its reader's.
       for number in 1...20 {
         let json = #"{"id":"m\#(number)","user_id":"alice"}"#
-        try await pair.expect(201, "POST", channel + "/messages", token: server, json: json)
+        try await services.expect(201, "POST", channel + "/messages", token: server, json: json)
         let read = #"{"message_id":"m\#(number)"}"#
-        try await pair.expect(200, "POST", channel + "/read", token: bob, json: read)
+        try await services.expect(200, "POST", channel + "/read", token: bob, json: read)
         let delivered = #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"m\#(number)"}]}"#
-        try await pair.expect(201, "POST", "/v1/channels/delivered", token: bob, json: delivered)
+        try await services.expect(201, "POST", "/v1/channels/delivered", token: bob, json: delivered)
       }
       let calls: [(Int, String, String, String?)] = [
         (201, "POST", channel + "/messages", #"{"id":"r1","user_id":"bob","parent_id":"m1"}"#),
@@ -255,7 +270,7 @@ extension RealProcesses {
         (200, "DELETE", "/v1/users/dora", nil),
       ]
       for (status, method, path, json) in calls {
-        try await pair.expect(status, method, path, token: server, json: json)
+        try await services.expect(status, method, path, token: server, json: json)
       }
       return try await within("an event's id") {
         while let line = await stream.line() {
@@ -266,28 +281,28 @@ extension RealProcesses {
     }
 
     /// No response of the API contains a time in 2262, positions move from now on, and old event ids are invalid.
-    private static func checkAnswers(_ pair: Pair, staleEvent: String) async throws {
-      let bob = try await pair.token("bob")
+    private static func checkAnswers(_ services: TestServices, staleEvent: String) async throws {
+      let bob = try await services.token("bob")
       let channel = "/v1/channels/messaging:a"
       var paths = [channel, channel + "/read-state", channel + "/members", channel + "/messages"]
       paths += ["/readers", "/members?user_ids=alice,bob,carol"].map { channel + "/messages/m1" + $0 }
       for path in paths {
-        let response = try await pair.curl("GET", path, token: pair.serverToken)
+        let response = try await services.curl("GET", path, token: services.serverToken)
         let latest = try latest(response.body)
         #expect(response.status == 200 && latest <= now(), "\(path): \(response)")
       }
       let start = now()
-      try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m20"}"#)
+      try await services.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m20"}"#)
       let json = #"{"id":"new","user_id":"alice"}"#
-      try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: json)
-      let row = try await pair.curl("POST", channel + "/read", token: bob, json: "{}").body
+      try await services.expect(201, "POST", channel + "/messages", token: services.serverToken, json: json)
+      let row = try await services.curl("POST", channel + "/read", token: bob, json: "{}").body
       let moved = try latest(row)
       #expect(moved >= start && moved <= now() && row.contains(#""last_read_message_id":"new""#), "\(row)")
       let stream = try Companion(
         "curl",
         [
           "-sS", "-N", "--http2-prior-knowledge", "-H", "authorization: Bearer \(bob)",
-          "-H", "Last-Event-ID: \(staleEvent)", pair.h2cURL + "/v1/events",
+          "-H", "Last-Event-ID: \(staleEvent)", services.h2cURL + "/v1/events",
         ]
       )
       defer { stream.end() }
@@ -300,13 +315,13 @@ extension RealProcesses {
     }
 
     /// A repair that is killed as soon as it has begun to write.
-    private static func killedRepair(_ data: String, _ pair: Pair) throws -> String {
+    private static func killedRepair(_ data: String, _ services: TestServices) throws -> String {
       let marker = data + "/" + RocksDBEngine.repairingName
       let repair = try ChildProcess(
         name: "repair-clock",
-        executable: Pair.binaries + "/tidemark",
+        executable: TestServices.binaries + "/tidemark",
         arguments: ["repair-clock", data],
-        logFile: pair.directory + "/repair.log"
+        logFile: services.directory + "/repair.log"
       )
       let end = ContinuousClock.now + waitLimit
       while repair.isRunning, !FileManager.default.fileExists(atPath: marker) {
@@ -335,7 +350,7 @@ extension RealProcesses {
         for effect in effects {
           var effect = effect
           if case .channel(let number, .messageAssigned(let sequence, var record)) = effect {
-            record.receiptExpiresAt = .none
+            record.acknowledgementExpiresAt = .none
             effect = .channel(number, .messageAssigned(sequence, record))
           }
           // The caller chooses when a revocation ends.
@@ -386,13 +401,14 @@ extension RealProcesses {
       return latest
     }
 
-    private static func log(_ pair: Pair) throws -> [Substring] {
-      try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+    private static func log(_ services: TestServices) throws -> [Substring] {
+      try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         .split(separator: "\n")
     }
 
-    private static func metric(_ name: String, _ pair: Pair) async throws -> Double? {
-      let text = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"]).out
+    private static func metric(_ name: String, _ services: TestServices) async throws -> Double? {
+      let text = try await Command.run("curl", ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"])
+        .out
       return MetricText.value(name, in: text)
     }
   }

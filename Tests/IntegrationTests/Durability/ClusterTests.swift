@@ -31,11 +31,8 @@ extension RealProcesses {
         gatewayPort = ports[12]
         for name in ["secret", "jwt"] {
           let secret = (0..<32).map { _ in String(format: "%02x", UInt8.random(in: .min ... .max)) }.joined()
-          FileManager.default.createFile(
-            atPath: file(name),
-            contents: Data(secret.utf8),
-            attributes: [.posixPermissions: 0o600]
-          )
+          try Data(secret.utf8).write(to: URL(fileURLWithPath: file(name)))
+          try FileManager.default.setAttributes([.posixPermissions: 0o600], ofItemAtPath: file(name))
         }
       }
 
@@ -70,7 +67,7 @@ extension RealProcesses {
       func startNode(_ index: Int) throws {
         try start(
           "node\(index)",
-          Pair.binaries + "/tidemark-store",
+          TestServices.binaries + "/tidemark-store",
           [
             "--cluster", "test", "--log", etcdPorts.map { "http://\($0)" }.joined(separator: ","),
             "--node", "\(index + 1)", "--groups", "2", "--shards", "8", "--data", file("node\(index)"),
@@ -83,7 +80,7 @@ extension RealProcesses {
       func startGateway() throws {
         try start(
           "gateway",
-          Pair.binaries + "/tidemark-gateway",
+          TestServices.binaries + "/tidemark-gateway",
           [
             "--listen", "\(gatewayPort)", "--h2c",
             "--store", storePorts.map(\.description).joined(separator: ","),
@@ -150,8 +147,8 @@ extension RealProcesses {
         var owner = try await cluster.owner()
         let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+          TestServices.python,
+          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
         )
         defer { client.end() }
         #expect(await client.line() == "begun", "\(client.errors)")

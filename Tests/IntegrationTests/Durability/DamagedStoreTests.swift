@@ -22,8 +22,8 @@ extension RealProcesses {
 
     @Test func wrongBytesLoseNoDataSilently() async throws {
       var random = SplitMix64(printingSeedOf: "wrong bytes in the real store's data")
-      try await Pair.with { pair in
-        let source = try await Self.killedStore(pair)
+      try await TestServices.with { services in
+        let source = try await Self.killedStore(services)
         var counts = (whole: 0, refused: 0, unread: 0)
         for number in 0..<21 {
           let kinds = [".log", ".sst", "MANIFEST-", ".sst", "CURRENT", ".sst", ".log"]
@@ -32,19 +32,19 @@ extension RealProcesses {
             kind.hasPrefix(".") ? $0.hasSuffix(kind) : $0.hasPrefix(kind)
           }
           let file = try #require(files.isEmpty ? nil : files[random.below(files.count)])
-          try Self.restore(source, pair)
-          let path = pair.stack.files.data + "/" + file
+          try Self.restore(source, services)
+          let path = services.stack.files.data + "/" + file
           var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
           guard !bytes.isEmpty else { continue }
           let offset = random.below(bytes.count)
           bytes[offset] ^= UInt8(1 << random.below(8))
           try bytes.write(to: URL(fileURLWithPath: path))
           let name = "\(file), byte \(offset), seed \(random.seed)"
-          switch try await Self.start(pair) {
+          switch try await Self.start(services) {
           case .refuses(let line):
             counts.refused += 1
             #expect(line.contains("exited with code 78"), "\(name): \(line)")
-            #expect(line.contains(pair.stack.files.data), "\(name): the data is not named: \(line)")
+            #expect(line.contains(services.stack.files.data), "\(name): the data is not named: \(line)")
           case .serves(let found):
             let expected = Self.positions(after: Self.marks)
             for (have, want) in zip(found, expected) {
@@ -53,11 +53,11 @@ extension RealProcesses {
             if found.contains(where: { $0 == nil }) {
               counts.unread += 1
               let log = try String(
-                contentsOfFile: pair.stack.files.log(of: "tidemark-store"),
+                contentsOfFile: services.stack.files.log(of: "tidemark-store"),
                 encoding: .utf8
               )
               let report = log.split(separator: "\n").last { $0.contains("Stored data cannot be used") } ?? ""
-              #expect(report.contains(pair.stack.files.data), "\(name): not reported: \(log.suffix(500))")
+              #expect(report.contains(services.stack.files.data), "\(name): not reported: \(log.suffix(500))")
             } else {
               counts.whole += 1
             }
@@ -68,8 +68,9 @@ extension RealProcesses {
         )
         #expect(counts.refused > 0)
         // The undamaged store works: the faults above came from the damage.
-        try Self.restore(source, pair)
-        guard case .serves(let found) = try await Self.start(pair), found == Self.positions(after: Self.marks)
+        try Self.restore(source, services)
+        guard case .serves(let found) = try await Self.start(services),
+          found == Self.positions(after: Self.marks)
         else {
           throw Unexpected("the data without damage is not served")
         }
@@ -79,8 +80,8 @@ extension RealProcesses {
     /// A log cut short inside a record: it keeps every mark up to some mark, and none after it.
     @Test func tornLogKeepsPrefixOfMarks() async throws {
       var random = SplitMix64(printingSeedOf: "cut logs of the real store")
-      try await Pair.with { pair in
-        let source = try await Self.killedStore(pair)
+      try await TestServices.with { services in
+        let source = try await Self.killedStore(services)
         let logs = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".log") }
           .sorted()
         let log = try #require(logs.last)
@@ -90,9 +91,9 @@ extension RealProcesses {
         try #require(size > 1_000)
         // StoreRocksDBTests cuts the last record byte by byte; this test covers the whole path to the caller.
         for length in [size - 1, size - 20] + (0..<4).map({ _ in random.below(size) }) {
-          try Self.restore(source, pair)
-          try #require(truncate(pair.stack.files.data + "/" + log, off_t(length)) == 0)
-          guard case .serves(let found) = try await Self.start(pair) else {
+          try Self.restore(source, services)
+          try #require(truncate(services.stack.files.data + "/" + log, off_t(length)) == 0)
+          guard case .serves(let found) = try await Self.start(services) else {
             Issue.record("\(log) with \(length) of \(size) bytes is refused")
             continue
           }
@@ -111,27 +112,27 @@ extension RealProcesses {
     /// RocksDB takes no more writes after it finds damage during a compaction. The store keeps running without
     /// compactions, and serves the undamaged data.
     @Test func damageFoundDuringCompactionKeepsStoreServing() async throws {
-      try await Pair.with { pair in
-        let source = try await Self.killedStore(pair)
-        let expected = try await Self.damageOneTableOfPages(pair, source)
-        let token = try await pair.token("user-0")
+      try await TestServices.with { services in
+        let source = try await Self.killedStore(services)
+        let expected = try await Self.damageOneTableOfPages(services, source)
+        let token = try await services.token("user-0")
         // Each start writes a table, and RocksDB compacts a few of them.
         for round in 0..<8 {
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
-          try await Self.makeChannel("messaging:new-\(round)", pair)
-          for _ in 0..<20 where !Self.storeLog(pair).contains("compaction is off") {
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
+          try await Self.makeChannel("messaging:new-\(round)", services)
+          for _ in 0..<20 where !Self.storeLog(services).contains("compaction is off") {
             try await Task.sleep(for: .milliseconds(100))
           }
-          if Self.storeLog(pair).contains("compaction is off") {
-            try await pair.stack.waitUntilGatewaysAreReady()
-            try await Self.makeChannel("messaging:after", pair)
-            #expect(try await Self.queryPositions(pair) == expected)
+          if Self.storeLog(services).contains("compaction is off") {
+            try await services.stack.waitUntilGatewaysAreReady()
+            try await Self.makeChannel("messaging:after", services)
+            #expect(try await Self.queryPositions(services) == expected)
             let readable = try #require(expected.firstIndex { $0 != nil })
-            try await pair.expect(200, "POST", "/v1/channels/\(channels[readable])/read", token: token)
+            try await services.expect(200, "POST", "/v1/channels/\(channels[readable])/read", token: token)
             return
           }
-          await pair.stack.killStore()
+          await services.stack.killStore()
         }
         throw Unexpected("no merge met the damage in 8 starts")
       }
@@ -141,35 +142,37 @@ extension RealProcesses {
 
     private var channels: [String] { Self.channels }
 
-    private static func makeChannel(_ cid: String, _ pair: Pair) async throws {
-      try await pair.expect(
+    private static func makeChannel(_ cid: String, _ services: TestServices) async throws {
+      try await services.expect(
         201,
         "PUT",
         "/v1/channels/\(cid)",
-        token: pair.serverToken,
+        token: services.serverToken,
         json: #"{"members":["user-0"]}"#
       )
     }
 
-    private static func storeLog(_ pair: Pair) -> String {
-      (try? String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
+    private static func storeLog(_ services: TestServices) -> String {
+      (try? String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
     }
 
-    /// Leave a wrong byte in the pair's data that makes a channel unreadable; return the responses served from it.
-    private static func damageOneTableOfPages(_ pair: Pair, _ source: String) async throws -> [Int?] {
+    /// Leave a wrong byte in the services' data that makes a channel unreadable; return the responses served from it.
+    private static func damageOneTableOfPages(_ services: TestServices, _ source: String) async throws
+      -> [Int?]
+    {
       let files = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".sst") }
       // The start of a table holds the channels' names; without it no channel is found.
       for (file, part) in files.sorted().reversed().flatMap({ file in [0.5, 0.35, 0.65].map { (file, $0) } })
       {
         func damage() throws {
-          try restore(source, pair)
-          let path = pair.stack.files.data + "/" + file
+          try restore(source, services)
+          let path = services.stack.files.data + "/" + file
           var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
           bytes[Int(Double(bytes.count) * part)] ^= 4
           try bytes.write(to: URL(fileURLWithPath: path))
         }
         try damage()
-        if case .serves(let found) = try await start(pair), found.contains(where: { $0 == nil }),
+        if case .serves(let found) = try await start(services), found.contains(where: { $0 == nil }),
           found.contains(where: { $0 != nil })
         {
           try damage()
@@ -186,55 +189,59 @@ extension RealProcesses {
 
     /// Make channels and marks, kill the store, and return a copy of its data: pages and an old log in tables,
     /// with a new log after them.
-    private static func killedStore(_ pair: Pair) async throws -> String {
-      try await pair.makeChannels(channels, messages: 2_000, users: 1)
-      let token = try await pair.token("user-0")
+    private static func killedStore(_ services: TestServices) async throws -> String {
+      try await services.makeChannels(channels, messages: 2_000, users: 1)
+      let token = try await services.token("user-0")
       for mark in 0..<marks {
         // A start writes the log's contents to pages at once. The next start writes the contents of RocksDB's own log
         // to tables.
         if mark == marks / 3 || mark == marks / 2 {
-          await pair.stack.killStore()
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
+          await services.stack.killStore()
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
           try await eventually("every page is written") {
-            let response = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")
+            let response = await HealthCheck.get("http://\(services.stack.plan.storeAdmin)/metrics")
             return response?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
           }
         }
         let path =
           "/v1/channels/\(channels[mark % channels.count])/read?message_id=m\(mark / channels.count + 1)"
-        try await pair.expect(200, "POST", path, token: token)
+        try await services.expect(200, "POST", path, token: token)
       }
-      await pair.stack.killStore()
-      let copy = pair.directory + "/killed"
-      try FileManager.default.copyItem(atPath: pair.stack.files.data, toPath: copy)
+      await services.stack.killStore()
+      let copy = services.directory + "/killed"
+      try FileManager.default.copyItem(atPath: services.stack.files.data, toPath: copy)
       return copy
     }
 
-    private static func restore(_ source: String, _ pair: Pair) throws {
-      try? FileManager.default.removeItem(atPath: pair.stack.files.data)
-      try FileManager.default.copyItem(atPath: source, toPath: pair.stack.files.data)
+    private static func restore(_ source: String, _ services: TestServices) throws {
+      try? FileManager.default.removeItem(atPath: services.stack.files.data)
+      try FileManager.default.copyItem(atPath: source, toPath: services.stack.files.data)
     }
 
     /// Start the store over its data, query every channel, and kill it again.
-    private static func start(_ pair: Pair) async throws -> Outcome {
+    private static func start(_ services: TestServices) async throws -> Outcome {
       do {
-        try await pair.stack.startStore()
+        try await services.stack.startStore()
       } catch let error as StackError {
-        await pair.stack.killStore()
+        await services.stack.killStore()
         return .refuses(error.description)
       }
-      try await pair.stack.waitUntilGatewaysAreReady()
-      let found = try await queryPositions(pair)
-      await pair.stack.killStore()
+      try await services.stack.waitUntilGatewaysAreReady()
+      let found = try await queryPositions(services)
+      await services.stack.killStore()
       return .serves(found)
     }
 
     /// The user's position in each channel; nil where the response is 503.
-    private static func queryPositions(_ pair: Pair) async throws -> [Int?] {
+    private static func queryPositions(_ services: TestServices) async throws -> [Int?] {
       var found: [Int?] = []
       for cid in channels {
-        let response = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: pair.serverToken)
+        let response = try await services.curl(
+          "GET",
+          "/v1/channels/\(cid)/read-state",
+          token: services.serverToken
+        )
         if response.status == 503 {
           found.append(nil)
           continue

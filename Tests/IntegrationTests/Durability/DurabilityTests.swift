@@ -9,9 +9,14 @@ extension RealProcesses {
     /// The store is killed under load twenty times. A foreign client records what was acknowledged, and after each
     /// kill reads everything back.
     @Test func acknowledgedMarksSurviveKills() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let channels = (0..<5).map { "messaging:kill-\($0)" }
-        let last = try await pair.expectKillsLoseNothing(20, channels: channels, messages: 4_000, users: 4)
+        let last = try await services.expectKillsLoseNothing(
+          20,
+          channels: channels,
+          messages: 4_000,
+          users: 4
+        )
         print("acknowledged over 20 kills: \(last), none lost")
       }
     }
@@ -20,22 +25,22 @@ extension RealProcesses {
     /// arrival of each mark and the departure of its reply, a sync has begun and returned. Housekeeping frames of the
     /// gateway are not counted: the trace is decoded into frames.
     @Test func noReplyLeavesBeforeItsSync() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannels(["messaging:sync"], messages: 60, users: 1)
-        let trace = pair.directory + "/trace"
-        let strace = try await pair.traceStore(into: trace)
+      try await TestServices.with { services in
+        try await services.makeChannels(["messaging:sync"], messages: 60, users: 1)
+        let trace = services.directory + "/trace"
+        let strace = try await services.traceStore(into: trace)
         for message in 1...50 {
-          try await pair.expect(
+          try await services.expect(
             200,
             "POST",
             "/v1/channels/messaging:sync/read?message_id=m\(message)",
-            token: pair.token("user-0")
+            token: services.token("user-0")
           )
         }
         await strace.stop()
         let (covered, bare) = SyncTrace(
           try String(contentsOfFile: trace, encoding: .utf8),
-          port: pair.stack.plan.store.port
+          port: services.stack.plan.store.port
         ).replies
         #expect(covered == 50, "\(covered) of 50 replies left after a sync")
         #expect(bare == 0, "\(bare) replies left without a sync since their request")

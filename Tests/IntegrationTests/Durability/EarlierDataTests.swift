@@ -14,18 +14,19 @@ extension RealProcesses {
   /// `Fixtures/data_directory.py make` wrote the directory and its responses with the earlier build. A response may
   /// change only with its rule, in the same commit.
   @Suite struct EarlierData {
-    private static let fixtures = Pair.packageRoot + "/Tests/IntegrationTests/Fixtures/"
+    private static let fixtures = TestServices.packageRoot + "/Tests/IntegrationTests/Fixtures/"
 
     @Test func earlierDirectoryAnswersAsBefore() async throws {
-      try await Pair.with(prepare: { try await Self.unpack("before_repairs", to: $0.directory) }) { pair in
-        let output = try await Self.compare("before_repairs", pair)
+      try await TestServices.with(prepare: { try await Self.unpack("before_repairs", to: $0.directory) }) {
+        services in
+        let output = try await Self.compare("before_repairs", services)
         #expect(output.status == 0, "\(output.out)\(output.error)")
         print(output.out, terminator: "")
         // Again, from pages and a log that this build has written.
-        await pair.stack.killStore()
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        let again = try await Self.compare("before_repairs", pair)
+        await services.stack.killStore()
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
+        let again = try await Self.compare("before_repairs", services)
         #expect(again.status == 0, "after a restart: \(again.out)\(again.error)")
       }
     }
@@ -39,7 +40,8 @@ extension RealProcesses {
       let found = try StoredKinds(directory: directory + "/data")
       #expect(
         found.pages == [
-          "head", "rows", "segment", "receipts", "steps", "threadRows", "threadSegment", "memberships",
+          "head", "rows", "segment", "acknowledgements", "steps", "threadRows", "threadSegment",
+          "memberships",
           "types", "users", "shardHead", "outbox",
           "index", "webhooks",
         ]
@@ -69,10 +71,13 @@ extension RealProcesses {
       try #require(output.status == 0, "\(output)")
     }
 
-    private static func compare(_ name: String, _ pair: Pair) async throws -> Command.Output {
+    private static func compare(_ name: String, _ services: TestServices) async throws -> Command.Output {
       try await Command.run(
-        Pair.python,
-        [fixtures + "data_directory.py", "compare", name, "\(pair.h2cPort)", pair.stack.files.jwtSecret]
+        TestServices.python,
+        [
+          fixtures + "data_directory.py", "compare", name, "\(services.h2cPort)",
+          services.stack.files.jwtSecret,
+        ]
       )
     }
   }
@@ -89,12 +94,12 @@ struct StoredKinds {
     "channelAssigned", "rowAssigned", "rowLeft", "roleAssigned", "readMoved", "deliveredMoved",
     "markerAssigned", "messageAssigned",
     "messageDeleted", "optionsChanged", "deliveredAcked", "channelTypeAssigned", "countersAssigned",
-    "sessionAssigned", "typeSettled",
+    "sessionAssigned", "typeReplicated",
     "webhookNoted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough", "stepsSealed",
     "stepTailCut", "stepsTrimmed",
     "stepTailAssigned", "truncated", "channelDeleted", "inThread", "rowErased", "senderErased",
     "messageCountsAssigned", "membershipAssigned",
-    "membershipRemoved", "deletionBegun", "userAssigned", "userSettled", "userErased", "membershipQueued",
+    "membershipRemoved", "deletionBegun", "userAssigned", "userReplicated", "userErased", "membershipQueued",
     "membershipsSent",
     "membershipsTaken", "indexEpochAssigned",
   ]

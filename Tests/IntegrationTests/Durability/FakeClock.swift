@@ -13,7 +13,7 @@ struct FakeClock: Sendable {
   init(in directory: String, aheadSeconds: Int64 = 0) async throws {
     self.directory = directory
     try Data(count: 8).write(to: URL(fileURLWithPath: file))
-    let source = Pair.client("Durability/fake_clock.c")
+    let source = TestServices.client("Durability/fake_clock.c")
     let built = try await Command.run("cc", ["-O1", "-Wall", "-shared", "-fPIC", "-o", library, source])
     guard built.status == 0 else { throw Unexpected("\(source) does not compile: \(built.error)") }
     try set(aheadSeconds: aheadSeconds)

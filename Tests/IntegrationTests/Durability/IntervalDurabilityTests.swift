@@ -9,37 +9,37 @@ extension RealProcesses {
   @Suite struct IntervalDurability {
     /// A crash of the process loses nothing: the kernel has all written bytes.
     @Test func processKillLosesNothing() async throws {
-      try await Pair.with(storeFlags: ["--durability", "interval:200"]) { pair in
+      try await TestServices.with(storeFlags: ["--durability", "interval:200"]) { services in
         let channels = (0..<3).map { "messaging:interval-\($0)" }
-        _ = try await pair.expectKillsLoseNothing(4, channels: channels, messages: 2_000, users: 2)
+        _ = try await services.expectKillsLoseNothing(4, channels: channels, messages: 2_000, users: 2)
       }
     }
 
     /// Replies do not wait for a sync. Syncs still happen, and the log and a metric show the mode.
     @Test func repliesDoNotWaitForSync() async throws {
-      try await Pair.with(storeFlags: ["--durability", "interval:100"]) { pair in
-        try await pair.makeChannels(["messaging:interval"], messages: 60, users: 1)
-        let trace = pair.directory + "/trace"
-        let strace = try await pair.traceStore(into: trace)
+      try await TestServices.with(storeFlags: ["--durability", "interval:100"]) { services in
+        try await services.makeChannels(["messaging:interval"], messages: 60, users: 1)
+        let trace = services.directory + "/trace"
+        let strace = try await services.traceStore(into: trace)
         for message in 1...50 {
-          try await pair.expect(
+          try await services.expect(
             200,
             "POST",
             "/v1/channels/messaging:interval/read?message_id=m\(message)",
-            token: pair.token("user-0")
+            token: services.token("user-0")
           )
         }
         try await Task.sleep(for: .milliseconds(300))
         await strace.stop()
         let recorded = SyncTrace(
           try String(contentsOfFile: trace, encoding: .utf8),
-          port: pair.stack.plan.store.port
+          port: services.stack.plan.store.port
         )
         #expect(recorded.replies.bare > 0, "every reply waited for a sync")
         #expect(recorded.events.contains(.syncReturned), "nothing was ever synced")
-        let metrics = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")?.body ?? ""
+        let metrics = await HealthCheck.get("http://\(services.stack.plan.storeAdmin)/metrics")?.body ?? ""
         #expect(metrics.contains("\ntidemark_store_sync_interval_milliseconds 100"))
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         #expect(log.contains("if the machine fails, those since the last sync are lost"))
       }
     }
@@ -52,7 +52,7 @@ extension RealProcesses {
     )
     func unknownModeIsRejected(mode: String) async throws {
       let output = try await Command.run(
-        Pair.binaries + "/tidemark-store",
+        TestServices.binaries + "/tidemark-store",
         ["--data", NSTemporaryDirectory() + "never", "--durability", mode]
       )
       #expect(output.status != 0)

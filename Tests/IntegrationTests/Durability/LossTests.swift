@@ -41,20 +41,21 @@ extension RealProcesses {
     ) async throws {
       let seed = TestRun.printedSeed(of: "losses, \(way)")
       print("losses, \(way): TIDEMARK_LOSS_SECONDS=\(seconds)")
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         var tokens: [String: String] = [:]
-        for number in 0..<70 { tokens["user-\(number)"] = try await pair.token("user-\(number)") }
+        for number in 0..<70 { tokens["user-\(number)"] = try await services.token("user-\(number)") }
         let specification: [String: Any] = [
-          "gateways": pair.stack.plan.gateways.map(\.listen.port),
-          "admins": pair.stack.plan.gateways.map(\.admin.port), "seed": seed, "seconds": seconds, "way": way,
-          "server": pair.serverToken, "users": tokens, "certificates": [pair.certificate, ""],
+          "gateways": services.stack.plan.gateways.map(\.listen.port),
+          "admins": services.stack.plan.gateways.map(\.admin.port), "seed": seed, "seconds": seconds,
+          "way": way,
+          "server": services.serverToken, "users": tokens, "certificates": [services.certificate, ""],
           "least_counts": Self.leastCounts, "extra_seconds": Self.extraSeconds,
         ]
-        let path = pair.directory + "/loss.json"
+        let path = services.directory + "/loss.json"
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
         let driver = try Companion(
-          Pair.python,
-          [Pair.client("Durability/loss.py"), path],
+          TestServices.python,
+          [TestServices.client("Durability/loss.py"), path],
           limit: .seconds(seconds + Self.extraSeconds + 900)
         )
         defer { driver.end() }
@@ -62,7 +63,7 @@ extension RealProcesses {
         var tally: [String: Int] = [:]
         for await line in driver.lines {
           last = line
-          if try await performRequest(line, pair.stack) {
+          if try await performRequest(line, services.stack) {
             driver.send("done")
           } else {
             print(line)
@@ -73,7 +74,7 @@ extension RealProcesses {
         }
         #expect(last.hasPrefix("ok "), "seed \(seed): \(last) \(driver.errors)")
         try check(tally)
-        try await expectAllRun(pair.stack)
+        try await expectAllRun(services.stack)
       }
     }
 

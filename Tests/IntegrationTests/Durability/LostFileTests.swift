@@ -11,20 +11,20 @@ extension RealProcesses {
     private static let read = "/v1/channels/messaging:a/read"
 
     @Test func removedDirectoryIsDetected() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannel("messaging:a", message: "m1")
-        let bob = try await pair.token("bob")
-        let data = pair.stack.files.data
+      try await TestServices.with { services in
+        try await services.makeChannel("messaging:a", message: "m1")
+        let bob = try await services.token("bob")
+        let data = services.stack.files.data
         let files = FileManager.default
         func refuses(_ text: String) async throws {
-          try await pair.waitForStore(503, saying: text)
-          let refused = try await pair.curl("POST", Self.read, token: bob, json: "{}", arguments: ["-i"])
+          try await services.waitForStore(503, saying: text)
+          let refused = try await services.curl("POST", Self.read, token: bob, json: "{}", arguments: ["-i"])
           #expect(
             refused.status == 503 && refused.body.contains(#""code":"data_directory_lost""#),
             "\(refused)"
           )
           #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
-          try await pair.expect(200, "GET", "/v1/channels/messaging:a/read-state", token: bob)
+          try await services.expect(200, "GET", "/v1/channels/messaging:a/read-state", token: bob)
         }
         // Another directory in its place, then none, then the original: the store resumes.
         try files.moveItem(atPath: data, toPath: data + ".away")
@@ -34,54 +34,66 @@ extension RealProcesses {
         #expect(try files.contentsOfDirectory(atPath: data) == [], "nothing is made there")
         try files.removeItem(atPath: data)
         try files.moveItem(atPath: data + ".away", toPath: data)
-        try await pair.waitForStore(200)
-        try await pair.expect(200, "POST", Self.read, token: bob, json: "{}")
+        try await services.waitForStore(200)
+        try await services.expect(200, "POST", Self.read, token: bob, json: "{}")
         // Only the files.
         for name in try files.contentsOfDirectory(atPath: data) {
           try files.removeItem(atPath: data + "/" + name)
         }
         try await refuses("its files were removed or replaced")
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         #expect(log.split(separator: "\n").count { $0.contains("The data directory is gone") } == 3, "\(log)")
-        let store = try #require(await pair.stack.storeProcess)
-        await pair.stack.stopStore()
+        let store = try #require(await services.stack.storeProcess)
+        await services.stack.stopStore()
         #expect(await store.waitForExit() == .exited(code: 0))
       }
     }
 
     /// With few descriptors left, erasures and backups fail with a message, marks still work, and the store recovers.
     @Test func storeSurvivesDescriptorExhaustion() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannel("messaging:a", message: "m1")
-        let bob = try await pair.token("bob")
-        let store = try #require(await pair.stack.storeProcess)
+      try await TestServices.with { services in
+        try await services.makeChannel("messaging:a", message: "m1")
+        let bob = try await services.token("bob")
+        let store = try #require(await services.stack.storeProcess)
         let before = 4_096
         func log() throws -> String {
-          try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         }
         for (round, spare) in [6, 14].enumerated() {
           let user = "user-\(round)"
           let members = #"{"add":["\#(user)"]}"#
           let path = "/v1/channels/messaging:a"
-          try await pair.expect(200, "POST", path + "/members", token: pair.serverToken, json: members)
+          try await services.expect(
+            200,
+            "POST",
+            path + "/members",
+            token: services.serverToken,
+            json: members
+          )
           try await Self.limit(store, to: try Self.lowestFree(store) + spare)
-          async let erased = pair.curl(
+          async let erased = services.curl(
             "DELETE",
             "/v1/users/\(user)",
-            token: pair.serverToken,
+            token: services.serverToken,
             arguments: ["--max-time", "2"]
           )
           async let copied = Command.run(
             "timeout",
-            ["2", Pair.binaries + "/tidemark", "backup"] + Backups.storeFlags(pair) + [
-              pair.directory + "/few"
+            ["2", TestServices.binaries + "/tidemark", "backup"] + Backups.storeFlags(services) + [
+              services.directory + "/few"
             ]
           )
           for number in 0..<10 {
             let id = "m-\(round)-\(number)"
             let json = #"{"id":"\#(id)","user_id":"alice"}"#
-            try await pair.expect(201, "POST", path + "/messages", token: pair.serverToken, json: json)
-            try await pair.expect(200, "POST", Self.read, token: bob, json: #"{"message_id":"\#(id)"}"#)
+            try await services.expect(
+              201,
+              "POST",
+              path + "/messages",
+              token: services.serverToken,
+              json: json
+            )
+            try await services.expect(200, "POST", Self.read, token: bob, json: #"{"message_id":"\#(id)"}"#)
           }
           let outcome = (try? await erased.status, try await copied.status)
           guard store.isRunning else {
@@ -90,14 +102,14 @@ extension RealProcesses {
             )
           }
           try await Self.limit(store, to: before)
-          try await pair.waitForStore(200)
+          try await services.waitForStore(200)
           try await eventually("the user is erased, \(spare) to spare") {
-            try await pair.curl("DELETE", "/v1/users/\(user)", token: pair.serverToken).status == 200
+            try await services.curl("DELETE", "/v1/users/\(user)", token: services.serverToken).status == 200
           }
-          let state = try await pair.curl("GET", path + "/read-state", token: bob)
+          let state = try await services.curl("GET", path + "/read-state", token: bob)
           #expect(state.body.contains("m-\(round)-9") && !state.body.contains(user), "\(state)")
         }
-        try await pair.backup(pair.directory + "/enough")
+        try await services.backup(services.directory + "/enough")
         #expect(try log().contains("raise the limit of descriptors"))
       }
     }

@@ -19,7 +19,7 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-recovery-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let output = try await Command.run(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         [
           "bench", "recovery", "--channels", "2000", "--members", "3", "--load", "6", "--directory",
           directory,

@@ -14,14 +14,14 @@ extension RealProcesses {
     /// had synced. The copy has every mark acknowledged by then. As a control, a copy cut one sync earlier lacks
     /// marks.
     @Test func syncedDataHasAllAcknowledgedMarks() async throws {
-      try await Pair.with { pair in
-        let specification = try await pair.prepareLoad(
+      try await TestServices.with { services in
+        let specification = try await services.prepareLoad(
           channels: (0..<5).map { "messaging:cut-\($0)" },
           messages: 4_000,
           users: 4
         )
-        let trace = pair.directory + "/trace"
-        let store = try await pair.storeProcess
+        let trace = services.directory + "/trace"
+        let store = try await services.storeProcess
         let strace = try ChildProcess(
           name: "strace",
           executable: "/usr/bin/strace",
@@ -30,14 +30,14 @@ extension RealProcesses {
             // So that most stops hit a write that is not synced yet.
             "inject=fdatasync:delay_enter=10000", "-o", trace, "-p", "\(store.processID)",
           ],
-          logFile: pair.directory + "/strace.log"
+          logFile: services.directory + "/strace.log"
         )
         try await eventually("strace is attached") {
           (try? String(contentsOfFile: trace, encoding: .utf8))?.isEmpty == false
         }
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
         defer { client.end() }
         var generator = SplitMix64(printingSeedOf: "copies of synced data")
@@ -53,19 +53,19 @@ extension RealProcesses {
           #expect(held.hasPrefix("held "), "round \(round): \(held)")
           let lengths = SyncedLengths(
             try String(contentsOfFile: trace, encoding: .utf8),
-            directory: pair.stack.files.data
+            directory: services.stack.files.data
           )
-          let (response, cut) = try await check(pair, client, "synced-\(round)") { lengths.unsynced($0) }
+          let (response, cut) = try await check(services, client, "synced-\(round)") { lengths.unsynced($0) }
           #expect(response.hasPrefix("ok "), "round \(round), \(cut) bytes cut off: \(response)")
           cutBytes += cut
           if earlierLost == 0 {
-            let (earlier, _) = try await check(pair, client, "earlier-\(round)") {
+            let (earlier, _) = try await check(services, client, "earlier-\(round)") {
               lengths.unsyncedOneSyncEarlier($0)
             }
             if earlier.hasPrefix("lost: ") { earlierLost += 1 }
           }
           store.signal(SIGCONT)
-          try await pair.stack.waitUntilGatewaysAreReady()
+          try await services.stack.waitUntilGatewaysAreReady()
           client.send("go")
           print("round \(round): \(held); \(cut) bytes that were not synced cut off; \(response)")
         }
@@ -78,16 +78,18 @@ extension RealProcesses {
     /// Start a pair over a copy in which each file has lost its last `unsynced` bytes. The client compares it with
     /// the marks that were acknowledged to it.
     private func check(
-      _ pair: Pair,
+      _ services: TestServices,
       _ client: Companion,
       _ name: String,
       unsynced: (String) -> Int
     ) async throws -> (response: String, cut: Int) {
-      let copy = pair.directory + "/" + name
+      let copy = services.directory + "/" + name
       let files = StackFiles(directory: copy)
       defer { files.remove() }
       try FileManager.default.createDirectory(atPath: copy, withIntermediateDirectories: true)
-      for path in [pair.stack.files.frameSecret, pair.stack.files.jwtSecret, pair.stack.files.data] {
+      for path in [
+        services.stack.files.frameSecret, services.stack.files.jwtSecret, services.stack.files.data,
+      ] {
         try FileManager.default.copyItem(
           atPath: path,
           toPath: copy + "/" + (path as NSString).lastPathComponent
@@ -106,7 +108,7 @@ extension RealProcesses {
       let stack = LocalStack(
         plan: try .onFreePorts(usesTLS: false),
         files: files,
-        executables: try Executables(directory: Pair.binaries)
+        executables: try Executables(directory: TestServices.binaries)
       )
       do {
         try await stack.start()
@@ -146,7 +148,7 @@ struct SyncedLengths {
       let call = line[space...].drop { $0 == " " }
       if call.hasPrefix("--- ") {
         if call.contains("stopped by SIGSTOP") { isStopped = true }
-        if call.hasPrefix("--- SIGCONT") { goOn() }
+        if call.hasPrefix("--- SIGCONT") { processResumed() }
       } else if call.hasPrefix("<... ") {
         guard let begun = pending.removeValue(forKey: thread) else { continue }
         end(begun.file, begun.syncedAtStart, call)
@@ -179,7 +181,7 @@ struct SyncedLengths {
     if synced > files[file, default: File()].synced.last ?? 0 { files[file]!.synced.append(synced) }
   }
 
-  private mutating func goOn() {
+  private mutating func processResumed() {
     isStopped = false
     for (file, synced) in late { note(file, synced) }
     late = []

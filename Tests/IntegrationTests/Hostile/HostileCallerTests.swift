@@ -43,14 +43,14 @@ extension RealProcesses {
 
     private static func play(_ name: String, gatewayFlags: [String]) async throws {
       let flags = gatewayFlags + ["--trusted-proxies", "127.0.0.9", "--loops", "2"]
-      try await Pair.with(gatewayFlags: flags) { pair in
-        let secret = try String(contentsOfFile: pair.stack.files.jwtSecret, encoding: .utf8)
+      try await TestServices.with(gatewayFlags: flags) { services in
+        let secret = try String(contentsOfFile: services.stack.files.jwtSecret, encoding: .utf8)
         let specification: [String: Any] = [
-          "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
-          "server": pair.serverToken,
+          "gateway": services.h2cPort, "admin": services.stack.plan.gateways[1].admin.port,
+          "server": services.serverToken,
           "secret": String(secret.prefix { $0 != "\n" }),
         ]
-        try await Companion.play("Hostile/hostile_callers.py", name, specification, pair) {
+        try await Companion.play("Hostile/hostile_callers.py", name, specification, services) {
           try await $0.lastLine()
         }
       }

@@ -9,8 +9,8 @@ extension RealProcesses {
   /// Attackers that occupy connections (`Clients/Hostile/hostile_connections.py`), beside a well-behaved client.
   @Suite struct HostileConnections {
     @Test func silentStoreConnectionsAreEvicted() async throws {
-      try await Self.play("silent_at_the_store") { pair, driver in
-        try await driver.lastLine(restartingIn: pair)
+      try await Self.play("silent_at_the_store") { services, driver in
+        try await driver.lastLine(restartingIn: services)
       }
     }
 
@@ -26,9 +26,9 @@ extension RealProcesses {
     }
 
     @Test func gatewayWithoutDescriptorsPausesAccepting() async throws {
-      try await Self.play("descriptors", gatewayFlags: ["--loops", "1"]) { pair, driver in
+      try await Self.play("descriptors", gatewayFlags: ["--loops", "1"]) { services, driver in
         let line = try await driver.lastLine()
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
         let refused = log.split(separator: "\n").filter { $0.contains("Connections are refused") }
         #expect((1...8).contains(refused.count), "\(refused)")
         return line
@@ -44,10 +44,10 @@ extension RealProcesses {
     }
 
     @Test func brokenConnectionsAreInTheAuditLog() async throws {
-      try await Self.play("broken_protocol") { pair, driver in
+      try await Self.play("broken_protocol") { services, driver in
         let line = try await driver.lastLine()
         try await eventually("the log counts the connections of the attacker's address") {
-          let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+          let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
           let counts = log.matches(of: /address=127\.0\.0\.3 connections=(\d+) .*Refused in the last/)
           return counts.reduce(0) { $0 + (Int($1.1) ?? 0) } == 5
         }
@@ -57,10 +57,12 @@ extension RealProcesses {
 
     /// Log lines that attackers cause are limited to one per second and kind, with a count.
     @Test func refusedConnectionsAreLoggedRateLimited() async throws {
-      try await Self.play("refused") { pair, driver in
+      try await Self.play("refused") { services, driver in
         func lines() throws -> [Substring] {
           try ["tidemark-store", "gateway-tls", "gateway-h2c"].flatMap { name in
-            try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8).split(separator: "\n")
+            try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8).split(
+              separator: "\n"
+            )
           }
         }
         let before = try lines().count
@@ -79,17 +81,17 @@ extension RealProcesses {
     private static func play(
       _ name: String,
       gatewayFlags: [String] = [],
-      _ body: (Pair, Companion) async throws -> String = { try await $1.lastLine() }
+      _ body: (TestServices, Companion) async throws -> String = { try await $1.lastLine() }
     ) async throws {
-      try await Pair.with(gatewayFlags: gatewayFlags) { pair in
-        let plan = pair.stack.plan
+      try await TestServices.with(gatewayFlags: gatewayFlags) { services in
+        let plan = services.stack.plan
         let specification: [String: Any] = [
-          "gateway": pair.h2cPort, "admin": plan.gateways[1].admin.port, "store": plan.store.port,
-          "store_admin": plan.storeAdmin.port, "server": pair.serverToken,
-          "token": try await pair.token("bob"), "pid": Int(try await pair.gatewayProcess.processID),
+          "gateway": services.h2cPort, "admin": plan.gateways[1].admin.port, "store": plan.store.port,
+          "store_admin": plan.storeAdmin.port, "server": services.serverToken,
+          "token": try await services.token("bob"), "pid": Int(try await services.gatewayProcess.processID),
         ]
-        try await Companion.play("Hostile/hostile_connections.py", name, specification, pair) {
-          try await body(pair, $0)
+        try await Companion.play("Hostile/hostile_connections.py", name, specification, services) {
+          try await body(services, $0)
         }
       }
     }

@@ -15,14 +15,14 @@ extension RealProcesses {
       "resets_unread", "single_bytes", "streams_of_frames",
     ])
     func memoryIsBoundedAndReleased(_ attack: String) async throws {
-      try await Pair.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) { pair in
+      try await TestServices.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) { services in
         let specification: [String: Any] = [
-          "port": pair.h2cPort, "limit": 96 << 20,
-          "pids": try await [pair.gatewayProcess, pair.storeProcess].map { Int($0.processID) },
-          "server": pair.serverToken, "token": try await pair.token("bob"),
-          "other": try await pair.token("user-1"),
+          "port": services.h2cPort, "limit": 96 << 20,
+          "pids": try await [services.gatewayProcess, services.storeProcess].map { Int($0.processID) },
+          "server": services.serverToken, "token": try await services.token("bob"),
+          "other": try await services.token("user-1"),
         ]
-        try await Companion.play("Hostile/hostile_memory.py", attack, specification, pair) { driver in
+        try await Companion.play("Hostile/hostile_memory.py", attack, specification, services) { driver in
           try await driver.lastLine()
         }
       }

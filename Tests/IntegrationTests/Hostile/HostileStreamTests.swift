@@ -11,8 +11,8 @@ extension RealProcesses {
   @Suite struct HostileStreams {
     /// The gateway's memory for unread streams is bounded; a client that reads gets every event.
     @Test func unreadStreamsUseBoundedMemory() async throws {
-      try await Self.play("never_reading", users: 30) { pair, driver in
-        let memory = MemoryWatch(try await pair.gatewayProcess)
+      try await Self.play("never_reading", users: 30) { services, driver in
+        let memory = MemoryWatch(try await services.gatewayProcess)
         await memory.start()
         let last = try await driver.lastLine()
         let grownBytes = await memory.stop()
@@ -27,8 +27,8 @@ extension RealProcesses {
 
     /// Hundreds of clients reconnect at once to a gateway that was killed and restarted; two thousand in a long run.
     @Test func allClientsReconnectAtOnce() async throws {
-      try await Self.play("crowd", users: 200) { pair, driver in
-        try await driver.lastLine(restartingIn: pair)
+      try await Self.play("crowd", users: 200) { services, driver in
+        try await driver.lastLine(restartingIn: services)
       }
     }
 
@@ -46,17 +46,19 @@ extension RealProcesses {
     private static func play(
       _ name: String,
       users: Int,
-      _ body: (Pair, Companion) async throws -> String
+      _ body: (TestServices, Companion) async throws -> String
     ) async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         var tokens: [String: String] = [:]
-        for number in 100..<100 + users { tokens["user-\(number)"] = try await pair.token("user-\(number)") }
+        for number in 100..<100 + users {
+          tokens["user-\(number)"] = try await services.token("user-\(number)")
+        }
         let specification: [String: Any] = [
-          "gateway": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port,
-          "server": pair.serverToken, "users": tokens, "crowd": TestRun.count(400, long: 2_000),
+          "gateway": services.h2cPort, "admin": services.stack.plan.gateways[1].admin.port,
+          "server": services.serverToken, "users": tokens, "crowd": TestRun.count(400, long: 2_000),
         ]
-        try await Companion.play("Hostile/hostile_streams.py", name, specification, pair) {
-          try await body(pair, $0)
+        try await Companion.play("Hostile/hostile_streams.py", name, specification, services) {
+          try await body(services, $0)
         }
       }
     }

@@ -3,9 +3,10 @@ import LocalStack
 import Testing
 import TestPrograms
 
-extension Pair {
+extension TestServices {
   /// Run a well-behaved client beside an attack (`Clients/Hostile/well_behaved_client.py`): 50 requests a second on one
-  /// connection to the h2c gateway. Each must be answered with a status below 300, and no process of the pair may end.
+  /// connection to the h2c gateway. Each must be answered with a status below 300, and no process of the services may
+  /// end.
   ///
   /// - Parameters:
   ///   - method: the method of the request, which has no body.
@@ -25,7 +26,10 @@ extension Pair {
     ]
     let file = directory + "/well-behaved-client.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: file))
-    let client = try Companion(Pair.python, [Pair.client("Hostile/well_behaved_client.py"), file])
+    let client = try Companion(
+      TestServices.python,
+      [TestServices.client("Hostile/well_behaved_client.py"), file]
+    )
     defer { client.end() }
     let first = await client.line()
     try #require(first == "ready", "\(first ?? "") \(client.errors)")

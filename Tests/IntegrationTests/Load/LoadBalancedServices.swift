@@ -14,7 +14,7 @@ struct LoadBalancedServices: Sendable {
     var failure: String
   }
 
-  static let configuration = Pair.packageRoot + "/Deploy/haproxy/haproxy.cfg"
+  static let configuration = TestServices.packageRoot + "/Deploy/haproxy/haproxy.cfg"
   /// The longest time that HAProxy may take to notice a change before a test fails.
   static let noticeDurationMax = Duration.seconds(60)
 
@@ -51,7 +51,7 @@ struct LoadBalancedServices: Sendable {
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),
-      executables: try Executables(directory: Pair.binaries)
+      executables: try Executables(directory: TestServices.binaries)
     )
     do {
       try await stack.start()

@@ -110,8 +110,8 @@ extension RealProcesses {
     @Test func oneAddressCannotTakeAllConnections() async throws {
       try await LoadBalancedServices.with { services in
         try await Self.prepare(services)
-        let script = Pair.client("Load/many_connections.py")
-        let crowd = try Companion(Pair.python, [script, "\(services.listen.port)", "450"])
+        let script = TestServices.client("Load/many_connections.py")
+        let crowd = try Companion(TestServices.python, [script, "\(services.listen.port)", "450"])
         defer { crowd.end() }
         let counts = try await within("the count of closed connections") {
           for await line in crowd.lines { return line }
@@ -194,7 +194,7 @@ extension RealProcesses {
         children.append(
           try ChildProcess(
             name: "python",
-            executable: Pair.python,
+            executable: TestServices.python,
             arguments: [
               "-m", "http.server", "--bind", "127.0.0.1", "--directory", directory, "\(ports[1].port)",
             ],
@@ -212,7 +212,7 @@ extension RealProcesses {
         let stack = LocalStack(
           plan: StackPlan(store: ports[2], storeAdmin: ports[3], gateways: []),
           files: files,
-          executables: try Executables(directory: Pair.binaries)
+          executables: try Executables(directory: TestServices.binaries)
         )
         let services = LoadBalancedServices(
           stack: stack,

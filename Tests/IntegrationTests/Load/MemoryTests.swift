@@ -21,7 +21,7 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-memory-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let output = try await Command.run(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         [
           "bench", "memory", "--channels", "4000", "--members", "5", "--memory", "1", "--seconds", "3",
           "--directory", directory, "--json",

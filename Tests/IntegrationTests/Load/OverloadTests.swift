@@ -37,10 +37,10 @@ extension RealProcesses {
     }
 
     /// Without load there are no pending store requests and no open streams.
-    private func expectAtRest(_ pair: Pair) async throws {
+    private func expectAtRest(_ services: TestServices) async throws {
       try await eventually("no request waits in the gateway") {
-        let waiting = await pair.gatewayMetric("tidemark_gateway_store_requests_in_flight")
-        let streams = await pair.gatewayMetric("tidemark_gateway_streams")
+        let waiting = await services.gatewayMetric("tidemark_gateway_store_requests_in_flight")
+        let streams = await services.gatewayMetric("tidemark_gateway_streams")
         return waiting == 0 && streams == 0
       }
     }
@@ -52,34 +52,34 @@ extension RealProcesses {
     @discardableResult
     private func overload(
       _ name: String,
-      hinder: (Pair) async throws -> ChildProcess?,
-      relieve: (Pair, ChildProcess?) async throws -> Void
+      hinder: (TestServices) async throws -> ChildProcess?,
+      relieve: (TestServices, ChildProcess?) async throws -> Void
     ) async throws -> Answers? {
       var flood: Answers?
-      try await Pair.with { pair in
-        let specification = try await pair.prepareLoad(
+      try await TestServices.with { services in
+        let specification = try await services.prepareLoad(
           channels: (0..<5).map { "messaging:over-\($0)" },
           messages: 2_000,
           users: 4
         )
         let marks = try Companion(
-          Pair.python,
-          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
         let crowd = try Companion(
-          Pair.python,
-          [Pair.client("Load/overload.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/overload.py"), "\(services.h2cPort)", specification]
         )
         defer { for client in [marks, crowd] { client.end() } }
         marks.send("check")
         let before = try #require(await marks.line())
         try #require(before.hasPrefix("ok "), "\(before)")
-        let gateway = MemoryWatch(try await pair.gatewayProcess)
-        let store = MemoryWatch(try await pair.storeProcess)
+        let gateway = MemoryWatch(try await services.gatewayProcess)
+        let store = MemoryWatch(try await services.storeProcess)
         await gateway.start()
         await store.start()
 
-        let tracer = try await hinder(pair)
+        let tracer = try await hinder(services)
         crowd.send("flood \(Self.floods)")
         try #require(await crowd.line() == "sent")
         crowd.send("probe 20")
@@ -87,9 +87,9 @@ extension RealProcesses {
         #expect(probed.answers["503 store_busy", default: 0] > 0, "\(name): \(probed)")
         #expect(probed.bare == 0 && probed.unanswered == 0, "\(name): \(probed)")
         // Batches without room in the window wait for it.
-        let delayed = await pair.gatewayMetric("tidemark_gateway_batches_delayed_total") ?? 0
+        let delayed = await services.gatewayMetric("tidemark_gateway_batches_delayed_total") ?? 0
         #expect(delayed > 0, "\(name)")
-        try await relieve(pair, tracer)
+        try await relieve(services, tracer)
 
         crowd.send("drain")
         let flooded = try await answers(crowd)
@@ -98,7 +98,7 @@ extension RealProcesses {
           flooded.answers["entry store_busy", default: 0] > 0,
           "\(name): the window was not full: \(flooded)"
         )
-        try await pair.stack.waitUntilGatewaysAreReady()
+        try await services.stack.waitUntilGatewaysAreReady()
         // Marks are acknowledged again without intervention, and no acknowledged mark is lost.
         try await eventually("marks are acknowledged again") {
           crowd.send("probe 5")
@@ -111,7 +111,7 @@ extension RealProcesses {
         #expect(count(after) > count(before), "\(name): \(before), then \(after)")
         marks.send("hold")
         _ = await marks.line()
-        try await expectAtRest(pair)
+        try await expectAtRest(services)
         let gatewayGrowth = await gateway.stop()
         let storeGrowth = await store.stop()
         #expect(gatewayGrowth < Self.gatewayGrowthMax, "\(name): the gateway grew by \(gatewayGrowth) bytes")
@@ -127,18 +127,18 @@ extension RealProcesses {
 
     /// A suspended store answers nothing and closes nothing.
     @Test func suspendedStoreRecoversWithoutLoss() async throws {
-      let flooded = try await overload("stopped store") { pair in
-        try await pair.storeProcess.signal(SIGSTOP)
+      let flooded = try await overload("stopped store") { services in
+        try await services.storeProcess.signal(SIGSTOP)
         return nil
-      } relieve: { pair, _ in
+      } relieve: { services, _ in
         // More requests than those of the marks: the flood's have reached the deadline of 5 s too. Batches that waited
         // for room have got it or were refused.
         try await eventually("the flood's requests to the store have timed out") {
-          let timeouts = await pair.gatewayMetric("tidemark_gateway_store_timeouts_total") ?? 0
-          let waiting = await pair.gatewayMetric("tidemark_gateway_batches_waiting")
+          let timeouts = await services.gatewayMetric("tidemark_gateway_store_timeouts_total") ?? 0
+          let waiting = await services.gatewayMetric("tidemark_gateway_batches_waiting")
           return timeouts >= 1_000 && waiting == 0
         }
-        try await pair.storeProcess.signal(SIGCONT)
+        try await services.storeProcess.signal(SIGCONT)
       }
       // Requests in the window failed at the deadline.
       #expect(flooded?.answers["entry outcome_unknown", default: 0] ?? 0 > 0)
@@ -147,18 +147,18 @@ extension RealProcesses {
     /// Every sync takes seven seconds: strace delays the system call. A batch waits 5 s for room, so some are refused
     /// whatever the speed of the machine.
     @Test func slowDiskRecoversWithoutLoss() async throws {
-      try await overload("slow disk") { pair in
+      try await overload("slow disk") { services in
         let tracer = try ChildProcess(
           name: "strace",
           executable: "/usr/bin/strace",
           arguments: [
             "-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=7000000", "-o",
-            pair.directory + "/trace", "-p", "\(try await pair.storeProcess.processID)",
+            services.directory + "/trace", "-p", "\(try await services.storeProcess.processID)",
           ],
-          logFile: pair.directory + "/strace.log"
+          logFile: services.directory + "/strace.log"
         )
         try await eventually("strace has delayed a sync") {
-          let trace = (try? String(contentsOfFile: pair.directory + "/trace", encoding: .utf8)) ?? ""
+          let trace = (try? String(contentsOfFile: services.directory + "/trace", encoding: .utf8)) ?? ""
           return trace.contains("sync(")
         }
         return tracer
@@ -178,24 +178,27 @@ extension RealProcesses {
         var bytes: Int
         var unanswered: Int
       }
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         var wholeRounds = 0
         var round = 0
         while wholeRounds == 0, round < 5 {
           round += 1
           let channels = (0..<16).map { "messaging:batches-\(round)-\($0)" }
           for cid in channels {
-            try await pair.expect(
+            try await services.expect(
               201,
               "PUT",
               "/v1/channels/\(cid)",
-              token: pair.serverToken,
+              token: services.serverToken,
               json: #"{"members":["alice","bob"]}"#
             )
           }
           let output = try await Command.run(
-            Pair.python,
-            [Pair.client("Load/parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"]
+            TestServices.python,
+            [
+              TestServices.client("Load/parallel_batches.py"), "\(services.h2cPort)", services.serverToken,
+              "64", "1000",
+            ]
               + channels
           )
           try #require(output.status == 0, "\(output)")
@@ -211,7 +214,7 @@ extension RealProcesses {
             wholeRounds += 1
             #expect(outcome.entries == ["ok": 64_000], "\(outcome)")
           }
-          try await expectAtRest(pair)
+          try await expectAtRest(services)
           print(
             "64 batches of 1,000 messages, \(outcome.bytes >> 10) KiB: \(outcome.answers), \(outcome.entries)"
           )
@@ -222,28 +225,28 @@ extension RealProcesses {
 
     /// A gateway that lost its store more than 5 s ago reports that with the reason, until the store is back.
     @Test func gatewayWithoutStoreReportsNotReady() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         var earlyRounds = 0
         var rounds = 0
         while earlyRounds == 0, rounds < 5 {
           rounds += 1
-          #expect(await pair.readiness()?.status == 200)
+          #expect(await services.readiness()?.status == 200)
           let killed = ContinuousClock.now
-          await pair.stack.killStore()
+          await services.stack.killStore()
           try await eventually("the gateway has lost its store") {
-            await pair.gatewayMetric("tidemark_gateway_store_connections_ready") == 0
+            await services.gatewayMetric("tidemark_gateway_store_connections_ready") == 0
           }
-          let early = await pair.readiness()?.status
+          let early = await services.readiness()?.status
           // On a busy machine the 5 s may be over by now: such a round does not show that the gateway stays ready.
           if ContinuousClock.now - killed < .seconds(4) {
             earlyRounds += 1
             #expect(early == 200)
           }
-          try await eventually("the gateway is not ready") { await pair.readiness()?.status == 503 }
-          let body = await pair.readiness()?.body ?? ""
+          try await eventually("the gateway is not ready") { await services.readiness()?.status == 503 }
+          let body = await services.readiness()?.body ?? ""
           #expect(body.contains(#""reasons":["store: no connection"]"#), "\(body)")
-          let token = try await pair.token("bob")
-          let response = try await pair.curl(
+          let token = try await services.token("bob")
+          let response = try await services.curl(
             "POST",
             "/v1/channels/messaging:x/read",
             token: token,
@@ -251,10 +254,12 @@ extension RealProcesses {
           )
           #expect(response.status == 503, "\(response)")
           #expect(response.body.lowercased().contains("retry-after: 1"), "\(response)")
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
-          #expect(await pair.readiness()?.status == 200)
-          #expect(try await pair.curl("POST", "/v1/channels/messaging:x/read", token: token).status == 404)
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
+          #expect(await services.readiness()?.status == 200)
+          #expect(
+            try await services.curl("POST", "/v1/channels/messaging:x/read", token: token).status == 404
+          )
         }
         #expect(earlyRounds > 0, "in none of \(rounds) rounds was /ready queried within 4 s of the loss")
       }
@@ -263,15 +268,15 @@ extension RealProcesses {
     /// If a store is stopped or killed and is back before a command's deadline of 5 s, callers wait and see no error.
     @Test(arguments: ["stop", "kill"])
     func shortStoreRestartCostsNoRequest(_ way: String) async throws {
-      try await Pair.with { pair in
-        let specification = try await pair.prepareLoad(
+      try await TestServices.with { services in
+        let specification = try await services.prepareLoad(
           channels: (0..<5).map { "messaging:short-\($0)" },
           messages: 2_000,
           users: 4
         )
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Load/marks_under_load.py"), "\(pair.h2cPort)", specification]
+          TestServices.python,
+          [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
         defer { client.end() }
         var short = 0
@@ -279,9 +284,9 @@ extension RealProcesses {
         for round in 1...8 where short < 4 {
           try await Task.sleep(for: .milliseconds(200))
           let left = ContinuousClock.now
-          if way == "kill" { await pair.stack.killStore() } else { await pair.stack.stopStore() }
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
+          if way == "kill" { await services.stack.killStore() } else { await services.stack.stopStore() }
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
           let away = ContinuousClock.now - left
           client.send("check")
           let state = await client.line() ?? "the client ended"

@@ -153,7 +153,7 @@ extension RealProcesses {
         usesTLS: false,
         flags: ["--store", "\(ports[0]),\(ports[4])"]
       )
-      let executables = try Executables(directory: Pair.binaries)
+      let executables = try Executables(directory: TestServices.binaries)
       let stack = LocalStack(
         plan: StackPlan(store: ports[0], storeAdmin: ports[1], gateways: [gateway]),
         files: StackFiles(directory: directory),

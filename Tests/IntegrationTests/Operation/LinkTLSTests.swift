@@ -10,16 +10,16 @@ extension RealProcesses {
   /// TLS between gateways and store: the bytes on the wire, the accepted peers, and the errors for rejected peers.
   @Suite struct LinkTLS {
     @Test func framesAreEncryptedAndBothEndsVerified() async throws {
-      try await Self.withTLS { pair in
-        let store = pair.stack.plan.store
+      try await Self.withTLS { services in
+        let store = services.stack.plan.store
         let proxy = try await RecordingProxy.start(to: store.port)
         defer { Task { await proxy.stop() } }
 
         // Through a gateway of each kind, and through one whose frames are recorded.
-        try await pair.makeChannel("messaging:secret-room", message: "m1")
-        let token = try await pair.token("bob")
-        let own = Self.link(pair, "gateway")
-        let recorded = try await Self.gateway(pair, "recorded", store: proxy.port, own)
+        try await services.makeChannel("messaging:secret-room", message: "m1")
+        let token = try await services.token("bob")
+        let own = Self.link(services, "gateway")
+        let recorded = try await Self.gateway(services, "recorded", store: proxy.port, own)
         defer { recorded.process.kill() }
         try await eventually("the gateway behind the recorder is ready") { await recorded.isReady }
         let read = try await Command.run(
@@ -30,11 +30,11 @@ extension RealProcesses {
           ]
         )
         #expect(read.out.contains(#""last_read_message_id":"m1""#), "\(read)")
-        let seen = try await pair.expect(
+        let seen = try await services.expect(
           200,
           "GET",
           "/v1/channels/messaging:secret-room/messages/m1/status",
-          token: try await pair.token("alice")
+          token: try await services.token("alice")
         )
         #expect(seen["status"] as? String == "read")
         #expect(proxy.bytes.count > 2_000, "the recorder has seen \(proxy.bytes.count) bytes")
@@ -46,7 +46,7 @@ extension RealProcesses {
 
         // Valid for 825 days.
         let ends = [
-          (pair.stack.plan.storeAdmin, "tidemark_store_tls_certificate_expires_timestamp_seconds"),
+          (services.stack.plan.storeAdmin, "tidemark_store_tls_certificate_expires_timestamp_seconds"),
           (recorded.admin, "tidemark_gateway_store_tls_certificate_expires_timestamp_seconds"),
         ]
         for (admin, name) in ends {
@@ -56,39 +56,42 @@ extension RealProcesses {
 
         // The commands that connect to a store.
         let address = "\(store)"
-        let storeFlags = ["--store", address, "--secret-file", pair.stack.files.frameSecret]
-        let backups = pair.directory + "/backups"
+        let storeFlags = ["--store", address, "--secret-file", services.stack.files.frameSecret]
+        let backups = services.directory + "/backups"
         for line in [["backup"] + storeFlags + own + [backups], ["rebuild-index"] + storeFlags + own] {
           let output = try await Self.tidemark(line)
           #expect(output.status == 0, "\(line): \(output)")
         }
         let probe = ["probe", "send", address, "ping bytes=0102030405060708"]
-        let secret = ["--secret-file", pair.stack.files.frameSecret]
+        let secret = ["--secret-file", services.stack.files.frameSecret]
         let answered = try await Self.tidemark(probe + secret + own)
         #expect(answered.status == 0 && answered.out.contains("TLSv1.3"), "\(answered)")
         #expect(answered.out.contains("ALPN tidemark/1"), "\(answered)")
 
-        try await pair.withWellBehavedClient(
+        try await services.withWellBehavedClient(
           "POST",
           "/v1/channels/messaging:secret-room/read",
           token: token,
           beside: "peers without the right certificate"
         ) {
           // Peers that the store rejects.
-          let before = try await Self.failedHandshakes(pair)
-          let ca = ["--tls-ca", Self.file(pair, "link-ca.pem")]
+          let before = try await Self.failedHandshakes(services)
+          let ca = ["--tls-ca", Self.file(services, "link-ca.pem")]
           let anonymous = try await Self.tidemark(probe + secret + ca)
           #expect(anonymous.status == 1, "\(anonymous)")
-          let strange = Self.link(pair, "stranger", authority: "link", directory: "strange")
+          let strange = Self.link(services, "stranger", authority: "link", directory: "strange")
           let foreign = try await Self.tidemark(["backup"] + storeFlags + strange + [backups])
           #expect(foreign.status == 1, "\(foreign)")
           #expect(foreign.error.contains("the store refuses this side's certificate"), "\(foreign)")
           let plain = try await Self.tidemark(["backup"] + storeFlags + [backups])
           #expect(plain.status == 1 && plain.error.contains("this store speaks TLS"), "\(plain)")
           try await eventually("the store has counted three failed handshakes") {
-            try await Self.failedHandshakes(pair) == before + 3
+            try await Self.failedHandshakes(services) == before + 3
           }
-          let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          let log = try String(
+            contentsOfFile: services.stack.files.log(of: "tidemark-store"),
+            encoding: .utf8
+          )
           #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
           #expect(log.contains("the peer presented no certificate"), "\(log.suffix(2_000))")
           #expect(
@@ -99,16 +102,16 @@ extension RealProcesses {
           // Stores that a gateway rejects, and the error for each.
           let otherName = "localhost:\(store.port)"
           let foreignFlags = [
-            "--tls-ca", Self.file(pair, "strange/link-ca.pem"), "--tls-cert",
-            Self.file(pair, "gateway-cert.pem"),
-            "--tls-key", Self.file(pair, "gateway-key.pem"),
+            "--tls-ca", Self.file(services, "strange/link-ca.pem"), "--tls-cert",
+            Self.file(services, "gateway-cert.pem"),
+            "--tls-key", Self.file(services, "gateway-key.pem"),
           ]
           for (name, address, flags, texts) in [
             ("other-authority", address, foreignFlags, ["self-signed certificate in certificate chain"]),
             ("other-name", otherName, own, ["hostname mismatch", "name the host of --store"]),
             ("no-tls", address, [], ["this store speaks TLS", "traffic to the store is not encrypted"]),
           ] {
-            let gateway = try await Self.gateway(pair, name, store: address, flags)
+            let gateway = try await Self.gateway(services, name, store: address, flags)
             try await eventually("\(name): the gateway says why it has no store") {
               let log = try String(contentsOfFile: gateway.log, encoding: .utf8)
               return texts.allSatisfy { log.contains($0) }
@@ -119,7 +122,7 @@ extension RealProcesses {
             await gateway.process.stop()
           }
         }
-        try await pair.expect(
+        try await services.expect(
           200,
           "POST",
           "/v1/channels/messaging:secret-room/read",
@@ -130,32 +133,35 @@ extension RealProcesses {
 
     /// A store without TLS logs that, listens only on this machine, and reports the mismatch to a gateway with TLS.
     @Test func storeWithoutTLSListensLocally() async throws {
-      try await Self.withTLS(isUsed: false) { pair in
-        let address = "\(pair.stack.plan.store)"
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+      try await Self.withTLS(isUsed: false) { services in
+        let address = "\(services.stack.plan.store)"
+        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         #expect(log.contains("tidemark-store is listening on \(address) (plaintext)"), "\(log)")
-        let own = Self.link(pair, "gateway")
-        let gateway = try await Self.gateway(pair, "tls", store: address, own)
+        let own = Self.link(services, "gateway")
+        let gateway = try await Self.gateway(services, "tls", store: address, own)
         try await eventually("the gateway says that the store does not speak TLS") {
           try String(contentsOfFile: gateway.log, encoding: .utf8).contains("the store does not speak TLS")
         }
         try await eventually("the store says that a peer speaks TLS") {
-          try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
             .contains("the peer speaks TLS and this store does not")
         }
         #expect(gateway.process.isRunning)
         await gateway.process.stop()
         // It keeps serving peers that use plaintext.
-        try await pair.makeChannel("messaging:plain", message: "m1")
+        try await services.makeChannel("messaging:plain", message: "m1")
 
         let files = [
-          "--tls-cert", Self.file(pair, "store-cert.pem"), "--tls-key", Self.file(pair, "store-key.pem"),
-          "--tls-ca", Self.file(pair, "link-ca.pem"),
+          "--tls-cert", Self.file(services, "store-cert.pem"), "--tls-key",
+          Self.file(services, "store-key.pem"),
+          "--tls-ca", Self.file(services, "link-ca.pem"),
         ]
-        let base = ["--data", pair.directory + "/other", "--secret-file", pair.stack.files.frameSecret]
+        let base = [
+          "--data", services.directory + "/other", "--secret-file", services.stack.files.frameSecret,
+        ]
         let local = ["--listen", "127.0.0.1:0"]
         let (certificate, key, authority) = (files[1], files[3], files[5])
-        let otherKey = Self.file(pair, "gateway-key.pem")
+        let otherKey = Self.file(services, "gateway-key.pem")
         func flags(_ certificate: String?, _ key: String?, _ authority: String?) -> [String] {
           zip(["--tls-cert", "--tls-key", "--tls-ca"], [certificate, key, authority])
             .flatMap { flag, file in file.map { [flag, $0] } ?? [] }
@@ -173,54 +179,58 @@ extension RealProcesses {
           ),
         ]
         for (flags, text) in refused {
-          let output = try await Command.run(Pair.binaries + "/tidemark-store", base + flags)
+          let output = try await Command.run(TestServices.binaries + "/tidemark-store", base + flags)
           #expect(output.status == 78 && output.error.contains(text), "\(flags): \(output)")
         }
         for flags in [["--allow-plaintext"], files] {
           let store = try ChildProcess(
             name: "store",
-            executable: Pair.binaries + "/tidemark-store",
+            executable: TestServices.binaries + "/tidemark-store",
             arguments: base + ["--listen", "0.0.0.0:0"] + flags,
-            logFile: pair.directory + "/other.log"
+            logFile: services.directory + "/other.log"
           )
           let kind = flags.count == 1 ? "plaintext" : "TLS"
           try await eventually("a store listens on every address, \(kind)") {
-            try String(contentsOfFile: pair.directory + "/other.log", encoding: .utf8).contains("(\(kind))")
+            try String(contentsOfFile: services.directory + "/other.log", encoding: .utf8).contains(
+              "(\(kind))"
+            )
           }
           await store.stop()
         }
-        let said = try String(contentsOfFile: pair.directory + "/other.log", encoding: .utf8)
+        let said = try String(contentsOfFile: services.directory + "/other.log", encoding: .utf8)
         #expect(said.contains("Frames are not encrypted (--allow-plaintext)"), "\(said)")
       }
     }
 
     // MARK: Helpers
 
-    static func file(_ pair: Pair, _ name: String) -> String { pair.directory + "/link/" + name }
+    static func file(_ services: TestServices, _ name: String) -> String {
+      services.directory + "/link/" + name
+    }
 
     /// Flags of a gateway, or of a command that connects to a store.
     static func link(
-      _ pair: Pair,
+      _ services: TestServices,
       _ name: String,
       authority: String = "link",
       directory: String = "."
     ) -> [String] {
       [
-        "--tls-ca", file(pair, "\(authority)-ca.pem"), "--tls-cert",
-        file(pair, "\(directory)/\(name)-cert.pem"),
-        "--tls-key", file(pair, "\(directory)/\(name)-key.pem"),
+        "--tls-ca", file(services, "\(authority)-ca.pem"), "--tls-cert",
+        file(services, "\(directory)/\(name)-cert.pem"),
+        "--tls-key", file(services, "\(directory)/\(name)-key.pem"),
       ]
     }
 
     /// Make a certificate in the way operators do.
     static func makeCertificate(_ directory: String, _ name: String, _ alternatives: String) async throws {
-      let script = Pair.packageRoot + "/Deploy/link-certificates.sh"
+      let script = TestServices.packageRoot + "/Deploy/link-certificates.sh"
       let output = try await Command.run("/bin/bash", [script, directory, name, alternatives])
       guard output.status == 0 else { throw Unexpected("\(script): \(output)") }
     }
 
     /// A pair with link certificates, in use or not: an authority for store and gateways, and an unrelated one.
-    static func withTLS(isUsed: Bool = true, _ body: (Pair) async throws -> Void) async throws {
+    static func withTLS(isUsed: Bool = true, _ body: (TestServices) async throws -> Void) async throws {
       let link = NSTemporaryDirectory() + "tidemark-link-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: link) }
       try await makeCertificate(link, "store", "DNS:store.example.org,IP:127.0.0.1")
@@ -230,7 +240,7 @@ extension RealProcesses {
       let store = ca + ["--tls-cert", "\(link)/store-cert.pem", "--tls-key", "\(link)/store-key.pem"]
       let gateway =
         ca + ["--store-tls-cert", "\(link)/gateway-cert.pem", "--store-tls-key", "\(link)/gateway-key.pem"]
-      try await Pair.with(
+      try await TestServices.with(
         storeFlags: isUsed ? store : [],
         gatewayFlags: isUsed ? gateway : [],
         prepare: { files in
@@ -244,11 +254,11 @@ extension RealProcesses {
     }
 
     static func tidemark(_ arguments: [String]) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", arguments, limit: .seconds(120))
+      try await Command.run(TestServices.binaries + "/tidemark", arguments, limit: .seconds(120))
     }
 
-    static func failedHandshakes(_ pair: Pair) async throws -> Int {
-      Int(try await metric("tidemark_store_tls_handshakes_failed_total", pair.stack.plan.storeAdmin))
+    static func failedHandshakes(_ services: TestServices) async throws -> Int {
+      Int(try await metric("tidemark_store_tls_handshakes_failed_total", services.stack.plan.storeAdmin))
     }
 
     static func metric(_ name: String, _ admin: Endpoint) async throws -> Double {
@@ -270,20 +280,23 @@ extension RealProcesses {
       }
     }
 
-    /// One more gateway of the pair, with h2c.
-    static func gateway(_ pair: Pair, _ name: String, store: Int, _ flags: [String]) async throws -> Gateway {
-      try await gateway(pair, name, store: "127.0.0.1:\(store)", flags)
+    /// One more gateway of the services, with h2c.
+    static func gateway(_ services: TestServices, _ name: String, store: Int, _ flags: [String]) async throws
+      -> Gateway
+    {
+      try await gateway(services, name, store: "127.0.0.1:\(store)", flags)
     }
 
-    static func gateway(_ pair: Pair, _ name: String, store: String, _ flags: [String]) async throws
+    static func gateway(_ services: TestServices, _ name: String, store: String, _ flags: [String])
+      async throws
       -> Gateway
     {
       let ports = try LoopbackPorts.free(2)
-      let log = "\(pair.directory)/\(name).log"
-      let files = pair.stack.files
+      let log = "\(services.directory)/\(name).log"
+      let files = services.stack.files
       let process = try ChildProcess(
         name: name,
-        executable: Pair.binaries + "/tidemark-gateway",
+        executable: TestServices.binaries + "/tidemark-gateway",
         arguments: [
           "--listen", "\(ports[0])", "--h2c", "--store", store, "--secret-file", files.frameSecret,
           "--jwt-secret-file", files.jwtSecret, "--admin", "\(ports[1])",

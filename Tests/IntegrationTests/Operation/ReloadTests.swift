@@ -16,22 +16,22 @@ extension RealProcesses {
       let live = NSTemporaryDirectory() + "tidemark-reload-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: live) }
       let files = try await LiveFiles(live)
-      try await Pair.with(
+      try await TestServices.with(
         storeFlags: files.link("store"),
         gatewayFlags: files.link("gateway", flags: "--store-tls") + [
           "--jwks-file", files.path("jwks.json"), "--hooks-file", files.path("hooks.yaml"),
           "--config", files.path("config.yaml"),
         ],
         prepare: { try await files.mountCertificate(in: $0) }
-      ) { pair in
-        try await pair.makeChannel("messaging:rotated", message: "m1")
+      ) { services in
+        try await services.makeChannel("messaging:rotated", message: "m1")
         let load = try Load.start(
-          pair,
-          try await pair.token("bob"),
+          services,
+          try await services.token("bob"),
           trusting: files.path("web-1/link-ca.pem")
         )
         do {
-          try await rotate(pair, files, load)
+          try await rotate(services, files, load)
         } catch {
           _ = await load.stop()
           throw error
@@ -41,11 +41,11 @@ extension RealProcesses {
         #expect(count > 1_000, "only \(count) requests were made")
 
         // Every process now has the final settings: a new store and new connections to it must work with them too.
-        await pair.stack.stopStore()
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
+        await services.stack.stopStore()
+        try await services.stack.startStore()
+        try await services.stack.waitUntilGatewaysAreReady()
         for name in ["gateway-tls", "gateway-h2c"] {
-          let log = try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8)
+          let log = try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8)
           #expect(
             !log.contains("TLS handshake between gateway and store failed"),
             "\(name): \(log.suffix(2_000))"
@@ -54,25 +54,25 @@ extension RealProcesses {
       }
     }
 
-    private func rotate(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
-      try await rotateListener(pair, files, load)
-      try await rotateTokens(pair, files, load)
-      try await rotateFrameSecret(pair, files)
-      try await rotateLink(pair, files)
-      try await rotatePush(pair, files)
-      try await rejectUnusableSettings(pair, files)
+    private func rotate(_ services: TestServices, _ files: LiveFiles, _ load: Load) async throws {
+      try await rotateListener(services, files, load)
+      try await rotateTokens(services, files, load)
+      try await rotateFrameSecret(services, files)
+      try await rotateLink(services, files)
+      try await rotatePush(services, files)
+      try await rejectUnusableSettings(services, files)
     }
 
     /// Rotate the listener's certificate without a signal, as Kubernetes replaces a mounted Secret. A client's
     /// session stays.
-    private func rotateListener(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
+    private func rotateListener(_ services: TestServices, _ files: LiveFiles, _ load: Load) async throws {
       let next = files.path("web-2")
-      try await LiveFiles.makeCertificate(next, pair.directory + "/..v2")
+      try await LiveFiles.makeCertificate(next, services.directory + "/..v2")
       load.trust(next + "/link-ca.pem")
-      symlink("..v2", pair.directory + "/..next")
-      #expect(rename(pair.directory + "/..next", pair.directory + "/..data") == 0)
+      symlink("..v2", services.directory + "/..next")
+      #expect(rename(services.directory + "/..next", services.directory + "/..data") == 0)
       let onlyNew = try TLSContext(client: TLSClientConfiguration(authorityFile: next + "/link-ca.pem"))
-      let listen = Endpoint(host: "localhost", port: pair.stack.plan.gateways[0].listen.port)
+      let listen = Endpoint(host: "localhost", port: services.stack.plan.gateways[0].listen.port)
       try await eventually("new connections get the new certificate") {
         guard let caller = try? await AsyncHTTP2Client.connect(to: listen, tls: onlyNew) else { return false }
         await caller.close()
@@ -80,21 +80,21 @@ extension RealProcesses {
       }
     }
 
-    private func rotateTokens(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
+    private func rotateTokens(_ services: TestServices, _ files: LiveFiles, _ load: Load) async throws {
       let path = "/v1/channels/messaging:rotated/read-state"
-      let (old, secret) = (try await pair.token("bob"), pair.stack.files.jwtSecret)
+      let (old, secret) = (try await services.token("bob"), services.stack.files.jwtSecret)
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "fresh-", count: 8)
       let new = try await TokenIssuer(secret: Array(second.utf8)).user("bob", lifetime: .seconds(3_600))
 
       // A connection of its own, on which the old token has been verified and cached.
-      let caller = try await AsyncHTTP2Client.connect(to: pair.stack.plan.gateways[1].listen)
+      let caller = try await AsyncHTTP2Client.connect(to: services.stack.plan.gateways[1].listen)
       #expect(try await caller.call(.get, path, token: old).status == 200)
       #expect(try await caller.call(.get, path, token: new).status == 401)
       #expect(try await caller.call(.get, path, token: old).status == 200)
 
       try files.replace(secret, "\(second)\n\(first)\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("both gateways accept tokens of the new secret") {
         for gateway in 0...1 where try await load.status(gateway, path, token: new) != 200 { return false }
         return true
@@ -102,7 +102,7 @@ extension RealProcesses {
       #expect(try await caller.call(.get, path, token: old).status == 200)
       try await load.use(new)
       try files.replace(secret, "\(second)\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("both gateways refuse tokens of the old secret") {
         for gateway in 0...1 where try await load.status(gateway, path, token: old) != 401 { return false }
         return true
@@ -115,7 +115,7 @@ extension RealProcesses {
       let tokens = files.keyTokens
       #expect(try await caller.call(.get, path, token: tokens.first).status == 200)
       try files.replace(files.path("jwks.json"), files.keySets.second)
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("a token of the added key is accepted") {
         try await load.status(1, path, token: tokens.second) == 200
       }
@@ -123,30 +123,30 @@ extension RealProcesses {
       await caller.close()
     }
 
-    private func rotateFrameSecret(_ pair: Pair, _ files: LiveFiles) async throws {
-      let secret = pair.stack.files.frameSecret
+    private func rotateFrameSecret(_ services: TestServices, _ files: LiveFiles) async throws {
+      let secret = services.stack.files.frameSecret
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "shared", count: 6)
       let (onlyFirst, onlySecond) = (files.path("first-secret"), files.path("second-secret"))
       try files.replace(onlyFirst, "\(first)\n")
       try files.replace(onlySecond, "\(second)\n")
-      let probe = ["probe", "send", "\(pair.stack.plan.store)", "ping bytes=0102030405060708"]
+      let probe = ["probe", "send", "\(services.stack.plan.store)", "ping bytes=0102030405060708"]
       func opens(_ secret: String) async throws -> Bool {
         let line = probe + ["--secret-file", secret] + files.link("gateway")
         return try await LinkTLS.tidemark(line).status == 0
       }
       #expect(try await opens(onlyFirst))
       try files.replace(secret, "\(second)\n\(first)\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the store proves itself with the new secret") { try await opens(onlySecond) }
       try files.replace(secret, "\(second)\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the store refuses the old secret") { try await !opens(onlyFirst) }
     }
 
-    private func rotateLink(_ pair: Pair, _ files: LiveFiles) async throws {
+    private func rotateLink(_ services: TestServices, _ files: LiveFiles) async throws {
       let line = [
-        "probe", "send", "\(pair.stack.plan.store)", "ping bytes=0102030405060708", "--secret-file",
+        "probe", "send", "\(services.stack.plan.store)", "ping bytes=0102030405060708", "--secret-file",
         files.path("second-secret"),
       ]
       func opens(_ identity: [String]) async throws -> Bool {
@@ -165,7 +165,7 @@ extension RealProcesses {
       }
       // Both authorities everywhere, then certificates of the new one, then the new one alone.
       try files.replace(files.path("link-ca.pem"), authorities.joined())
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the store accepts certificates by the new authority") {
         try await opens(files.link("gateway", certificates: next))
       }
@@ -176,25 +176,25 @@ extension RealProcesses {
           try files.replace(files.path("\(end)-\(part).pem"), text)
         }
       }
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the store presents the certificate by the new authority") {
         try await opens(files.link("gateway", authority: next + "/link-ca.pem"))
       }
       try files.replace(files.path("link-ca.pem"), authorities[1])
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the store refuses certificates by the old authority") {
         try await !opens(files.link("gateway", certificates: ofBefore))
       }
       #expect(try await opens(files.link("gateway")))
     }
 
-    private func rotatePush(_ pair: Pair, _ files: LiveFiles) async throws {
-      let secret = pair.stack.files.ticketSecret
+    private func rotatePush(_ services: TestServices, _ files: LiveFiles) async throws {
+      let secret = services.stack.files.ticketSecret
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "ticket", count: 6)
       let tokenIssuer = await TokenIssuer(secret: Array(String(repeating: "fresh-", count: 8).utf8))
       let server = try await tokenIssuer.server(lifetime: .seconds(3_600))
-      let issued = try await pair.curl(
+      let issued = try await services.curl(
         "POST",
         "/v1/push/tickets",
         token: server,
@@ -203,20 +203,20 @@ extension RealProcesses {
       let tickets = try JSONSerialization.jsonObject(with: Data(issued.body.utf8)) as? [String: [String]]
       let ticket = try #require(tickets?["tickets"]?.first, "\(issued)")
       func acknowledged() async throws -> String {
-        try await pair.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#).body
+        try await services.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#).body
       }
       #expect(try await acknowledged().contains(#""ok":true"#))
       try files.replace(secret, "\(second)\n\(first)\n")
       try files.replace(files.path("hooks.yaml"), LiveFiles.hooks(["relay", "second"]))
       func hook(_ name: String) async throws -> String {
-        try await pair.curl("POST", "/v1/push/hooks/\(name)", json: "{}").body
+        try await services.curl("POST", "/v1/push/hooks/\(name)", json: "{}").body
       }
       #expect(try await hook("second").contains("hook_not_found"))
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("the new hook is known") { try await !hook("second").contains("hook_not_found") }
       #expect(try await acknowledged().contains(#""ok":true"#))
       try files.replace(secret, "\(second)\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("tickets of the old secret are refused") {
         try await acknowledged().contains("ticket_invalid")
       }
@@ -224,8 +224,8 @@ extension RealProcesses {
 
     /// Unusable settings are reported by name and the old ones stay in use. A limit is applied at once; settings that
     /// need a restart are named.
-    private func rejectUnusableSettings(_ pair: Pair, _ files: LiveFiles) async throws {
-      let (store, gateway) = (pair.stack.plan.storeAdmin, pair.stack.plan.gateways[1].admin)
+    private func rejectUnusableSettings(_ services: TestServices, _ files: LiveFiles) async throws {
+      let (store, gateway) = (services.stack.plan.storeAdmin, services.stack.plan.gateways[1].admin)
       let failed = (
         store: try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store),
         gateway: try await Self.metric("tidemark_gateway_reloads_total{result=\"failed\"}", at: gateway)
@@ -233,7 +233,7 @@ extension RealProcesses {
       let good = try String(contentsOfFile: files.path("store-cert.pem"), encoding: .utf8)
       try files.replace(files.path("store-cert.pem"), "no certificate\n")
       try files.replace(files.path("config.yaml"), "connections: 0\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("both count a failed reload") {
         let ofStore = try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store)
         let ofGateway = try await Self.metric(
@@ -244,14 +244,14 @@ extension RealProcesses {
       }
       #expect(try await Self.metric("tidemark_store_last_reload_successful", at: store) == 0)
       func log(_ name: String) throws -> String {
-        try String(contentsOfFile: pair.stack.files.log(of: name), encoding: .utf8)
+        try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8)
       }
       #expect(try log("tidemark-store").contains("--tls-cert \(files.path("store-cert.pem")): "))
       #expect(try log("gateway-h2c").contains("--connections \"0\": give a whole number"))
 
       // An empty limit is a mistake in a template, not a request for no limit.
       try files.replace(files.path("config.yaml"), "rate-user: \"\"\n")
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("an empty limit is refused") {
         try log("gateway-h2c").contains("--rate-user is empty")
       }
@@ -261,7 +261,7 @@ extension RealProcesses {
         try FileManager.default.removeItem(atPath: files.path(name))
         #expect(mkfifo(files.path(name), 0o600) == 0)
       }
-      try await Self.hangUp(pair)
+      try await Self.hangUp(services)
       try await eventually("both refuse a FIFO") {
         try log("tidemark-store").contains("store-cert.pem: it is not a regular file")
           && log("gateway-h2c").contains("config.yaml: the file cannot be read (it is not a regular file)")
@@ -287,9 +287,9 @@ extension RealProcesses {
 
     // MARK: Helpers
 
-    private static func hangUp(_ pair: Pair) async throws {
-      for process in await pair.stack.gatewayProcesses { process.signal(SIGHUP) }
-      await pair.stack.storeProcess?.signal(SIGHUP)
+    private static func hangUp(_ services: TestServices) async throws {
+      for process in await services.stack.gatewayProcesses { process.signal(SIGHUP) }
+      await services.stack.storeProcess?.signal(SIGHUP)
     }
 
     private static func metric(_ name: String, at admin: Endpoint) async throws -> Double {
@@ -301,7 +301,7 @@ extension RealProcesses {
     }
   }
 
-  /// The files that a pair uses and that the test replaces while the pair runs.
+  /// The files that a pair uses and that the test replaces while the services runs.
   struct LiveFiles: Sendable {
     let directory: String
     /// JWKS files with one key each.
@@ -396,19 +396,20 @@ extension RealProcesses {
       var failures: [String] = []
     }
 
-    private let pair: Pair
+    private let services: TestServices
     private let state: NIOLockedValueBox<State>
     private let tasks: NIOLockedValueBox<[Task<Void, Never>]> = NIOLockedValueBox([])
 
-    private init(_ pair: Pair, _ token: String, _ certificate: String) throws {
-      self.pair = pair
-      let authority = pair.directory + "/trusted.pem"
+    private init(_ services: TestServices, _ token: String, _ certificate: String) throws {
+      self.services = services
+      let authority = services.directory + "/trusted.pem"
       try FileManager.default.copyItem(atPath: certificate, toPath: authority)
       state = NIOLockedValueBox(State(token: token, authority: authority))
     }
 
-    static func start(_ pair: Pair, _ token: String, trusting certificate: String) throws -> Load {
-      let load = try Load(pair, token, certificate)
+    static func start(_ services: TestServices, _ token: String, trusting certificate: String) throws -> Load
+    {
+      let load = try Load(services, token, certificate)
       for number in 0...2 {
         let task = Task { await load.ask(number) }
         load.tasks.withLockedValue { $0.append(task) }
@@ -454,7 +455,7 @@ extension RealProcesses {
     }
 
     private func connect(_ gateway: Int) async throws -> AsyncHTTP2Client {
-      let port = pair.stack.plan.gateways[gateway].listen.port
+      let port = services.stack.plan.gateways[gateway].listen.port
       guard gateway == 0 else {
         return try await AsyncHTTP2Client.connect(to: Endpoint(host: "127.0.0.1", port: port))
       }

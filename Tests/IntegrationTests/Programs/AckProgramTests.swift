@@ -8,12 +8,12 @@ extension RealProcesses {
     /// `tidemark ack` needs only tickets: over TLS as arguments, over h2c as lines. A refused ticket gets its line
     /// and an exit code; a wrong command gets another exit code.
     @Test func ackNeedsOnlyTickets() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let channel = "/v1/channels/messaging:ack"
-        let server = pair.serverToken
-        try await pair.expect(201, "PUT", channel, token: server, json: #"{"members":["dan","eve"]}"#)
-        try await pair.expect(201, "POST", channel + "/messages", token: server, json: #"{"id":"m1"}"#)
-        let response = try await pair.expect(
+        let server = services.serverToken
+        try await services.expect(201, "PUT", channel, token: server, json: #"{"members":["dan","eve"]}"#)
+        try await services.expect(201, "POST", channel + "/messages", token: server, json: #"{"id":"m1"}"#)
+        let response = try await services.expect(
           200,
           "POST",
           "/v1/push/tickets",
@@ -24,20 +24,20 @@ extension RealProcesses {
             """
         )
         let tickets = try #require(response["tickets"] as? [String])
-        let overTLS = ["--gateway", pair.tlsURL, "--ca", pair.certificate]
+        let overTLS = ["--gateway", services.tlsURL, "--ca", services.certificate]
 
         let one = try await Self.ack(overTLS + [tickets[0]])
         #expect(one.status == 0 && one.out == "ok messaging:ack m1 dan\n" && one.error.isEmpty, "\(one)")
-        #expect(try await Self.delivered(pair, "dan") == 1)
-        #expect(try await Self.delivered(pair, "eve") == 0)
+        #expect(try await Self.delivered(services, "dan") == 1)
+        #expect(try await Self.delivered(services, "eve") == 0)
 
         let forged = tickets[1].dropLast() + (tickets[1].hasSuffix("A") ? "Q" : "A")
-        let lines = pair.directory + "/tickets"
+        let lines = services.directory + "/tickets"
         try ([tickets[0], String(forged), "no ticket", "", tickets[1]].joined(separator: "\n"))
           .write(toFile: lines, atomically: true, encoding: .utf8)
         let three = try await Command.run(
           "/bin/sh",
-          ["-c", "'\(Pair.binaries)/tidemark' ack --json --gateway \(pair.h2cURL) < '\(lines)'"]
+          ["-c", "'\(TestServices.binaries)/tidemark' ack --json --gateway \(services.h2cURL) < '\(lines)'"]
         )
         #expect(three.status == 1 && three.error.isEmpty, "\(three)")
         #expect(
@@ -49,15 +49,15 @@ extension RealProcesses {
 
             """
         )
-        #expect(try await Self.delivered(pair, "eve") == 1)
+        #expect(try await Self.delivered(services, "eve") == 1)
 
-        try await pair.expect(200, "DELETE", channel, token: server)
+        try await services.expect(200, "DELETE", channel, token: server)
         let gone = try await Self.ack(overTLS + [tickets[0]])
         #expect(
           gone.status == 1 && gone.out == "channel_not_found: the channel has been deleted\n",
           "\(gone)"
         )
-        let unverified = try await Self.ack(["--gateway", pair.tlsURL, tickets[0]])
+        let unverified = try await Self.ack(["--gateway", services.tlsURL, tickets[0]])
         #expect(
           unverified.status == 1 && unverified.out.isEmpty && unverified.error.hasPrefix("tidemark ack: ")
         )
@@ -67,15 +67,15 @@ extension RealProcesses {
     }
 
     private static func ack(_ arguments: [String]) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", ["ack"] + arguments)
+      try await Command.run(TestServices.binaries + "/tidemark", ["ack"] + arguments)
     }
 
-    private static func delivered(_ pair: Pair, _ user: String) async throws -> Int? {
-      let response = try await pair.expect(
+    private static func delivered(_ services: TestServices, _ user: String) async throws -> Int? {
+      let response = try await services.expect(
         200,
         "GET",
         "/v1/channels/messaging:ack/read-state",
-        token: pair.serverToken
+        token: services.serverToken
       )
       let rows = response["read"] as? [[String: Any]] ?? []
       return rows.first { ($0["user"] as? [String: Any])?["id"] as? String == user }?["last_delivered_seq"]

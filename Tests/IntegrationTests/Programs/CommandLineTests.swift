@@ -6,7 +6,7 @@ extension RealProcesses {
   /// List flags accept commas, several values and repetition, and times have one notation, in every command.
   @Suite struct CommandLines {
     private static func tidemark(_ arguments: [String]) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", arguments)
+      try await Command.run(TestServices.binaries + "/tidemark", arguments)
     }
 
     /// Each command line has one mistake: the flag that the error must name comes after all others.
@@ -43,7 +43,7 @@ extension RealProcesses {
       ]
       for (flags, error) in storeFlags {
         let store = try await Command.run(
-          Pair.binaries + "/tidemark-store",
+          TestServices.binaries + "/tidemark-store",
           ["--data", "/nonexistent/none", "--listen", "127.0.0.1:0"] + flags
         )
         #expect(store.status != 0 && store.error.contains(error), "\(store)")

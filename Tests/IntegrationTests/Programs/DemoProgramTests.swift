@@ -7,7 +7,7 @@ extension RealProcesses {
   @Suite struct DemoProgram {
     /// The demo's own checks pass, and each change of alice's ticks follows the event that caused it.
     @Test func ticksFollowEvents() async throws {
-      let output = try await Command.run(Pair.binaries + "/tidemark", ["demo", "--speed", "0"])
+      let output = try await Command.run(TestServices.binaries + "/tidemark", ["demo", "--speed", "0"])
       #expect(output.status == 0 && output.error.isEmpty, "\(output)")
       #expect(output.out.hasSuffix(" checks were as they should be.\n"), "\(output.out)")
       let steps = [

@@ -14,10 +14,10 @@ extension RealProcesses {
       try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: folder) }
       let ledger = folder + "/erasures"
-      try await Pair.with(storeFlags: ["--erasure-ledger", ledger]) { pair in
-        let server = pair.serverToken
+      try await TestServices.with(storeFlags: ["--erasure-ledger", ledger]) { services in
+        let server = services.serverToken
         let channel = "/v1/channels/messaging:a"
-        try await pair.expect(
+        try await services.expect(
           201,
           "PUT",
           channel,
@@ -26,22 +26,22 @@ extension RealProcesses {
         )
         for (id, sender) in [("m1", "bob-who-goes"), ("m2", "carol-who-goes")] {
           let json = #"{"id":"\#(id)","user_id":"\#(sender)"}"#
-          try await pair.expect(201, "POST", channel + "/messages", token: server, json: json)
+          try await services.expect(201, "POST", channel + "/messages", token: server, json: json)
         }
-        try await Self.erase("carol-who-goes", pair)
-        let to = pair.directory + "/backups"
-        try await pair.backup(to)
-        try await Self.erase("bob-who-goes", pair)
+        try await Self.erase("carol-who-goes", services)
+        let to = services.directory + "/backups"
+        try await services.backup(to)
+        try await Self.erase("bob-who-goes", services)
         let text = try String(contentsOfFile: ledger, encoding: .utf8)
         #expect(text.components(separatedBy: "\nerased ").count >= 3 && !text.contains("who-goes"), "\(text)")
 
         // The backup alone does not contain bob's erasure.
-        let unknown = try await Self.restore(to, pair.directory + "/unknown")
+        let unknown = try await Self.restore(to, services.directory + "/unknown")
         #expect(unknown["erased_again"] as? Int == 0)
         let backupTime = try #require(unknown["time"] as? String)
         #expect(unknown["erasures_complete_through"] as? String == backupTime)
         // With the ledger, bob is erased before the store serves any request.
-        let (members, summary) = try await pair.withRestored(
+        let (members, summary) = try await services.withRestored(
           to,
           "known",
           flags: ["--erasure-ledger", ledger]
@@ -56,15 +56,15 @@ extension RealProcesses {
         }
         #expect(members.contains("alice") && !members.contains("who-goes"), "\(members)")
         #expect(summary.components(separatedBy: "\nerased ").count >= 3 && !summary.contains("who-goes"))
-        let known = try await Self.restore(to, pair.directory + "/again", "--erasure-ledger", ledger)
+        let known = try await Self.restore(to, services.directory + "/again", "--erasure-ledger", ledger)
         #expect(known["erased_again"] as? Int == 1)
         #expect(try #require(known["erasures_complete_through"] as? String) >= backupTime)
-        #expect(!FileManager.default.fileExists(atPath: pair.directory + "/again/.restoring"))
+        #expect(!FileManager.default.fileExists(atPath: services.directory + "/again/.restoring"))
 
         // The store refuses data that is older than the ledger.
         let older = try await Command.run(
-          Pair.binaries + "/tidemark-store",
-          ["--data", pair.directory + "/unknown", "--listen", "127.0.0.1:0", "--erasure-ledger", ledger]
+          TestServices.binaries + "/tidemark-store",
+          ["--data", services.directory + "/unknown", "--listen", "127.0.0.1:0", "--erasure-ledger", ledger]
         )
         #expect(
           older.status == 78 && older.error.contains("restore it with tidemark restore --erasure-ledger"),
@@ -73,20 +73,20 @@ extension RealProcesses {
 
         // While the ledger cannot be written, erasures fail and everything else works.
         try FileManager.default.moveItem(atPath: ledger, toPath: ledger + ".away")
-        let refused = try await pair.curl("DELETE", "/v1/users/alice", token: server)
+        let refused = try await services.curl("DELETE", "/v1/users/alice", token: server)
         #expect(refused.status == 503, "\(refused)")
-        try await pair.expect(200, "GET", channel, token: server)
+        try await services.expect(200, "GET", channel, token: server)
         try FileManager.default.moveItem(atPath: ledger + ".away", toPath: ledger)
-        try await Self.erase("alice", pair)
+        try await Self.erase("alice", services)
         let after = try String(contentsOfFile: ledger, encoding: .utf8)
         #expect(after.components(separatedBy: "\nerased ").count >= 4, "\(after)")
       }
     }
 
-    private static func erase(_ user: String, _ pair: Pair) async throws {
+    private static func erase(_ user: String, _ services: TestServices) async throws {
       try await eventually("\(user) is erased") {
         (200..<300).contains(
-          try await pair.curl("DELETE", "/v1/users/\(user)", token: pair.serverToken).status
+          try await services.curl("DELETE", "/v1/users/\(user)", token: services.serverToken).status
         )
       }
     }
@@ -94,7 +94,7 @@ extension RealProcesses {
     private static func restore(_ from: String, _ to: String, _ flags: String...) async throws -> [String:
       Any]
     {
-      let output = try await Command.run(Pair.binaries + "/tidemark", ["restore", from, to] + flags)
+      let output = try await Command.run(TestServices.binaries + "/tidemark", ["restore", from, to] + flags)
       let object = try? JSONSerialization.jsonObject(with: Data(output.out.utf8)) as? [String: Any]
       guard output.status == 0, let object else { throw Unexpected("tidemark restore: \(output)") }
       return object

@@ -16,10 +16,10 @@ extension RealProcesses {
     @Test func storeScriptsPass() async throws {
       let names = try Self.scripts("").filter { !Self.secretless.contains($0) && $0 != Self.draining }
       #expect(names.count >= 6)
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         for name in names {
-          let arguments = ["--secret-file", pair.stack.files.frameSecret]
-          try await Self.play(name, port: pair.stack.plan.store.port, arguments)
+          let arguments = ["--secret-file", services.stack.files.frameSecret]
+          try await Self.play(name, port: services.stack.plan.store.port, arguments)
         }
       }
     }
@@ -31,7 +31,7 @@ extension RealProcesses {
       let ports = try LoopbackPorts.free(2)
       let store = try ChildProcess(
         name: "tidemark-store",
-        executable: Pair.binaries + "/tidemark-store",
+        executable: TestServices.binaries + "/tidemark-store",
         arguments: ["--data", directory + "/data", "--listen", "\(ports[0])", "--admin", "\(ports[1])"],
         logFile: directory + "/store.log"
       )
@@ -39,13 +39,13 @@ extension RealProcesses {
         let check = ["--health-check", "http://\(ports[1])/ready"]
         try await eventually("the store is ready") {
           try #require(store.isRunning, "the store does not start")
-          return try await Command.run(Pair.binaries + "/tidemark-store", check).status == 0
+          return try await Command.run(TestServices.binaries + "/tidemark-store", check).status == 0
         }
         for name in Self.secretless { try await Self.play(name, port: ports[0].port) }
 
         // The probe is connected once its ping is answered; then the store is stopped.
         let probe = try Companion(
-          Pair.binaries + "/tidemark",
+          TestServices.binaries + "/tidemark",
           ["probe", "run", "127.0.0.1:\(ports[0].port)", Self.folder + Self.draining]
         )
         var lines: [String] = []
@@ -65,27 +65,32 @@ extension RealProcesses {
 
     @Test func gatewayScriptsPass() async throws {
       let names = try Self.scripts("http2/")
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let tokens = [
-          "SERVER": pair.serverToken, "ALICE": try await pair.token("alice"),
-          "BOB": try await pair.token("bob"),
+          "SERVER": services.serverToken, "ALICE": try await services.token("alice"),
+          "BOB": try await services.token("bob"),
         ]
         var count = 0
         for name in names {
-          count += try await Self.play("http2/" + name, port: pair.h2cPort, environment: tokens)
+          count += try await Self.play("http2/" + name, port: services.h2cPort, environment: tokens)
         }
         // The pair must pass at least this many cases, whatever happens to the folder.
         #expect(count >= 150, "\(count) cases were played")
         for name in names {
-          let port = pair.stack.plan.gateways[0].listen.port
-          try await Self.play("http2/" + name, port: port, ["--ca", pair.certificate], environment: tokens)
+          let port = services.stack.plan.gateways[0].listen.port
+          try await Self.play(
+            "http2/" + name,
+            port: port,
+            ["--ca", services.certificate],
+            environment: tokens
+          )
         }
       }
     }
 
     /// The control: a failed expectation is reported, and the exit code shows it.
     @Test func failedExpectationsAreReported() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let rows: [(script: String, says: [String])] = [
           (
             "case wrong status\nopen\nsend request stream=1\nexpect headers stream=1 :status=200",
@@ -112,33 +117,33 @@ extension RealProcesses {
           ),
         ]
         for (script, says) in rows {
-          let path = pair.directory + "/wrong.probe"
+          let path = services.directory + "/wrong.probe"
           try "protocol http2\n\(script)\n".write(toFile: path, atomically: true, encoding: .utf8)
-          let output = try await Self.run(path, port: pair.h2cPort)
+          let output = try await Self.run(path, port: services.h2cPort)
           #expect(output.status == 1, "\(script): \(output)")
           for line in says { #expect((output.out + output.error).contains(line), "\(script): \(output)") }
         }
         // The probe rejects an untrusted TLS certificate unless told to accept it; a plain port does not speak TLS.
         let preface = Self.folder + "http2/preface.probe"
-        let tls = pair.stack.plan.gateways[0].listen.port
+        let tls = services.stack.plan.gateways[0].listen.port
         let untrusted = try await Self.run(preface, port: tls, ["--tls"])
         #expect(untrusted.status == 1 && untrusted.error.contains("no connection to"), "\(untrusted)")
         #expect(try await Self.run(preface, port: tls, ["--insecure"]).status == 0)
-        #expect(try await Self.run(preface, port: pair.h2cPort, ["--insecure"]).status == 1)
+        #expect(try await Self.run(preface, port: services.h2cPort, ["--insecure"]).status == 1)
         // A command line mistake has another exit code.
         #expect(
-          try await Self.run(preface, port: tls, ["--insecure", "--ca", pair.certificate]).status == 64
+          try await Self.run(preface, port: tls, ["--insecure", "--ca", services.certificate]).status == 64
         )
       }
     }
 
     @Test func framesFromCommandLineAreSent() async throws {
-      try await Pair.with { pair in
-        let token = try await pair.token("bob")
+      try await TestServices.with { services in
+        let token = try await services.token("bob")
         let output = try await Command.run(
-          Pair.binaries + "/tidemark",
+          TestServices.binaries + "/tidemark",
           [
-            "probe", "send", "127.0.0.1:\(pair.h2cPort)", "--http2", "--set", "TOKEN=\(token)",
+            "probe", "send", "127.0.0.1:\(services.h2cPort)", "--http2", "--set", "TOKEN=\(token)",
             "request :path=/v1/channels/messaging:none/read-state authorization=\"Bearer $TOKEN\"",
           ]
         )
@@ -150,8 +155,8 @@ extension RealProcesses {
           "\(output)"
         )
         let broken = try await Command.run(
-          Pair.binaries + "/tidemark",
-          ["probe", "send", "127.0.0.1:\(pair.h2cPort)", "--http2", "rst_stream stream=1 code=CANCEL"]
+          TestServices.binaries + "/tidemark",
+          ["probe", "send", "127.0.0.1:\(services.h2cPort)", "--http2", "rst_stream stream=1 code=CANCEL"]
         )
         #expect(broken.status == 1 && broken.out.contains("code=PROTOCOL_ERROR"), "\(broken)")
       }
@@ -159,7 +164,7 @@ extension RealProcesses {
 
     // MARK: -
 
-    private static let folder = Pair.packageRoot + "/Proto/scripts/"
+    private static let folder = TestServices.packageRoot + "/Proto/scripts/"
 
     private static func scripts(_ under: String) throws -> [String] {
       let names = try FileManager.default.contentsOfDirectory(atPath: folder + under)
@@ -173,7 +178,7 @@ extension RealProcesses {
       environment: [String: String] = [:]
     ) async throws -> Command.Output {
       try await Command.run(
-        Pair.binaries + "/tidemark",
+        TestServices.binaries + "/tidemark",
         ["probe", "run", "127.0.0.1:\(port)", path, "--timeout", "20s"] + arguments,
         environment: environment
       )

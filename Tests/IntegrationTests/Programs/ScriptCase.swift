@@ -14,10 +14,10 @@ extension Companion {
     _ script: String,
     _ name: String,
     _ specification: [String: Any],
-    _ pair: Pair,
+    _ services: TestServices,
     _ body: (Companion) async throws -> String
   ) async throws {
-    try await play(script, name, specification, pair.stack, in: pair.directory, body)
+    try await play(script, name, specification, services.stack, in: services.directory, body)
   }
 
   /// The same with other gateways than a pair's.
@@ -31,7 +31,7 @@ extension Companion {
   ) async throws {
     let path = directory + "/specification.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-    let companion = try Companion(Pair.python, [Pair.client(script), name, path])
+    let companion = try Companion(TestServices.python, [TestServices.client(script), name, path])
     defer { companion.end() }
     let last = try await body(companion)
     #expect(last.hasPrefix("ok "), "\(name): \(last) \(companion.errors)")
@@ -44,13 +44,13 @@ extension Companion {
   /// - Parameter pair: on the line `restart`, this pair's second gateway is killed and restarted, and the script gets
   ///   `done`.
   /// - Returns: the last line.
-  func lastLine(restartingIn pair: Pair? = nil) async throws -> String {
+  func lastLine(restartingIn services: TestServices? = nil) async throws -> String {
     var last = ""
     for await line in lines {
       last = line
-      guard let pair, line == "restart" else { continue }
-      await pair.stack.killGateway(1)
-      try await pair.stack.startGateway(1)
+      guard let services, line == "restart" else { continue }
+      await services.stack.killGateway(1)
+      try await services.stack.startGateway(1)
       send("done")
     }
     return last

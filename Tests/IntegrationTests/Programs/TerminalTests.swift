@@ -9,16 +9,16 @@ extension RealProcesses {
   /// The errors of the command-line program: one line, at once.
   @Suite struct TerminalProgram {
     private func tidemark(_ arguments: [String]) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", arguments, limit: .seconds(60))
+      try await Command.run(TestServices.binaries + "/tidemark", arguments, limit: .seconds(60))
     }
 
     /// A failure that a retry cannot fix is not retried.
     @Test func permanentFailuresAreNotRetried() async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let watch = try await tidemark([
-          "watch", "--gateway", "https://localhost:\(pair.stack.plan.gateways[0].listen.port)", "--user",
+          "watch", "--gateway", "https://localhost:\(services.stack.plan.gateways[0].listen.port)", "--user",
           "alice", "--jwt-secret-file",
-          pair.stack.files.jwtSecret,
+          services.stack.files.jwtSecret,
         ])
         #expect(watch.status == 1 && watch.out.isEmpty, "\(watch)")
         #expect(
@@ -29,9 +29,9 @@ extension RealProcesses {
         )
         #expect(watch.error.hasSuffix("with --ca FILE\n") && !watch.error.contains("again"), "\(watch)")
 
-        let wrong = pair.directory + "/wrong-secret"
-        try pair.stack.files.write("a-secret-that-the-store-does-not-have\n", to: wrong)
-        let store = "\(pair.stack.plan.store)"
+        let wrong = services.directory + "/wrong-secret"
+        try services.stack.files.write("a-secret-that-the-store-does-not-have\n", to: wrong)
+        let store = "\(services.stack.plan.store)"
         for arguments in [["--secret-file", wrong], []] {
           let rebuild = try await tidemark(["rebuild-index", "--store", store] + arguments)
           #expect(rebuild.status == 1 && rebuild.out.isEmpty, "\(rebuild)")
@@ -46,10 +46,10 @@ extension RealProcesses {
 
         // A port in use is reported in words.
         let gateway = try await Command.run(
-          Pair.binaries + "/tidemark-gateway",
+          TestServices.binaries + "/tidemark-gateway",
           [
-            "--h2c", "--listen", "127.0.0.1:\(pair.h2cPort)", "--store", store, "--jwt-secret-file",
-            pair.stack.files.jwtSecret,
+            "--h2c", "--listen", "127.0.0.1:\(services.h2cPort)", "--store", store, "--jwt-secret-file",
+            services.stack.files.jwtSecret,
           ],
           limit: .seconds(60)
         )
@@ -69,7 +69,7 @@ extension RealProcesses {
           sessions.append(
             try ChildProcess(
               name: "run-\(number)",
-              executable: Pair.binaries + "/tidemark",
+              executable: TestServices.binaries + "/tidemark",
               arguments: ["run", "--free-ports", "--directory", "\(directory)/\(number)"],
               logFile: "\(directory)/run-\(number).log"
             )

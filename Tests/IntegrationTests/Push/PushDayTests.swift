@@ -33,16 +33,20 @@ extension RealProcesses {
     ) async throws -> [String: Int] {
       let seed = TestRun.printedSeed(of: "push")
       var tally: [String: Int] = [:]
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let specification: [String: Any] = [
-          "gateways": pair.stack.plan.gateways.map(\.listen.port),
-          "admins": pair.stack.plan.gateways.map(\.admin.port), "certificates": [pair.certificate, ""],
-          "seed": seed, "server": pair.serverToken, "users": users, "channels": channels,
+          "gateways": services.stack.plan.gateways.map(\.listen.port),
+          "admins": services.stack.plan.gateways.map(\.admin.port),
+          "certificates": [services.certificate, ""],
+          "seed": seed, "server": services.serverToken, "users": users, "channels": channels,
           "messages": messages,
         ]
-        let path = pair.directory + "/push.json"
+        let path = services.directory + "/push.json"
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
-        let output = try await Command.run(Pair.python, [Pair.client("Push/push_day.py"), path])
+        let output = try await Command.run(
+          TestServices.python,
+          [TestServices.client("Push/push_day.py"), path]
+        )
         let lines = output.out.split(separator: "\n")
         for line in lines { print(line) }
         #expect(

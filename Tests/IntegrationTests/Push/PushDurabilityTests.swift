@@ -11,12 +11,12 @@ extension RealProcesses {
     /// The stream stays open and every ack is answered. Everything that a foreign client was answered ok is there.
     @Test(arguments: ["ndjson", "frames"])
     func acknowledgedPushesSurviveKills(form: String) async throws {
-      try await Pair.with { pair in
+      try await TestServices.with { services in
         let channels = (0..<5).map { "messaging:push-\($0)" }
-        let path = try await pair.prepareLoad(channels: channels, messages: 4_000, users: 4)
+        let path = try await services.prepareLoad(channels: channels, messages: 4_000, users: 4)
         let client = try Companion(
-          Pair.python,
-          [Pair.client("Push/push_stream.py"), "\(pair.h2cPort)", path, form]
+          TestServices.python,
+          [TestServices.client("Push/push_stream.py"), "\(services.h2cPort)", path, form]
         )
         defer { client.end() }
         var generator = SplitMix64(printingSeedOf: "kills of the store under push acks")
@@ -24,9 +24,9 @@ extension RealProcesses {
         for _ in 1...5 {
           last = try await Self.count(client, above: last)
           try await Task.sleep(for: .milliseconds(generator.below(201)))
-          await pair.stack.killStore()
-          try await pair.stack.startStore()
-          try await pair.stack.waitUntilGatewaysAreReady()
+          await services.stack.killStore()
+          try await services.stack.startStore()
+          try await services.stack.waitUntilGatewaysAreReady()
         }
         last = try await Self.count(client, above: last)
         client.send("finish")

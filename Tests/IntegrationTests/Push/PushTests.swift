@@ -5,24 +5,24 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Tickets and push acks over the real pair, by foreign clients (`Clients/Push/push_acks.py`, curl).
+  /// Tickets and push acks over the real services, by foreign clients (`Clients/Push/push_acks.py`, curl).
   @Suite struct Pushes {
     /// Tickets that are forged, truncated, expired or another store's; for deleted or recreated objects; and under
     /// the second secret.
     @Test func onlyValidTicketsAreAccepted() async throws {
-      try await Self.play("tickets") { pair, driver in
+      try await Self.play("tickets") { services, driver in
         var last = ""
         for await line in driver.lines {
           last = line
           guard line == "rotate" else { continue }
-          let old = try String(contentsOfFile: pair.stack.files.ticketSecret, encoding: .utf8)
-          await pair.stack.stopGateway(0)
+          let old = try String(contentsOfFile: services.stack.files.ticketSecret, encoding: .utf8)
+          await services.stack.stopGateway(0)
           // The other gateway read the file when it started, and does not know of the change.
-          try pair.stack.files.write(
+          try services.stack.files.write(
             "another-secret-of-tickets-long-enough\n" + old,
-            to: pair.stack.files.ticketSecret
+            to: services.stack.files.ticketSecret
           )
-          try await pair.stack.startGateway(0)
+          try await services.stack.startGateway(0)
           driver.send("done")
         }
         return last
@@ -34,8 +34,8 @@ extension RealProcesses {
     }
 
     @Test func unreadAnswersUseBoundedMemory() async throws {
-      try await Self.play("silent") { pair, driver in
-        let memory = MemoryWatch(try await pair.gatewayProcess)
+      try await Self.play("silent") { services, driver in
+        let memory = MemoryWatch(try await services.gatewayProcess)
         await memory.start()
         let last = try await driver.lastLine()
         let grownBytes = await memory.stop()
@@ -46,20 +46,20 @@ extension RealProcesses {
 
     /// curl uploads each line as soon as it is written, and prints each response as it arrives.
     @Test func curlLinesAreAnsweredAsTheyArrive() async throws {
-      try await Pair.with { pair in
-        try await pair.makeChannel("messaging:curl", message: "m1")
+      try await TestServices.with { services in
+        try await services.makeChannel("messaging:curl", message: "m1")
         let line = #"{"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"# + "\n"
-        let file = pair.directory + "/lines"
+        let file = services.directory + "/lines"
         let count = 5_000
         try (String(repeating: line, count: count) + "{").write(
           toFile: file,
           atomically: false,
           encoding: .utf8
         )
-        let response = try await pair.curl(
+        let response = try await services.curl(
           "POST",
           "/v1/push/acks",
-          token: pair.serverToken,
+          token: services.serverToken,
           arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
         )
         #expect(response.status == 200)
@@ -68,7 +68,7 @@ extension RealProcesses {
         #expect(results.count == count + 1 && results.dropLast().allSatisfy { $0 == good })
         #expect(results.last == #"{"ok":false,"code":"invalid_json"}"#)
         // The request is refused before the gateway reads a line: curl shows the response.
-        let refused = try await pair.curl(
+        let refused = try await services.curl(
           "POST",
           "/v1/push/acks",
           arguments: ["-H", "content-type: application/x-ndjson", "-T", file]
@@ -80,14 +80,19 @@ extension RealProcesses {
     /// Run a case of the script.
     ///
     /// - Parameter body: reads the script's output to its end, and returns its last line.
-    private static func play(_ name: String, _ body: (Pair, Companion) async throws -> String) async throws {
-      try await Pair.with { pair in
+    private static func play(_ name: String, _ body: (TestServices, Companion) async throws -> String)
+      async throws
+    {
+      try await TestServices.with { services in
         let specification: [String: Any] = [
-          "port": pair.h2cPort, "admin": pair.stack.plan.gateways[1].admin.port, "url": pair.tlsURL,
-          "certificate": pair.certificate, "server": pair.serverToken,
-          "secret": pair.stack.files.ticketSecret, "store": pair.stack.plan.store.port,
+          "port": services.h2cPort, "admin": services.stack.plan.gateways[1].admin.port,
+          "url": services.tlsURL,
+          "certificate": services.certificate, "server": services.serverToken,
+          "secret": services.stack.files.ticketSecret, "store": services.stack.plan.store.port,
         ]
-        try await Companion.play("Push/push_acks.py", name, specification, pair) { try await body(pair, $0) }
+        try await Companion.play("Push/push_acks.py", name, specification, services) {
+          try await body(services, $0)
+        }
       }
     }
   }

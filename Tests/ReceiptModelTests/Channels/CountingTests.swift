@@ -127,7 +127,11 @@ struct CountingTests {
       // Sending marks messages read, so most senders are no members.
       let sender = random.next() % 4 == 0 ? users.randomElement(using: &random)! : "robot"
       if random.next() % 3 == 0 {
-        try room.postReceipt("m\(number)", by: sender, expiresAt: 1_000 + Int64(random.next() % 20_000))
+        try room.postWithAcknowledgementRequest(
+          "m\(number)",
+          by: sender,
+          expiresAt: 1_000 + Int64(random.next() % 20_000)
+        )
       } else {
         try room.post("m\(number)", by: sender)
       }
@@ -145,7 +149,8 @@ struct CountingTests {
       case 5: try room.show(user, .read)
       case 6: try room.change(remove: [user])
       default:
-        // Refused for an own message, an expired receipt, or a message without a receipt.
+        // Refused for an own message, an expired acknowledgement request, or a message without an acknowledgement
+        // request.
         do { try room.acknowledge(user, message) } catch is Refusal {}
       }
     }

@@ -46,7 +46,7 @@ struct CountsVisibleTests {
   @Test("receipts: other members see the receipt status as if no member had acknowledged")
   func receiptStatusHidesAcknowledgementsFromOthers() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
-    try room.postReceipt("m1", by: "alice", expiresAt: 2_000)
+    try room.postWithAcknowledgementRequest("m1", by: "alice", expiresAt: 2_000)
     try room.post("m2", by: "alice")
     try room.acknowledge("bob", "m1")
     #expect(try room.status("m1", as: "bob") == "sent 0 0 of 0 processing")

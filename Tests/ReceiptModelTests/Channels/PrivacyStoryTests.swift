@@ -215,7 +215,7 @@ struct PrivacyStoryTests {
   @Test("a hidden member's acknowledgement counts nowhere until they show again")
   func hiddenAcknowledgementCountsNowhere() throws {
     let room = try Room("alice bob carol")
-    try room.postReceipt("m1", by: "alice")
+    try room.postWithAcknowledgementRequest("m1", by: "alice")
     try room.hide("bob", .read)
     try room.acknowledge("bob", "m1")
     #expect(try room.status("m1") == "sent 0 0 of 2 processing")
@@ -231,7 +231,7 @@ struct PrivacyStoryTests {
   @Test("an acknowledging member who hides delivery is a reader; reading and acknowledging make one reader")
   func acknowledgedKinds() throws {
     let room = try Room("alice bob carol")
-    try room.postReceipt("m1", by: "alice")
+    try room.postWithAcknowledgementRequest("m1", by: "alice")
     try room.hide("bob", .delivered)
     try room.acknowledge("bob", "m1")
     try room.read("carol")

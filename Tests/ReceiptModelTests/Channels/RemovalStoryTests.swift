@@ -6,8 +6,8 @@ import Testing
 @Suite("Stories of removal")
 struct RemovalStoryTests {
   @Test("deleting a message drops its acknowledgements, also from older pages")
-  func deletedReceipts() {
-    receiptStory(
+  func deletedAcknowledgements() {
+    acknowledgementStory(
       """
       join alice bob carol
       post m1…m2 by alice          -> receipt
@@ -36,7 +36,7 @@ struct RemovalStoryTests {
 
   @Test("truncation deletes all messages before one; they count nowhere")
   func truncationDeletesAllMessagesBeforeOne() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob carol
       post m1…m600 by alice        -> receipt
@@ -78,7 +78,7 @@ struct RemovalStoryTests {
 
   @Test("pages from before a truncation are read as truncated")
   func truncateOldPages() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob
       post m1…m300 by alice
@@ -104,7 +104,7 @@ struct RemovalStoryTests {
 
   @Test("a marker keeps its count of own messages through a truncation")
   func truncateMarked() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob
       post m1…m2 by alice
@@ -135,7 +135,7 @@ struct RemovalStoryTests {
 
   @Test("after erasure in a channel no row, message, note, time or page names the user")
   func erasureRemovesEveryTraceFromChannel() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob carol as guest
       post m1…m2 by alice
@@ -190,7 +190,7 @@ struct RemovalStoryTests {
 
   @Test("erasure covers pages of many segments, some written before it and some after")
   func eraseManyPages() {
-    receiptStory(
+    acknowledgementStory(
       """
       join u1…u300
       post m1…m260 by u299
@@ -217,7 +217,7 @@ struct RemovalStoryTests {
 
   @Test("a sender who was never a member is erased too")
   func eraseSender() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice
       post m1…m3 by robot

@@ -26,7 +26,7 @@ extension NaiveModel {
   private static func line(_ message: Message, _ place: Int, _ parent: String) -> String {
     """
     \(message.id) \(place + 1) <\(message.sender)> <\(parent)> \(message.createdAt) \(message.isSilent) \
-    \(message.hasReceipt)
+    \(message.hasAcknowledgementRequest)
     """
   }
 }
@@ -67,7 +67,7 @@ extension TestShard {
         return
           """
           \(id) \(entry.sequence.rawValue) <\(sender)> <\(parent)> \(created) \(flags.contains(.silent)) \
-          \(flags.contains(.receipt))
+          \(flags.contains(.requestsAcknowledgement))
           """
       }
       cursor = page.next

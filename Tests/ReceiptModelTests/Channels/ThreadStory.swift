@@ -126,7 +126,7 @@ struct ThreadStory {
     let sender = Self.take("by", from: &words)!
     let parent = Self.take("to", from: &words)!
     let isSilent = Self.drop("silent", from: &words)
-    let wantsReceipt = Self.drop("receipt", from: &words)
+    let requestsAcknowledgement = Self.drop("receipt", from: &words)
     return each(words) { id in
       shard.reply(
         cid,
@@ -134,7 +134,7 @@ struct ThreadStory {
         id,
         by: sender == "-" ? "" : sender,
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         clock: clock
       )
     }

@@ -24,7 +24,7 @@ struct EventDerivedView {
     var id: String
     var status = MessageStatus.sent
     var isDeleted = false
-    var receipt = ReceiptStatus.none
+    var receipt = AcknowledgementStatus.none
   }
 
   let number: ChannelNumber
@@ -66,7 +66,7 @@ struct EventDerivedView {
           id: state[place].messages.text(sequence),
           status: state.status(place, sequence).status,
           isDeleted: state[place].messages.flags(sequence).contains(.deleted),
-          receipt: state[place].receiptStatus(sequence, at: .none)
+          receipt: state[place].acknowledgementStatus(sequence, at: .none)
         )
       }
       rooms[state[place].parent.rawValue] = room
@@ -85,7 +85,7 @@ struct EventDerivedView {
       guard rooms[thread.rawValue]?.messages[sequence.rawValue] == nil else { return }
       rooms[thread.rawValue, default: Room()].messages[sequence.rawValue] = Message(
         id: state[place].messages.text(sequence),
-        receipt: state[place].receipts.isRequested(sequence) ? .processing : .none
+        receipt: state[place].acknowledgementTable.isRequested(sequence) ? .processing : .none
       )
     case .messageDeleted(let thread, let sequence, _):
       rooms[thread.rawValue, default: Room()].messages[sequence.rawValue, default: Message(id: "")]
@@ -118,7 +118,7 @@ struct EventDerivedView {
         rooms[thread.rawValue]?.messages[number]?.status = run.status
       }
     case .receipt(let sequence, _, _):
-      rooms[0]!.messages[sequence.rawValue]?.receipt = state[slot].receiptStatus(
+      rooms[0]!.messages[sequence.rawValue]?.receipt = state[slot].acknowledgementStatus(
         sequence,
         at: .none
       )
@@ -296,7 +296,7 @@ struct EventDerivedView {
       }
       let status = state.status(place, sequence).status
       if known.status != status { return "\(known.id) is \(status), known as \(known.status)" }
-      let receipt = state[place].receiptStatus(sequence, at: .none)
+      let receipt = state[place].acknowledgementStatus(sequence, at: .none)
       if known.receipt != receipt {
         return "receipt of \(known.id) is \(receipt), known as \(known.receipt)"
       }

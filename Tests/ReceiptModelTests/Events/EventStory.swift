@@ -7,19 +7,19 @@ import Testing
 /// | row | answers |
 /// | --- | --- |
 /// | `clock`, `hide`, `show`, `options`, `join`, `leave`, `swap`, `post`, `delete`, `reply`, `read`, `delivered`, `unread`, `recover` | as in ``ThreadStory`` |
-/// | `ask m1 by alice`, `ack bob m1` | posts with a receipt; acknowledges |
+/// | `ask m1 by alice`, `ack bob m1` | posts with an acknowledgement request; acknowledges |
 /// | `push bob m1 acked 900` | acknowledges a push |
 /// | `truncate m3`, `erase bob`, `type read_events=false` | |
-/// | `expire` | records the receipts that have expired |
+/// | `expire` | records the acknowledgement requests that have expired |
 /// | `events` | all events since the last `events`, in order; `nothing` |
 /// | `since 2000` | the changes since that time; `everything` where a resume is refused |
-/// | `since 2000 within 10 scanning 5` | the same with limits: statuses that may have changed; rows, messages, receipts and threads to scan |
+/// | `since 2000 within 10 scanning 5` | the same with limits: statuses that may have changed; rows, messages, acknowledgement requests and threads to scan |
 /// | `events times`, `since 2000 times` | the same with times: `bob: read@2000` |
 ///
 /// A row's events begin with `bob:`. The own devices get `read` and `unread`; others get `+read`, `+delivered` and
 /// `+row`. A thread's events begin with its parent, `m1/`. `new m1 moving both shown read` is a message that also moves
 /// its sender's positions: both for the own devices, only the read one for others. Statuses are `alice:m1…m3=read`,
-/// receipts `receipt:m1=done by bob`.
+/// acknowledgement requests `receipt:m1=done by bob`.
 struct EventStory {
   private var story = ThreadStory()
   private var clock = 1000
@@ -41,7 +41,14 @@ struct EventStory {
       return story.run(row)
     case "ask":
       _ = shard.perform(
-        .post(cid: cid, id: command[1], sender: command[3], created: 0, isSilent: false, wantsReceipt: true),
+        .post(
+          cid: cid,
+          id: command[1],
+          sender: command[3],
+          created: 0,
+          isSilent: false,
+          requestsAcknowledgement: true
+        ),
         clock: clock
       )
     case "ack":
@@ -169,7 +176,7 @@ struct EventStory {
         ? message(run.from, thread) : message(run.from, thread) + "…" + message(run.to, thread)
       return prefix(thread) + "\(sender):\(range)=\(run.status)"
     case .receipt(let sequence, let row, _):
-      let status = shard.state[slot].receiptStatus(sequence, at: shard.state.time)
+      let status = shard.state[slot].acknowledgementStatus(sequence, at: shard.state.time)
       return "receipt:\(message(sequence))=\(status)" + (row.map { " by " + user($0, slot) } ?? "")
     }
   }

@@ -54,7 +54,7 @@ extension TestShard {
     parent == .zero ? slot : state[slot].threads.index(of: parent).map { slot.thread($0) } ?? slot
   }
 
-  /// An event of a receipt, in words.
+  /// An event of an acknowledgement request, in words.
   func text(
     ofReceipt sequence: SequenceNumber,
     by row: MemberOrdinal?,
@@ -62,6 +62,7 @@ extension TestShard {
     in slot: ChannelSlot
   ) -> String {
     let by = row.map { state[slot].users.text(state[slot].rows.user($0)) } ?? "nobody named"
-    return "receipt of \(sequence): \(state[slot].receiptStatus(sequence, at: time)) by \(by) at \(time)"
+    return
+      "receipt of \(sequence): \(state[slot].acknowledgementStatus(sequence, at: time)) by \(by) at \(time)"
   }
 }

@@ -61,7 +61,7 @@ struct CommandGenerator: Sendable {
   }
 
   /// Advance the clock: mostly a little, sometimes not at all, sometimes back (R20), sometimes beyond the expiry of
-  /// receipts or into another day.
+  /// acknowledgement requests or into another day.
   mutating func tick() -> Int {
     switch random.below(1000) {
     case 0..<20: clock -= random.below(2000)
@@ -146,7 +146,7 @@ struct CommandGenerator: Sendable {
         sender: known.sender,
         created: 0,
         isSilent: known.isSilent,
-        wantsReceipt: known.hasReceipt || !known.receiptRefusal.isEmpty,
+        requestsAcknowledgement: known.hasAcknowledgementRequest || !known.receiptRefusal.isEmpty,
         movesPosition: known.moves
       )
     }
@@ -161,7 +161,7 @@ struct CommandGenerator: Sendable {
       sender: sender,
       created: random.oneIn(4) ? 1 + random.below(clock) : 0,
       isSilent: random.oneIn(10),
-      wantsReceipt: random.oneIn(2),
+      requestsAcknowledgement: random.oneIn(2),
       movesPosition: !terms.oneIn(5),
       mentions: mentions()
     )
@@ -231,7 +231,7 @@ struct CommandGenerator: Sendable {
         sender: known.message.sender,
         created: 0,
         isSilent: known.message.isSilent,
-        wantsReceipt: !known.message.receiptRefusal.isEmpty,
+        requestsAcknowledgement: !known.message.receiptRefusal.isEmpty,
         movesPosition: known.message.moves
       )
       return .inThread(known.parent, post)
@@ -249,7 +249,7 @@ struct CommandGenerator: Sendable {
         sender: sender,
         created: 0,
         isSilent: random.oneIn(10),
-        wantsReceipt: random.oneIn(8),
+        requestsAcknowledgement: random.oneIn(8),
         movesPosition: !terms.oneIn(5),
         mentions: mentions()
       )
@@ -307,7 +307,7 @@ struct CommandGenerator: Sendable {
     return .patchType(name: name, settings: settings(isNew: false))
   }
 
-  /// Change a user's receipt settings or the time of their token revocation.
+  /// Change a user's acknowledgement request settings or the time of their token revocation.
   private mutating func settingsOf(_ user: String, _ model: NaiveModel) -> Command {
     if random.oneIn(5) {
       // Copies a version from the user's home shard: late, twice, or not at all.

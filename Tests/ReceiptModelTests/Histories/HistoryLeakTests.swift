@@ -151,7 +151,7 @@ struct HistoryLeakPair {
           sender: number <= 2 ? "alice" : random.pick(others),
           created: 0,
           isSilent: random.oneIn(4),
-          wantsReceipt: random.oneIn(2)
+          requestsAcknowledgement: random.oneIn(2)
         )
       )
       for _ in 0..<random.below(4) {
@@ -225,9 +225,16 @@ struct HistoryLeakPair {
     case 0..<14:
       posted += 1
       let (id, sender) = ("m\(posted)", random.oneIn(5) ? newcomer : random.pick(others))
-      let wantsReceipt = random.oneIn(2)
+      let requestsAcknowledgement = random.oneIn(2)
       return { _ in
-        .post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, wantsReceipt: wantsReceipt)
+        .post(
+          cid: cid,
+          id: id,
+          sender: sender,
+          created: 0,
+          isSilent: false,
+          requestsAcknowledgement: requestsAcknowledgement
+        )
       }
     case 14..<20:
       replied += 1

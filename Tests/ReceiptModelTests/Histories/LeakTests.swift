@@ -191,7 +191,7 @@ struct LeakPair {
         sender: random.oneIn(8) ? "" : random.pick(users),
         created: 0,
         isSilent: false,
-        wantsReceipt: !random.oneIn(3)
+        requestsAcknowledgement: !random.oneIn(3)
       )
     case 12..<14: return .delete(cid: cid, id: name)
     case 14..<16:

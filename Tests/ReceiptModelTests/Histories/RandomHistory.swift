@@ -226,7 +226,7 @@ struct RandomHistory<Shards: Subject> {
   /// Compare every user over all channels, once all changes are delivered. The index must equal what the channels know
   /// of the user, and the totals the sum over all channels.
   private mutating func compareUsers() throws(HistoryFault) {
-    shard.settle()
+    shard.deliverAllChanges()
     for user in generator.users + ["robot", "nobody"] {
       let (index, expectedIndex) = (shard.index(of: user), model.index(of: user))
       guard index == expectedIndex else {

@@ -41,7 +41,7 @@ final class ShardHarness: Subject {
 
   /// Mark each channel in the user's index read up to its newest message.
   private func readAll(_ user: String, _ clock: Int) -> Outcome {
-    settle()
+    deliverAllChanges()
     let cids = index(of: user).filter(\.isMember).map(\.cid)
     var count = 0
     for cid in cids {
@@ -150,7 +150,7 @@ final class ShardHarness: Subject {
     for shard in shards {
       shard.seal()
       let digest = shard.digest()
-      // At the same time: the advance of time is not logged, and receipts expire by it.
+      // At the same time: the advance of time is not logged, and acknowledgement requests expire by it.
       var replayed = shard.replayed()
       _ = replayed.state.advance(clock: shard.state.time)
       if let text = ShardDigest.difference(digest, replayed.digest()) {

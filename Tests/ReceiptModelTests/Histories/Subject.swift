@@ -19,8 +19,8 @@ protocol Subject: AnyObject {
   func threadRow(_ cid: String, _ parent: String, _ user: String) -> RowView?
   /// nil: the user is no member.
   func unread(_ cid: String, _ user: String) -> UnreadView?
-  /// The receipts that the user is asked for or has acknowledged, and their threads, a line each; nil if they are no
-  /// member.
+  /// The acknowledgement requests that the user is asked for or has acknowledged, and their threads, a line each; nil
+  /// if they are no member.
   func ownLists(_ cid: String, _ user: String) -> [String]?
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult
   func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult]
@@ -58,7 +58,7 @@ protocol Subject: AnyObject {
   /// Deliver some membership changes one step further.
   func deliver(_ random: inout SplitMix64)
   /// Deliver all membership changes.
-  func settle()
+  func deliverAllChanges()
   /// Sometimes writes pages, evicts and loads channels, or crashes; returns what it did.
   func runMaintenance(_ random: inout SplitMix64) -> [String: Int]
   /// Replay the log alone, and pages with the log's tail; return a difference from memory, or nil.
@@ -156,7 +156,7 @@ class NaiveSubject: Subject {
   func seal() {}
   func checkAll() {}
   func deliver(_ random: inout SplitMix64) {}
-  func settle() {}
+  func deliverAllChanges() {}
   func runMaintenance(_ random: inout SplitMix64) -> [String: Int] { [:] }
   func replayDifference(_ random: inout SplitMix64) -> String? { nil }
 

@@ -9,7 +9,16 @@ extension TestShard {
     switch command {
     case .inThread(
       let parent,
-      .post(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let movesPosition, let mentions)
+      .post(
+        let cid,
+        let id,
+        let sender,
+        _,
+        let isSilent,
+        let requestsAcknowledgement,
+        let movesPosition,
+        let mentions
+      )
     ):
       return reply(
         cid,
@@ -17,7 +26,7 @@ extension TestShard {
         id,
         by: sender,
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: movesPosition,
         mentions: mentions,
         clock: clock
@@ -199,7 +208,7 @@ extension ShardHarness {
     deliver(source, target, limit: 1 + random.below(6), isAcknowledged: !random.oneIn(3))
   }
 
-  func settle() {
+  func deliverAllChanges() {
     for source in shards {
       for target in shards {
         while source.state.outbox.hasChanges(

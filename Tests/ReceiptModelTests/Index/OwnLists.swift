@@ -1,21 +1,27 @@
 @testable import ReceiptModel
 
-/// A user's own receipts and threads in a channel (R9, R15), one line each. The real shard lists them page by page, the
-/// model all at once.
+/// A user's own acknowledgement requests and threads in a channel (R9, R15), one line each. The real shard lists them
+/// page by page, the model all at once.
 extension TestShard {
   func ownLists(_ cid: String, _ user: String) -> [String]? {
     let (slot, user) = (slot(cid)!, Array(user.utf8))
     do throws(Refusal) {
       _ = try state.member(user.span.bytes, in: slot)
       var lines: [String] = []
-      for wanted in [ShardState.ReceiptState.pending, .acknowledged] {
+      for wanted in [ShardState.AcknowledgementState.pending, .acknowledged] {
         var below: SequenceNumber?
         repeat {
-          let page = try state.receipts(slot, of: user.span.bytes, wanted, below: below, limit: 3)
-          if page.receipts.count < 3, page.next != nil {
+          let page = try state.acknowledgementRequests(
+            slot,
+            of: user.span.bytes,
+            wanted,
+            below: below,
+            limit: 3
+          )
+          if page.requests.count < 3, page.next != nil {
             faults.append("a short page of receipts has a next page")
           }
-          lines += page.receipts.map { line($0, slot) }
+          lines += page.requests.map { line($0, slot) }
           below = page.next
         } while below != nil
       }
@@ -33,7 +39,7 @@ extension TestShard {
     }
   }
 
-  private func line(_ receipt: ShardState.OwnReceipt, _ slot: ChannelSlot) -> String {
+  private func line(_ receipt: ShardState.OwnAcknowledgement, _ slot: ChannelSlot) -> String {
     let message = state[slot].messages.text(receipt.sequence)
     guard receipt.acknowledgedAt != .none else {
       return "pending \(message) \(receipt.status) \(receipt.expiresAt.milliseconds)"
@@ -61,7 +67,7 @@ extension NaiveModel {
     var pending: [String] = []
     var acknowledged: [String] = []
     for (place, message) in room.messages.enumerated().reversed() {
-      guard message.hasReceipt, !message.isDeleted, message.sender != user,
+      guard message.hasAcknowledgementRequest, !message.isDeleted, message.sender != user,
         place >= room.memberships[row].joinedAfter,
         case .status(let status) = answers.status(message.id, .member(user))
       else { continue }

@@ -56,7 +56,12 @@ final class ListRoom {
 
   func post(_ id: String, by sender: String = "", receipt: Bool = false) {
     newest += 1
-    let record = MessageRecord(id: id, sender: sender, flags: receipt ? .receipt : [], registeredAt: now)
+    let record = MessageRecord(
+      id: id,
+      sender: sender,
+      flags: receipt ? .requestsAcknowledgement : [],
+      registeredAt: now
+    )
     assign(.channel(number, .messageAssigned(SequenceNumber(newest), record)))
     if rows.contains(sender) {
       read(sender, newest)
@@ -103,7 +108,7 @@ final class ListRoom {
     assign(.channel(number, .acknowledgementForgotten(SequenceNumber(sequence), row(user))))
   }
 
-  /// Set what a user hides from now on; receipts that they no longer hide are shown since now.
+  /// Set what a user hides from now on; acknowledgement requests that they no longer hide are shown since now.
   func hide(_ user: String, read: Bool = false, delivered: Bool = false) {
     let place = users.firstIndex(of: user)
     if place == nil { users.append(user) }

@@ -37,7 +37,7 @@ struct StatusRuleTests {
     Row(.any, "r--", .sent), Row(.any, "q--", .delivered), Row(.any, "d--", .sent), Row(.any, "e--", .read),
     Row(.any, "X--", .sent), Row(.any, "J--", .sent), Row(.any, "", .sent), Row(.any, "X", .sent),
     Row(.any, "J", .sent), Row(.any, "h", .sent), Row(.any, "r", .sent),
-    // all: every expected member who does not hide it.
+    // all: every recipient who does not hide it.
     Row(.all, "RRR", .read), Row(.all, "RRD", .delivered), Row(.all, "RR-", .sent),
     Row(.all, "DDD", .delivered),
     Row(.all, "RRA", .read), Row(.all, "RRh", .read), Row(.all, "RRr", .read), Row(.all, "RRX", .read),
@@ -68,7 +68,7 @@ struct StatusRuleTests {
     let room = try Room("sender") { $0.statusRule = row.rule }
     let members = row.members.enumerated().map { (name: "user\($0.offset)", letter: $0.element) }
     try room.change(add: members.filter { $0.letter != "J" }.map(\.name))
-    try room.postReceipt("m1", by: "sender")
+    try room.postWithAcknowledgementRequest("m1", by: "sender")
     try room.change(add: members.filter { $0.letter == "J" }.map(\.name))
     for (name, letter) in members {
       switch letter {

@@ -329,7 +329,7 @@ extension NaiveModel {
 
     private func status(at n: Int, _ viewer: Viewer) -> StatusView {
       let sees = seesCounts(viewer, n)
-      // Without access to the counts, the expected members count as none, and so do the readers.
+      // Without access to the counts, the recipients count as none, and so do the readers.
       let expected = sees ? members.filter { isExpected($0, n) } : []
       let readers = expected.filter { hasRead($0, n) }
       let receivers = expected.filter { hasReceived($0, n) }
@@ -349,7 +349,7 @@ extension NaiveModel {
         readEvents: readEvents,
         deliveryEvents: deliveryEvents,
         createdAt: room.messages[n - 1].createdAt,
-        acknowledgedCount: room.messages[n - 1].hasReceipt
+        acknowledgedCount: room.messages[n - 1].hasAcknowledgementRequest
           ? expected.filter { showsAcknowledgement($0, n) }.count : nil
       )
     }
@@ -370,7 +370,7 @@ extension NaiveModel {
     /// R9.
     private func receipt(_ n: Int, _ expected: [Member]) -> String {
       let message = room.messages[n - 1]
-      if !message.hasReceipt { return "none" }
+      if !message.hasAcknowledgementRequest { return "none" }
       if !expected.isEmpty, expected.allSatisfy({ acknowledgement($0, n) != nil }) { return "done" }
       return message.expiresAt.map { now >= $0 } ?? false ? "expired" : "processing"
     }
@@ -391,7 +391,7 @@ extension NaiveModel {
       if order != .joined, members.count > 1000 {
         return .failure(NamedRefusal(name: "order_not_available"))
       }
-      if list == .acknowledged || list == .unacknowledged, !room.messages[n - 1].hasReceipt {
+      if list == .acknowledged || list == .unacknowledged, !room.messages[n - 1].hasAcknowledgementRequest {
         return .failure(NamedRefusal(name: "receipt_not_requested"))
       }
       var entries: [EntryView] = []

@@ -9,11 +9,11 @@ extension NaiveModel {
       let sender,
       let created,
       let isSilent,
-      let wantsReceipt,
+      let requestsAcknowledgement,
       let moves,
       let mentions
     ):
-      return post(cid, thread, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions)
+      return post(cid, thread, id, sender, created, isSilent, requestsAcknowledgement, moves: moves, mentions)
     case .read(let cid, let user, let message, let epoch):
       let isHidden = hidesRead(user)
       return act(cid, thread, user, message, empty: .newest, others: .join) {
@@ -40,7 +40,7 @@ extension NaiveModel {
     _ sender: String,
     _ created: Int,
     _ isSilent: Bool,
-    _ wantsReceipt: Bool,
+    _ requestsAcknowledgement: Bool,
     moves: Bool,
     _ mentions: [String]
   ) -> Outcome {
@@ -52,7 +52,8 @@ extension NaiveModel {
       let parent = self[known.spot].parent.map { channels[cid]!.main.messages[$0].id }
       let refusal = message.receiptRefusal
       guard parent == thread, message.sender == sender, message.isSilent == isSilent,
-        message.moves == moves, (message.hasReceipt || !refusal.isEmpty) == wantsReceipt
+        message.moves == moves,
+        (message.hasAcknowledgementRequest || !refusal.isEmpty) == requestsAcknowledgement
       else { return .refused("message_conflict") }
       return .message(sequence: known.place + 1, isNew: false, refusal: refusal)
     }
@@ -78,10 +79,12 @@ extension NaiveModel {
       order: nextOrder()
     )
     message.moves = moves
-    if wantsReceipt {
+    if requestsAcknowledgement {
       message.receiptRefusal = thread != nil ? "receipt_not_allowed" : receiptRefusal(cid, sender)
-      message.hasReceipt = message.receiptRefusal.isEmpty
-      if message.hasReceipt, let ttl = number("receipt_ttl", cid) { message.expiresAt = now + ttl * 1000 }
+      message.hasAcknowledgementRequest = message.receiptRefusal.isEmpty
+      if message.hasAcknowledgementRequest, let ttl = number("receipt_ttl", cid) {
+        message.expiresAt = now + ttl * 1000
+      }
     }
     if mentions == [everybody] {
       message.mentioned = Set(self[spot].memberships.indices.filter { !self[spot].memberships[$0].hasLeft })
@@ -150,7 +153,7 @@ extension NaiveModel {
     return spot
   }
 
-  /// R9: why this sender may not request a receipt now.
+  /// R9: why this sender may not request acknowledgement now.
   private func receiptRefusal(_ cid: String, _ sender: String) -> String {
     if let roles = roles("receipt_request_roles", cid) {
       let role = membership(cid, sender).map { channels[cid]!.main.memberships[$0].role } ?? ""
@@ -158,7 +161,7 @@ extension NaiveModel {
     }
     if let limit = number("receipt_daily_limit", cid) {
       let today = channels[cid]!.main.messages.filter {
-        $0.hasReceipt && $0.registeredAt / 86_400_000 == now / 86_400_000
+        $0.hasAcknowledgementRequest && $0.registeredAt / 86_400_000 == now / 86_400_000
       }
       if today.count >= limit { return "receipt_limit_reached" }
     }
@@ -231,7 +234,7 @@ extension NaiveModel {
     self[spot].memberships[row].acts.append(act)
     if case .read = act, spot.thread == nil, readAcknowledges(cid) {
       // Acknowledge each message separately; skip those that cannot be acknowledged.
-      for message in channels[cid]!.main.messages[..<sequence] where message.hasReceipt {
+      for message in channels[cid]!.main.messages[..<sequence] where message.hasAcknowledgementRequest {
         _ = acknowledge(cid, row, message.id, "")
       }
     }
@@ -256,7 +259,7 @@ extension NaiveModel {
     }
   }
 
-  // MARK: Receipts
+  // MARK: Acknowledgements
 
   /// R9, `read_acks_receipts`.
   private func readAcknowledges(_ cid: String) -> Bool {
@@ -274,7 +277,7 @@ extension NaiveModel {
     let message = self[spot].messages[place]
     if isGone(spot, place) { return "message_deleted" }
     // Replies have none (R15).
-    if !message.hasReceipt { return "receipt_not_requested" }
+    if !message.hasAcknowledgementRequest { return "receipt_not_requested" }
     if message.sender == member.user { return "own_message" }
     if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
     // The member is neither expected nor a reader (R6).

@@ -68,9 +68,9 @@ struct NaiveModel: Sendable {
     let order: Int
     /// Whether it moved its sender's positions.
     var moves = true
-    /// Whether it was registered with a receipt.
-    var hasReceipt = false
-    /// Why a requested receipt was refused.
+    /// Whether it was registered with an acknowledgement request.
+    var hasAcknowledgementRequest = false
+    /// Why a requested acknowledgement was refused.
     var receiptRefusal = ""
     var expiresAt: Int?
     var isDeleted = false

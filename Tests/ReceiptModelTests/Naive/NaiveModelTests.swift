@@ -101,7 +101,7 @@ struct NaiveModelTests {
     room.hide("carol", read: true)
     #expect(room.status("m1") == "read done 1 1 2")
     room.hide("bob", read: true)
-    // No expected member is left.
+    // No recipient is left.
     #expect(room.status("m1") == "sent processing 0 0 2")
     room.clock = 2000
     #expect(room.acknowledge("dave", "m1") == .refused("not_a_member"))  // at 2100

@@ -19,7 +19,9 @@ struct NaiveRoom {
   }
 
   mutating func post(_ id: String, by sender: String = "alice", receipt: Bool = false) -> Outcome {
-    self.do(.post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, wantsReceipt: receipt))
+    self.do(
+      .post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, requestsAcknowledgement: receipt)
+    )
   }
   mutating func read(_ user: String, _ id: String = "") {
     self.do(.read(cid: cid, user: user, message: id, epoch: nil))
@@ -78,7 +80,7 @@ struct NaiveRoom {
       sender: sender,
       created: 0,
       isSilent: false,
-      wantsReceipt: receipt
+      requestsAcknowledgement: receipt
     )
     return self.do(.inThread(parent, post))
   }

@@ -88,22 +88,22 @@ struct UserSettingsTests {
   func settlingVersionWorksWhileItIsNewest() {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
-    func settle(_ version: UInt64) -> Int {
+    func markReplicated(_ version: UInt64) -> Int {
       applyEffects(&state) {
         isReplicated = $0.decideMarkReplicated(user: "bob", version: version, into: &$1)
       }
     }
-    #expect(settle(0) == 0 && isReplicated, "a user without settings has nothing to settle")
-    #expect(settle(1) == 0 && !isReplicated)
+    #expect(markReplicated(0) == 0 && isReplicated, "a user without settings has nothing to settle")
+    #expect(markReplicated(1) == 0 && !isReplicated)
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: false)) == 1)
-    #expect(settle(0) == 0 && !isReplicated)
-    #expect(settle(1) == 1 && isReplicated)
-    #expect(settle(1) == 0 && isReplicated)
+    #expect(markReplicated(0) == 0 && !isReplicated)
+    #expect(markReplicated(1) == 1 && isReplicated)
+    #expect(markReplicated(1) == 0 && isReplicated)
     #expect(state.userSettings("bob").isReplicated)
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
     #expect(!state.userSettings("bob").isReplicated)
-    // Decided before the change and assigned after it: it settles nothing.
-    state.assign(.userSettled(0, version: 1))
+    // Decided before the change and assigned after it: it marks nothing replicated.
+    state.assign(.userReplicated(0, version: 1))
     #expect(!state.userSettings("bob").isReplicated)
   }
 
@@ -111,18 +111,18 @@ struct UserSettingsTests {
   func channelTypeIsSettledInSameWay() {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
-    func settle(_ version: UInt64) -> Int {
+    func markReplicated(_ version: UInt64) -> Int {
       applyEffects(&state) {
         isReplicated = $0.decideMarkReplicated(type: "team", version: version, into: &$1)
       }
     }
     var off = OptionPatch()
     off.readEvents = false
-    #expect(settle(0) == 0 && isReplicated)
+    #expect(markReplicated(0) == 0 && isReplicated)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
     #expect(!state.channelType("team").isReplicated)
-    #expect(settle(2) == 0 && !isReplicated)
-    #expect(settle(1) == 1 && isReplicated)
+    #expect(markReplicated(2) == 0 && !isReplicated)
+    #expect(markReplicated(1) == 1 && isReplicated)
     #expect(state.channelType("team").isReplicated)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
     #expect(state.channelType("team").isReplicated)

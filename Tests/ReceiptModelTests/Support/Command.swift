@@ -24,7 +24,7 @@ enum Command: Hashable, Sendable {
     sender: String,
     created: Int,
     isSilent: Bool,
-    wantsReceipt: Bool = false,
+    requestsAcknowledgement: Bool = false,
     movesPosition: Bool = true,
     mentions: [String] = []
   )
@@ -72,7 +72,8 @@ enum Outcome: Hashable, Sendable {
   /// The error's wire name.
   case refused(String)
   case row(RowView)
-  /// `refusal`: why a requested receipt was refused; empty where there is a receipt or none was requested.
+  /// `refusal`: why a requested acknowledgement was refused; empty where there is an acknowledgement request or none
+  /// was requested.
   case message(sequence: Int, isNew: Bool, refusal: String = "")
   case position(Int)
   /// The result of a push acknowledgement; times are milliseconds, 0 means none.
@@ -168,7 +169,7 @@ struct StatusView: Hashable, Sendable {
   var readEvents: Bool
   var deliveryEvents: Bool
   var createdAt: Int
-  /// For a message with a receipt.
+  /// For a message with an acknowledgement request.
   var acknowledgedCount: Int?
 }
 

@@ -89,15 +89,15 @@ final class Room {
     }
   }
 
-  /// Register a message with a receipt, by its effect alone.
-  func postReceipt(_ id: String, by sender: String, expiresAt: Int64 = 0) throws {
+  /// Register a message with an acknowledgement request, by its effect alone.
+  func postWithAcknowledgementRequest(_ id: String, by sender: String, expiresAt: Int64 = 0) throws {
     try decide { [now, slot] in
       let record = MessageRecord(
         id: id,
         sender: sender,
-        flags: .receipt,
+        flags: .requestsAcknowledgement,
         registeredAt: now,
-        receiptExpiresAt: Timestamp(milliseconds: expiresAt)
+        acknowledgementExpiresAt: Timestamp(milliseconds: expiresAt)
       )
       $1.append(.channel($0[slot].number, .messageAssigned($0[slot].messages.newest.next, record)))
     }
@@ -205,7 +205,7 @@ final class Room {
   }
 
   private static func words(_ status: ShownStatus) -> String {
-    let receipt = status.receipt == .none ? "" : " \(status.receipt)"
+    let receipt = status.acknowledgement == .none ? "" : " \(status.acknowledgement)"
     return
       "\(status.status) \(status.readCount) \(status.deliveredCount) of \(status.memberCount)\(receipt)"
   }
@@ -246,7 +246,7 @@ final class Room {
     let pages: [PageID] = [.head, .rows(0), .segment(0)]
     var effects = pages.flatMap { state.effects(of: $0, in: slot) }
     for position in 0..<state[slot].messages.newest.rawValue {
-      effects += state.effects(of: .receipts(SequenceNumber(position + 1)), in: slot)
+      effects += state.effects(of: .acknowledgements(SequenceNumber(position + 1)), in: slot)
     }
     state.remove(slot)
     for effect in effects {

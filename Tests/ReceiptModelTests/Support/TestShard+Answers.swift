@@ -362,7 +362,7 @@ extension ShardDigest.Channel {
         of: .segment(number),
         in: slot
       ) {
-        receipts += state.effects(of: .receipts(sequence), in: slot)
+        receipts += state.effects(of: .acknowledgements(sequence), in: slot)
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))
       }
@@ -413,7 +413,7 @@ extension StatusView {
     self.init(
       sequence: Int(answer.sequence.rawValue),
       word: "\(answer.status)",
-      receipt: "\(answer.receipt)",
+      receipt: "\(answer.acknowledgement)",
       readCount: Int(answer.readCount),
       deliveredCount: Int(answer.deliveredCount),
       unreadCount: Int(answer.unreadCount),

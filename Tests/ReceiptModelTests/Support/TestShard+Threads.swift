@@ -13,7 +13,7 @@ extension TestShard {
     _ id: String,
     by sender: String,
     isSilent: Bool = false,
-    wantsReceipt: Bool = false,
+    requestsAcknowledgement: Bool = false,
     movesPosition: Bool = true,
     mentions: [String] = [],
     clock: Int
@@ -27,7 +27,7 @@ extension TestShard {
         sender: sender.span.bytes,
         created: .none,
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: movesPosition,
         mentions: .init(mentions),
         at: time,

@@ -213,7 +213,7 @@ final class TestShard {
       let sender,
       let created,
       let isSilent,
-      let wantsReceipt,
+      let requestsAcknowledgement,
       let moves,
       let mentions
     ):
@@ -225,7 +225,7 @@ final class TestShard {
         sender: sender.span.bytes,
         created: Timestamp(milliseconds: Int64(created)),
         isSilent: isSilent,
-        wantsReceipt: wantsReceipt,
+        requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: moves,
         mentions: .init(mentions),
         at: time,
@@ -336,7 +336,7 @@ final class TestShard {
     return [PageKey(channel: number, page: .head)]
       + (0..<rowPages).map { PageKey(channel: number, page: .rows(UInt32($0))) }
       + (0..<segments).map { PageKey(channel: number, page: .segment(UInt32($0))) }
-      + acknowledged(slot).map { PageKey(channel: number, page: .receipts($0)) }
+      + acknowledged(slot).map { PageKey(channel: number, page: .acknowledgements($0)) }
       + threadPages(slot).map { PageKey(channel: number, page: $0) }
       + (0..<state[slot].memberships.pageCount).map { PageKey(channel: number, page: .memberships($0)) }
   }
@@ -344,7 +344,7 @@ final class TestShard {
   /// Messages with acknowledgements.
   private func acknowledged(_ slot: ChannelSlot) -> [SequenceNumber] {
     (0..<state[slot].messages.newest.rawValue).map { SequenceNumber($0 + 1) }
-      .filter { !state.effects(of: .receipts($0), in: slot).isEmpty }
+      .filter { !state.effects(of: .acknowledgements($0), in: slot).isEmpty }
   }
 
   /// Segments of steps that are not in storage yet.
@@ -526,7 +526,7 @@ extension PageID {
       .memberships(let number), .outbox(let number), .threadRows(_, let number),
       .threadSegment(_, let number):
       number
-    case .receipts(let sequence): sequence.rawValue
+    case .acknowledgements(let sequence): sequence.rawValue
     case .head, .types, .shardHead, .index, .tokens: 0
     }
   }

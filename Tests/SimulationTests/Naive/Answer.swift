@@ -125,7 +125,7 @@ extension Reply {
       let isNew = try reader.byte() == 1
       let sequence = Int(try reader.sequence().rawValue)
       self = .message(isNew: isNew, sequence: sequence, status: try reader.byte())
-      // Why it has no receipt: none is requested here.
+      // Why it has no acknowledgement request: none is requested here.
       _ = try reader.byte()
     case .acknowledgeReply:
       var codes: [UInt64] = []
@@ -243,7 +243,7 @@ extension StatusView {
       code: 0,
       sequence: Int(reply.sequence.rawValue),
       status: reply.status.rawValue,
-      receipt: reply.receipt.rawValue,
+      receipt: reply.acknowledgement.rawValue,
       read: Int(reply.readCount),
       delivered: Int(reply.deliveredCount),
       members: Int(reply.memberCount),

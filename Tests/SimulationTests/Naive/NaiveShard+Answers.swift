@@ -1,8 +1,8 @@
 /// The oracle's answers to queries and commands.
 extension NaiveShard {
-  func query(_ ask: Ask, at time: Int64) -> Reply {
-    if let cid = ask.cid, channels[cid] == nil { return .refused(Code.channelNotFound) }
-    switch ask {
+  func query(_ content: RequestContent, at time: Int64) -> Reply {
+    if let cid = content.cid, channels[cid] == nil { return .refused(Code.channelNotFound) }
+    switch content {
     case .getChannel(let cid): return channel(cid, isNew: nil)
     case .readState(let cid, let viewer, let isServer, let limit, let cursor):
       return readState(cid, viewer, isServer, limit, cursor)
@@ -25,9 +25,10 @@ extension NaiveShard {
     isUnread: Bool = false
   ) -> Outcome {
     guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
-    guard let row = channel.seats[user] else { return .refused(Code.notAMember) }
+    guard let row = channel.memberRows[user] else { return .refused(Code.notAMember) }
     if isUnread, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    let known = channel.places[message].map { $0 >= hiddenCount(RoomID(cid: cid), from: user) } ?? false
+    let known =
+      channel.messageIndexes[message].map { $0 >= hiddenCount(RoomID(cid: cid), from: user) } ?? false
     guard (emptyIsNewest && message.isEmpty) || known else { return .refused(Code.messageNotFound) }
     let at = RoomID(cid: cid)
     return Outcome(reply: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
@@ -37,13 +38,13 @@ extension NaiveShard {
     let hidden = hiddenCount(at, from: user)
     let count = self[at].messages.count
     if message.isEmpty { return count > hidden ? count : 0 }
-    return self[at].places[message].flatMap { $0 >= hidden ? $0 + 1 : nil }
+    return self[at].messageIndexes[message].flatMap { $0 >= hidden ? $0 + 1 : nil }
   }
 
   /// The number of a room's first messages that do not exist for a member who joined under hidden history (R6).
   func hiddenCount(_ at: RoomID, from user: String) -> Int {
-    guard let seat = channels[at.cid]!.seats[user] else { return 0 }
-    let row = channels[at.cid]!.rows[seat]
+    guard let memberRow = channels[at.cid]!.memberRows[user] else { return 0 }
+    let row = channels[at.cid]!.rows[memberRow]
     if !row.hidesHistory { return 0 }
     return at.thread == nil ? row.joined : self[at].messages.filter { $0.registered < row.joinedAt }.count
   }
@@ -63,7 +64,7 @@ extension NaiveShard {
         cid: cid,
         created: channel.created,
         options: options(cid),
-        members: channel.seats.count,
+        members: channel.memberRows.count,
         newest: channel.messages.count,
         newestID: channel.messages.last?.id ?? "",
         newestAt: channel.messages.last?.registered ?? 0
@@ -72,9 +73,9 @@ extension NaiveShard {
     )
   }
 
-  func registered(_ at: RoomID, _ place: Int, isNew: Bool) -> Reply {
-    let status = status(at.cid, self[at].messages[place].id)
-    return .message(isNew: isNew, sequence: place + 1, status: status.status)
+  func registered(_ at: RoomID, _ index: Int, isNew: Bool) -> Reply {
+    let status = status(at.cid, self[at].messages[index].id)
+    return .message(isNew: isNew, sequence: index + 1, status: status.status)
   }
 
   func ownRow(_ at: RoomID, _ number: Int) -> Reply {
@@ -100,7 +101,7 @@ extension NaiveShard {
     if at.thread == nil {
       for thread in channels[at.cid]!.threads.indices {
         let thread = RoomID(cid: at.cid, thread: thread)
-        if let number = self[thread].seats[row.user] { count += mentions(thread, number) }
+        if let number = self[thread].memberRows[row.user] { count += mentions(thread, number) }
       }
     }
     return count
@@ -165,28 +166,28 @@ extension NaiveShard {
   }
 
   func status(_ cid: String, _ id: String) -> StatusView {
-    guard let (at, place) = find(cid, id) else { return StatusView(code: UInt8(Code.messageNotFound)) }
+    guard let (at, index) = find(cid, id) else { return StatusView(code: UInt8(Code.messageNotFound)) }
     let channel = self[at]
-    let message = channel.messages[place]
-    if isGone(at, place) { return StatusView(code: UInt8(Code.messageDeleted)) }
+    let message = channel.messages[index]
+    if isGone(at, index) { return StatusView(code: UInt8(Code.messageDeleted)) }
     let options = options(cid)
-    var status = StatusView(code: 0, sequence: place + 1, created: message.created)
+    var status = StatusView(code: 0, sequence: index + 1, created: message.created)
     var (awaited, missing) = (0, 0)
     /// Members who have received it and do not hide that: the status follows from them (R19).
     var receivers = 0
     for (number, row) in channel.rows.enumerated()
     where !row.hasLeft && row.user != message.sender
-      && (row.joined <= place
-        || options.readEvents && !settings(row.user).hidesRead && hadReadBeforeTakingPart(at, row, place))
+      && (row.joined <= index
+        || options.readEvents && !settings(row.user).hidesRead && hadReadBeforeTakingPart(at, row, index))
       && !(row.isByReading && (settings(row.user).hidesRead || !options.readEvents))
     {
       let (read, delivered, implied) = shown(row, options, isInThread: at.thread != nil)
       let hides = settings(row.user).hidesRead
       let hasAcknowledged = message.acknowledged.contains(number)
-      let hasRead = read > place || hasAcknowledged && options.readEvents && !hides
+      let hasRead = read > index || hasAcknowledged && options.readEvents && !hides
       status.members += 1
       if hasRead { status.read += 1 }
-      if hasRead || max(delivered, implied) > place {
+      if hasRead || max(delivered, implied) > index {
         status.delivered += 1
         if !settings(row.user).hidesDelivered { receivers += 1 }
       }
@@ -194,7 +195,7 @@ extension NaiveShard {
       if !hides, !hasAcknowledged { missing += 1 }
       if !hides, hasAcknowledged { status.acknowledged += 1 }
     }
-    if message.hasReceipt { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
+    if message.hasAcknowledgementRequest { status.receipt = awaited > 0 && missing == 0 ? 2 : 1 }
     status.status = status.read > 0 ? 2 : receivers > 0 ? 1 : 0
     status.flags = (options.readEvents ? 1 : 0) | (options.deliveryEvents ? 2 : 0)
     return status
@@ -210,7 +211,7 @@ extension NaiveShard {
     let channel = channels[cid]!
     let options = options(cid)
     var rows: [RowView] = []
-    let own = viewer.isEmpty ? nil : channel.seats[viewer]
+    let own = viewer.isEmpty ? nil : channel.memberRows[viewer]
     if !viewer.isEmpty, own == nil { return .refused(Code.notAMember) }
     if let own, cursor == nil, case .row(let view) = ownRow(RoomID(cid: cid), own) { rows.append(view) }
     for number in (0..<min(Int(cursor ?? .max), channel.rows.count)).reversed() {

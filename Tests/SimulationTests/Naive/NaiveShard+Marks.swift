@@ -1,4 +1,4 @@
-/// The oracle's marks and acknowledgements of receipts (R2, R3, R4, R9).
+/// The oracle's marks and acknowledgements (R2, R3, R4, R9).
 extension NaiveShard {
   mutating func read(
     _ at: RoomID,
@@ -7,7 +7,7 @@ extension NaiveShard {
     _ epoch: UInt32?,
     _ time: Int64
   ) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    guard let row = self[at].memberRows[user] else { return .refused(Code.notAMember) }
     guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
     var hasChanged = false
     var its = self[at].rows[row]
@@ -25,16 +25,16 @@ extension NaiveShard {
     self[at].rows[row] = its
     if isCurrent, clearFlag(at.cid, user) { hasChanged = true }
     // In channels of two, mark-read acknowledges (R9); these simulations never set `read_acks_receipts`.
-    if at.thread == nil, self[at].seats.count == 2 {
-      for place in self[at].rows[row]
+    if at.thread == nil, self[at].memberRows.count == 2 {
+      for index in self[at].rows[row]
         .acknowledgedThrough..<max(
           target,
           self[at].rows[row].acknowledgedThrough
-        ) where self[at].messages[place].hasReceipt
+        ) where self[at].messages[index].hasAcknowledgementRequest
       {
         self[at].rows[row].acknowledgedThrough = target
         hasChanged = true
-        _ = acknowledge(at.cid, row, self[at].messages[place].id)
+        _ = acknowledge(at.cid, row, self[at].messages[index].id)
       }
     }
     return Outcome(reply: marked(at, row, target), hasChanged: hasChanged)
@@ -42,14 +42,16 @@ extension NaiveShard {
 
   /// A read or a send in the channel or one of its threads clears the flag (R4).
   mutating func clearFlag(_ cid: String, _ user: String) -> Bool {
-    guard let seat = channels[cid]!.seats[user], channels[cid]!.rows[seat].isFlagged else { return false }
-    channels[cid]!.rows[seat].isFlagged = false
+    guard let memberRow = channels[cid]!.memberRows[user], channels[cid]!.rows[memberRow].isFlagged else {
+      return false
+    }
+    channels[cid]!.rows[memberRow].isFlagged = false
     return true
   }
 
   mutating func acknowledge(_ cid: String, _ user: String, _ ids: [String]) -> Outcome {
     guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
-    guard let row = channels[cid]!.seats[user] else { return .refused(Code.notAMember) }
+    guard let row = channels[cid]!.memberRows[user] else { return .refused(Code.notAMember) }
     let results = ids.map { acknowledge(cid, row, $0) }
     return Outcome(
       reply: .acknowledged(results.map(\.code)),
@@ -60,23 +62,23 @@ extension NaiveShard {
   private mutating func acknowledge(_ cid: String, _ row: Int, _ id: String) -> (
     code: UInt64, hasChanged: Bool
   ) {
-    guard let (at, place) = find(cid, id, for: channels[cid]!.rows[row].user) else {
+    guard let (at, index) = find(cid, id, for: channels[cid]!.rows[row].user) else {
       return (Code.messageNotFound, false)
     }
-    if isGone(at, place) { return (Code.messageDeleted, false) }
-    // Replies have no receipts.
+    if isGone(at, index) { return (Code.messageDeleted, false) }
+    // Replies have no acknowledgement requests.
     if at.thread != nil { return (Code.receiptNotRequested, false) }
-    let message = channels[cid]!.messages[place]
-    if !message.hasReceipt { return (Code.receiptNotRequested, false) }
+    let message = channels[cid]!.messages[index]
+    if !message.hasAcknowledgementRequest { return (Code.receiptNotRequested, false) }
     if message.sender == channels[cid]!.rows[row].user { return (Code.ownMessage, false) }
     if message.acknowledged.contains(row) { return (0, false) }
-    if channels[cid]!.rows[row].joined > place { return (Code.notExpected, false) }
-    channels[cid]!.messages[place].acknowledged.insert(row)
+    if channels[cid]!.rows[row].joined > index { return (Code.notExpected, false) }
+    channels[cid]!.messages[index].acknowledged.insert(row)
     return (0, true)
   }
 
   mutating func delivered(_ at: RoomID, _ user: String, _ message: String, _ time: Int64) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    guard let row = self[at].memberRows[user] else { return .refused(Code.notAMember) }
     guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
     let hasChanged = target > self[at].rows[row].delivered
     if hasChanged {
@@ -96,7 +98,7 @@ extension NaiveShard {
   }
 
   mutating func unread(_ at: RoomID, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
-    guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
+    guard let row = self[at].memberRows[user] else { return .refused(Code.notAMember) }
     if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     if at.thread == nil, message.isEmpty {
       let its = self[at].rows[row]
@@ -107,18 +109,18 @@ extension NaiveShard {
       }
       return Outcome(reply: ownRow(at, row), hasChanged: hasChanged)
     }
-    var place = hiddenCount(at, from: user)
+    var index = hiddenCount(at, from: user)
     if !message.isEmpty {
-      guard let found = self[at].places[message], found >= place else {
+      guard let found = self[at].messageIndexes[message], found >= index else {
         return .refused(Code.messageNotFound)
       }
-      place = found
+      index = found
     }
     let its = self[at].rows[row]
     let isStale = epoch.map { Int($0) < its.epoch } ?? false
-    let hasChanged = place + 1 <= its.read && its.marker != place && !isStale
+    let hasChanged = index + 1 <= its.read && its.marker != index && !isStale
     if hasChanged {
-      self[at].rows[row].marker = place
+      self[at].rows[row].marker = index
       self[at].rows[row].epoch += 1
     }
     return Outcome(reply: ownRow(at, row), hasChanged: hasChanged)

@@ -1,19 +1,21 @@
 /// The oracle's push acknowledgements and webhooks (R3, R20).
 extension NaiveShard {
   /// An acknowledgement by names. A duplicate moves nothing, and gets the current answer.
-  mutating func push(_ ask: Ask, at time: Int64, isDuplicate: Bool) -> Outcome {
-    guard case .push(let cid, let user, let message, let acked) = ask else { preconditionFailure("a push") }
+  mutating func push(_ content: RequestContent, at time: Int64, isDuplicate: Bool) -> Outcome {
+    guard case .push(let cid, let user, let message, let acked) = content else {
+      preconditionFailure("a push")
+    }
     guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
-    guard channels[cid]!.seats[user] != nil else { return .refused(Code.notAMember) }
-    guard let (at, place) = find(cid, message, for: user) else { return .refused(Code.messageNotFound) }
+    guard channels[cid]!.memberRows[user] != nil else { return .refused(Code.notAMember) }
+    guard let (at, index) = find(cid, message, for: user) else { return .refused(Code.messageNotFound) }
     if isClosed(at) { return .refused(Code.messageDeleted) }
-    let sent = self[at].messages[place].registered
+    let sent = self[at].messages[index].registered
     // In a thread only members of it are acknowledged.
-    guard let number = self[at].seats[user] else {
+    guard let number = self[at].memberRows[user] else {
       return Outcome(reply: .delivery(moved: false, sent: sent, delivered: 0, [cid, user, message]))
     }
     let row = self[at].rows[number]
-    let moves = place + 1 > row.delivered
+    let moves = index + 1 > row.delivered
     // A duplicate is not applied again: where it would change something now, its original result is unknown.
     if moves, isDuplicate { return .refused(Code.outcomeUnknown) }
     if moves {
@@ -22,7 +24,7 @@ extension NaiveShard {
         let since = users[user]?.deliveredShownSince ?? 0
         shown = min(max(acked, sent, row.deliveredAt, since), time)
       }
-      self[at].rows[number].delivered = place + 1
+      self[at].rows[number].delivered = index + 1
       self[at].rows[number].deliveredAt = shown
       self[at].rows[number].deliveredIsHidden = users[user]?.hidesDelivered ?? false
     }

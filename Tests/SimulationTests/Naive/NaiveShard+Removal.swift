@@ -6,13 +6,13 @@ extension NaiveShard {
     let hasChanged = through > channels[cid]!.truncated
     if hasChanged {
       channels[cid]!.truncated = through
-      for place in 0..<through { channels[cid]!.messages[place].isDeleted = true }
+      for index in 0..<through { channels[cid]!.messages[index].isDeleted = true }
     }
     return Outcome(reply: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
   private func position(_ cid: String, before: String) -> Int? {
-    before.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[before]
+    before.isEmpty ? channels[cid]!.messages.count : channels[cid]!.messageIndexes[before]
   }
 
   /// Rows and messages stay without a name. A user with settings is not erased before the settings are, which these
@@ -27,13 +27,13 @@ extension NaiveShard {
   }
 
   /// The reply to a duplicate removal.
-  func answerRemoved(_ ask: Ask) -> Outcome {
-    switch ask {
+  func answerRemoved(_ content: RequestContent) -> Outcome {
+    switch content {
     case .truncate(let cid, let before):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard position(cid, before: before) != nil else { return .refused(Code.messageNotFound) }
       return Outcome(reply: channel(cid, isNew: nil))
-    case .erase(let cid, let user):
+    case .eraseMember(let cid, let user):
       return Outcome(reply: .removed(channels[cid] == nil || users[user] == nil))
     default:
       return Outcome(reply: .removed(true))
@@ -49,11 +49,11 @@ extension NaiveShard.Channel {
       rows[row].hasLeft = true
       isKnown = true
     }
-    for place in messages.indices where messages[place].sender == user {
-      messages[place].sender = ""
+    for index in messages.indices where messages[index].sender == user {
+      messages[index].sender = ""
       isKnown = true
     }
-    seats[user] = nil
+    memberRows[user] = nil
     return isKnown
   }
 }

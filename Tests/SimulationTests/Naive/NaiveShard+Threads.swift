@@ -1,18 +1,18 @@
 /// The oracle's threads (R15).
 extension NaiveShard {
-  /// The place of a message: ids are unique in a channel and all its threads together.
-  func find(_ cid: String, _ id: String) -> (at: RoomID, place: Int)? {
+  /// The index of a message: ids are unique in a channel and all its threads together.
+  func find(_ cid: String, _ id: String) -> (at: RoomID, index: Int)? {
     let channel = channels[cid]!
-    if let place = channel.places[id] { return (RoomID(cid: cid), place) }
+    if let index = channel.messageIndexes[id] { return (RoomID(cid: cid), index) }
     for (thread, room) in channel.threads.enumerated() {
-      if let place = room.places[id] { return (RoomID(cid: cid, thread: thread), place) }
+      if let index = room.messageIndexes[id] { return (RoomID(cid: cid, thread: thread), index) }
     }
     return nil
   }
 
   /// The same for a member.
-  func find(_ cid: String, _ id: String, for user: String) -> (at: RoomID, place: Int)? {
-    find(cid, id).flatMap { $0.place >= hiddenCount($0.at, from: user) ? $0 : nil }
+  func find(_ cid: String, _ id: String, for user: String) -> (at: RoomID, index: Int)? {
+    find(cid, id).flatMap { $0.index >= hiddenCount($0.at, from: user) ? $0 : nil }
   }
 
   /// A thread whose parent message is deleted.
@@ -20,7 +20,7 @@ extension NaiveShard {
     self[at].parent.map { channels[at.cid]!.messages[$0].isDeleted } ?? false
   }
 
-  func isGone(_ at: RoomID, _ place: Int) -> Bool { self[at].messages[place].isDeleted || isClosed(at) }
+  func isGone(_ at: RoomID, _ index: Int) -> Bool { self[at].messages[index].isDeleted || isClosed(at) }
 
   func isReply(_ cid: String, _ id: String) -> Bool {
     channels[cid] != nil && find(cid, id).map { $0.at.thread != nil } ?? false
@@ -28,61 +28,73 @@ extension NaiveShard {
 
   /// The thread that a member's reply id identifies.
   func threadMarked(_ cid: String, _ user: String, _ message: String) -> RoomID? {
-    guard channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message, for: user) else { return nil }
+    guard channels[cid]!.memberRows[user] != nil, let (at, _) = find(cid, message, for: user) else {
+      return nil
+    }
     return at.thread == nil ? nil : at
   }
 
   /// Perform a mark or a reply with the flag `thread`.
-  mutating func inThread(_ parent: String, _ ask: Ask, _ time: Int64) -> Outcome {
-    let cid = ask.cid!
+  mutating func inThread(_ parent: String, _ content: RequestContent, _ time: Int64) -> Outcome {
+    let cid = content.cid!
     var user = ""
     var message = ""
-    switch ask {
+    switch content {
     case .register(
       _,
       let id,
       let sender,
       let created,
       let isSilent,
-      let wantsReceipt,
+      let requestsAcknowledgement,
       let moves,
       let mentions
     ):
       if id.contains("\u{7}") { return .refused(Code.invalidField) }
-      if let known = repeated(ask, parent: parent) { return known }
+      if let known = repeated(content, parent: parent) { return known }
       if let refusal = refusal(cid, parent) { return .refused(refusal) }
       let at = opened(cid, parent, sender, time, moves: moves)
       // Members mentioned by name take part.
       for user in mentions where user != sender { joinThread(at, user, time) }
-      return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
+      return register(
+        at,
+        id,
+        sender,
+        created,
+        isSilent,
+        requestsAcknowledgement,
+        moves: moves,
+        mentions,
+        time
+      )
     case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
       (user, message) = (named, to)
     default: preconditionFailure("not in a thread")
     }
-    if channels[cid]!.seats[user] == nil { return .refused(Code.notAMember) }
-    if let (at, place) = find(cid, parent), place < hiddenCount(at, from: user) {
+    if channels[cid]!.memberRows[user] == nil { return .refused(Code.notAMember) }
+    if let (at, index) = find(cid, parent), index < hiddenCount(at, from: user) {
       // Replies since the member's join exist for them.
       guard at.thread == nil, let thread = thread(cid, parent),
         self[thread].messages.count > hiddenCount(thread, from: user)
       else { return .refused(Code.messageNotFound) }
     }
     if let refusal = refusal(cid, parent) { return .refused(refusal) }
-    if let at = thread(cid, parent) { return markInThread(ask, at, user, message, time) }
-    if case .unread = ask, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    if let at = thread(cid, parent) { return markInThread(content, at, user, message, time) }
+    if case .unread = content, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     return message.isEmpty
       ? Outcome(reply: .row(emptyRow(cid, user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
   /// The error for a message that can have no thread.
   private func refusal(_ cid: String, _ parent: String) -> UInt64? {
-    guard let (at, place) = find(cid, parent) else { return Code.messageNotFound }
+    guard let (at, index) = find(cid, parent) else { return Code.messageNotFound }
     if at.thread != nil { return Code.invalidField }
-    return isGone(at, place) ? Code.messageDeleted : nil
+    return isGone(at, index) ? Code.messageDeleted : nil
   }
 
   private func thread(_ cid: String, _ parent: String) -> RoomID? {
     let channel = channels[cid]!
-    return channel.threads.firstIndex { $0.parent == channel.places[parent]! }
+    return channel.threads.firstIndex { $0.parent == channel.messageIndexes[parent]! }
       .map { RoomID(cid: cid, thread: $0) }
   }
 
@@ -99,15 +111,15 @@ extension NaiveShard {
     if let known = thread(cid, parent) {
       at = known
     } else {
-      let place = channels[cid]!.places[parent]!
-      channels[cid]!.threads.append(Channel(created: time, own: OptionChange(), parent: place))
+      let index = channels[cid]!.messageIndexes[parent]!
+      channels[cid]!.threads.append(Channel(created: time, own: OptionChange(), parent: index))
       at = RoomID(cid: cid, thread: channels[cid]!.threads.count - 1)
-      join(at, channels[cid]!.messages[place].sender, after: 0, time)
+      join(at, channels[cid]!.messages[index].sender, after: 0, time)
     }
     // In a channel of two both take part.
-    let seats = channels[cid]!.seats
-    if seats.count == 2 {
-      for user in seats.keys.sorted(by: { seats[$0]! < seats[$1]! }) { joinThread(at, user, time) }
+    let members = channels[cid]!.memberRows
+    if members.count == 2 {
+      for user in members.keys.sorted(by: { members[$0]! < members[$1]! }) { joinThread(at, user, time) }
     }
     joinThread(at, sender, time)
     return at
@@ -115,7 +127,7 @@ extension NaiveShard {
 
   /// Take part from the next reply on, visibly to others.
   private mutating func joinThread(_ at: RoomID, _ user: String, _ time: Int64) {
-    guard let row = self[at].seats[user], self[at].rows[row].isByReading else {
+    guard let row = self[at].memberRows[user], self[at].rows[row].isByReading else {
       return join(at, user, after: self[at].messages.count, time)
     }
     guard users[user]?.hidesRead ?? false || !options(at.cid).readEvents else {
@@ -135,10 +147,10 @@ extension NaiveShard {
       joinedAt: self[at].rows[row].joinedAt,
       read: 0
     )
-    self[at].seats[user] = self[at].rows.count
+    self[at].memberRows[user] = self[at].rows.count
     // Mentions of everybody included them already.
-    for place in self[at].messages.indices where self[at].messages[place].mentioned.contains(row) {
-      self[at].messages[place].mentioned.insert(self[at].rows.count)
+    for index in self[at].messages.indices where self[at].messages[index].mentioned.contains(row) {
+      self[at].messages[index].mentioned.insert(self[at].rows.count)
     }
     self[at].rows.append(rejoined)
   }
@@ -150,8 +162,8 @@ extension NaiveShard {
     _ time: Int64,
     byReading: Bool = false
   ) {
-    guard channels[at.cid]!.seats[user] != nil, self[at].seats[user] == nil else { return }
-    self[at].seats[user] = self[at].rows.count
+    guard channels[at.cid]!.memberRows[user] != nil, self[at].memberRows[user] == nil else { return }
+    self[at].memberRows[user] = self[at].rows.count
     self[at].rows.append(
       Row(
         user: user,
@@ -166,10 +178,10 @@ extension NaiveShard {
   }
 
   /// Whether a member has read a reply from before they took part, and since they joined the channel (R6, R15).
-  func hadReadBeforeTakingPart(_ at: RoomID, _ row: Row, _ place: Int) -> Bool {
+  func hadReadBeforeTakingPart(_ at: RoomID, _ row: Row, _ index: Int) -> Bool {
     let channel = channels[at.cid]!
-    guard at.thread != nil, let seat = channel.seats[row.user] else { return false }
-    return row.read > place && self[at].messages[place].registered >= channel.rows[seat].joinedAt
+    guard at.thread != nil, let memberRow = channel.memberRows[row.user] else { return false }
+    return row.read > index && self[at].messages[index].registered >= channel.rows[memberRow].joinedAt
   }
 
   /// The row of a channel member who is not in the thread, with the time when they joined the channel.
@@ -177,7 +189,7 @@ extension NaiveShard {
     let channel = channels[cid]!
     return RowView(
       user: user,
-      readAt: channel.seats[user].map { channel.rows[$0].joinedAt } ?? 0,
+      readAt: channel.memberRows[user].map { channel.rows[$0].joinedAt } ?? 0,
       readID: "",
       read: 0,
       deliveredAt: 0,
@@ -190,26 +202,32 @@ extension NaiveShard {
 
   /// The reply to a mark in a thread: the row, and why a read or a delivery counts for nothing.
   private func answer(_ at: RoomID, _ user: String, _ message: String, isUnread: Bool) -> Reply {
-    guard let number = self[at].seats[user] else {
+    guard let number = self[at].memberRows[user] else {
       return .row(emptyRow(at.cid, user, uncounted: isUnread ? 0 : 1))
     }
     guard case .row(var view) = ownRow(at, number) else { preconditionFailure("a row") }
     let row = self[at].rows[number]
-    let place = self[at].places[message] ?? self[at].messages.count - 1
-    if !isUnread, row.joined > place, !hadReadBeforeTakingPart(at, row, place) { view.uncounted = 3 }
+    let index = self[at].messageIndexes[message] ?? self[at].messages.count - 1
+    if !isUnread, row.joined > index, !hadReadBeforeTakingPart(at, row, index) { view.uncounted = 3 }
     return .row(view)
   }
 
   /// A mark by a channel member. Reading joins the thread.
-  mutating func markInThread(_ ask: Ask, _ at: RoomID, _ user: String, _ message: String, _ time: Int64)
+  mutating func markInThread(
+    _ content: RequestContent,
+    _ at: RoomID,
+    _ user: String,
+    _ message: String,
+    _ time: Int64
+  )
     -> Outcome
   {
-    if case .unread = ask, options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
+    if case .unread = content, options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     if isClosed(at) { return .refused(Code.messageDeleted) }
     let hidden = hiddenCount(at, from: user)
-    let isKnown = message.isEmpty || self[at].places[message].map { $0 >= hidden } ?? false
-    let isIn = self[at].seats[user] != nil
-    switch ask {
+    let isKnown = message.isEmpty || self[at].messageIndexes[message].map { $0 >= hidden } ?? false
+    let isIn = self[at].memberRows[user] != nil
+    switch content {
     case .read(_, _, _, let epoch):
       guard isKnown else { return .refused(Code.messageNotFound) }
       join(at, user, after: self[at].messages.count, time, byReading: true)
@@ -230,23 +248,23 @@ extension NaiveShard {
   }
 
   /// The reply to a duplicate mark: refused if it would be refused now, otherwise the current row.
-  func answerInThread(_ ask: Ask, _ user: String, at time: Int64) -> Outcome {
-    if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
+  func answerInThread(_ content: RequestContent, _ user: String, at time: Int64) -> Outcome {
+    if channels[content.cid!] == nil { return .refused(Code.channelNotFound) }
     var copy = self
-    let outcome = copy.perform(ask, at: time)
+    let outcome = copy.perform(content, at: time)
     guard !outcome.isRefused else { return outcome }
-    let cid = ask.cid!
+    let cid = content.cid!
     var at: RoomID?
-    if case .inThread(let parent, _) = ask { at = thread(cid, parent) }
+    if case .inThread(let parent, _) = content { at = thread(cid, parent) }
     var isUnread = false
-    if case .unread = ask.withoutThread { isUnread = true }
+    if case .unread = content.withoutThread { isUnread = true }
     var named = ""
-    switch ask.withoutThread {
+    switch content.withoutThread {
     case .read(_, _, let message, _), .unread(_, _, let message, _), .delivered(_, _, let message):
       named = message
     default: break
     }
-    if case .inThread = ask {} else { at = find(cid, named)?.at }
+    if case .inThread = content {} else { at = find(cid, named)?.at }
     guard let at else { return Outcome(reply: .row(emptyRow(cid, user, uncounted: 2))) }
     return Outcome(reply: answer(at, user, named, isUnread: isUnread))
   }

@@ -2,9 +2,9 @@
 /// (docs/semantics.md), apart from the code that it checks. Each command brings its time.
 ///
 /// `NaiveModel` of ReceiptModelTests states the same rules a second time, and both stay: this one keeps positions and
-/// decides what a resent command is answered, that one keeps histories and knows no sessions. They are written apart, so
-/// that a mistake of one is noticed: both are compared with the code, and with the same answers that were worked out by
-/// hand (`NaiveShardTests`, `NaiveModelTests`).
+/// decides what a resent command is answered, that one keeps histories and knows no sessions. They are written apart,
+/// so that a mistake of one is noticed: both are compared with the code, and with the same answers that were worked out
+/// by hand (`NaiveShardTests`, `NaiveModelTests`).
 struct NaiveShard {
   struct Row {
     var user: String
@@ -22,7 +22,7 @@ struct NaiveShard {
     /// Whether the last move was made while the user hid reads (R7).
     var readIsHidden = false
     var deliveredIsHidden = false
-    /// Mark-read has acknowledged receipts up to here. Recorded where there are any, whatever their results.
+    /// Mark-read has acknowledged the messages up to here. Recorded where there are any, whatever their results.
     var acknowledgedThrough = 0
     var delivered = 0
     var deliveredAt: Int64 = 0
@@ -42,8 +42,8 @@ struct NaiveShard {
     var isDeleted = false
     var registered: Int64
     var created: Int64
-    var hasReceipt: Bool
-    var wantsReceipt: Bool
+    var hasAcknowledgementRequest: Bool
+    var requestsAcknowledgement: Bool
     /// Whether it moved its sender's positions.
     var moves: Bool
     /// The rows that it mentions (R14).
@@ -61,9 +61,9 @@ struct NaiveShard {
     var threads: [Channel] = []
     var rows: [Row] = []
     /// The rows of current members.
-    var seats: [String: Int] = [:]
+    var memberRows: [String: Int] = [:]
     var messages: [Message] = []
-    var places: [String: Int] = [:]
+    var messageIndexes: [String: Int] = [:]
     /// The number of truncated messages, from the first on.
     var truncated = 0
   }
@@ -124,46 +124,46 @@ struct NaiveShard {
   // MARK: Commands
 
   /// - Parameter isDuplicate: it was applied before, and is only answered.
-  mutating func perform(_ ask: Ask, at time: Int64, isDuplicate: Bool) -> Outcome {
-    guard isDuplicate else { return perform(ask, at: time) }
+  mutating func perform(_ content: RequestContent, at time: Int64, isDuplicate: Bool) -> Outcome {
+    guard isDuplicate else { return perform(content, at: time) }
     // On a copy, so that the reply shows the current state.
-    switch ask {
+    switch content {
     case .read(let cid, let user, let message, _):
-      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
+      if isReply(cid, message) { return answerInThread(content, user, at: time) }
       if moves(cid, user, message, \.read) { return .refused(Code.outcomeUnknown) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .inThread(let parent, .register(let cid, let id, _, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
         // The channel may have been recreated: refusals follow its current state.
         var copy = self
-        let outcome = copy.perform(ask, at: time)
+        let outcome = copy.perform(content, at: time)
         return outcome.isRefused ? outcome : .refused(Code.outcomeUnknown)
       }
-      return repeatedDuplicate(ask.withoutThread, parent: parent)
+      return repeatedDuplicate(content.withoutThread, parent: parent)
     case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
       .inThread(_, .unread(_, let user, _, _)):
-      return answerInThread(ask, user, at: time)
+      return answerInThread(content, user, at: time)
     case .delivered(let cid, let user, let message):
-      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
+      if isReply(cid, message) { return answerInThread(content, user, at: time) }
       if moves(cid, user, message, \.delivered) { return .refused(Code.outcomeUnknown) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
-      if isReply(cid, message) { return answerInThread(ask, user, at: time) }
+      if isReply(cid, message) { return answerInThread(content, user, at: time) }
       return answer(cid, user, message, emptyIsNewest: true, isUnread: true)
     case .acknowledge(let cid, let user, _, let ids):
       // It is not applied again: where it would change something now, its original result is unknown.
       var copy = self
       let outcome = copy.acknowledge(cid, user, ids)
       return outcome.hasChanged ? .refused(Code.outcomeUnknown) : outcome
-    case .register: return repeatedDuplicate(ask, parent: nil)
-    case .delete(let cid, let id):
+    case .register: return repeatedDuplicate(content, parent: nil)
+    case .deleteMessage(let cid, let id):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
-      guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
-      return Outcome(reply: .sequence(place + 1))
-    case .push: return push(ask, at: time, isDuplicate: true)
+      guard let (_, index) = find(cid, id) else { return .refused(Code.messageNotFound) }
+      return Outcome(reply: .sequence(index + 1))
+    case .push: return push(content, at: time, isDuplicate: true)
     case .note(let key, let until): return note(key, until: until, at: time, isDuplicate: true)
     case .revoke(let token, _): return Outcome(reply: tokens.answer(token, at: time))
-    case .truncate, .end, .erase: return answerRemoved(ask)
+    case .truncate, .deleteChannel, .eraseMember: return answerRemoved(content)
     case .put(let cid, _, _):
       return Outcome(
         reply: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: false)
@@ -178,36 +178,46 @@ struct NaiveShard {
         ? .refused(Code.channelNotFound) : copy.member(cid, user, role, isMuted, joins, time)
       if case .member(_, _, _, true) = outcome.reply { return .refused(Code.outcomeUnknown) }
       guard case .member = outcome.reply else { return outcome }
-      return Outcome(reply: seat(cid, user, isNew: false))
+      return Outcome(reply: memberReply(cid, user, isNew: false))
     case .patchType(let name, _), .assignType(let name, _, _):
       return Outcome(reply: .type(type(name)))
     case .patchUser, .assignUser:
-      return Outcome(reply: .settings(settings(ask.settingsUser!)))
+      return Outcome(reply: .settings(settings(content.settingsUser!)))
     default:
       preconditionFailure("not a command")
     }
   }
 
-  private func repeatedDuplicate(_ ask: Ask, parent: String?) -> Outcome {
-    if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
-    let outcome = repeated(ask, parent: parent) ?? .refused(Code.outcomeUnknown)
+  private func repeatedDuplicate(_ content: RequestContent, parent: String?) -> Outcome {
+    if channels[content.cid!] == nil { return .refused(Code.channelNotFound) }
+    let outcome = repeated(content, parent: parent) ?? .refused(Code.outcomeUnknown)
     // Its sender may have been erased since, so it may or may not be the same message.
     if case .refused(Code.messageConflict) = outcome.reply { return .refused(Code.outcomeUnknown) }
     return outcome
   }
 
   /// The result of registering a known id; nil for an unknown one.
-  func repeated(_ ask: Ask, parent: String?) -> Outcome? {
-    guard case .register(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let moves, _) = ask,
-      let (at, place) = find(cid, id)
+  func repeated(_ content: RequestContent, parent: String?) -> Outcome? {
+    guard
+      case .register(
+        let cid,
+        let id,
+        let sender,
+        _,
+        let isSilent,
+        let requestsAcknowledgement,
+        let moves,
+        _
+      ) = content,
+      let (at, index) = find(cid, id)
     else { return nil }
-    if isGone(at, place) { return .refused(Code.messageDeleted) }
-    let message = self[at].messages[place]
+    if isGone(at, index) { return .refused(Code.messageDeleted) }
+    let message = self[at].messages[index]
     let knownParent = self[at].parent.map { channels[cid]!.messages[$0].id }
     guard knownParent == parent, message.sender == sender, message.isSilent == isSilent,
-      message.wantsReceipt == wantsReceipt, message.moves == moves
+      message.requestsAcknowledgement == requestsAcknowledgement, message.moves == moves
     else { return .refused(Code.messageConflict) }
-    return Outcome(reply: registered(at, place, isNew: false))
+    return Outcome(reply: registered(at, index, isNew: false))
   }
 
   /// Whether a mark that names its message would move a watermark now: then the original result of a duplicate is
@@ -215,12 +225,12 @@ struct NaiveShard {
   private func moves(_ cid: String, _ user: String, _ message: String, _ watermark: KeyPath<Row, Int>)
     -> Bool
   {
-    guard !message.isEmpty, let seat = channels[cid]?.seats[user],
-      let (at, place) = find(cid, message, for: user)
+    guard !message.isEmpty, let memberRow = channels[cid]?.memberRows[user],
+      let (at, index) = find(cid, message, for: user)
     else {
       return false
     }
-    return place + 1 > self[at].rows[seat][keyPath: watermark]
+    return index + 1 > self[at].rows[memberRow][keyPath: watermark]
   }
 
   func settings(_ user: String) -> SettingsView { users[user] ?? SettingsView(user: user) }
@@ -240,13 +250,13 @@ struct NaiveShard {
     return Outcome(reply: .settings(after), hasChanged: true)
   }
 
-  mutating func perform(_ ask: Ask, at time: Int64) -> Outcome {
-    if let cid = ask.cid, channels[cid] == nil, !ask.isPut {
-      if ask.isRemoval { return Outcome(reply: .removed(false)) }
+  mutating func perform(_ content: RequestContent, at time: Int64) -> Outcome {
+    if let cid = content.cid, channels[cid] == nil, !content.isPut {
+      if content.isRemoval { return Outcome(reply: .removed(false)) }
       return .refused(Code.channelNotFound)
     }
-    switch ask {
-    case .put(let cid, let options, let seats): return put(cid, options, seats, time)
+    switch content {
+    case .put(let cid, let options, let members): return put(cid, options, members, time)
     case .change(let cid, let add, let remove): return change(cid, add, remove, time)
     case .register(
       let cid,
@@ -254,40 +264,50 @@ struct NaiveShard {
       let sender,
       let created,
       let isSilent,
-      let wantsReceipt,
+      let requestsAcknowledgement,
       let moves,
       let mentions
     ):
-      if let known = repeated(ask, parent: nil) { return known }
+      if let known = repeated(content, parent: nil) { return known }
       let spot = RoomID(cid: cid)
-      return register(spot, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
+      return register(
+        spot,
+        id,
+        sender,
+        created,
+        isSilent,
+        requestsAcknowledgement,
+        moves: moves,
+        mentions,
+        time
+      )
     case .member(let cid, let user, let role, let isMuted, let joins):
       return member(cid, user, role, isMuted, joins, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
-    case .delete(let cid, let id):
-      guard let (at, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
+    case .deleteMessage(let cid, let id):
+      guard let (at, index) = find(cid, id) else { return .refused(Code.messageNotFound) }
       // A deleted parent deletes its replies: no further change of them is recorded.
-      let hasChanged = !isGone(at, place)
-      if hasChanged { self[at].messages[place].isDeleted = true }
-      return Outcome(reply: .sequence(place + 1), hasChanged: hasChanged)
+      let hasChanged = !isGone(at, index)
+      if hasChanged { self[at].messages[index].isDeleted = true }
+      return Outcome(reply: .sequence(index + 1), hasChanged: hasChanged)
     case .truncate(let cid, let before): return truncate(cid, before)
-    case .end(let cid):
+    case .deleteChannel(let cid):
       channels[cid] = nil
       return Outcome(reply: .removed(true), hasChanged: true)
-    case .erase(let cid, let user): return erase(cid, user)
+    case .eraseMember(let cid, let user): return erase(cid, user)
     case .read(let cid, let user, let message, let epoch):
-      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
+      if let at = threadMarked(cid, user, message) { return markInThread(content, at, user, message, time) }
       return read(RoomID(cid: cid), user, message, epoch, time)
     case .delivered(let cid, let user, let message):
-      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
+      if let at = threadMarked(cid, user, message) { return markInThread(content, at, user, message, time) }
       return delivered(RoomID(cid: cid), user, message, time)
     case .unread(let cid, let user, let message, let epoch):
-      if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
+      if let at = threadMarked(cid, user, message) { return markInThread(content, at, user, message, time) }
       return unread(RoomID(cid: cid), user, message, epoch)
-    case .push: return push(ask, at: time, isDuplicate: false)
+    case .push: return push(content, at: time, isDuplicate: false)
     case .note(let key, let until): return note(key, until: until, at: time, isDuplicate: false)
     case .revoke(let token, let until): return tokens.revoke(token, until: until, at: time)
-    case .inThread(let parent, let ask): return inThread(parent, ask, time)
+    case .inThread(let parent, let content): return inThread(parent, content, time)
     case .patchType(let name, let options):
       var type = type(name)
       let changed = type.options.changed(by: options)
@@ -313,10 +333,10 @@ struct NaiveShard {
     }
   }
 
-  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [MemberSpec], _ time: Int64)
+  private mutating func put(_ cid: String, _ change: OptionChange, _ members: [MemberSpec], _ time: Int64)
     -> Outcome
   {
-    if seats.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
+    if members.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     let isNew = channels[cid] == nil
     if isNew { channels[cid] = Channel(created: time, own: OptionChange()) }
     let before = channels[cid]!.own
@@ -326,7 +346,7 @@ struct NaiveShard {
     if let value = change.markUnread { own.markUnread = value }
     if let value = change.history { own.history = value }
     channels[cid]!.own = own
-    let hasJoined = join(cid, seats, time)
+    let hasJoined = join(cid, members, time)
     return Outcome(reply: channel(cid, isNew: isNew), hasChanged: isNew || own != before || hasJoined)
   }
 
@@ -336,10 +356,10 @@ struct NaiveShard {
     if add.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     var hasChanged = false
     for user in remove {
-      guard let row = channels[cid]!.seats.removeValue(forKey: user) else { continue }
+      guard let row = channels[cid]!.memberRows.removeValue(forKey: user) else { continue }
       channels[cid]!.rows[row].hasLeft = true
       for thread in channels[cid]!.threads.indices {
-        guard let row = channels[cid]!.threads[thread].seats.removeValue(forKey: user) else { continue }
+        guard let row = channels[cid]!.threads[thread].memberRows.removeValue(forKey: user) else { continue }
         channels[cid]!.threads[thread].rows[row].hasLeft = true
       }
       hasChanged = true
@@ -349,15 +369,15 @@ struct NaiveShard {
   }
 
   /// The time of the newest message in a channel that members are added to. A join is later than it, also by time (R6).
-  func newestMessageTimeBeforeJoin(_ ask: Ask) -> Int64? {
-    let seats: [MemberSpec]
-    switch ask {
-    case .put(_, _, let given), .change(_, let given, _): seats = given
-    case .member(_, let user, let role, _, true): seats = [MemberSpec(user: user, role: role)]
+  func newestMessageTimeBeforeJoin(_ content: RequestContent) -> Int64? {
+    let members: [MemberSpec]
+    switch content {
+    case .put(_, _, let given), .change(_, let given, _): members = given
+    case .member(_, let user, let role, _, true): members = [MemberSpec(user: user, role: role)]
     default: return nil
     }
-    guard let channel = ask.cid.flatMap({ channels[$0] }), !seats.isEmpty,
-      !seats.contains(where: { $0.user.contains("\u{7}") })
+    guard let channel = content.cid.flatMap({ channels[$0] }), !members.isEmpty,
+      !members.contains(where: { $0.user.contains("\u{7}") })
     else { return nil }
     return ([channel] + channel.threads).compactMap(\.messages.last?.registered).max()
   }
@@ -371,36 +391,36 @@ struct NaiveShard {
     _ time: Int64
   ) -> Outcome {
     if user.contains("\u{7}") { return .refused(Code.invalidField) }
-    let isNew = channels[cid]!.seats[user] == nil
+    let isNew = channels[cid]!.memberRows[user] == nil
     if isNew, !joins { return .refused(Code.notAMember) }
     var hasChanged = join(cid, [MemberSpec(user: user, role: role)], time)
-    let row = channels[cid]!.seats[user]!
+    let row = channels[cid]!.memberRows[user]!
     if let isMuted, channels[cid]!.rows[row].isMuted != isMuted {
       channels[cid]!.rows[row].isMuted = isMuted
       hasChanged = true
     }
-    return Outcome(reply: seat(cid, user, isNew: isNew), hasChanged: hasChanged)
+    return Outcome(reply: memberReply(cid, user, isNew: isNew), hasChanged: hasChanged)
   }
 
-  private func seat(_ cid: String, _ user: String, isNew: Bool) -> Reply {
-    let row = channels[cid]!.rows[channels[cid]!.seats[user]!]
+  private func memberReply(_ cid: String, _ user: String, isNew: Bool) -> Reply {
+    let row = channels[cid]!.rows[channels[cid]!.memberRows[user]!]
     return .member(role: row.role, joinedAt: row.joinedAt, isMuted: row.isMuted, isNew: isNew)
   }
 
-  private mutating func join(_ cid: String, _ seats: [MemberSpec], _ time: Int64) -> Bool {
+  private mutating func join(_ cid: String, _ members: [MemberSpec], _ time: Int64) -> Bool {
     let hidesHistory = options(cid).history == 1
     let newest = channels[cid]!.messages.count
     var hasChanged = false
-    for seat in seats {
-      if let row = channels[cid]!.seats[seat.user] {
-        guard !seat.role.isEmpty, channels[cid]!.rows[row].role != seat.role else { continue }
-        channels[cid]!.rows[row].role = seat.role
+    for member in members {
+      if let row = channels[cid]!.memberRows[member.user] {
+        guard !member.role.isEmpty, channels[cid]!.rows[row].role != member.role else { continue }
+        channels[cid]!.rows[row].role = member.role
       } else {
-        channels[cid]!.seats[seat.user] = channels[cid]!.rows.count
+        channels[cid]!.memberRows[member.user] = channels[cid]!.rows.count
         channels[cid]!.rows.append(
           Row(
-            user: seat.user,
-            role: seat.role,
+            user: member.user,
+            role: member.role,
             hidesHistory: hidesHistory,
             joined: newest,
             joinedAt: time,
@@ -419,17 +439,18 @@ struct NaiveShard {
     _ sender: String,
     _ created: Int64,
     _ isSilent: Bool,
-    _ wantsReceipt: Bool,
+    _ requestsAcknowledgement: Bool,
     moves: Bool,
     _ mentions: [String],
     _ time: Int64
   ) -> Outcome {
     if id.contains("\u{7}") { return .refused(Code.invalidField) }
     var mentioned = Set(
-      mentions == [Ask.everybody] ? Array(self[at].seats.values) : mentions.compactMap { self[at].seats[$0] }
+      mentions == [RequestContent.everybody]
+        ? Array(self[at].memberRows.values) : mentions.compactMap { self[at].memberRows[$0] }
     )
-    if let own = self[at].seats[sender] { mentioned.remove(own) }
-    self[at].places[id] = self[at].messages.count
+    if let own = self[at].memberRows[sender] { mentioned.remove(own) }
+    self[at].messageIndexes[id] = self[at].messages.count
     self[at].messages.append(
       Message(
         id: id,
@@ -437,14 +458,14 @@ struct NaiveShard {
         isSilent: isSilent,
         registered: time,
         created: created == 0 ? time : created,
-        hasReceipt: wantsReceipt && at.thread == nil,
-        wantsReceipt: wantsReceipt,
+        hasAcknowledgementRequest: requestsAcknowledgement && at.thread == nil,
+        requestsAcknowledgement: requestsAcknowledgement,
         moves: moves,
         mentioned: mentioned
       )
     )
     let sequence = self[at].messages.count
-    if moves, let row = self[at].seats[sender] {
+    if moves, let row = self[at].memberRows[sender] {
       self[at].rows[row].read = sequence
       self[at].rows[row].readAt = time
       self[at].rows[row].delivered = sequence

@@ -13,7 +13,7 @@ struct NaiveShardTests {
       self.do(.put(cid: cid, options, ["alice", "bob", "carol"].map { MemberSpec(user: $0) }))
     }
 
-    mutating func `do`(_ command: Ask) {
+    mutating func `do`(_ command: RequestContent) {
       time += 100
       let outcome = shard.perform(command, at: time, isDuplicate: false)
       #expect(!outcome.isRefused, "\(command): \(outcome.reply)")
@@ -27,7 +27,7 @@ struct NaiveShardTests {
           sender: "alice",
           created: 0,
           isSilent: false,
-          wantsReceipt: receipt,
+          requestsAcknowledgement: receipt,
           movesPosition: true,
           mentions: []
         )

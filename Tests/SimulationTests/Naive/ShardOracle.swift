@@ -15,7 +15,7 @@ struct ShardOracle {
     var place: Int
     /// The log index of its batch, once the batch is closed.
     var index: UInt64?
-    var ask: Ask
+    var content: RequestContent
     var time: Int64
   }
 
@@ -72,20 +72,20 @@ struct ShardOracle {
   /// Decide a request as the shard should. Return the reply, and the number of changes that must be in storage
   /// before the reply is sent. The channel is in memory, if one of that cid exists.
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (reply: Reply, needs: Int) {
-    let ask = request.ask
+    let content = request.content
     time = max(time, clock)
-    guard ask.isCommand else {
+    guard content.isCommand else {
       let now = time
-      let reply = live.query(ask, at: now)
+      let reply = live.query(content, at: now)
       // The reply that a webhook is unknown reveals nothing.
-      return (reply, reply == .known(false) ? 0 : needs(ask))
+      return (reply, reply == .known(false) ? 0 : needs(content))
     }
     let key = CommandKey(session: session, counter: request.counter)
     let isDuplicate = taken[key] != nil
-    if !isDuplicate, let newest = live.newestMessageTimeBeforeJoin(ask) { time = max(time, newest + 1) }
+    if !isDuplicate, let newest = live.newestMessageTimeBeforeJoin(content) { time = max(time, newest + 1) }
     let now = time
-    let outcome = live.perform(ask, at: now, isDuplicate: isDuplicate)
-    if let cid = ask.cid {
+    let outcome = live.perform(content, at: now, isDuplicate: isDuplicate)
+    if let cid = content.cid {
       recordLoaded(cid)
       if live.channels[cid] == nil { recordEvicted(cid) }
     }
@@ -94,14 +94,14 @@ struct ShardOracle {
       if outcome.hasChanged {
         lastPlace += 1
         taken[key] = .changed(lastPlace)
-        pending.append(Pending(place: lastPlace, ask: ask, time: now))
-        if let cid = ask.cid {
+        pending.append(Pending(place: lastPlace, content: content, time: now))
+        if let cid = content.cid {
           channelPlace[cid] = lastPlace
-        } else if ask.webhook != nil {
+        } else if content.webhook != nil {
           webhooksPlace = lastPlace
-        } else if ask.isAboutTokens {
+        } else if content.isAboutTokens {
           tokensPlace = lastPlace
-        } else if ask.settingsUser != nil {
+        } else if content.settingsUser != nil {
           usersPlace = lastPlace
         } else {
           typesPlace = lastPlace
@@ -111,13 +111,13 @@ struct ShardOracle {
     if case .refused(NaiveShard.Code.invalidField) = outcome.reply { return (outcome.reply, 0) }
     // An unknown outcome reveals nothing.
     if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.reply { return (outcome.reply, 0) }
-    return (outcome.reply, needs(ask))
+    return (outcome.reply, needs(content))
   }
 
-  private func needs(_ ask: Ask) -> Int {
-    if ask.webhook != nil { return webhooksPlace }
-    if ask.isAboutTokens { return tokensPlace }
-    guard let cid = ask.cid else { return ask.settingsUser == nil ? typesPlace : usersPlace }
+  private func needs(_ content: RequestContent) -> Int {
+    if content.webhook != nil { return webhooksPlace }
+    if content.isAboutTokens { return tokensPlace }
+    guard let cid = content.cid else { return content.settingsUser == nil ? typesPlace : usersPlace }
     let place = channelPlace[cid] ?? 0
     return live.channels[cid] == nil ? place : max(place, typesPlace, usersPlace)
   }
@@ -137,7 +137,7 @@ struct ShardOracle {
     var count = 0
     for change in pending {
       guard let its = change.index, its <= index else { break }
-      _ = durable.perform(change.ask, at: change.time, isDuplicate: false)
+      _ = durable.perform(change.content, at: change.time, isDuplicate: false)
       durableChangeCount = change.place
       count += 1
     }

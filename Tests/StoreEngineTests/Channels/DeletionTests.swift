@@ -23,7 +23,7 @@ struct DeletionTests {
 
   @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
   func deletionFreesMemoryAtOnce() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     try harness.checkpoint()
     let empty = try EngineHarness().loop.gauges.residentBytes
     gateway.deleteChannel("team:a")
@@ -58,7 +58,7 @@ struct DeletionTests {
 
   @Test("a channel created again after its deletion is another channel, with messages from 1")
   func channelCreatedAgainAfterDeletionIsAnotherChannel() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
     try turn(harness)
@@ -85,7 +85,7 @@ struct DeletionTests {
 
   @Test("a resent deletion does not delete a channel that was created since")
   func resentDeletionSparesNewChannel() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
     gateway.deleteChannel("team:a", counter: 2)
@@ -194,7 +194,7 @@ struct DeletionTests {
 
   @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
   func logKept() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     try harness.checkpoint()
     gateway.deleteChannel("team:a")
     harness.loop.endTurn()
@@ -224,7 +224,7 @@ struct DeletionTests {
 
   @Test("a channel in the log's tail is deleted when it is loaded, and is not loaded afterwards")
   func channelInLogTailIsDeletedWhenItIsLoaded() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let restarted = try EngineHarness(harness.storage)
     restarted.loop.tick()
     let gateway = restarted.connect(session: 2)
@@ -244,7 +244,7 @@ struct DeletionTests {
 
   @Test("a stale read without waiting requests does not restore a deleted channel")
   func staleRead() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let restarted = try EngineHarness(harness.storage)
     let gateway = restarted.connect(session: 2)
     gateway.getChannel("team:a")
@@ -268,7 +268,7 @@ struct DeletionTests {
 
   @Test("dirty pages of a deleted channel are not written for the next channel in its slot")
   func dirtyPages() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m600"])
     try turn(harness)
@@ -357,7 +357,7 @@ struct DeletionTests {
 
   @Test("a failed commit leaves the outcome of a deletion open, as for every command")
   func failedCommitLeavesOutcomeOfDeletionOpen() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.deleteChannel("team:a")
     harness.loop.endTurn()
     harness.fail()

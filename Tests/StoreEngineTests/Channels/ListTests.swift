@@ -59,7 +59,7 @@ struct ListTests {
     members: Int = 100,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (EngineHarness, Gateway) {
-    let (harness, gateway) = try settledHarness { configuration in
+    let (harness, gateway) = try harnessWithChannel { configuration in
       configuration.sliceRows = 40
       configuration.shortRows = 10
       configure(&configuration)

@@ -163,7 +163,7 @@ struct LoadingTests {
 
   @Test("an older connection that opens late is closed")
   func lateOpen() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let newer = harness.connect(serial: 8)
     let older = harness.connect(serial: 7)
     harness.loop.open(newer.lane)

@@ -14,7 +14,7 @@ struct PostponedTests {
   private func harness(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (harness: EngineHarness, gateway: Gateway) {
-    let (harness, gateway) = try settledHarness { configuration in
+    let (harness, gateway) = try harnessWithChannel { configuration in
       configuration.entriesPerTurn = 10
       configure(&configuration)
     }
@@ -24,10 +24,10 @@ struct PostponedTests {
     gateway.post("team:b", "m1", by: "alice")
     harness.loop.endTurn()
     try harness.persistAll()
-    try harness.settle()
+    try harness.runUntilIdle()
     // The limit is reset.
     harness.loop.tick()
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     return (harness, gateway)
   }
@@ -187,7 +187,7 @@ struct PostponedTests {
     for number in 0..<4 {
       gateway.put("team:\(number)", ["alice", "bob"])
       try before.completeLoads()
-      try before.settle()
+      try before.runUntilIdle()
     }
     before.loop.endTurn()
     try before.persistAll()

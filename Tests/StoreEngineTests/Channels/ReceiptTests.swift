@@ -4,12 +4,12 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Receipts over frames: acknowledging, requesting, and irrevocable expiry (R9, R20).
+/// Acknowledgement requests over frames: acknowledging, requesting, and irrevocable expiry (R9, R20).
 @Suite("Receipts in the store")
 struct ReceiptTests {
   @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
   func batchOfAcknowledgementsIsOneCommand() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     gateway.post("team:a", "m4", by: "alice")
     harness.loop.endTurn()
@@ -43,7 +43,7 @@ struct ReceiptTests {
 
   @Test("fields out of range refuse the request, and nothing is applied")
   func fieldsOutOfRangeRefuseRequest() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
     try harness.persistAll()
@@ -76,7 +76,7 @@ struct ReceiptTests {
     payload.writeField("m1")
     payload.writeField("m2")
     for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
-      let (harness, gateway) = try settledHarness()
+      let (harness, gateway) = try harnessWithChannel()
       gateway.post("team:a", "m1", by: "alice", flags: 2)
       harness.loop.endTurn()
       try harness.persistAll()
@@ -121,7 +121,7 @@ struct ReceiptTests {
 
   @Test("a resent acknowledgement is answered from the current state, and applied once")
   func resentAcknowledgementIsAnsweredFromCurrentState() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     harness.loop.endTurn()
     try harness.persistAll()
@@ -190,7 +190,7 @@ struct ReceiptTests {
     )
   }
 
-  /// A channel whose receipts expire after ten seconds, with one receipt, all in storage.
+  /// A channel whose acknowledgement requests expire after ten seconds, with one receipt, all in storage.
   private func expiringHarness() throws -> (harness: EngineHarness, gateway: Gateway) {
     let harness = try EngineHarness()
     let gateway = harness.connect()

@@ -16,7 +16,7 @@ struct RemovalTests {
   /// Run until no page, index or log contains the erased data.
   private func forget(_ harness: EngineHarness) throws {
     for _ in 0..<3 {
-      try harness.settle()
+      try harness.runUntilIdle()
       try harness.checkpoint()
     }
   }
@@ -42,7 +42,7 @@ struct RemovalTests {
   @Test("a truncation is answered once durable, and survives recovery from log and pages")
   func truncationIsAnsweredOnceDurable() throws {
     for isCheckpointed in [false, true] {
-      let (harness, gateway) = try settledHarness()
+      let (harness, gateway) = try harnessWithChannel()
       for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
       gateway.acknowledge("team:a", "bob", ["m1", "m400", "m600"])
       try turn(harness)
@@ -72,7 +72,7 @@ struct RemovalTests {
         try again.checkpoint()
         // Acknowledgements of deleted messages have left storage too.
         for (key, bytes) in again.storage.pages {
-          guard case .receipts(let sequence) = key.page else { continue }
+          guard case .acknowledgements(let sequence) = key.page else { continue }
           let page = try Page(bytes.readableBytesSpan)
           #expect(page.effects.isEmpty == (sequence.rawValue < 500), "\(key.page)")
         }
@@ -81,7 +81,7 @@ struct RemovalTests {
   }
 
   @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
-  func deletedReceipts() throws {
+  func deletedAcknowledgements() throws {
     // Crashes between any two commits of the following checkpoint.
     for crash in 0..<6 {
       let harness = try EngineHarness { configuration in
@@ -97,7 +97,7 @@ struct RemovalTests {
       let key = PageKey(
         shard: ShardID(0),
         channel: ChannelNumber(1),
-        page: .receipts(SequenceNumber(1))
+        page: .acknowledgements(SequenceNumber(1))
       )
       #expect(try effects(of: key, harness).count == 1)
       gateway.deleteMessage("team:a", "m1")
@@ -118,7 +118,7 @@ struct RemovalTests {
   @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
   func eraseMember() throws {
     for isCheckpointed in [false, true] {
-      let (harness, gateway) = try settledHarness()
+      let (harness, gateway) = try harnessWithChannel()
       for number in 1...300 {
         gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
       }
@@ -126,7 +126,7 @@ struct RemovalTests {
       gateway.change("team:a", remove: ["bob"])
       gateway.change("team:a", add: ["bob"])
       try turn(harness)
-      try harness.settle()
+      try harness.runUntilIdle()
       try harness.checkpoint()
       #expect(try harness.traces("bob").count > 3)
       _ = gateway.take()
@@ -164,7 +164,7 @@ struct RemovalTests {
 
   @Test("a user being erased gets nothing new in their name; marks continue")
   func userBeingErasedGetsNothingNew() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "bob")
     gateway.patchErasing("bob")
     gateway.patchErasing("bob")
@@ -179,8 +179,8 @@ struct RemovalTests {
       payload.writeTime(.none)
     }
     gateway.read("team:a", "bob", "m1")
-    gateway.send(.listUnsettled, nil)
-    gateway.send(.settle, "bob") { payload in
+    gateway.send(.listUnreplicated, nil)
+    gateway.send(.markReplicated, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))
     }
@@ -196,7 +196,7 @@ struct RemovalTests {
     )
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
-    other.send(.listUnsettled, nil)
+    other.send(.listUnreplicated, nil)
     other.change("team:a", add: ["bob"])
     try turn(again)
     #expect(other.take() == ["1 unsettled types [] users [\"bob\"]", "2 user_erased"])
@@ -220,7 +220,7 @@ struct RemovalTests {
       gateway.assign(user: "bob", version: 5, flags: 8)
       gateway.assign(user: "bob", version: 5, flags: 9)
       gateway.send(.getUser, "bob")
-      gateway.send(.listUnsettled, nil)
+      gateway.send(.listUnreplicated, nil)
       try turn(harness)
       #expect(
         gateway.take() == [
@@ -256,7 +256,7 @@ struct RemovalTests {
       for user in ["alice", "bob", "carol"] { third.send(.getUser, user) }
       third.patchErasing("zoe")
       third.assign(user: "zoe", version: 2, flags: 8)
-      third.send(.listUnsettled, nil)
+      third.send(.listUnreplicated, nil)
       try turn(last)
       // The clock is behind. The shard's time is that of the log, or of the page that was written ten seconds later.
       let time = isCheckpointed ? 211_000 : 201_000
@@ -327,7 +327,7 @@ struct RemovalTests {
 
   @Test("a hidden user who was erased and returns is shown, and rows copy that")
   func hiddenErased() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob", "m1")
     gateway.assign(user: "bob", version: 1, flags: 1)
@@ -360,7 +360,7 @@ struct RemovalTests {
       for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
         // The truncation of a missing channel is refused before its fields are read.
         if cid == "team:none", kind == .truncateChannel { continue }
-        let (harness, gateway) = try settledHarness()
+        let (harness, gateway) = try harnessWithChannel()
         gateway.post("team:a", "m1", by: "alice")
         try turn(harness)
         _ = gateway.take()

@@ -31,11 +31,11 @@ struct SlicedRemovalTests {
     gateway.post("team:a", "m1", by: "carol")
     try turn(harness)
     for _ in 0..<3 {
-      try harness.settle()
+      try harness.runUntilIdle()
       harness.advance(1_000)
       harness.loop.tick()
     }
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     return (harness, gateway)
   }
@@ -108,7 +108,7 @@ struct SlicedRemovalTests {
     #expect(rounds >= 4)
     // The turns also have a few requests beside the slice.
     #expect(try largestBatch(harness, after: start) <= 24)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try lists(["user1", "user44", "carol"], harness) == ["no channels"])
     #expect(try lists(["user0", "alice"], harness) == ["team:b"])
     #expect(try lists(["zoe"], harness) == ["team:a"])
@@ -127,7 +127,7 @@ struct SlicedRemovalTests {
       try turn(harness)
     }
     #expect(gateway.take() == [])
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
   }
 
@@ -148,7 +148,7 @@ struct SlicedRemovalTests {
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 3"])
     for _ in 0..<20 {
       #expect(harness.loop.gauges.changesPending <= 20)
-      try harness.settle()
+      try harness.runUntilIdle()
       harness.advance(1_000)
       harness.loop.tick()
     }
@@ -192,7 +192,7 @@ struct SlicedRemovalTests {
           for _ in 0..<8 {
             again.advance(1_000)
             again.loop.tick()
-            try again.settle()
+            try again.runUntilIdle()
           }
           let words = other.take().map { String($0.drop { $0 != " " }.dropFirst()) }
           if isResent {
@@ -205,7 +205,7 @@ struct SlicedRemovalTests {
           other.put("team:a", ["zoe"], counter: 51)
           try turn(again)
           #expect(other.take().map { $0.drop { $0 != " " } } == [" channel of 1 new"], "\(story)")
-          try again.settle()
+          try again.runUntilIdle()
           try again.checkpoint()
           #expect(again.storage.log[ShardID(0)]!.isEmpty, "\(story)")
           #expect(again.reports.isEmpty, "\(story)")
@@ -245,7 +245,7 @@ struct SlicedRemovalTests {
     for _ in 0..<8 {
       again.advance(1_000)
       again.loop.tick()
-      try again.settle()
+      try again.runUntilIdle()
     }
     try again.checkpoint()
     #expect(again.storage.log[ShardID(0)]!.isEmpty)
@@ -259,20 +259,21 @@ struct SlicedRemovalTests {
     gateway.deleteChannel("team:a")
     try turn(harness)
     for _ in 0..<6 {
-      try harness.settle()
+      try harness.runUntilIdle()
       harness.advance(1_000)
       harness.loop.tick()
     }
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try lists(["user1", "user44", "carol"], harness) == ["no channels"])
     #expect(try lists(["user0", "alice"], harness) == ["team:b"])
   }
 
   // MARK: Users
 
-  /// `team:a` of alice and bob. Bob has sent every other one of 120 messages, each with a receipt, and some replies.
+  /// `team:a` of alice and bob. Bob has sent every other one of 120 messages, each with an acknowledgement request, and
+  /// some replies.
   private func talk() throws -> (harness: EngineHarness, gateway: Gateway) {
-    let (harness, gateway) = try settledHarness(configure: Self.small)
+    let (harness, gateway) = try harnessWithChannel(configure: Self.small)
     for number in 1...120 {
       gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
     }
@@ -287,7 +288,7 @@ struct SlicedRemovalTests {
       }
     }
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     return (harness, gateway)
   }
@@ -295,7 +296,7 @@ struct SlicedRemovalTests {
   /// Whether any page names bob after a checkpoint.
   private func namesBob(_ harness: EngineHarness) throws -> Bool {
     for _ in 0..<3 {
-      try harness.settle()
+      try harness.runUntilIdle()
       try harness.checkpoint()
     }
     return try harness.storage.pages.values.contains {
@@ -337,7 +338,7 @@ struct SlicedRemovalTests {
       try turn(harness)
     }
     #expect(try largestBatch(harness, after: start) <= 24)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" not known"])
     #expect(try lists(["bob"], harness) == ["no channels"])
     #expect(try namesBob(harness) == false)
@@ -363,16 +364,16 @@ struct SlicedRemovalTests {
         let mayBeKnown = try lists(["bob"], again) == ["team:a"]
         other.erase("team:a", "bob", counter: 500)
         try turn(again)
-        try again.settle()
+        try again.runUntilIdle()
         let words = other.take().map { String($0.drop { $0 != " " }.dropFirst()) }
         if isResent || !isDone {
           #expect(words == ["erased"] || !mayBeKnown && !isResent, "\(commits) commits: \(words)")
         }
-        try again.settle()
+        try again.runUntilIdle()
         for _ in 0..<4 {
           again.advance(1_000)
           again.loop.tick()
-          try again.settle()
+          try again.runUntilIdle()
         }
         #expect(try lists(["bob"], again) == ["no channels"], "\(commits) commits")
         #expect(try namesBob(again) == false, "\(commits) commits")
@@ -393,7 +394,7 @@ struct SlicedRemovalTests {
     other.read("team:a", "bob", "m1", counter: 502)
     other.erase("team:a", "bob", counter: 500)
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(other.take().map { $0.drop { $0 != " " } } == [" row read 120 unread 0", " erased"])
     #expect(try namesBob(harness) == false)
   }
@@ -403,7 +404,7 @@ struct SlicedRemovalTests {
     let (harness, gateway) = try talk()
     gateway.assign(user: "bob", version: 1, flags: 4)
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     gateway.erase("team:a", "bob")
     try turn(harness)
@@ -413,7 +414,7 @@ struct SlicedRemovalTests {
       harness.slice()
       try turn(harness)
     }
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(gateway.take().map { $0.drop { $0 != " " } }.sorted() == [" channel deleted", " not known"])
     gateway.assign(user: "bob", version: 2, flags: 8)
     try turn(harness)

@@ -63,7 +63,7 @@ extension EventTests {
 
   @Test("a subscription to an idle shard logs the shard's time, and is answered with it")
   func atRest() throws {
-    let (harness, writer) = try settledHarness()
+    let (harness, writer) = try harnessWithChannel()
     let watcher = harness.connect(session: 2)
     harness.advance(3_600_000)
     watcher.subscribe(["team:a"])
@@ -124,7 +124,7 @@ extension EventTests {
     try after(300) { writer.read("team:a", "alice", "m2") }
     writer.put("team:small")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == [])
     harness.advance(1_000)
     harness.loop.tick()
@@ -132,14 +132,14 @@ extension EventTests {
     #expect(watcher.take() == ["events through 3800: team:a row alice read 2 unread 0 shown 2"])
   }
 
-  // MARK: Receipts that expire
+  // MARK: Requests that expire
 
   private func setReceiptTTL(_ seconds: UInt32, _ harness: EngineHarness, _ writer: Gateway) throws {
     var patch = OptionPatch()
     patch.receiptTTL = .value(seconds)
     writer.send(.patchChannelType, "team") { $0.writeOptionPatch(patch) }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
   }
 
   @Test("an expired receipt sends its event once its time is durable; complete-through waits for it")
@@ -150,7 +150,7 @@ extension EventTests {
     writer.post("team:a", "done", by: "alice", flags: 2)
     writer.acknowledge("team:a", "bob", ["done"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(9_999)
     harness.loop.tick()
     try harness.persistAll()
@@ -171,15 +171,15 @@ extension EventTests {
 
   @Test("a resumed client gets expired receipts only once a restarted shard cannot undo the expiry")
   func expiryMeanwhile() throws {
-    let (harness, writer) = try settledHarness()
+    let (harness, writer) = try harnessWithChannel()
     try setReceiptTTL(10, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(8_000)
     writer.post("team:a", "m2")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(3_000)
     let watcher = harness.connect(session: 2)
     for since in [11_000, 11_001] as [Int64] { watcher.subscribe(["team:a"], since: since) }
@@ -205,7 +205,7 @@ extension EventTests {
     try setReceiptTTL(1_000, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let expiry = harness.clock + 1_000_000
     try harness.checkpoint()
     #expect(harness.loop.gauges.loadedChannels == 0)

@@ -7,7 +7,7 @@ import Testing
 extension EventTests {
   @Test("subscribe with `since` is answered with the changes since then, once they are durable")
   func subscribeWithSinceIsAnsweredWithChangesSinceThen() throws {
-    let (harness, writer) = try settledHarness()
+    let (harness, writer) = try harnessWithChannel()
     let watcher = harness.connect(session: 2)
     writer.post("team:a", "m1")
     harness.loop.endTurn()
@@ -39,11 +39,11 @@ extension EventTests {
     writer.put("team:a", ["alice"])
     writer.put("team:b", ["alice"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     writer.post("team:a", "m1")
     writer.post("team:b", "n1")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     try harness.checkpoint()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a", "team:b", "team:never"], since: 1_000)
@@ -53,7 +53,7 @@ extension EventTests {
     writer.post("team:a", "m2")
     harness.loop.endTurn()
     try harness.completeLoads()
-    try harness.settle()
+    try harness.runUntilIdle()
     let events = watcher.take()
     #expect(
       events.contains {
@@ -70,7 +70,7 @@ extension EventTests {
 
   @Test("a channel that was created again is reported as deleted, then in its current state")
   func sinceMadeAnew() throws {
-    let (harness, writer) = try settledHarness()
+    let (harness, writer) = try harnessWithChannel()
     writer.post("team:a", "m1")
     harness.advance(10)
     writer.deleteChannel("team:a")
@@ -79,7 +79,7 @@ extension EventTests {
     writer.post("team:a", "n1")
     writer.put("team:empty")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     for since in [1_010, 1_020, 1_021] as [Int64] {
       watcher.subscribe(["team:a", "team:empty"], since: since)
@@ -103,7 +103,7 @@ extension EventTests {
     let writer = harness.connect()
     writer.put("team:a", (0..<45).map { "user\($0)" })
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a"])
     harness.advance(10)
@@ -118,7 +118,7 @@ extension EventTests {
     late.subscribe(["team:a"], since: 1_011)
     harness.loop.endTurn()
     #expect(late.take().last?.hasSuffix(": team:a gone") == true)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take().allSatisfy { !$0.contains("gone") })
     // All tombstones have the time of the deletion's start. A client that did not receive one then gets it from the
     // list.
@@ -132,7 +132,7 @@ extension EventTests {
     "a `since` with too many changes, too old or ahead of the shard's time is incomplete, and still subscribes"
   )
   func sinceBeyondLimitsIsIncomplete() throws {
-    let (harness, writer) = try settledHarness()
+    let (harness, writer) = try harnessWithChannel()
     let watcher = harness.connect(session: 2)
     for number in 1...1_025 { writer.post("team:a", "m\(number)") }
     harness.loop.endTurn()
@@ -155,7 +155,7 @@ extension EventTests {
     )
     harness.advance(-86_400_000 * 2)
     #expect(harness.loop.gauges.subscriptions == 1)
-    let (other, many) = try settledHarness()
+    let (other, many) = try harnessWithChannel()
     for number in 1...1_025 { many.post("team:a", "m\(number)") }
     other.loop.endTurn()
     try other.persistAll()
@@ -177,18 +177,18 @@ extension EventTests {
     let cids = (0..<5).map { "team:c\($0)" }
     for cid in cids { writer.put(cid, ["alice"]) }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(10)
     for cid in cids { writer.post(cid, "m1") }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(cids, since: 1_010)
     harness.loop.endTurn()
     #expect(harness.slices == 1 && watcher.take() == [])
     writer.post("team:c0", "m2")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(
       watcher.take() == [
         "events through 1010: team:c0 new m2 2",
@@ -201,7 +201,7 @@ extension EventTests {
     watcher.subscribe(cids, since: 1_010)
     harness.loop.endTurn()
     harness.loop.close(watcher.lane)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == [] && !harness.loop.isBusy)
   }
 
@@ -232,7 +232,7 @@ extension EventTests {
     "an unreadable channel refuses changes since a time; subscriptions of other requests remain"
   )
   func unreadableChannelRefusesChangesSinceTime() throws {
-    let (harness, _) = try settledHarness { $0.residentBytesMax = 1 }
+    let (harness, _) = try harnessWithChannel { $0.residentBytesMax = 1 }
     try harness.checkpoint()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a", "team:b"], since: 1_000)
@@ -245,7 +245,7 @@ extension EventTests {
     #expect(watcher.take() == [])
     watcher.put("team:b", ["carol"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take().last?.hasSuffix("team:b updated of 1, +carol of 1 at 0") == true)
     watcher.unsubscribe(["team:a", "team:b"])
     harness.loop.endTurn()
@@ -254,7 +254,7 @@ extension EventTests {
 
   @Test("a channel larger than a turn is checked once, even while it is busy")
   func channelLargerThanTurnIsCheckedOnce() throws {
-    let (harness, writer) = try settledHarness {
+    let (harness, writer) = try harnessWithChannel {
       $0.sliceRows = 64
       $0.shortRows = 64
     }
@@ -282,16 +282,16 @@ extension EventTests {
       for number in 1...300 { writer.post(cid, "m\(number)") }
     }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(10)
     for cid in cids { writer.read(cid, "bob", "m300") }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(cids, since: 1_010)
     harness.loop.endTurn()
     #expect(watcher.take() == [] && harness.slices == 1)
-    try harness.settle()
+    try harness.runUntilIdle()
     let events = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
     #expect(watcher.take() == ["1 subscribed through 1010: \(events)"])
     harness.advance(10)
@@ -299,11 +299,11 @@ extension EventTests {
     writer.read("team:a", "bob", "m301")
     writer.post("team:b", "m301")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     watcher.subscribe(["team:a"], since: 1_020)
     watcher.subscribe(["team:a"], since: 1_010)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let after = watcher.take()
     #expect(
       after.contains { $0.hasPrefix("2 subscribed") && $0.hasSuffix("shown 301, 301-301 read") },
@@ -322,7 +322,7 @@ extension EventTests {
     let cids = ["team:a", "team:b"]
     for cid in cids { writer.put(cid, ["alice"]) }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(cids, since: 1_000)
     harness.loop.endTurn()

@@ -11,7 +11,7 @@ struct EventTests {
   func watchedHarness(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (harness: EngineHarness, writer: Gateway, watcher: Gateway) {
-    let (harness, writer) = try settledHarness(configure: configure)
+    let (harness, writer) = try harnessWithChannel(configure: configure)
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a"])
     harness.loop.endTurn()
@@ -121,7 +121,7 @@ struct EventTests {
     func events(_ requests: () -> Void) throws -> String {
       requests()
       harness.loop.endTurn()
-      try harness.settle()
+      try harness.runUntilIdle()
       return watcher.take().joined(separator: " ")
     }
     let posted = try events { writer.post("team:a", "m1", by: "alice", flags: 2) }
@@ -209,7 +209,7 @@ struct EventTests {
     watcher.subscribe(["team:new"])
     writer.put("team:new", ["alice"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(
       watcher.take() == [
         "2 subscribed through 1000", "events through 1000: team:new updated of 1, +alice of 1 at 0",
@@ -218,16 +218,16 @@ struct EventTests {
     writer.post("team:new", "m1")
     writer.deleteChannel("team:new")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == ["events through 1000: team:new gone"])
     writer.deleteChannel("team:a")
     writer.put("team:a", ["carol"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == ["events through 1000: team:a gone, updated of 1, +carol of 1 at 0"])
     writer.post("team:a", "n1", by: "carol")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take().last?.contains("new n1 1") == true)
   }
 
@@ -252,12 +252,12 @@ struct EventTests {
       watcher.subscribe([cid])
     }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     try harness.checkpoint()
     _ = watcher.take()
     writer.patch("team", readEvents: false)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let events = watcher.take().joined(separator: " ")
     #expect(events.contains("team:a updated of 2") && events.contains("team:b updated of 1"))
     #expect(!events.contains("other:a"))
@@ -267,19 +267,19 @@ struct EventTests {
 
   @Test("a user's membership events are sent once their index has them; token revocations are sent too")
   func userMembershipEventsAreSentOnceIndexHasThem() throws {
-    let (harness, writer) = try settledHarness()
-    try harness.settle()
+    let (harness, writer) = try harnessWithChannel()
+    try harness.runUntilIdle()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(user: "bob")
     harness.loop.endTurn()
     #expect(watcher.take() == ["1 user subscribed through 1000"])
     writer.put("team:b", ["alice", "bob"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == ["events through 1000: bob in team:b"])
     writer.change("team:b", remove: ["bob"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == ["events through 1000: bob left team:b"])
     writer.send(.patchUser, "bob") { payload in
       payload.writeVarint(UInt64(4))
@@ -287,7 +287,7 @@ struct EventTests {
       payload.writeTime(Timestamp(milliseconds: 50_000))
     }
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == ["events through 1000: bob revoked before 50000"])
     watcher.subscribe(user: "bob", issued: 49)
     watcher.subscribe(user: "bob", on: 0)
@@ -295,7 +295,7 @@ struct EventTests {
     #expect(watcher.take() == ["2 token_revoked", "3 user subscribed through 1000"])
     writer.put("team:c", ["bob"])
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(watcher.take() == [])
   }
 }

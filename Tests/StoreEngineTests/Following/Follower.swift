@@ -187,7 +187,7 @@ final class Follower {
   }
 
   /// Completes everything that is under way.
-  func settle() throws {
+  func runUntilIdle() throws {
     while !harness.commits.isEmpty || !harness.loads.isEmpty || harness.slices > 0 {
       persist()
       try harness.completeLoads()
@@ -200,7 +200,7 @@ final class Follower {
   func finish(_ log: SharedLog) throws {
     try followAll(log)
     for _ in 0..<400 {
-      try settle()
+      try runUntilIdle()
       let gauges = harness.loop.gauges
       if gauges.dirtyPages == 0, gauges.tailChannels == 0, storage.log.values.allSatisfy(\.isEmpty) { return }
       harness.advance(20_000)

@@ -116,7 +116,7 @@ final class FollowingHistory {
     }
   }
 
-  private func settleOwner() throws {
+  private func runOwnerUntilIdle() throws {
     while !owner.commits.isEmpty || !owner.loads.isEmpty || !owner.stepReads.isEmpty || owner.slices > 0
       || !owner.deliveries.isEmpty || !owner.confirmations.isEmpty
     {
@@ -132,7 +132,7 @@ final class FollowingHistory {
   /// Writes all of the owner's pages and trims its log.
   private func finishOwner() throws {
     for _ in 0..<400 {
-      try settleOwner()
+      try runOwnerUntilIdle()
       let gauges = owner.loop.gauges
       if gauges.dirtyPages == 0, gauges.changesPending == 0, owner.storage.log.values.allSatisfy(\.isEmpty) {
         return
@@ -230,7 +230,7 @@ final class FollowingHistory {
   {
     request.send(by: gateway)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let words = gateway.take().map { $0.drop { $0 != " " } }.joined(separator: ";")
     let isError = words.hasPrefix(" ") && gateway.lastPayload.readableBytes == 0
     return isError ? words : "\(words) \(Array(gateway.lastPayload.readableBytesView))"
@@ -271,17 +271,17 @@ final class FollowingHistory {
       throw HistoryFault(seed: seed, text: "the promoted loop ends at another index")
     }
     // A deletion in slices may end earlier in one of them; until then it is `busy`.
-    try settle([promoted, oracle])
+    try runUntilIdle([promoted, oracle])
     let resent = answered + unanswered.sorted { $0.key < $1.key }.map(\.value)
     count("resent commands", resent.count)
     for request in resent { try compare(request, [promoted, oracle], gateways) }
-    try settle([promoted, oracle])
+    try runUntilIdle([promoted, oracle])
     requests.clock = clock
     for _ in 0..<60 {
       try compare(requests.next(), [promoted, oracle], gateways)
-      if random.oneIn(8) { try settle([promoted, oracle]) }
+      if random.oneIn(8) { try runUntilIdle([promoted, oracle]) }
     }
-    try settle([promoted, oracle])
+    try runUntilIdle([promoted, oracle])
     for request in requests.audit() { try compare(request, [promoted, oracle], gateways) }
     try comparePages(promoted, oracle)
     count("promotions")
@@ -310,13 +310,13 @@ final class FollowingHistory {
   }
 
   /// The same time passes for both, and all that is under way ends.
-  private func settle(_ harnesses: [EngineHarness]) throws {
+  private func runUntilIdle(_ harnesses: [EngineHarness]) throws {
     for _ in 0..<4 {
       for harness in harnesses {
         harness.advance(1_100)
         harness.loop.tick()
         while !harness.stepReads.isEmpty { try harness.completeSteps() }
-        try harness.settle()
+        try harness.runUntilIdle()
       }
     }
   }
@@ -326,7 +326,7 @@ final class FollowingHistory {
       for _ in 0..<400 {
         harness.advance(20_000)
         harness.loop.tick()
-        try harness.settle()
+        try harness.runUntilIdle()
         if harness.loop.gauges.dirtyPages == 0, harness.storage.log.values.allSatisfy(\.isEmpty) { break }
       }
     }

@@ -53,7 +53,7 @@ struct FollowingTests {
     /// The follower applies the log and commits it.
     func catchUp() throws {
       try followAll()
-      try follower.settle()
+      try follower.runUntilIdle()
     }
 
     func followAll() throws { for group in log { try follower.loop.follow(group) } }
@@ -73,7 +73,7 @@ struct FollowingTests {
   /// The replies of a loop that serves, after everything that is under way.
   private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     return Self.words(gateway.take())
   }
 
@@ -98,7 +98,7 @@ struct FollowingTests {
     pair.follower.loop.promote()
 
     let gateway = pair.reconnect()
-    try pair.follower.settle()
+    try pair.follower.runUntilIdle()
     gateway.read(cid, "bob", counter: marked)
     pair.follower.loop.endTurn()
     #expect(Self.words(gateway.take()) == ["row read 1 unread 0"])
@@ -191,9 +191,9 @@ struct FollowingTests {
     pair.follower.loop.promote()
     pair.follower.loop.tick()
     #expect(pair.follower.deliveries.flatMap(\.changes) == pair.owner.deliveries.flatMap(\.changes))
-    try pair.follower.settle()
+    try pair.follower.runUntilIdle()
     let gateway = pair.reconnect()
-    gateway.send(.listUnsettled, nil)
+    gateway.send(.listUnreplicated, nil)
     gateway.list("alice")
     #expect(
       try nextReplies(pair.follower, gateway).sorted() == ["team:a", "unsettled types [] users [\"alice\"]"]
@@ -221,7 +221,7 @@ struct FollowingTests {
     try pair.follower.checkpoint()
     #expect(pair.follower.storage.log[ShardID(0)]?.isEmpty == false)
     pair.follower.loop.promote()
-    try pair.follower.settle()
+    try pair.follower.runUntilIdle()
     let gateway = pair.reconnect()
     gateway.getChannel("team:b")
     gateway.put("team:b", ["alice"])
@@ -290,7 +290,7 @@ struct FollowingTests {
   func batchThatDoesNotFitStateHaltsFollower() throws {
     let pair = try Pair()
     var effects = ByteBuffer()
-    effects.writeEffect(.shard(.userSettled(99, version: 1)))
+    effects.writeEffect(.shard(.userReplicated(99, version: 1)))
     var batch = CommitGroup.Batch(
       shard: ShardID(0),
       index: LogIndex(UInt64(pair.log.count) + 1),
@@ -318,7 +318,7 @@ struct FollowingTests {
     }
     try pair.followAll()
     #expect(!pair.follower.loop.hasRoomToFollow)
-    try pair.follower.settle()
+    try pair.follower.runUntilIdle()
     #expect(pair.follower.loop.hasRoomToFollow)
   }
 

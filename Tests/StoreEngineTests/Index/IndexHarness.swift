@@ -146,15 +146,15 @@ final class IndexHarness {
     return false
   }
 
-  func settle() throws { while try step() {} }
+  func runUntilIdle() throws { while try step() {} }
 
   /// Run until all lost changes are resent and all changes are in storage.
-  func settleAll() throws {
+  func runUntilResent() throws {
     for _ in 0..<12 {
-      try settle()
+      try runUntilIdle()
       advance(1_000)
     }
-    try settle()
+    try runUntilIdle()
   }
 
   // MARK: Expected and stored state

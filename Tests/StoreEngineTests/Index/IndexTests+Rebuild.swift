@@ -18,7 +18,7 @@ extension IndexTests {
           _ = gateway.take()
           gateway.rebuild(phase, epoch: epoch, shard: shard)
           harness.harnesses[Int(shard) % 2].loop.endTurn()
-          try harness.settle()
+          try harness.runUntilIdle()
           guard gateway.take().last?.contains("rebuild none epoch \(epoch)") == true else {
             isDone = false
             continue
@@ -26,7 +26,7 @@ extension IndexTests {
         }
         if isDone { break }
         harness.advance(1_000)
-        try harness.settle()
+        try harness.runUntilIdle()
         if round > 50 {
           Issue.record("the rebuild does not come to its end")
           return
@@ -43,10 +43,10 @@ extension IndexTests {
     for cid in ["team:a", "team:b", "team:c"] { harness.put(cid, ["user1", "user2"]) }
     harness.post("team:c", "m1", by: "user3")
     harness.change("team:b", remove: ["user2"])
-    try harness.settleAll()
+    try harness.runUntilResent()
     for _ in 0..<20 {
       harness.advance(10_000)
-      try harness.settle()
+      try harness.runUntilIdle()
     }
     let home = ShardID(IndexHarness.shard("user1"))
     let number = harness.storage.directory[Array("user1".utf8)]!
@@ -57,7 +57,7 @@ extension IndexTests {
     // A damaged index is unavailable instead of empty.
     #expect(try harness.list("user1") == "unavailable")
     harness.put("team:d", ["user1"])
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.list("user1") == "team:d")
     let reports = harness.harnesses.flatMap(\.reports).map(\.description)
     #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
@@ -78,7 +78,7 @@ extension IndexTests {
     if let from {
       let to = ShardID(IndexHarness.shard("user2"))
       harness.deliver([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
-      try harness.settle()
+      try harness.runUntilIdle()
       let found = try harness.list("user2")
       #expect(found.contains("team:stray"))
     }
@@ -89,7 +89,7 @@ extension IndexTests {
     // Recovery from storage alone, with an empty memory.
     for _ in 0..<20 {
       harness.advance(10_000)
-      try harness.settle()
+      try harness.runUntilIdle()
     }
     try harness.crash(0)
     try harness.crash(1)
@@ -103,7 +103,7 @@ extension IndexTests {
     let shard = IndexHarness.shard("team:a")
     let gateway = harness.gateway("team:a")
     harness.put("team:a", (0..<95).map { "user\($0)" })
-    try harness.settleAll()
+    try harness.runUntilResent()
     _ = gateway.take()
     gateway.rebuild(1, epoch: 5, shard: shard)
     let source = harness.harnesses[Int(shard) % 2]
@@ -119,7 +119,7 @@ extension IndexTests {
     source.loop.endTurn()
     try source.persistAll()
     #expect(gateway.take().contains { $0.contains("rebuild resending epoch 5") })
-    try harness.settleAll()
+    try harness.runUntilResent()
     try rebuild(harness, epoch: 5)
     #expect(try harness.differences() == [])
     gateway.rebuild(1, epoch: 4, shard: shard)

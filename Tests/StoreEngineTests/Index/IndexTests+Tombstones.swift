@@ -12,15 +12,15 @@ extension IndexTests {
   func deletedChannelLeavesTombstone() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.put("team:b", ["user1"])
     harness.post("team:a", "m1", by: "user4")
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(10)
     harness.change("team:a", remove: ["user2"])
     harness.advance(10)
     harness.delete("team:a")
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(10)
     #expect(try harness.differences() == [])
     for flags in [0, 1] as [UInt64] {
@@ -45,7 +45,7 @@ extension IndexTests {
     // Recovery from pages alone.
     for _ in 0..<20 {
       harness.advance(10_000)
-      try harness.settle()
+      try harness.runUntilIdle()
     }
     #expect(harness.logLength == 0)
     try harness.crash(0)
@@ -57,13 +57,13 @@ extension IndexTests {
   func madeAnew() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(10)
     harness.delete("team:a")
     harness.advance(10)
     harness.put("team:a", ["user1"])
     harness.post("team:a", "m1", by: "user2")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.list("user1", flags: 2, since: 1_010) == "team:a (new since deleted 1010)")
     #expect(try harness.list("user1", flags: 2, since: 1_011) == "team:a")
     // user2 only sent a message to the new channel, and the new channel does not know the other user.
@@ -73,7 +73,7 @@ extension IndexTests {
     #expect(try harness.differences() == [])
     harness.advance(10)
     harness.delete("team:a")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.list("user1", flags: 3, since: 1_011) == "team:a (deleted 1030)")
     // They were not members of the second channel.
     #expect(try harness.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
@@ -86,10 +86,10 @@ extension IndexTests {
     let harness = try IndexHarness()
     for number in 0..<5 { harness.put("team:c\(number)", ["user1"]) }
     harness.put("team:stays", ["user1"])
-    try harness.settle()
+    try harness.runUntilIdle()
     let start = harness.clock
     for number in 0..<4 { harness.delete("team:c\(number)") }
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(7 * day)
     #expect(try harness.list("user1", flags: 3, since: start).contains("team:c3 (deleted \(start))"))
     harness.advance(1)
@@ -100,23 +100,23 @@ extension IndexTests {
     // Each change removes two tombstones.
     #expect(try deletions(of: "user1", harness) == 4)
     harness.delete("team:c4")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try deletions(of: "user1", harness) == 3)
     harness.put("team:c4", ["user1"])
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try deletions(of: "user1", harness) == 1)
     #expect(try harness.differences() == [])
     // An empty index leaves nothing behind.
     harness.put("team:short", ["user2"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.delete("team:short")
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.advance(8 * day)
     harness.post("team:stays", "m1", by: "user2")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.list("user2", flags: 1) == "team:stays (sent)")
     harness.delete("team:stays")
-    try harness.settleAll()
+    try harness.runUntilResent()
     let home = harness.harnesses[Int(IndexHarness.shard("user2")) % 2]
     let name = Array("user2".utf8)
     #expect(home.loop.shards.allSatisfy { $0.state.index(of: name.span.bytes) == nil })
@@ -138,20 +138,20 @@ extension IndexTests {
     harness.put("team:a", ["user1", "user2"])
     harness.put("team:b", ["user1"])
     harness.put("team:c", ["user1", "user2"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.delete("team:a")
-    try harness.settle()
+    try harness.runUntilIdle()
     let home = IndexHarness.shard("user1")
     harness.gateway("user1").assign(user: "user1", version: 1, flags: 4, shard: home)
     harness.harnesses.forEach { $0.loop.endTurn() }
-    try harness.settle()
+    try harness.runUntilIdle()
     // A channel deleted during the erasure leaves no tombstone.
     harness.delete("team:b")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try deletions(of: "user1", harness) == 1)
     harness.gateway("team:c").erase("team:c", "user1", shard: IndexHarness.shard("team:c"))
     harness.harnesses.forEach { $0.loop.endTurn() }
-    try harness.settle()
+    try harness.runUntilIdle()
     let index = { (user: String) in
       let name = Array(user.utf8)
       return harness.harnesses.contains { target in
@@ -161,11 +161,11 @@ extension IndexTests {
     #expect(!index("user1"))
     // Erasure of a user whose index has only tombstones removes the index on request.
     harness.delete("team:c")
-    try harness.settle()
+    try harness.runUntilIdle()
     let other = IndexHarness.shard("user2")
     harness.gateway("user2").assign(user: "user2", version: 1, flags: 4, shard: other)
     harness.harnesses.forEach { $0.loop.endTurn() }
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(index("user2"))
     #expect(try harness.list("user2") == "no channels")
     #expect(!index("user2"))
@@ -176,13 +176,13 @@ extension IndexTests {
   func rebuiltTombstones() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.put("team:b", ["user1"])
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.delete("team:a")
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.put("team:a", ["user2"])
-    try harness.settle()
+    try harness.runUntilIdle()
     try rebuild(harness, epoch: 1)
     #expect(try harness.list("user1", flags: 3, since: 1_000) == "team:a (deleted 1000), team:b")
     #expect(try harness.list("user2", flags: 3, since: 1_000) == "team:a (new since deleted 1000)")

@@ -20,7 +20,7 @@ struct IndexTests {
     harness.put("team:b", ["user1", "user2"])
     harness.change("team:a", add: ["user9"], remove: ["user1"])
     harness.post("team:b", "m1", by: "user3")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.differences() == [])
     // In the order in which the changes arrived from the channels' shards.
     func channels(_ user: String) throws -> [String] {
@@ -30,7 +30,7 @@ struct IndexTests {
     #expect(try harness.list("user1", flags: 0) == "team:b")
     #expect(try channels("user3") == ["team:a", "team:b (sent)"])
     harness.change("team:a", add: ["user1"])
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try channels("user1") == ["team:a", "team:b"])
     #expect(harness.harnesses.flatMap(\.reports) == [])
   }
@@ -39,9 +39,9 @@ struct IndexTests {
   func listChannelsPagesByPlace() throws {
     let harness = try IndexHarness()
     for number in 0..<7 { harness.put("team:c\(number)", ["user0"]) }
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.change("team:c1", remove: ["user0"])
-    try harness.settle()
+    try harness.runUntilIdle()
     var seen: [String] = []
     var cursor: UInt64?
     var pages = 0
@@ -87,7 +87,7 @@ struct IndexTests {
     try harness.crash(1)
     #expect(try harness.differences() == [])
     harness.put("team:a", ["user1"])
-    try harness.settle()
+    try harness.runUntilIdle()
     let again = harness.gateway("team:a")
     #expect(again.take().last?.hasSuffix("channel of 6") == true)
   }
@@ -107,7 +107,7 @@ struct IndexTests {
     try source.persist()
     #expect(gateway.take() == ["1 channel of 1 new"])
     #expect(harness.pending == 1)
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.differences() == [] && harness.pending == 0)
     #expect(gateway.take() == [])
   }
@@ -146,9 +146,9 @@ struct IndexTests {
     #expect(harness.harnesses.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
     harness.deliver(first.reversed())
     harness.deliver(first)
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.deliver(first)
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.differences() == [] && harness.pending == 0)
   }
 
@@ -161,7 +161,7 @@ struct IndexTests {
       let harness = try IndexHarness()
       harness.put("team:a", ["user0", "user1", "user2"])
       harness.put("team:b", ["user1"])
-      try harness.settle()
+      try harness.runUntilIdle()
       harness.change("team:a", add: ["user3", "user4"], remove: ["user0"])
       harness.post("team:b", "m1", by: "user2")
       // All commits complete first: uncommitted changes may be lost, and no other shard has received them.
@@ -170,7 +170,7 @@ struct IndexTests {
       while left > 0, try harness.step() { left -= 1 }
       if which & 1 != 0 { try harness.crash(0) }
       if which & 2 != 0 { try harness.crash(1) }
-      try harness.settleAll()
+      try harness.runUntilResent()
       #expect(try harness.differences() == [], "after \(point) steps")
       #expect(harness.pending == 0)
       if left > 0 { break }
@@ -199,7 +199,7 @@ struct IndexTests {
         // A deletion may take several turns, in which the channel is not found and its cid cannot be reused.
         if random.below(3) == 0 {
           harness.delete(cid)
-          try harness.settle()
+          try harness.runUntilIdle()
         }
       case 0, 1: harness.change(cid, add: [user, "user\(random.below(12))"])
       case 2: harness.change(cid, remove: [user])
@@ -227,13 +227,13 @@ struct IndexTests {
       }
       if random.below(8) == 0 { harness.advance(Int64(random.below(1_500))) }
     }
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.differences() == [])
     #expect(harness.pending == 0 && harness.harnesses.flatMap(\.reports) == [])
     // Recovery from pages alone.
     for _ in 0..<20 {
       harness.advance(10_000)
-      try harness.settle()
+      try harness.runUntilIdle()
     }
     #expect(harness.logLength == 0)
     try harness.crash(0)
@@ -262,11 +262,11 @@ struct IndexTests {
     try harness.crash(0)
     try harness.crash(1)
     #expect(harness.pending == 3)
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.differences() == [] && harness.pending == 0)
     for _ in 0..<20 {
       harness.advance(10_000)
-      try harness.settle()
+      try harness.runUntilIdle()
     }
     let shard = ShardID(IndexHarness.shard("team:a"))
     let key = PageKey(shard: shard, channel: ChannelNumber(0), page: .outbox(0))
@@ -277,7 +277,7 @@ struct IndexTests {
     try harness.crash(0)
     try harness.crash(1)
     harness.change("team:a", add: ["user4"], remove: ["user1"])
-    try harness.settleAll()
+    try harness.runUntilResent()
     #expect(try harness.differences() == [] && harness.pending == 0)
   }
 
@@ -294,7 +294,7 @@ struct IndexTests {
     source.loop.endTurn()
     try source.persistAll()
     #expect(gateway.take() == [], "the join is in flight, and its own answer waits too")
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(gateway.take().count == 2)
     #expect(try harness.list("user1") == "team:a")
   }
@@ -329,7 +329,7 @@ struct IndexTests {
     }
     for round in 0..<8 {
       harness.put("team:c\(round % 3)", ["user\(round % 5)", "user5"])
-      try harness.settleAll()
+      try harness.runUntilResent()
     }
     #expect(harness.harnesses.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
     #expect(try harness.differences() == [])

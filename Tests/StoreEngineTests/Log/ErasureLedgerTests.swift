@@ -13,7 +13,7 @@ struct ErasureLedgerTests {
   }
 
   private func harnessWithLedger() throws -> (harness: EngineHarness, gateway: Gateway) {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     harness.erasures = []
     return (harness, gateway)
   }
@@ -29,7 +29,7 @@ struct ErasureLedgerTests {
     #expect(early.count == 1 && !early[0].contains("bob"), "\(early)")
     #expect(harness.loop.isBusy)
     harness.completeErasure()
-    try harness.settle()
+    try harness.runUntilIdle()
     let late = gateway.take()
     #expect(late.count == 1 && late[0].contains("bob") && late[0].contains("eras"), "\(late)")
     #expect(!harness.loop.isBusy)
@@ -48,12 +48,12 @@ struct ErasureLedgerTests {
     try turn(harness)
     #expect(harness.erasures?.count == 1)
     harness.completeErasure()
-    try harness.settle()
+    try harness.runUntilIdle()
     let reply = gateway.take()
     #expect(reply.count == 1 && reply[0].contains("eras"), "\(reply)")
     // A resend of an applied erasure needs no ledger.
     gateway.patchErasing("bob", counter: 50)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(harness.erasures?.isEmpty == true)
   }
 
@@ -65,13 +65,13 @@ struct ErasureLedgerTests {
     harness.loop.close(gateway.lane)
     let next = harness.connect(session: 1, serial: 1)
     harness.completeErasure()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(gateway.take().isEmpty)
     next.patchErasing("bob", counter: 50)
     try turn(harness)
     #expect(harness.erasures?.count == 1)
     harness.completeErasure()
-    try harness.settle()
+    try harness.runUntilIdle()
     let reply = next.take()
     #expect(reply.count == 1 && reply[0].contains("eras"), "\(reply)")
   }

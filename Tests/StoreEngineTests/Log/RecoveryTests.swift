@@ -244,7 +244,7 @@ struct RecoveryTests {
 
   @Test("a command resent after a crash is applied where it was lost, and answered where it was not")
   func commandResentAfterCrashIsAppliedWhereItWasLost() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.change("team:a", remove: ["alice"])
     harness.loop.endTurn()
     try harness.persist()
@@ -268,7 +268,7 @@ struct RecoveryTests {
 
   @Test("a command waiting for its channel at the crash does not count as applied")
   func waitedAtCrash() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     try harness.checkpoint()
     let middle = try EngineHarness(harness.storage)
     let gateway = middle.connect(session: 3)
@@ -287,7 +287,7 @@ struct RecoveryTests {
 
   @Test("sessions survive the log trim in the head page, also after the clock was set forward")
   func sessionsInPages() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.change("team:a", remove: ["alice"])
     harness.loop.endTurn()
     try harness.persistAll()
@@ -308,7 +308,7 @@ struct RecoveryTests {
 
   @Test("a shard's time continues from the logged time, whatever the clock says")
   func shardTimeContinuesFromLoggedTime() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     harness.advance(1_000_000)
     gateway.post("team:a", "m1")
     harness.loop.endTurn()

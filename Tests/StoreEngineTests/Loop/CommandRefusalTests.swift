@@ -20,7 +20,7 @@ struct CommandRefusalTests {
     gateway.post("team:a", "m2", by: "alice")
     gateway.read("team:a", "bob", "m1")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     let applied = gateway.counter
     let logged = harness.commitDescriptions.count
@@ -31,7 +31,7 @@ struct CommandRefusalTests {
     gateway.read("team:a", "bob", "m1", counter: applied)
     gateway.getChannel("team:a")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let replies = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
     #expect(replies == ["clock_jump", "clock_jump", "row read 1 unread 1", "channel of 2"])
     #expect(harness.commitDescriptions.count == logged, "nothing is logged")
@@ -42,7 +42,7 @@ struct CommandRefusalTests {
     gateway.read("team:a", "bob", "m2", counter: applied + 1)
     gateway.read("team:a", "bob", "m2", counter: applied + 1)
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     let again = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
     #expect(again == ["message 3 new", "row read 2 unread 1", "row read 2 unread 1"])
   }
@@ -56,7 +56,7 @@ struct CommandRefusalTests {
       harness.loop.open(gateway.lane)
       gateway.put("team:a", ["alice"])
       harness.loop.endTurn()
-      try harness.settle()
+      try harness.runUntilIdle()
       #expect(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) } == ["clock_jump"])
     }
   }

@@ -10,7 +10,7 @@ import Testing
 struct GroupCommitTests {
   @Test("one commit is in flight; the next one collects more requests meanwhile")
   func oneInFlight() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     let before = harness.commitDescriptions.count
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
@@ -31,7 +31,7 @@ struct GroupCommitTests {
 
   @Test("requests of one turn share one batch")
   func oneTurn() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     for number in 1...3 { gateway.post("team:a", "m\(number)") }
     #expect(harness.commits.isEmpty)
     harness.loop.endTurn()
@@ -54,7 +54,7 @@ struct GroupCommitTests {
 
   @Test("a query waits for the change before it, whether in flight or pending")
   func queryWaitsForChangeBeforeIt() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     let other = harness.connect(session: 2)
     gateway.change("team:a", add: ["carol"])
     harness.loop.endTurn()
@@ -79,7 +79,7 @@ struct GroupCommitTests {
 
   @Test("a command without changes waits for the change that its answer shows")
   func noChange() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1")
     gateway.read("team:a", "alice")
     harness.loop.endTurn()
@@ -104,7 +104,7 @@ struct GroupCommitTests {
 
   @Test("a refusal that depends on a change waits for that change")
   func refusalThatDependsOnChangeWaitsForThatChange() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.change("team:a", remove: ["alice"])
     gateway.read("team:a", "alice")
     harness.loop.endTurn()
@@ -115,7 +115,7 @@ struct GroupCommitTests {
 
   @Test("an answer that uses new options waits for the channel type's change")
   func answerThatUsesNewOptionsWaitsForChannelTypeChange() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.patch("team", readEvents: false)
     gateway.getChannel("team:a")
     gateway.send(.getChannelType, "team")
@@ -134,7 +134,7 @@ struct GroupCommitTests {
 
   @Test("a failed commit halts the loop: nothing more is answered, accepted or read")
   func failedCommitHaltsLoop() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     let other = harness.connect(session: 2)
     harness.loop.open(other.lane)
     gateway.post("team:a", "m1")
@@ -156,7 +156,7 @@ struct GroupCommitTests {
 
   @Test("a stopped loop requests nothing more from its storage")
   func stoppedLoopRequestsNothingMoreFromStorage() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
     gateway.post("team:a", "m2")
@@ -171,7 +171,7 @@ struct GroupCommitTests {
 
   @Test("a closed lane receives no replies, and its commands are still applied")
   func closedLane() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
     harness.loop.close(gateway.lane)
@@ -186,7 +186,7 @@ struct GroupCommitTests {
 
   @Test("pages and the log trim follow the batches, by age and by size")
   func pagesAndLogTrimFollowBatches() throws {
-    let (harness, gateway) = try settledHarness { $0.checkpointAgeMilliseconds = 1_000 }
+    let (harness, gateway) = try harnessWithChannel { $0.checkpointAgeMilliseconds = 1_000 }
     #expect(harness.commitDescriptions == ["batches [1] pages 0"])
     harness.advance(1_000)
     gateway.post("team:a", "m1")
@@ -214,7 +214,7 @@ struct GroupCommitTests {
 
   @Test("a clock that steps back does not stop the checkpoints")
   func clockBack() throws {
-    let (harness, gateway) = try settledHarness { $0.checkpointAgeMilliseconds = 1_000 }
+    let (harness, gateway) = try harnessWithChannel { $0.checkpointAgeMilliseconds = 1_000 }
     harness.advance(3_600_000)
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
@@ -231,7 +231,7 @@ struct GroupCommitTests {
 
   @Test("a turn that ends during reply delivery loses no reply of any connection")
   func turnWithinDelivery() throws {
-    let (harness, a) = try settledHarness()
+    let (harness, a) = try harnessWithChannel()
     let b = harness.connect(session: 2)
     let c = harness.connect(session: 3)
     a.post("team:a", "m1")

@@ -29,11 +29,11 @@ struct PurgeTests {
 
   @Test("a purge round writes older pages, trims the log, purges the storage, and then ends")
   func purgeRoundWritesOlderPages() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "bob")
     gateway.erase("team:a", "bob")
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.traces("bob").count > 1)
     #expect(try ask(gateway, 0) == 1 && harness.purges == 0)
     try harness.persistAll()
@@ -55,25 +55,25 @@ struct PurgeTests {
     "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
   )
   func purgeRoundSendsPendingIndexChangesFirst() throws {
-    let (harness, gateway) = try settledHarness()
-    try harness.settle()
+    let (harness, gateway) = try harnessWithChannel()
+    try harness.runUntilIdle()
     gateway.erase("team:a", "bob")
     try turn(harness)
     #expect(!harness.deliveries.isEmpty)
     #expect(try ask(gateway, 0) == 1)
     try harness.persistAll()
     #expect(harness.purges == 0)
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try harness.purges == 1 && harness.traces("bob") == [])
   }
 
   @Test("a purge beside continuous deletions ends after two rounds at most")
   func withoutBreak() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     let (deleting, asking) = (harness.connect(session: 2), harness.connect(session: 3))
     // A round of another connection is under way.
     #expect(try ask(gateway, 0) == 1)
@@ -99,8 +99,8 @@ struct PurgeTests {
 
   @Test("ten purge requests share one round, or the next one where a round is under way")
   func tenPurgeRequestsShareOneRound() throws {
-    let (harness, first) = try settledHarness()
-    try harness.settle()
+    let (harness, first) = try harnessWithChannel()
+    try harness.runUntilIdle()
     let requesters = (2..<12 as Range<UInt64>).map { harness.connect(session: $0) }
     #expect(try ask(first, 0) == 1)
     try harness.persistAll()
@@ -124,11 +124,11 @@ struct PurgeTests {
 
   @Test("an erasure during a purge round is covered by the next round, whose number is returned")
   func erasureDuringPurgeRoundIsCoveredByNextRound() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
     harness.loop.endTurn()
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(try ask(gateway, 0) == 1)
     var turns = 0
     while harness.purges == 0, turns < 50 {
@@ -140,7 +140,7 @@ struct PurgeTests {
     #expect(turns < 10 && harness.purges == 1)
     gateway.erase("team:a", "alice")
     try turn(harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     let other = harness.connect(session: 2)
     #expect(try ask(other, 0) == 2)
     try harness.purgeStorage()
@@ -185,8 +185,8 @@ struct PurgeTests {
 
   @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
   func afterRestartPurgeRoundsAreNumberedFrom1() throws {
-    let (before, _) = try settledHarness()
-    try before.settle()
+    let (before, _) = try harnessWithChannel()
+    try before.runUntilIdle()
     for round in 1...5 as ClosedRange<UInt64> {
       #expect(try ask(before.connect(), 0) == round)
       try before.persistAll()
@@ -199,20 +199,20 @@ struct PurgeTests {
     #expect(try ask(waiting, 0) == 6)
     for overtaken in [false, true] {
       let harness = try EngineHarness(before.storage)
-      try harness.settle()
+      try harness.runUntilIdle()
       let (gateway, other) = (harness.connect(session: 2), harness.connect(session: 3))
       // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
       for round in 1...6 as ClosedRange<UInt64> where overtaken {
         #expect(try ask(other, 0) == round)
         try harness.checkpoint()
-        try harness.settle()
+        try harness.runUntilIdle()
         #expect(harness.purges == 1)
         try harness.purgeStorage()
       }
       if !overtaken {
         #expect(try ask(gateway, 6) == 1)
         try harness.checkpoint()
-        try harness.settle()
+        try harness.runUntilIdle()
         #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
         try harness.purgeStorage()
         #expect(try ask(gateway, 1) == 0)
@@ -225,8 +225,8 @@ struct PurgeTests {
 
   @Test("a purge round after a restart waits for the channels of the log's tail")
   func purgeRoundAfterRestartWaitsForChannelsOfLogTail() throws {
-    let (before, _) = try settledHarness()
-    try before.settle()
+    let (before, _) = try harnessWithChannel()
+    try before.runUntilIdle()
     let harness = try EngineHarness(before.storage)
     let gateway = harness.connect(session: 2)
     var round = try ask(gateway, 0)
@@ -237,7 +237,7 @@ struct PurgeTests {
     for _ in 0..<3 {
       harness.loop.tick()
       // Pending index changes are resent first.
-      try harness.settle()
+      try harness.runUntilIdle()
       round = try ask(gateway, round)
       try turn(harness)
     }
@@ -247,7 +247,7 @@ struct PurgeTests {
   @Test("a purge payload that is too short or too long ends the connection")
   func purgePayloadThatIsTooShortOrTooLongEndsConnection() throws {
     for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
-      let (harness, gateway) = try settledHarness()
+      let (harness, gateway) = try harnessWithChannel()
       gateway.send(.purge, nil) { $0.writeBytes(payload) }
       #expect(gateway.ended.count == 1, "\(payload)")
       #expect(harness.purges == 0 && harness.commits.isEmpty)

@@ -259,7 +259,7 @@ struct FieldTests {
 
   @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)
   func invalidFieldsAreRefusedByName(_ row: Row) throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name, counter: row.counter, shard: row.shard, row.fields)
     harness.loop.endTurn()
@@ -281,7 +281,7 @@ struct FieldTests {
   /// A kind without a handler ends the connection like an unknown one.
   @Test("every kind of request has a handler", arguments: FrameKind.allCases.filter(\.isRequest))
   func everyRequestKindHasHandler(_ kind: FrameKind) throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let gateway = harness.connect(session: 5)
     let name = kind.traits.contains(.named) ? "team:a" : nil
     gateway.send(kind, name, counter: kind.isCommand ? 1 : nil) { _ in }
@@ -294,7 +294,7 @@ struct FieldTests {
     "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )
   func everyTruncatedPayloadIsError() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let whole: [(FrameKind, (inout ByteBuffer) -> Void)] = [
       (
         .putChannel,
@@ -354,7 +354,7 @@ struct FieldTests {
       (.patchUser, { $0.writeBytes([1, 1, 0, 0]) }),
       (.assignUser, { $0.writeBytes([1, 5, 3, 0, 0, 0]) }),
       (.getUser, { _ in }),
-      (.settle, { $0.writeBytes([1, 1, 0]) }),
+      (.markReplicated, { $0.writeBytes([1, 1, 0]) }),
     ]
     for (kind, fields) in whole {
       for name in ["team:a", "team:cold"] {
@@ -385,7 +385,7 @@ struct FieldTests {
 
   @Test("a repeated counter is answered and not applied")
   func counterTwice() throws {
-    let (harness, _) = try settledHarness()
+    let (harness, _) = try harnessWithChannel()
     let gateway = harness.connect(session: 5)
     gateway.post("team:a", "m1", counter: .max)
     gateway.post("team:a", "m2", counter: 7)
@@ -407,7 +407,7 @@ struct FieldTests {
 
   @Test("the newer version of a channel type wins, in any order of arrival")
   func typeFanOut() throws {
-    let (harness, gateway) = try settledHarness()
+    let (harness, gateway) = try harnessWithChannel()
     gateway.assign("team", version: 3, readEvents: false)
     gateway.assign("team", version: 2, readEvents: true)
     gateway.assign("team", version: 3, readEvents: true)

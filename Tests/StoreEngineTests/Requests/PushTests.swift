@@ -13,7 +13,7 @@ struct PushTests {
   private func harness(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (harness: EngineHarness, gateway: Gateway) {
-    let (harness, gateway) = try settledHarness(configure: configure)
+    let (harness, gateway) = try harnessWithChannel(configure: configure)
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice") }
     try turn(harness)
     harness.advance(1_000)
@@ -384,7 +384,7 @@ struct PushTests {
     #expect(taken(gateway) == ["channel deleted", "channel_not_found"])
     gateway.redeem(ticket)
     #expect(try nextReplies(harness, gateway) == ["channel_not_found"])
-    try harness.settle()
+    try harness.runUntilIdle()
     gateway.redeem(ticket)
     gateway.put("team:a", ["alice", "bob"])
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice") }
@@ -408,10 +408,10 @@ struct PushTests {
 
   @Test("a channel in sliced deletion is not found by tickets from the first slice on")
   func endingInSlices() throws {
-    let (harness, gateway) = try settledHarness { $0.changesPerTurn = 2 }
+    let (harness, gateway) = try harnessWithChannel { $0.changesPerTurn = 2 }
     gateway.put("team:b", (0..<9).map { "user\($0)" })
     gateway.post("team:b", "m1")
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     let ticket = try gateway.ticket("team:b", "user3", "m1", harness)
     gateway.deleteChannel("team:b")
@@ -482,16 +482,16 @@ struct PushTests {
     let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
     let (harness, gateway) = try harness { $0.entriesPerTurn = 10 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
-    try harness.settle()
+    try harness.runUntilIdle()
     harness.loop.tick()
-    try harness.settle()
+    try harness.runUntilIdle()
     _ = gateway.take()
     gateway.change("team:a", add: crowd)
     gateway.change("team:a", add: crowd.map { $0 + "y" })
     gateway.change("team:a", remove: ["bob"])
     gateway.redeem(ticket)
     #expect(try nextReplies(harness, gateway) == ["channel of 14"])
-    try harness.settle()
+    try harness.runUntilIdle()
     #expect(
       taken(gateway) == [
         "channel of 26", "channel of 25", "not_a_member",

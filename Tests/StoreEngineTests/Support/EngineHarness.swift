@@ -159,7 +159,7 @@ final class EngineHarness: StoreLoopDriver {
   }
 
   /// Run until all changes are in storage and in the indexes, and no work is pending.
-  func settle() throws {
+  func runUntilIdle() throws {
     while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !confirmations.isEmpty || slices > 0 {
       try persistAll()
       try completeLoads()
@@ -201,7 +201,7 @@ final class EngineHarness: StoreLoopDriver {
 }
 
 /// A harness with one channel `team:a` of alice and bob, all in storage, and the gateway that created it.
-func settledHarness(
+func harnessWithChannel(
   configure: (inout StoreLoopConfiguration) -> Void = { _ in }
 ) throws -> (harness: EngineHarness, gateway: Gateway) {
   let harness = try EngineHarness(configure: configure)

@@ -104,9 +104,9 @@ final class Gateway {
           "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
       case .patchUserReply, .assignUserReply, .getUserReply:
         return "user \(try userWords(&reader))"
-      case .settleReply:
+      case .markReplicatedReply:
         return try reader.byte() == 1 ? "settled" : "not settled"
-      case .listUnsettledReply:
+      case .listUnreplicatedReply:
         var types: [String] = []
         for _ in 0..<(try reader.count()) { types.append(try reader.channelTypeRecord().name) }
         var users: [String] = []
@@ -119,9 +119,11 @@ final class Gateway {
       case .statusesReply:
         let count = try reader.count()
         var receipts: [String] = []
-        for _ in 0..<count where try reader.byte() == 0 { receipts.append("\(try reader.status().receipt)") }
-        let hasReceipts = receipts.contains { $0 != "none" }
-        return hasReceipts ? "receipts \(receipts.joined(separator: " "))" : "\(count) statuses"
+        for _ in 0..<count where try reader.byte() == 0 {
+          receipts.append("\(try reader.status().acknowledgement)")
+        }
+        let hasAcknowledgements = receipts.contains { $0 != "none" }
+        return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(count) statuses"
       case .listMembersReply:
         return try listWords(&reader)
       case .memberStatusesReply:

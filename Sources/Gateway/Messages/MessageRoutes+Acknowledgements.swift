@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Acknowledgements of messages with a receipt (R9).
+/// Acknowledgements of messages with an acknowledgement request (R9).
 extension MessageRoutes {
   /// `POST /v1/channels/{cid}/receipts`: sends all valid ids in one request to the store.
   func acknowledgeReceipts(

@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 /// The real programs on free loopback ports, with fresh data in a directory of its own, for one test.
-struct Pair: Sendable {
+struct TestServices: Sendable {
   let stack: LocalStack
   let directory: String
   let serverToken: String
@@ -30,13 +30,13 @@ struct Pair: Sendable {
   ///   - storeFlags: further flags of the store.
   ///   - storeVariables: added to the store's environment.
   ///   - gatewayFlags: further flags of both gateways.
-  ///   - prepare: writes files into the pair's directory before any process starts.
+  ///   - prepare: writes files into the services' directory before any process starts.
   static func with(
     storeFlags: [String] = [],
     storeVariables: [String: String] = [:],
     gatewayFlags: [String] = [],
     prepare: (StackFiles) async throws -> Void = { _ in },
-    _ body: (Pair) async throws -> Void
+    _ body: (TestServices) async throws -> Void
   ) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -63,7 +63,9 @@ struct Pair: Sendable {
       try await stack.start()
       let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
       let server = try await tokenIssuer.server(lifetime: .seconds(3600))
-      try await body(Pair(stack: stack, directory: directory, serverToken: server, tokenIssuer: tokenIssuer))
+      try await body(
+        TestServices(stack: stack, directory: directory, serverToken: server, tokenIssuer: tokenIssuer)
+      )
     } catch {
       await stack.stop()
       throw error
@@ -132,7 +134,7 @@ struct Pair: Sendable {
   }
 }
 
-extension Pair {
+extension TestServices {
   /// Wait for a response of the store's `/ready`.
   ///
   /// - Parameter text: a part of the response.

@@ -1,8 +1,8 @@
 /// The acknowledgements of one message (R9): a bit for each row that has acknowledged, and the kept records in order of
 /// acknowledgement. A dropped record leaves its bit.
-struct Receipt: ~Copyable, Sendable {
-  /// The message was registered with a receipt. Still false while a page of acknowledgements loads before the message's
-  /// own page.
+struct MessageAcknowledgements: ~Copyable, Sendable {
+  /// The message was registered with an acknowledgement request. Still false while a page of acknowledgements loads
+  /// before the message's own page.
   var isRequested = false
   /// None: never.
   var expiresAt = Timestamp.none
@@ -81,7 +81,7 @@ struct Receipt: ~Copyable, Sendable {
   }
 
   /// The rows whose record was dropped, in rising order, then the records in order of acknowledgement. Assigning them
-  /// in this order rebuilds this receipt.
+  /// in this order rebuilds this acknowledgement request.
   var acknowledgements: [Acknowledgement] {
     var all: [Acknowledgement] = []
     all.reserveCapacity(count)
@@ -200,7 +200,7 @@ struct Receipt: ~Copyable, Sendable {
     restoreFirsts()
   }
 
-  /// Heap bytes, without the receipt's own slot in the table.
+  /// Heap bytes, without the acknowledgement request's own slot in the table.
   var heapByteCount: Int {
     // A dictionary entry is its key, a string and their share of empty slots.
     heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + byRow.byteCount + notes.capacity * 32
@@ -209,7 +209,7 @@ struct Receipt: ~Copyable, Sendable {
 }
 
 #if DEBUG
-  extension Receipt {
+  extension MessageAcknowledgements {
     /// Compare the counters with a recount.
     func checkInvariants() -> String? {
       var bits = 0

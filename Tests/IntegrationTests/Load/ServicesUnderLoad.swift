@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 
 /// Helpers of the tests under load.
-extension Pair {
+extension TestServices {
   /// Make channels with members `user-0` and on, and messages `m1` and on.
   func makeChannels(_ channels: [String], messages: Int, users: Int) async throws {
     let members = (0..<users).map { "\"user-\($0)\"" }.joined(separator: ",")
@@ -52,7 +52,10 @@ extension Pair {
     -> Int
   {
     let path = try await prepareLoad(channels: channels, messages: messages, users: users)
-    let client = try Companion(Pair.python, [Pair.client("Load/marks_under_load.py"), "\(h2cPort)", path])
+    let client = try Companion(
+      TestServices.python,
+      [TestServices.client("Load/marks_under_load.py"), "\(h2cPort)", path]
+    )
     defer { client.end() }
     var generator = SplitMix64(printingSeedOf: "kills of the store under load")
     var last = 0

@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Receipts: acknowledgements, and answers that reveal an expired receipt (R9, R20).
+/// Acknowledgements, and replies that reveal an expired request (R9, R20).
 extension ShardEngine {
   /// Maximum number of messages in one acknowledgement.
   private static let acknowledgedMax = 100
@@ -37,7 +37,9 @@ extension ShardEngine {
         codes.append(0)
       } catch {
         codes.append(Self.code(error).rawValue)
-        if error == .receiptExpired { expiry = max(expiry, state.receiptExpiry(slot, message: message)) }
+        if error == .receiptExpired {
+          expiry = max(expiry, state.acknowledgementExpiry(slot, message: message))
+        }
       }
       guard !request.effects.isEmpty else { continue }
       guard !request.isDuplicate else {
@@ -67,8 +69,8 @@ extension ShardEngine {
     _ lane: ReplyLane
   ) -> ReplyLane.Timing {
     var expiry = Timestamp.none
-    for case .success(let status) in results where status.receipt == .expired {
-      expiry = max(expiry, state[slot].receipts.expiresAt(status.sequence))
+    for case .success(let status) in results where status.acknowledgement == .expired {
+      expiry = max(expiry, state[slot].acknowledgementTable.expiresAt(status.sequence))
     }
     return replyTiming(lastEffect(slot), revealingExpiryAt: expiry, lane)
   }

@@ -1,36 +1,38 @@
-/// Receipts: permission to request one, and acknowledgements (R9).
+/// Acknowledgements: permission to request them, and making them (R9).
 extension ShardState {
-  // MARK: Requesting a receipt
+  // MARK: Requesting acknowledgement
 
-  /// The flags and expiry with which a message that requests a receipt is registered.
-  struct ReceiptGrant: Hashable {
+  /// The flags and expiry with which a message that requests acknowledgement is registered.
+  struct AcknowledgementGrant: Hashable {
     var flags: MessageRecord.Flags
     /// None: never.
     var expiresAt: Timestamp
   }
 
-  /// Decide whether a message that is being registered gets the receipt that it requests.
-  func receiptGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> ReceiptGrant {
+  /// Decide whether a message that is being registered gets the acknowledgement that it requests.
+  func acknowledgementGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> AcknowledgementGrant
+  {
     let options = self.options(slot)
     if let roles = options.receiptRequestRoles {
       let role = self[slot].row(of: sender).flatMap { self[slot].rows.role($0) }
       guard let role, roles.contains(role) else {
-        return ReceiptGrant(flags: .receiptNotAllowed, expiresAt: .none)
+        return AcknowledgementGrant(flags: .acknowledgementNotAllowed, expiresAt: .none)
       }
     }
-    if let limit = options.receiptDailyLimit, self[slot].receiptsOfDay(time) >= Int(limit) {
-      return ReceiptGrant(flags: .receiptOverLimit, expiresAt: .none)
+    if let limit = options.receiptDailyLimit, self[slot].acknowledgementRequestsOfDay(time) >= Int(limit) {
+      return AcknowledgementGrant(flags: .acknowledgementOverLimit, expiresAt: .none)
     }
     let lifetime = options.receiptTTL.map { Int64($0) * 1_000 }
     let expiry = lifetime.map { Timestamp(milliseconds: time.milliseconds + $0) }
-    return ReceiptGrant(flags: .receipt, expiresAt: expiry ?? .none)
+    return AcknowledgementGrant(flags: .requestsAcknowledgement, expiresAt: expiry ?? .none)
   }
 
-  /// Why a message that requested a receipt was registered without one; the same for every repeat of its registration.
+  /// Why a message that requested acknowledgement was registered without one; the same for every repeat of its
+  /// registration.
   package func receiptRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> ReceiptRefusal {
     let flags = self[slot].messages.flags(sequence)
-    if flags.contains(.receiptNotAllowed) { return .notAllowed }
-    return flags.contains(.receiptOverLimit) ? .limitReached : .none
+    if flags.contains(.acknowledgementNotAllowed) { return .notAllowed }
+    return flags.contains(.acknowledgementOverLimit) ? .limitReached : .none
   }
 
   // MARK: Acknowledging
@@ -70,21 +72,21 @@ extension ShardState {
           throw .messageNotFound
         }
       }
-      // No reply has a receipt (R15).
+      // No reply has an acknowledgement request (R15).
       throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
     }
     if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
-    guard !self[slot].receipts.hasAcknowledged(sequence, row) else { return }
+    guard !self[slot].acknowledgementTable.hasAcknowledged(sequence, row) else { return }
     let keptMax = options(slot).receiptMembersMax.map { Int($0) }
     self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
   }
 
-  /// When a message's receipt expires; none: never, or there is no such message.
-  package func receiptExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
-    self[slot].messages.find(message).map { self[slot].receipts.expiresAt($0) } ?? .none
+  /// When a message's acknowledgement request expires; none: never, or there is no such message.
+  package func acknowledgementExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
+    self[slot].messages.find(message).map { self[slot].acknowledgementTable.expiresAt($0) } ?? .none
   }
 
-  /// Acknowledge receipts for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
+  /// Acknowledge messages for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
   /// acknowledged individually. These are not examined again.
   func decideReadAcknowledges(
     _ slot: ChannelSlot,
@@ -93,10 +95,10 @@ extension ShardState {
     at time: Timestamp,
     into effects: inout [Effect]
   ) {
-    guard !self[slot].receipts.isEmpty else { return }
+    guard !self[slot].acknowledgementTable.isEmpty else { return }
     let through = self[slot].rows.acknowledgedThrough(row)
     guard sequence > through,
-      !self[slot].receipts.indices(after: through, through: sequence).isEmpty
+      !self[slot].acknowledgementTable.indices(after: through, through: sequence).isEmpty
     else { return }
     let options = self.options(slot)
     switch options.readAcksReceipts {
@@ -107,10 +109,10 @@ extension ShardState {
     // Messages registered before the member joined do not wait for them.
     let joined = self[slot].rows.joined(row)
     let keptMax = options.receiptMembersMax.map { Int($0) }
-    for index in self[slot].receipts.indices(after: max(through, joined), through: sequence) {
-      let message = self[slot].receipts.sequence(at: index)
+    for index in self[slot].acknowledgementTable.indices(after: max(through, joined), through: sequence) {
+      let message = self[slot].acknowledgementTable.sequence(at: index)
       guard self[slot].refusesAcknowledgement(of: message, by: row, at: time) == nil,
-        !self[slot].receipts.hasAcknowledged(message, row)
+        !self[slot].acknowledgementTable.hasAcknowledged(message, row)
       else { continue }
       self[slot].acknowledge(message, row, note: "", keptMax: keptMax, at: time, into: &effects)
     }
@@ -121,18 +123,19 @@ extension ShardState {
 extension ChannelState {
   private static let millisecondsPerDay: Int64 = 86_400_000
 
-  /// Number of messages with receipts that were registered in the UTC day of `time`, including deleted ones.
-  fileprivate func receiptsOfDay(_ time: Timestamp) -> Int {
+  /// Number of messages with acknowledgement requests that were registered in the UTC day of `time`, including deleted
+  /// ones.
+  fileprivate func acknowledgementRequestsOfDay(_ time: Timestamp) -> Int {
     let start = time.milliseconds - time.milliseconds % Self.millisecondsPerDay
-    // A shard's time never goes back, so receipts are in order of registration.
+    // A shard's time never goes back, so acknowledgement requests are in order of registration.
     var low = 0
-    var high = receipts.count
+    var high = acknowledgementTable.count
     while low < high {
       let middle = (low + high) / 2
-      let registered = messages.registeredAt(receipts.sequence(at: middle)).milliseconds
+      let registered = messages.registeredAt(acknowledgementTable.sequence(at: middle)).milliseconds
       if registered < start { low = middle + 1 } else { high = middle }
     }
-    return receipts.count - low
+    return acknowledgementTable.count - low
   }
 
   /// The first reason why a member must not acknowledge a message.
@@ -142,9 +145,9 @@ extension ChannelState {
     at time: Timestamp
   ) -> Refusal? {
     if messages.flags(sequence).contains(.deleted) { return .messageDeleted }
-    if !receipts.isRequested(sequence) { return .receiptNotRequested }
+    if !acknowledgementTable.isRequested(sequence) { return .receiptNotRequested }
     if messages.sender(sequence) == rows.user(row) { return .ownMessage }
-    if receipts.hasAcknowledged(sequence, row) { return nil }
+    if acknowledgementTable.hasAcknowledged(sequence, row) { return nil }
     if rows.joined(row) >= sequence { return .notExpected }
     return isExpired(sequence, at: time) ? .receiptExpired : nil
   }
@@ -173,9 +176,9 @@ extension ChannelState {
     )
     effects.append(.channel(number, .acknowledged(sequence, record)))
     guard let keptMax, !isHidden else { return }
-    let kept = receipts.keptCount(sequence, isHidden: false) + (keepsNone ? 0 : 1)
+    let kept = acknowledgementTable.keptCount(sequence, isHidden: false) + (keepsNone ? 0 : 1)
     guard kept > keptMax else { return }
-    for oldest in receipts.oldest(kept - keptMax, of: sequence, isHidden: false) {
+    for oldest in acknowledgementTable.oldest(kept - keptMax, of: sequence, isHidden: false) {
       effects.append(.channel(number, .acknowledgementForgotten(sequence, oldest)))
     }
   }

@@ -2,15 +2,15 @@ import Testing
 
 @testable import ReceiptModel
 
-/// One channel with receipts, driven row by row. As in a store, commands are decided and their effects assigned; every
-/// invariant is checked after each.
+/// One channel with acknowledgement requests, driven row by row. As in a store, commands are decided and their effects
+/// assigned; every invariant is checked after each.
 ///
 /// | row | answers |
 /// | --- | --- |
 /// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 |
 /// | `options ttl=10 max=2 daily=3 roles=admin,host acks=always` | sets options; `-` is null |
 /// | `join alice bob [as admin]`, `leave bob`, `hide bob`, `show bob` | |
-/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: the receipt of the last message; `plain`: none is requested |
+/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: the acknowledgement request of the last message; `plain`: none is requested |
 /// | `delete m1`, `truncate [m3]` | |
 /// | `erase bob` | `erased`, or `unknown` |
 /// | `trace bob` | where the id still occurs: `memory`, and names of pages |
@@ -22,9 +22,9 @@ import Testing
 /// | `records m1` | in the page's order: `bob` evicted, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note, `*` an erased user |
 /// | `oldest m1` | the oldest kept time, or `-` |
 /// | `mark bob m3` | marks unread |
-/// | `page m1`, `head`, `pages` | writes the page of a message's receipt, the head page; all pages |
+/// | `page m1`, `head`, `pages` | writes the page of a message's acknowledgement request, the head page; all pages |
 /// | `recover` | rebuilds the channel from pages and log, read in several orders; all must give the same result |
-final class ReceiptShard {
+final class AcknowledgementShard {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot: ChannelSlot
   private var clock: Int64 = 1_000
@@ -142,9 +142,9 @@ final class ReceiptShard {
       let user = words.removeFirst()
       return words.map { acknowledge(user, $0, note: note) }.joined(separator: " ")
     case "read": return try read(words)
-    case "receipt": return "\(state[slot].receiptStatus(try sequence(words.first!), at: now))"
+    case "receipt": return "\(state[slot].acknowledgementStatus(try sequence(words.first!), at: now))"
     case "records": return records(of: try sequence(words.first!))
-    case "page": write(.receipts(try sequence(words.first!)))
+    case "page": write(.acknowledgements(try sequence(words.first!)))
     case "head": write(.head)
     case "pages": for page in pageIDs { write(page) }
     case "recover": try recover()
@@ -169,7 +169,7 @@ final class ReceiptShard {
           sender: sender.span.bytes,
           created: .none,
           isSilent: false,
-          wantsReceipt: !isPlain,
+          requestsAcknowledgement: !isPlain,
           at: time,
           into: &effects
         )
@@ -178,7 +178,7 @@ final class ReceiptShard {
       let refusal = state.receiptRefusal(slot, sequence)
       answer =
         refusal == .none
-        ? state[slot].receipts.isRequested(sequence) ? "receipt" : "none" : "\(refusal)"
+        ? state[slot].acknowledgementTable.isRequested(sequence) ? "receipt" : "none" : "\(refusal)"
     }
     return answer
   }
@@ -253,7 +253,7 @@ final class ReceiptShard {
   }
 
   private func records(of sequence: SequenceNumber) -> String {
-    state[slot].receipts.acknowledgements(of: sequence).map { record in
+    state[slot].acknowledgementTable.acknowledgements(of: sequence).map { record in
       let name = state[slot].users.text(state[slot].rows.user(record.row))
       let user = name.isEmpty ? "*" : name
       let at = record.at == .none ? "" : "@\(record.at.milliseconds)"
@@ -301,7 +301,7 @@ final class ReceiptShard {
     let rows = (0..<UInt32(state[slot].rows.rowCount + 255) / 256).map { PageID.rows($0) }
     let segments = (0..<UInt32(state[slot].messages.segmentCount)).map { PageID.segment($0) }
     let newest = state[slot].messages.newest.rawValue
-    return [.head] + rows + segments + (0..<newest).map { PageID.receipts(SequenceNumber($0 + 1)) }
+    return [.head] + rows + segments + (0..<newest).map { PageID.acknowledgements(SequenceNumber($0 + 1)) }
   }
 
   private func write(_ page: PageID) { pages[page] = (log.count, state.effects(of: page, in: slot)) }
@@ -313,7 +313,7 @@ final class ReceiptShard {
     pages.map { "\(state.effects(of: $0, in: slot))" }
       + (0..<state[slot].messages.newest.rawValue).map {
         let sequence = SequenceNumber($0 + 1)
-        return "\(sequence.rawValue) \(state[slot].receiptStatus(sequence, at: state.time))"
+        return "\(sequence.rawValue) \(state[slot].acknowledgementStatus(sequence, at: state.time))"
       }
   }
 
@@ -322,10 +322,11 @@ final class ReceiptShard {
     func pages(_ isWanted: (PageID) -> Bool) -> [PageID] {
       own.filter(isWanted).sorted { $0.order < $1.order }
     }
-    // Receipts come before their messages and before the rows that they name; segments must be in rising order.
+    // Acknowledgement requests come before their messages and before the rows that they name; segments must be in
+    // rising order.
     let rows = pages { $0.isRows }
     let segments = pages { if case .segment = $0 { true } else { false } }
-    let receipts = pages { if case .receipts = $0 { true } else { false } }
+    let receipts = pages { if case .acknowledgements = $0 { true } else { false } }
     let orders = [
       rows + segments + receipts, receipts.reversed() + rows.reversed() + segments,
       rows + receipts + segments,
@@ -364,8 +365,8 @@ final class ReceiptShard {
   }
 }
 
-/// Run a story of receipts; the first failing row is reported at its own line.
-func receiptStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
-  let shard = ReceiptShard()
+/// Run a story of acknowledgement requests; the first failing row is reported at its own line.
+func acknowledgementStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
+  let shard = AcknowledgementShard()
   tell(table, sourceLocation) { shard.run($0) }
 }

@@ -3,12 +3,12 @@ import Testing
 
 @testable import ReceiptModel
 
-/// R9: receipts.
+/// R9: acknowledgement requests.
 @Suite("Stories of receipts", .computing)
-struct ReceiptStoryTests {
+struct AcknowledgementStoryTests {
   @Test("a receipt is processing until all expected members have acknowledged, then done")
   func oneByOne() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob carol
       post m1 by alice            -> receipt
@@ -32,7 +32,7 @@ struct ReceiptStoryTests {
 
   @Test("several messages are acknowledged at once, each with its own result")
   func severalMessagesAreAcknowledgedAtOnce() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob
       post m1…m3 by alice
@@ -52,7 +52,7 @@ struct ReceiptStoryTests {
 
   @Test("an unfinished receipt with a lifetime expires; members who acknowledged keep that")
   func unfinishedReceiptWithLifetimeExpires() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob carol
       post m1 by alice
@@ -86,7 +86,7 @@ struct ReceiptStoryTests {
 
   @Test("a receipt does not wait for members who hide, left or joined later; it needs at least one")
   func receiptWaitsForShownExpectedMembersOnly() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob carol
       post m1 by alice
@@ -130,7 +130,7 @@ struct ReceiptStoryTests {
 
   @Test("a sender who rejoined is not expected, and still may not acknowledge")
   func senderAgain() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob
       post m1 by alice
@@ -150,7 +150,7 @@ struct ReceiptStoryTests {
 
   @Test("mark-read acknowledges in direct channels, always, or never")
   func readAcknowledges() {
-    receiptStory(
+    acknowledgementStory(
       """
       join alice bob
       post m1…m2 by alice
@@ -186,7 +186,7 @@ struct ReceiptStoryTests {
 
   @Test("mark-read skips messages that could not be acknowledged one by one")
   func markReadSkipsRefused() {
-    receiptStory(
+    acknowledgementStory(
       """
       options ttl=1
       join alice bob
@@ -216,7 +216,7 @@ struct ReceiptStoryTests {
 
   @Test("beyond receipt_max_members the oldest record is evicted; hidden ones neither evict nor are evicted")
   func membersMax() {
-    receiptStory(
+    acknowledgementStory(
       """
       options max=2
       join alice u1…u9
@@ -256,7 +256,7 @@ struct ReceiptStoryTests {
 
   @Test("receipt_daily_limit counts the receipts of the UTC day, deleted ones included")
   func dailyLimit() {
-    receiptStory(
+    acknowledgementStory(
       """
       # The last second of 1970-01-01.
       clock 86399000
@@ -287,7 +287,7 @@ struct ReceiptStoryTests {
 
   @Test("receipt_request_roles: the sender's role at the time of registration")
   func senderRoleAtRegistrationDecidesReceipt() {
-    receiptStory(
+    acknowledgementStory(
       """
       options roles=admin,host daily=1
       join alice as admin
@@ -313,7 +313,7 @@ struct ReceiptStoryTests {
 
   @Test("pages and log give the same result, also where records were evicted between them")
   func pagesAndLog() {
-    receiptStory(
+    acknowledgementStory(
       """
       options max=3
       join alice u1…u300
@@ -343,7 +343,7 @@ struct ReceiptStoryTests {
 
   @Test("assigning the same acknowledgement again changes nothing")
   func assigningSameAcknowledgementAgainChangesNothing() {
-    var receipt = Receipt()
+    var receipt = MessageAcknowledgements()
     let first = Acknowledgement(row: MemberOrdinal(3), at: Timestamp(milliseconds: 5), note: "first")
     let second = Acknowledgement(row: MemberOrdinal(70), at: Timestamp(milliseconds: 6), isHidden: true)
     let gone = Acknowledgement(row: MemberOrdinal(1), at: .none)
@@ -368,7 +368,7 @@ struct ReceiptStoryTests {
 
   @Test("evicted records free their memory")
   func evictedRecordsFreeMemory() {
-    var receipt = Receipt()
+    var receipt = MessageAcknowledgements()
     for row in 0..<10_000 as Range<UInt32> {
       receipt.assign(
         Acknowledgement(row: MemberOrdinal(row), at: Timestamp(milliseconds: Int64(row) + 1), note: "n\(row)")
@@ -395,7 +395,7 @@ struct ReceiptStoryTests {
     #expect(shard.progress == .init(isDone: false, wordsVisited: 70_000 / 64 + 1))
     shard.acknowledge(70_000)
     #expect(shard.progress == .init(isDone: true, wordsVisited: 100_000 / 64 + 1))
-    #expect(shard.state[shard.slot].receiptStatus(SequenceNumber(1), at: .none) == .done)
+    #expect(shard.state[shard.slot].acknowledgementStatus(SequenceNumber(1), at: .none) == .done)
     #if DEBUG
       #expect(shard.state.checkInvariants() == nil)
     #endif
@@ -409,12 +409,12 @@ struct ReceiptStoryTests {
     shard.leave(199)
     #expect(shard.progress == .init(isDone: true, wordsVisited: 4))
     for row in 1..<199 as Range<UInt32> { shard.leave(row) }
-    // No expected member is left.
+    // No recipient is left.
     #expect(shard.progress == .init(isDone: false, wordsVisited: 4))
   }
 }
 
-/// One message with a receipt, sent by the first of many members.
+/// One message with an acknowledgement request, sent by the first of many members.
 private final class LargeChannel {
   private(set) var state = ShardState(id: ShardID(0))
   let slot: ChannelSlot
@@ -428,11 +428,11 @@ private final class LargeChannel {
       let record = RowRecord(user: "u\(row)", joined: .zero, joinedAt: time)
       state.assign(.rowAssigned(MemberOrdinal(row), record), to: slot)
     }
-    let message = MessageRecord(id: "m1", sender: "u0", flags: .receipt, registeredAt: time)
+    let message = MessageRecord(id: "m1", sender: "u0", flags: .requestsAcknowledgement, registeredAt: time)
     state.assign(.messageAssigned(SequenceNumber(1), message), to: slot)
   }
 
-  var progress: ReceiptTable.Progress { state[slot].receiptProgress(SequenceNumber(1)) }
+  var progress: AcknowledgementTable.Progress { state[slot].acknowledgementProgress(SequenceNumber(1)) }
 
   func acknowledge(_ row: UInt32) {
     let record = Acknowledgement(row: MemberOrdinal(row), at: time)

@@ -25,7 +25,7 @@ struct MemberSpec: Hashable {
 }
 
 /// A request in plain values, and its encoding.
-enum Ask {
+enum RequestContent {
   case put(cid: String, OptionChange, [MemberSpec])
   case change(cid: String, add: [MemberSpec], remove: [String])
   case register(
@@ -34,17 +34,17 @@ enum Ask {
     sender: String,
     created: Int64,
     isSilent: Bool,
-    wantsReceipt: Bool,
+    requestsAcknowledgement: Bool,
     movesPosition: Bool,
     /// User ids, or ``everybody`` alone.
     mentions: [String]
   )
   case acknowledge(cid: String, user: String, note: String, ids: [String])
-  case delete(cid: String, id: String)
+  case deleteMessage(cid: String, id: String)
   /// Deletes the messages before one, or all for an empty id.
   case truncate(cid: String, before: String)
-  case end(cid: String)
-  case erase(cid: String, user: String)
+  case deleteChannel(cid: String)
+  case eraseMember(cid: String, user: String)
   /// An empty message means the newest.
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
@@ -60,7 +60,7 @@ enum Ask {
   case token(String)
   case tokens(known: UInt64, after: UInt64)
   /// A request of the four kinds that may have the flag `thread`, with the thread's parent message.
-  indirect case inThread(String, Ask)
+  indirect case inThread(String, RequestContent)
   case patchType(String, OptionChange)
   case assignType(String, version: UInt64, OptionChange)
   /// nil keeps the value.
@@ -82,13 +82,14 @@ enum Ask {
   var cid: String? {
     switch self {
     case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _, _),
-      .delete(let cid, _),
+      .deleteMessage(let cid, _),
       .read(let cid, _, _, _), .unread(let cid, _, _, _), .delivered(let cid, _, _), .getChannel(let cid),
       .member(let cid, _, _, _, _),
       .readState(let cid, _, _, _, _), .statuses(let cid, _), .acknowledge(let cid, _, _, _),
-      .malformed(let cid), .truncate(let cid, _), .end(let cid), .erase(let cid, _), .push(let cid, _, _, _):
+      .malformed(let cid), .truncate(let cid, _), .deleteChannel(let cid), .eraseMember(let cid, _),
+      .push(let cid, _, _, _):
       cid
-    case .inThread(_, let ask): ask.cid
+    case .inThread(_, let content): content.cid
     case .patchType, .assignType, .getType, .listTypes, .patchUser, .assignUser, .getUser, .note, .known,
       .revoke, .token, .tokens:
       nil
@@ -122,7 +123,7 @@ enum Ask {
 
   /// The flags in its frame's header.
   var flags: FrameHeader.Flags { if case .inThread = self { .thread } else { [] } }
-  var withoutThread: Ask { if case .inThread(_, let ask) = self { ask } else { self } }
+  var withoutThread: RequestContent { if case .inThread(_, let content) = self { content } else { self } }
 
   var isCommand: Bool { kind.isCommand }
   var isPut: Bool { kind == .putChannel }
@@ -135,10 +136,10 @@ enum Ask {
     case .change: .changeMembers
     case .register: .registerMessage
     case .acknowledge: .acknowledge
-    case .delete: .deleteMessage
+    case .deleteMessage: .deleteMessage
     case .truncate: .truncateChannel
-    case .end: .deleteChannel
-    case .erase: .eraseMember
+    case .deleteChannel: .deleteChannel
+    case .eraseMember: .eraseMember
     case .read: .markRead
     case .unread: .markUnread
     case .delivered: .markDelivered
@@ -149,7 +150,7 @@ enum Ask {
     case .revoke: .revokeToken
     case .token: .getToken
     case .tokens: .listRevokedTokens
-    case .inThread(_, let ask): ask.kind
+    case .inThread(_, let content): content.kind
     case .patchType: .patchChannelType
     case .assignType: .assignChannelType
     case .patchUser: .patchUser
@@ -165,8 +166,8 @@ enum Ask {
 
   /// The payload (Proto/frames.md, "Requests").
   func write(counter: UInt64, into buffer: inout ByteBuffer) {
-    if case .inThread(let parent, let ask) = self {
-      ask.write(counter: counter, into: &buffer)
+    if case .inThread(let parent, let content) = self {
+      content.write(counter: counter, into: &buffer)
       buffer.writeField(parent)
       return
     }
@@ -178,9 +179,9 @@ enum Ask {
     }
     if kind.isCommand { buffer.writeVarint(counter) }
     switch self {
-    case .put(_, let options, let seats):
+    case .put(_, let options, let members):
       buffer.writeOptionPatch(options.wire)
-      Self.write(seats, into: &buffer)
+      Self.write(members, into: &buffer)
     case .change(_, let add, let remove):
       Self.write(add, into: &buffer)
       buffer.writeVarint(remove.count)
@@ -196,11 +197,11 @@ enum Ask {
       let sender,
       let created,
       let isSilent,
-      let wantsReceipt,
+      let requestsAcknowledgement,
       let moves,
       let mentions
     ):
-      let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (moves ? 0 : 4)
+      let flags = (isSilent ? 1 : 0) | (requestsAcknowledgement ? 2 : 0) | (moves ? 0 : 4)
       buffer.writeField(id)
       buffer.writeField(sender)
       buffer.writeTime(Timestamp(milliseconds: created))
@@ -210,9 +211,9 @@ enum Ask {
         buffer.writeVarint(mentions.count)
         for user in mentions { buffer.writeField(user) }
       }
-    case .delete(_, let id), .truncate(_, let id):
+    case .deleteMessage(_, let id), .truncate(_, let id):
       buffer.writeField(id)
-    case .erase(_, let user):
+    case .eraseMember(_, let user):
       buffer.writeField(user)
     case .read(_, let user, let message, let epoch), .unread(_, let user, let message, let epoch):
       buffer.writeField(user)
@@ -265,16 +266,16 @@ enum Ask {
       buffer.writeTime(Timestamp(milliseconds: settings.readShownSince))
       buffer.writeTime(Timestamp(milliseconds: settings.deliveredShownSince))
       buffer.writeTime(.none)
-    case .getChannel, .getType, .listTypes, .getUser, .inThread, .end, .known, .token:
+    case .getChannel, .getType, .listTypes, .getUser, .inThread, .deleteChannel, .known, .token:
       break
     }
   }
 
-  private static func write(_ seats: [MemberSpec], into buffer: inout ByteBuffer) {
-    buffer.writeVarint(seats.count)
-    for seat in seats {
-      buffer.writeField(seat.user)
-      buffer.writeField(seat.role)
+  private static func write(_ members: [MemberSpec], into buffer: inout ByteBuffer) {
+    buffer.writeVarint(members.count)
+    for member in members {
+      buffer.writeField(member.user)
+      buffer.writeField(member.role)
     }
   }
 }
