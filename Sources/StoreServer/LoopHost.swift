@@ -304,6 +304,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func purge() {
+    guard replica == nil else { return refusePurge() }
     inFlight += 1
     readers.submit { [self] _ in
       let result = Result { () throws(StorageError) in try storage.purge() }

@@ -89,6 +89,14 @@ struct StoreSettings {
 
   /// Log what an operator should know of the settings.
   func log(_ logger: Logger) {
+    if cluster != nil {
+      logger.warning(
+        """
+        Clusters are a preview: the shared log is never trimmed, it is not encrypted, and erasures are not completed \
+        (docs/cluster.md)
+        """
+      )
+    }
     logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
     if let interval = durability.syncIntervalMilliseconds, cluster == nil {
       logger.warning(

@@ -19,6 +19,14 @@ extension LoopHost: GroupReplicaDriver {
 
   func restart() { events.deposed() }
 
+  /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
+  func refusePurge() {
+    eventLoop.execute { [self] in
+      readClock()
+      loop.purged(.failure(.failed("erasures cannot be completed in a cluster yet")))
+    }
+  }
+
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
     switch reason {
     case .trimmed(let first):
