@@ -177,7 +177,8 @@ final class StatusServer: HTTP2ServerDelegate {
     }
   }
 
-  /// Every mark is answered 200, so only a watermark could show the lost one, and a later mark in the channel covers it.
+  /// Every mark is answered 200, so only a watermark could show the lost one, and a later mark in the channel covers
+  /// it.
   @Test func coveredLostMarkIsNotDetected() async throws {
     try await withServer({ FakeGateway(fault: .forgetsMark(300)) }) { endpoint, _ in
       let bench = try await bench(endpoint, .query, streams: 4)

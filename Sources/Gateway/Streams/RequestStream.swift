@@ -14,7 +14,8 @@ enum StreamStoreRequest {
 }
 
 /// A request whose body is processed while it arrives; its response is written at the same time. A conforming class
-/// parses the body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
+/// parses the body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store
+/// requests.
 ///
 /// All state is bounded: a stream with too much in flight, or whose client does not read its responses, stops reading
 /// the body, and HTTP/2's window then stops the client.
