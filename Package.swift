@@ -233,7 +233,7 @@ let package = Package(
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
       name: "StoreTestSupport",
-      dependencies: ["StoreEngine", "ReceiptModel", nioCore],
+      dependencies: ["StoreEngine", "ReceiptModel", "TestSupport", nioCore, nioPosix],
       path: "Tests/StoreTestSupport",
       swiftSettings: strict
     ),
@@ -364,8 +364,8 @@ let package = Package(
     .testTarget(
       name: "StoreEtcdTests",
       dependencies: [
-        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "TLSSession", "TestPrograms",
-        "TestSupport", nioCore, nioPosix,
+        "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "StoreTestSupport",
+        "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -224,12 +224,11 @@ final class EtcdConnection {
   private func checkIdle() {
     guard let http else { return }
     let bytes = http.counters.bytesIn
-    if bytes != bytesSeen || calls.isEmpty {
-      bytesSeen = bytes
-      awaitsPing = false
-      scheduleIdleCheck(after: configuration.pingInterval)
-    } else if awaitsPing {
+    if awaitsPing {
       close(.connectionLost)
+    } else if bytes != bytesSeen || calls.isEmpty {
+      bytesSeen = bytes
+      scheduleIdleCheck(after: configuration.pingInterval)
     } else {
       http.ping()
       awaitsPing = true
@@ -262,6 +261,14 @@ extension EtcdConnection: HTTP2ClientDelegate {
     timer?.cancel()
     scheduleIdleCheck(after: configuration.pingInterval)
     for call in queued { submit(call) }
+  }
+
+  func http2ReadComplete(on connection: HTTP2ClientConnection<EtcdConnection>) {
+    // Whatever arrives answers a PING.
+    guard awaitsPing else { return }
+    awaitsPing = false
+    timer?.cancel()
+    scheduleIdleCheck(after: configuration.pingInterval)
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<EtcdConnection>) {

@@ -8,7 +8,7 @@ package import StoreEngine
 /// whose answer is missing or says nothing of the outcome is ``AppendOutcome/unclear``, never a guess, and the next
 /// call goes to the next server.
 ///
-/// Not thread-safe: make all calls on its event loop.
+/// Not thread-safe: make all calls on its event loop. Call ``close()`` before the last reference goes.
 package final class EtcdGroupLog: GroupLog {
   private let configuration: EtcdConfiguration
   private let eventLoop: any EventLoop

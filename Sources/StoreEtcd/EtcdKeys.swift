@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptWire
 internal import StoreEngine
 
-/// Keys of one cluster in etcd, and the values that are not records.
+/// Keys of one cluster in etcd (Proto/frames.md, "Records of a cluster").
 ///
 /// | key | value | written by |
 /// | --- | --- | --- |

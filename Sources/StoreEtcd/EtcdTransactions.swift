@@ -80,6 +80,9 @@ struct EtcdTransactions {
     -> AppendOutcome
   {
     if response.succeeded {
+      guard response.revision > 0, response.responses.count == self.claim(claim).success.count else {
+        throw .unexpectedResponse
+      }
       let fence = OwnerFence(response.revision)
       return .committed(GroupOwner(node: claim.candidate, epoch: claim.record.epoch, fence: fence))
     }

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOPosix
 import Operations
+import StoreTestSupport
 import Synchronization
 import TestSupport
 

@@ -3,6 +3,7 @@ import NIOCore
 import Operations
 import StoreEngine
 import StoreEtcd
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -15,10 +16,9 @@ struct EtcdFailureTests {
   /// record once, in order.
   private func appendThrough(
     _ etcd: EtcdProcesses,
-    configuration: EtcdConfiguration? = nil,
     _ disturb: @escaping @Sendable (Int) async throws -> Void
   ) async throws {
-    let configuration = try configuration ?? etcd.configuration()
+    let configuration = try etcd.serviceConfiguration()
     try await AsyncGroupLog.with(configuration) { log in
       try await AsyncGroupLog.with(configuration) { other in
         var owner = TestOwner(log, group: 0, node: 1)
@@ -89,8 +89,7 @@ struct EtcdFailureTests {
     try await EtcdProcesses.with(1) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
-        // Long enough for a loaded machine to apply a transaction.
-        configuration.callTimeout = .seconds(2)
+        configuration.callTimeout = .seconds(1)
         let failures = FailureList()
         try await AsyncGroupLog.with(configuration, failures: failures) { log in
           try await AsyncGroupLog.with(try etcd.configuration()) { direct in
@@ -102,8 +101,11 @@ struct EtcdFailureTests {
             try await eventually("the proxy passes calls on") { try await log.ends(of: [Self.group]) != nil }
             proxy.losesAnswers = true
             #expect(try await log.claim(claim) == .unclear)
-            let claimed = try await direct.settledEnds(of: [Self.group])[0]
-            #expect(claimed.last == RecordPosition(1))
+            var claimed = try await direct.settledEnds(of: [Self.group])[0]
+            try await eventually("the claim is applied") {
+              claimed = try await direct.settledEnds(of: [Self.group])[0]
+              return claimed.last == RecordPosition(1)
+            }
             proxy.losesAnswers = false
             var outcome = AppendOutcome.unclear
             try await eventually("the claim is decided") {
@@ -136,7 +138,7 @@ struct EtcdFailureTests {
     try await EtcdProcesses.with(1) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
-        configuration.callTimeout = .seconds(2)
+        configuration.callTimeout = .seconds(1)
         try await AsyncGroupLog.with(configuration) { log in
           try await AsyncGroupLog.with(try etcd.configuration()) { direct in
             var owner = TestOwner(log, group: 0, node: 1)
@@ -145,6 +147,9 @@ struct EtcdFailureTests {
             proxy.losesAnswers = true
             #expect(try await log.append([append]) == [.unclear])
             owner.committed(append.record)
+            try await eventually("the append is applied") {
+              try await direct.settledEnds(of: [Self.group])[0].last == append.record.position
+            }
             var taker = TestOwner(direct, group: 0, node: 2, after: owner.cursor)
             try await taker.claim(from: owner.owner)
             proxy.losesAnswers = false
@@ -164,7 +169,7 @@ struct EtcdFailureTests {
   @Test func noMajority() async throws {
     try await EtcdProcesses.with(3) { etcd in
       let failures = FailureList()
-      try await AsyncGroupLog.with(try etcd.configuration(), failures: failures) { log in
+      try await AsyncGroupLog.with(try etcd.serviceConfiguration(), failures: failures) { log in
         var owner = TestOwner(log, group: 0, node: 1)
         try await owner.claim()
         let followed = log.follow(Self.group, from: 1)
@@ -195,9 +200,7 @@ struct EtcdFailureTests {
   @Test func noSpace() async throws {
     try await EtcdProcesses.with(1, flags: ["--quota-backend-bytes", "3000000"]) { etcd in
       let failures = FailureList()
-      var configuration = try etcd.configuration()
-      configuration.callTimeout = .seconds(20)
-      try await AsyncGroupLog.with(configuration, failures: failures) { log in
+      try await AsyncGroupLog.with(try etcd.configuration(), failures: failures) { log in
         var owner = TestOwner(log, group: 0, node: 1)
         try await owner.claim()
         var outcome = AppendOutcome.committed(owner.owner)
@@ -221,9 +224,8 @@ struct EtcdFailureTests {
     try await EtcdProcesses.with(1, flags: ["--grpc-keepalive-min-time", "10ms"]) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
-        configuration.callTimeout = .seconds(20)
         configuration.pingInterval = .milliseconds(50)
-        configuration.pingTimeout = .seconds(2)
+        configuration.pingTimeout = .seconds(10)
         try await AsyncGroupLog.with(configuration) { log in
           var owner = TestOwner(log, group: 0, node: 1)
           try await owner.claim()
@@ -251,7 +253,6 @@ struct EtcdFailureTests {
       let unused = etcd.servers[0].peer
       let nowhere = Endpoint(host: "127.0.0.1", port: 1)
       var configuration = try etcd.configuration(endpoints: [nowhere, unused, etcd.servers[0].client])
-      configuration.callTimeout = .seconds(2)
       configuration.backoffMin = .seconds(600)
       configuration.backoffMax = .seconds(600)
       try await AsyncGroupLog.with(configuration) { log in

@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import NIOCore
 import Operations
 import StoreEtcd
 import Synchronization
@@ -71,7 +72,8 @@ final class EtcdProcesses: Sendable {
 
   // MARK: Configuration of clients
 
-  /// A configuration of a client of all servers.
+  /// A configuration of a client of all servers. Its calls have long time limits, so that none fails on a loaded
+  /// machine.
   ///
   /// - Parameter endpoints: addresses to use instead of the servers'.
   func configuration(cluster: String = "test", endpoints: [Endpoint]? = nil) throws -> EtcdConfiguration {
@@ -85,7 +87,16 @@ final class EtcdProcesses: Sendable {
         )
       )
     }
-    return try EtcdConfiguration(cluster: cluster, endpoints: endpoints ?? servers.map(\.client), tls: tls)
+    let endpoints = endpoints ?? servers.map(\.client)
+    var configuration = try EtcdConfiguration(cluster: cluster, endpoints: endpoints, tls: tls)
+    configuration.callTimeout = .seconds(20)
+    configuration.connectTimeout = .seconds(20)
+    return configuration
+  }
+
+  /// A configuration of a client of all servers, with the time limits of a service.
+  func serviceConfiguration() throws -> EtcdConfiguration {
+    try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client))
   }
 
   private func file(_ name: String) -> String { directory + "/" + name }
@@ -186,9 +197,5 @@ extension EtcdProcesses {
   func configurationWithoutCertificate() throws -> EtcdConfiguration {
     let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: file("link-ca.pem")))
     return try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client), tls: tls)
-  }
-
-  func plaintextConfiguration() throws -> EtcdConfiguration {
-    try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client))
   }
 }

@@ -1,6 +1,7 @@
 import NIOCore
 import StoreEngine
 import StoreEtcd
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -10,17 +11,14 @@ struct EtcdServerTests {
   @Test(arguments: GroupLogConformance.allCases)
   func oneServer(_ conformance: GroupLogConformance) async throws {
     try await EtcdProcesses.with(1) { etcd in
-      var configuration = try etcd.configuration()
-      configuration.callTimeout = .seconds(20)
-      try await AsyncGroupLog.with(configuration) { try await conformance.run($0) }
+      try await AsyncGroupLog.with(try etcd.configuration()) { try await conformance.run($0) }
     }
   }
 
   @Test func threeServers() async throws {
     try await EtcdProcesses.with(3) { etcd in
       for conformance in GroupLogConformance.allCases {
-        var configuration = try etcd.configuration(cluster: conformance.rawValue)
-        configuration.callTimeout = .seconds(20)
+        let configuration = try etcd.configuration(cluster: conformance.rawValue)
         try await AsyncGroupLog.with(configuration) { try await conformance.run($0) }
       }
     }
@@ -30,13 +28,8 @@ struct EtcdServerTests {
   @Test func nodesAtDifferentServers() async throws {
     try await EtcdProcesses.with(3) { etcd in
       let endpoints = etcd.servers.map(\.client)
-      var first = try etcd.configuration(endpoints: [endpoints[0]])
-      var second = try etcd.configuration(endpoints: [endpoints[1]])
-      first.callTimeout = .seconds(20)
-      second.callTimeout = .seconds(20)
-      let follower = second
-      try await AsyncGroupLog.with(first) { log in
-        try await AsyncGroupLog.with(follower) { other in
+      try await AsyncGroupLog.with(try etcd.configuration(endpoints: [endpoints[0]])) { log in
+        try await AsyncGroupLog.with(try etcd.configuration(endpoints: [endpoints[1]])) { other in
           let followed = other.follow(GroupID(0), from: 1)
           var owner = TestOwner(log, group: 0, node: 1)
           try await owner.claim()
@@ -56,7 +49,6 @@ struct EtcdServerTests {
   @Test func historyIsCompactedAfterATrim() async throws {
     try await EtcdProcesses.with(1) { etcd in
       var configuration = try etcd.configuration()
-      configuration.callTimeout = .seconds(20)
       configuration.compactionDelay = .milliseconds(10)
       let failures = FailureList()
       try await AsyncGroupLog.with(configuration, failures: failures) { log in
@@ -83,17 +75,14 @@ struct EtcdServerTests {
 
   @Test func mutualTLS() async throws {
     try await EtcdProcesses.with(1, tls: true) { etcd in
-      var configuration = try etcd.configuration()
-      configuration.callTimeout = .seconds(20)
-      configuration.connectTimeout = .seconds(20)
-      try await AsyncGroupLog.with(configuration) { log in
+      try await AsyncGroupLog.with(try etcd.configuration()) { log in
         try await GroupLogConformance.appends.run(log)
         let followed = log.follow(GroupID(0), from: 1)
         try await followed.waitForRecords(5)
       }
       // Without a certificate of its own, and without TLS.
       let failures = FailureList()
-      for other in [try etcd.configurationWithoutCertificate(), try etcd.plaintextConfiguration()] {
+      for other in [try etcd.configurationWithoutCertificate(), try etcd.serviceConfiguration()] {
         try await AsyncGroupLog.with(other, failures: failures) { log in
           let ends = try await log.ends(of: [GroupID(0)])
           #expect(ends == nil)

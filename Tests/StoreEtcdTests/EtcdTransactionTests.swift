@@ -160,6 +160,13 @@ import Testing
     let claimed = Self.response(succeeded: true, [.put, .put], revision: 77)
     let owner = GroupOwner(node: NodeID(9), epoch: OwnerEpoch(3), fence: OwnerFence(77))
     #expect(try Self.transactions.outcome(of: claim, claimed) == .committed(owner))
+    // A response without a revision has no fence, and one without the puts is another transaction's.
+    for other in [
+      Self.response(succeeded: true, [.put, .put], revision: 0), Self.response(succeeded: true, [.put]),
+      Self.response(succeeded: true, []),
+    ] {
+      #expect(throws: EtcdWireError.unexpectedResponse) { try Self.transactions.outcome(of: claim, other) }
+    }
   }
 
   /// What a failed claim by node 1 in epoch 3 found.

@@ -1,12 +1,12 @@
-import StoreEngine
-import TestSupport
-import Testing
+internal import StoreEngine
+internal import TestSupport
+internal import Testing
 
 /// What every engine of the shared log has to do. A case runs on an empty log without failures.
-enum GroupLogConformance: String, CaseIterable, Sendable {
+package enum GroupLogConformance: String, CaseIterable, Sendable {
   case appends, claims, resends, severalGroups, trims, delayedRecords, pages, follows, followsTrimmed
 
-  func run(_ log: AsyncGroupLog) async throws {
+  package func run(_ log: AsyncGroupLog) async throws {
     switch self {
     case .appends: try await Self.appends(log)
     case .claims: try await Self.claims(log)
@@ -153,7 +153,7 @@ enum GroupLogConformance: String, CaseIterable, Sendable {
       }
     }
     let fence = owner.owner.fence
-    try await trim(before: 5, by: OwnerFence(1), first: 1)
+    try await trim(before: 5, by: .none, first: 1)
     try await trim(before: 5, by: fence, first: 5)
     try await trim(before: 3, by: fence, first: 5)
     try await trim(before: 5, by: fence, first: 5)
@@ -215,6 +215,13 @@ enum GroupLogConformance: String, CaseIterable, Sendable {
       }
       #expect(cursor == owner.cursor)
     }
+    // Large records are followed like others.
+    let followed = log.follow(GroupID(3), from: 290)
+    for _ in 0..<3 {
+      try await owner.append(Array(repeating: 7, count: GroupRecord.payloadBytesMax))
+    }
+    try await followed.waitForRecords(15)
+    #expect(followed.records == (try await log.records(GroupID(3), from: 290)))
     guard case .records(let page, reachesEnd: false) = try await log.read(GroupID(3), from: 1, max: 3) else {
       throw Unexpected("the end after 3 records")
     }
