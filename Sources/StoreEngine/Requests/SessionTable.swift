@@ -28,7 +28,12 @@ struct SessionTable {
     var writtenAt: Int64 = 0
 
     /// Add a counter to one of the lists, and forget the oldest above the limit. More may have been read back.
+    ///
+    /// A resent command may be refused again. It is listed once: if an earlier copy was forgotten, the command would
+    /// count as applied.
     mutating func append(_ counter: UInt64, to list: WritableKeyPath<Entry, Deque<UInt64>>, countMax: Int) {
+      refused.removeAll { $0 == counter }
+      dropped.removeAll { $0 == counter }
       self[keyPath: list].append(counter)
       while self[keyPath: list].count > countMax {
         let oldest = self[keyPath: list].removeFirst()

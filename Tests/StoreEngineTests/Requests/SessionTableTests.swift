@@ -120,6 +120,22 @@ struct SessionTableTests {
     #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
   }
 
+  @Test("commands that are refused or dropped several times count once")
+  func commandsRefusedSeveralTimesCountOnce() {
+    var table = SessionTable()
+    let position = table.position(of: SessionID(high: 1, low: 1))
+    let counters = 1...UInt64(SessionTable.refusedMax)
+    for round in 0..<3 {
+      for counter in counters {
+        if round == 1 { table.recordDropped(counter, at: position) }
+        table.recordRefused(counter, at: position)
+      }
+    }
+    #expect(counters.filter { table.covers($0, at: position) } == [])
+    for _ in 0..<20 { for counter in counters { table.recordDropped(counter, at: position) } }
+    #expect(counters.filter { table.covers($0, at: position) } == [])
+  }
+
   @Test("dropped commands have a bound of their own, also after a restart")
   func droppedBound() {
     var table = SessionTable()
