@@ -1,4 +1,4 @@
-"""Registers messages and marks them unread, one request after the other, while nodes of a cluster end.
+"""Registers messages, and marks them read and unread, one request after the other, while nodes of a cluster end.
 
 Usage: cluster_marks.py PORT TOKEN. It reads `stop` from its input, and writes `begun`, then a line for each request that
 took long, then the result. Every request must succeed. A message gets the next sequence number and a mark the next unread
@@ -39,11 +39,13 @@ while not is_stopped.is_set():
     rounds += 1
     message = post(channel + "/messages", {"id": f"m{rounds}", "user_id": "alice"})["message"]
     assert message["seq"] == rounds, (rounds, message)
+    row = post(channel + "/read", {"user_id": "bob", "message_id": f"m{rounds}"})
+    assert row["read"]["last_read_seq"] == rounds, (rounds, row)
     row = post(channel + "/unread", {"user_id": "bob", "message_id": f"m{rounds}"})
-    assert row["read_state"]["unread_epoch"] == rounds, (rounds, row)
+    assert row["read"]["unread_epoch"] == rounds, (rounds, row)
     if rounds == 20:
         print("begun", flush=True)
-state = client.get(channel + "/read-state").json()
-bob = next(row for row in state["read_states"] if row["user_id"] == "bob")
+rows = client.get(channel + "/read-state").json()["read"]
+bob = next(row for row in rows if row["user"]["id"] == "bob")
 assert bob["unread_epoch"] == rounds, (rounds, bob)
 print(f"ok {rounds} rounds", flush=True)
