@@ -133,6 +133,20 @@ package final class EtcdGroupLog: GroupLog {
     }
   }
 
+  package func report(
+    _ group: GroupID,
+    by node: NodeID,
+    synced position: RecordPosition,
+    done: @escaping ([NodeID: RecordPosition]?) -> Void
+  ) {
+    transact(transactions.report(group, by: node, synced: position)) {
+      [self] response throws(EtcdWireError) in
+      try transactions.synced(response)
+    } done: { positions in
+      done(positions)
+    }
+  }
+
   package func trim(_ trim: GroupTrim) {
     transact(transactions.trim(trim)) { response throws(EtcdWireError) in
       response

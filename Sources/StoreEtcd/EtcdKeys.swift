@@ -9,8 +9,9 @@ internal import StoreEngine
 /// | `/tm/NAME/own/GG` | owner; its mod revision is the fence | a claim |
 /// | `/tm/NAME/log/GG/PPPPPPPPPPPPPPPP` | a record | the owner, or a claim |
 /// | `/tm/NAME/trim/GG` | the first position that is there | the first claim, then trims |
+/// | `/tm/NAME/at/GG/NNNN` | the position up to which a node has synced the log | that node |
 ///
-/// Groups are two hex digits, positions sixteen, so the order of keys is the order of positions.
+/// Groups are two hex digits, nodes four, positions sixteen, so the order of keys is the order of positions.
 struct EtcdKeys {
   private let cluster: [UInt8]
 
@@ -32,6 +33,25 @@ struct EtcdKeys {
     var key = key("log/", group)
     key.append(UInt8(ascii: "/") + 1)
     return key
+  }
+
+  func synced(_ group: GroupID, _ node: NodeID) -> [UInt8] {
+    var key = key("at/", group)
+    key.append(UInt8(ascii: "/"))
+    Self.appendHex(UInt64(node.rawValue), digits: 4, to: &key)
+    return key
+  }
+
+  /// The first key behind the synced positions of a group's nodes.
+  func syncedEnd(_ group: GroupID) -> [UInt8] {
+    var key = key("at/", group)
+    key.append(UInt8(ascii: "/") + 1)
+    return key
+  }
+
+  /// The node of a key of ``synced(_:_:)``; nil if it is another key.
+  func node(ofSynced key: [UInt8]) -> NodeID? {
+    UInt16(String(decoding: key.suffix(4), as: UTF8.self), radix: 16).map { NodeID($0) }
   }
 
   private func key(_ kind: StaticString, _ group: GroupID) -> [UInt8] {
@@ -90,29 +110,28 @@ struct EtcdOwnerValue: Hashable {
   }
 }
 
-/// Value of a trim key: the first position that is there. Its order of bytes is the order of positions, so that a
-/// transaction can compare it.
-struct EtcdTrimValue: Hashable {
+/// A position as a value. Its order of bytes is the order of positions, so that a transaction can compare it.
+struct EtcdPositionValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 1
   private static let byteCount = 9
 
-  var first: RecordPosition
+  var position: RecordPosition
 
-  init(first: RecordPosition) { self.first = first }
+  init(_ position: RecordPosition) { self.position = position }
 
   init(_ bytes: [UInt8]) throws(EtcdWireError) {
     let buffer = ByteBuffer(bytes: bytes)
     guard bytes.count == Self.byteCount, bytes[0] == Self.formatVersion,
-      let first = buffer.getInteger(at: 1, as: UInt64.self)
-    else { throw .badValue(.trim) }
-    self.first = RecordPosition(first)
+      let position = buffer.getInteger(at: 1, as: UInt64.self)
+    else { throw .badValue(.position) }
+    self.position = RecordPosition(position)
   }
 
   func encoded() -> ByteBuffer {
     var buffer = ByteBuffer()
     buffer.writeInteger(Self.formatVersion)
-    buffer.writeInteger(first.rawValue)
+    buffer.writeInteger(position.rawValue)
     return buffer
   }
 }

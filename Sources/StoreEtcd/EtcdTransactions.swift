@@ -69,7 +69,7 @@ struct EtcdTransactions {
       .put(key: keys.record(claim.group, claim.record.position), value: claim.record.encoded()),
     ]
     if claim.record.position == RecordPosition.zero.next {
-      let trim = EtcdTrimValue(first: claim.record.position)
+      let trim = EtcdPositionValue(claim.record.position)
       transaction.success.append(.put(key: keys.trim(claim.group), value: trim.encoded()))
     }
     addReads(group: claim.group, position: claim.record.position, to: &transaction)
@@ -221,7 +221,7 @@ struct EtcdTransactions {
 
   /// Removes records, if the first position rises and the one that becomes the first exists: so the last record stays.
   func trim(_ trim: GroupTrim) -> EtcdTransaction {
-    let first = EtcdTrimValue(first: trim.before).encoded()
+    let first = EtcdPositionValue(trim.before).encoded()
     return EtcdTransaction(
       compares: [
         EtcdCompare(key: keys.owner(trim.group), condition: .modRevision(equals: trim.fence.rawValue)),
@@ -233,6 +233,28 @@ struct EtcdTransactions {
         .put(key: keys.trim(trim.group), value: first),
       ]
     )
+  }
+
+  // MARK: Synced positions
+
+  /// Puts a node's synced position, and reads those of all nodes.
+  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> EtcdTransaction {
+    EtcdTransaction(
+      success: [
+        .put(key: keys.synced(group, node), value: EtcdPositionValue(position).encoded()),
+        .range(EtcdRange(first: keys.synced(group, NodeID(0)), end: keys.syncedEnd(group))),
+      ]
+    )
+  }
+
+  func synced(_ response: EtcdTransactionResponse) throws(EtcdWireError) -> [NodeID: RecordPosition] {
+    guard response.responses.count == 2 else { throw .unexpectedResponse }
+    var positions: [NodeID: RecordPosition] = [:]
+    for stored in try range(response, 1).values {
+      guard let node = keys.node(ofSynced: stored.key) else { throw .badValue(.position) }
+      positions[node] = try EtcdPositionValue(stored.value).position
+    }
+    return positions
   }
 
   // MARK: Parts of responses
@@ -253,7 +275,7 @@ struct EtcdTransactions {
 
   private func first(_ range: EtcdRangeResponse) throws(EtcdWireError) -> RecordPosition {
     guard let stored = range.values.first else { return RecordPosition.zero.next }
-    return try EtcdTrimValue(stored.value).first
+    return try EtcdPositionValue(stored.value).position
   }
 }
 

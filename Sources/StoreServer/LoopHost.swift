@@ -26,6 +26,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Of a node in a cluster: what makes the loop follow a group's shared log, or own it.
   private(set) var replica: GroupReplica?
   let link: SharedLogLink?
+  let node: NodeID?
   /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
   var replicaTimer: Scheduled<Void>?
   var replicaTimerDeadline = BootTime.never
@@ -77,6 +78,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.events = events
     ownShardCount = stored.count
     link = group?.link
+    node = group?.node
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,
@@ -163,13 +165,18 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func sync() {
     guard !isSyncing, !loop.isHalted else { return }
     isSyncing = true
+    let stored = replica?.storedCursor
     inFlight += 1
     committer.submit { [self] _ in
       var failure: StorageError?
       do throws(StorageError) { try storage.sync() } catch { failure = error }
       eventLoop.execute { [failure] in
         self.isSyncing = false
-        if let failure { self.loop.fail(failure) }
+        if let failure {
+          self.loop.fail(failure)
+        } else if let stored {
+          self.reportSynced(stored)
+        }
         self.finished()
       }
     }

@@ -234,8 +234,11 @@ package final class StoreServer: Sendable {
     if configuration.cluster == nil { serving.replace(all) }
     // Ticks commit, so none may begin while other hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
-    if let interval = source.syncIntervalMilliseconds, let host = hosts.first {
-      host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
+    if let interval = source.syncIntervalMilliseconds {
+      // One host syncs for all. In a cluster each reports how far its own group is synced.
+      for host in hosts.prefix(configuration.cluster == nil ? 1 : hosts.count) {
+        host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
+      }
     }
     if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
     for (link, host) in zip(shared.state.withLockedValue(\.links), hosts) {

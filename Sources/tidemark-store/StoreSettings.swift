@@ -92,8 +92,7 @@ struct StoreSettings {
     if cluster != nil {
       logger.warning(
         """
-        Clusters are a preview: the shared log is never trimmed, it is not encrypted, and erasures are not completed \
-        (docs/cluster.md)
+        Clusters are a preview: the shared log is not encrypted, and erasures are not completed (docs/cluster.md)
         """
       )
     }

@@ -161,19 +161,6 @@ final class ClusterSimulation {
 
   private func node(_ id: NodeID) -> SimulatedNode { nodes[Int(id.rawValue) - 1] }
 
-  /// A member's synced position reaches the owner, or whoever believes to be it.
-  func report(from member: NodeID, _ group: GroupID, synced: RecordPosition) {
-    guard cuts(of: member).requestsUntil <= time.nanoseconds else { return }
-    for receiver in nodes {
-      time.schedule(after: delay() + delay()) {
-        guard let process = receiver.process else { return }
-        receiver.run {
-          if !process.isClosed { process.groups[Int(group.rawValue)].handle(.memberSynced(member, synced)) }
-        }
-      }
-    }
-  }
-
   // MARK: Run
 
   /// Starts nodes, clients and disturbances.

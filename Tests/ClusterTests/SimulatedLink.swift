@@ -62,6 +62,15 @@ final class SimulatedLink: GroupLog {
     request(failed: .failed, done) { simulation in simulation.log.read(group, from: position, max: max) }
   }
 
+  func report(
+    _ group: GroupID,
+    by node: NodeID,
+    synced position: RecordPosition,
+    done: @escaping ([NodeID: RecordPosition]?) -> Void
+  ) {
+    request(failed: nil, done) { simulation in simulation.log.report(group, by: node, synced: position) }
+  }
+
   func trim(_ trim: GroupTrim) {
     request(failed: (), { _ in }, { simulation in simulation.log.trim(trim) })
   }

@@ -19,6 +19,7 @@ final class SimulatedLog {
     var records: [RecordPosition: GroupRecord] = [:]
     var first = RecordPosition.zero.next
     var last = RecordPosition.zero
+    var synced: [NodeID: RecordPosition] = [:]
 
     var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
   }
@@ -86,6 +87,12 @@ final class SimulatedLog {
       next = next.next
     }
     return .records(records, reachesEnd: next > log.last)
+  }
+
+  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition]
+  {
+    self[group].synced[node] = position
+    return self[group].synced
   }
 
   func trim(_ trim: GroupTrim) {

@@ -50,6 +50,15 @@ private final class DirectLog: GroupLog {
     answer(log.read(group, from: position, max: max), done)
   }
 
+  func report(
+    _ group: GroupID,
+    by node: NodeID,
+    synced position: RecordPosition,
+    done: @escaping ([NodeID: RecordPosition]?) -> Void
+  ) {
+    answer(log.report(group, by: node, synced: position), done)
+  }
+
   func follow(
     _ group: GroupID,
     from position: RecordPosition,

@@ -101,6 +101,11 @@ final class SimulatedProcess {
   }
 
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
-    simulation.report(from: node.id, group.id, synced: position)
+    link.report(group.id, by: node.id, synced: position) { [self] positions in
+      guard !isClosed, let positions else { return }
+      for (member, position) in positions.sorted(by: { $0.key < $1.key }) {
+        group.handle(.memberSynced(member, position))
+      }
+    }
   }
 }

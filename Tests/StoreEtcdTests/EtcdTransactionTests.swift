@@ -91,11 +91,11 @@ import Testing
     {
       #expect(throws: EtcdWireError.badValue(.owner)) { try EtcdOwnerValue(bad) }
     }
-    let trim = EtcdTrimValue(first: RecordPosition(258))
+    let trim = EtcdPositionValue(RecordPosition(258))
     #expect(Hex.text(trim.encoded().readableBytesView) == "010000000000000102")
-    #expect(try EtcdTrimValue(Array(trim.encoded().readableBytesView)) == trim)
+    #expect(try EtcdPositionValue(Array(trim.encoded().readableBytesView)) == trim)
     for bad in [[], [1], [2, 0, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]] as [[UInt8]] {
-      #expect(throws: EtcdWireError.badValue(.trim)) { try EtcdTrimValue(bad) }
+      #expect(throws: EtcdWireError.badValue(.position)) { try EtcdPositionValue(bad) }
     }
   }
 
@@ -217,7 +217,7 @@ import Testing
     ] as [(UInt64, UInt64?, UInt64, UInt64, UInt64)]
   )
   func ends(known: UInt64, trim: UInt64?, count: UInt64, first: UInt64, last: UInt64) throws {
-    let value = trim.map { EtcdTrimValue(first: RecordPosition($0)).encoded() }
+    let value = trim.map { EtcdPositionValue(RecordPosition($0)).encoded() }
     let response = Self.response(
       succeeded: true,
       [

@@ -57,6 +57,16 @@ package final class AsyncGroupLog: Sendable {
     }
   }
 
+  package func report(
+    _ group: GroupID,
+    by node: NodeID,
+    synced position: UInt64
+  ) async throws -> [NodeID: RecordPosition]? {
+    try await call("the synced positions") { log, done in
+      log.report(group, by: node, synced: RecordPosition(position), done: done)
+    }
+  }
+
   package func trim(_ trim: GroupTrim) {
     let log = log
     eventLoop.execute { log.value.trim(trim) }

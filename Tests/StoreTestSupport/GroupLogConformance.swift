@@ -4,7 +4,7 @@ internal import Testing
 
 /// What every engine of the shared log has to do. A case runs on an empty log without failures.
 package enum GroupLogConformance: String, CaseIterable, Sendable {
-  case appends, claims, resends, severalGroups, trims, delayedRecords, pages, follows, followsTrimmed
+  case appends, claims, resends, severalGroups, trims, delayedRecords, pages, follows, followsTrimmed, reports
 
   package func run(_ log: AsyncGroupLog) async throws {
     switch self {
@@ -17,6 +17,7 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
     case .pages: try await Self.pages(log)
     case .follows: try await Self.follows(log)
     case .followsTrimmed: try await Self.followsTrimmed(log)
+    case .reports: try await Self.reports(log)
     }
   }
 
@@ -226,6 +227,18 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
       throw Unexpected("the end after 3 records")
     }
     #expect(page.count == 3)
+  }
+
+  private static func reports(_ log: AsyncGroupLog) async throws {
+    let (one, two) = (NodeID(1), NodeID(0x2A))
+    func positions(_ first: UInt64, _ second: UInt64) -> [NodeID: RecordPosition] {
+      [one: RecordPosition(first), two: RecordPosition(second)]
+    }
+    #expect(try await log.report(group, by: one, synced: 5) == [one: RecordPosition(5)])
+    #expect(try await log.report(group, by: two, synced: 300) == positions(5, 300))
+    // A node whose storage was replaced may be behind its earlier report.
+    #expect(try await log.report(group, by: two, synced: 7) == positions(5, 7))
+    #expect(try await log.report(GroupID(1), by: one, synced: 9) == [one: RecordPosition(9)])
   }
 
   private static func follows(_ log: AsyncGroupLog) async throws {

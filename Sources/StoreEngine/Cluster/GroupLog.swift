@@ -1,6 +1,6 @@
 /// The log that the nodes of a cluster share: one sequence of records for each group, and each group's owner.
 ///
-/// Six calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back on
+/// Seven calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back on
 /// it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does. After
 /// an unclear outcome the engine turns to its next server.
 ///
@@ -36,6 +36,15 @@ package protocol GroupLog: AnyObject {
   /// Deliver every record from a position on, in order, as they are appended. It replaces this node's earlier call for
   /// the group. After ``FollowEvent/ended`` nothing more comes.
   func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void)
+
+  /// Store up to where this node has synced a group's log, and read the same of all nodes that have ever reported. nil:
+  /// the call failed; the next report covers it.
+  func report(
+    _ group: GroupID,
+    by node: NodeID,
+    synced position: RecordPosition,
+    done: @escaping ([NodeID: RecordPosition]?) -> Void
+  )
 
   /// Remove records. A lost call needs no repetition: the next trim covers it.
   ///

@@ -51,11 +51,17 @@ package final class GroupReplica {
   }
 
   /// A write to local storage.
-  private enum Write {
-    /// Of the loop, which waits for it.
-    case commit
-    /// Of a position alone.
-    case position
+  private struct Write {
+    enum Kind {
+      /// Of the loop, which waits for it.
+      case commit
+      /// Of a position alone.
+      case position
+    }
+
+    let kind: Kind
+    /// The position that is written; nil: none.
+    let cursor: LogCursor?
   }
 
   package let group: GroupID
@@ -66,6 +72,8 @@ package final class GroupReplica {
   private var ownCommit = OwnCommit.none
   /// The last record whose batches the loop has.
   private var applied: LogCursor
+  /// The last record that local storage has. A sync that begins now covers it.
+  package private(set) var storedCursor: LogCursor
   /// Writes to local storage that are in flight, in order.
   private var writes: Deque<Write> = []
   /// Since when the lease has expired.
@@ -87,6 +95,7 @@ package final class GroupReplica {
     self.driver = driver
     self.loop = loop
     applied = stored
+    storedCursor = stored
     ownership = Ownership(
       group: group,
       node: node,
@@ -186,10 +195,22 @@ package final class GroupReplica {
     for action in ownership.handle(.drained, at: driver.bootTime) { perform(action) }
   }
 
+  /// Tell the members how far this node has synced the group's log, and learn the same of them, for trims (C7).
+  package func reportSynced(_ position: RecordPosition, by node: NodeID) {
+    driver.sharedLog.report(group, by: node, synced: position) { [weak self] positions in
+      guard let self, let positions else { return }
+      for (member, position) in positions.sorted(by: { $0.key < $1.key }) {
+        handle(.memberSynced(member, position))
+      }
+    }
+  }
+
   /// Handle the result of the oldest write to local storage.
   package func stored(_ result: Result<Void, StorageError>) {
     updateLease()
-    switch (writes.removeFirst(), result) {
+    let write = writes.removeFirst()
+    if case .success = result, let cursor = write.cursor { storedCursor = cursor }
+    switch (write.kind, result) {
     case (.commit, _): loop.committed(result)
     case (.position, .failure(let error)): loop.fail(error)
     case (.position, .success): break
@@ -201,8 +222,8 @@ package final class GroupReplica {
 
   private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: applied) }
 
-  private func store(_ group: CommitGroup, _ write: Write) {
-    writes.append(write)
+  private func store(_ group: CommitGroup, _ kind: Write.Kind) {
+    writes.append(Write(kind: kind, cursor: group.position?.cursor))
     driver.store(group)
   }
 
@@ -295,6 +316,7 @@ package final class GroupReplica {
   package func restarted(_ loop: StoreLoop, stored: LogCursor) {
     self.loop = loop
     applied = stored
+    storedCursor = stored
     state = .following
     expiredSince = nil
     handle(.loopReset(stored))
