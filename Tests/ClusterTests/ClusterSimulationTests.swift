@@ -98,6 +98,8 @@ struct ClusterSimulationTests {
         settings.limits.leaseMilliseconds = 2_600
       case .leaseOfStoreLoops:
         settings.shards = .storeLoops
+        settings.disturbances = [.stop, .stop, .cut]
+        settings.nodeCount = 3
         settings.defects = [.ignoresLease]
       // C7
       case .trimBehindEveryMember: settings.defects = [.reportsUnsynced]

@@ -221,6 +221,8 @@ package final class GatewayServer: Service {
       logger: logger
     )
     store.transport = storeTLS.map { .tls($0) }
+    // In a cluster, requests wait until the gateway has found the new owner.
+    if configuration.stores.count > 1 { store.backoffMax = .milliseconds(150) }
     let made = eventLoop.submit { [store] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
