@@ -155,7 +155,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return .queued
   }
 
-  /// Bytes of an unfinished request body that wait for the server's windows; nil if the body has ended.
+  /// Return the number of bytes of an unfinished request body that wait for the server's windows; nil if the body has
+  /// ended.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     findSending(stream).map { $0.pointee.outgoing.bytes.readableBytes }
   }

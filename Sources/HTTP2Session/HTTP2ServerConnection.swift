@@ -503,8 +503,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     flushIfNeeded()
   }
 
-  /// Whether the peer blocks this response. A response that only queues behind others on a slow connection is not
-  /// stalled.
+  /// Return whether the peer blocks this response. A response that only queues behind others on a slow connection is
+  /// not stalled.
   private func isResponseStalled(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ session: OpaquePointer,

@@ -212,7 +212,7 @@ extension ServerCore {
     return memory.assignUnauthenticated(slot, to: key)
   }
 
-  /// Whether the application reads bodies of this type as they arrive.
+  /// Return whether the application reads bodies of this type as they arrive.
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }

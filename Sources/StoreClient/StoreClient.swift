@@ -148,7 +148,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Whether the window has room for one more request.
   package var hasRoom: Bool { table.hasRoom }
 
-  /// Whether the window has room for `count` more requests, or is empty.
+  /// Return whether the window has room for `count` more requests, or is empty.
   package func hasRoom(for count: Int) -> Bool { table.hasRoom(for: count) }
 
   /// Bytes that wait for a flush.

@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// The members and messages of a channel, for a backend to reconcile with, and for an app to show.
 extension ChannelRoutes {
-  /// `GET /v1/channels/{cid}/members?limit=&cursor=`.
+  /// Handle `GET /v1/channels/{cid}/members?limit=&cursor=`.
   func listRoster(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var cursor: UInt32?
@@ -32,7 +32,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channels/{cid}/messages?limit=&cursor=`.
+  /// Handle `GET /v1/channels/{cid}/messages?limit=&cursor=`.
   func listMessages(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var cursor: MessageListCursor?
@@ -51,7 +51,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `POST /v1/read-state`: the first page of many channels' read states (R12).
+  /// Handle `POST /v1/read-state`: the first page of many channels' read states (R12).
   func readStates(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

@@ -8,7 +8,7 @@ internal import StoreClient
 struct ChannelRoutes {
   let loop: GatewayLoop
 
-  /// `PUT /v1/channels/{cid}`.
+  /// Handle `PUT /v1/channels/{cid}`.
   func putChannel(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -27,7 +27,7 @@ struct ChannelRoutes {
     }
   }
 
-  /// `POST /v1/channels`: creates many channels.
+  /// Handle `POST /v1/channels`: create many channels.
   func putChannels(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -94,12 +94,12 @@ struct ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channels/{cid}`.
+  /// Handle `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try loop.send(.getChannel, to: .channel(match.subject), context, route: match.route) { _ in }
   }
 
-  /// `POST /v1/channels/{cid}/members`.
+  /// Handle `POST /v1/channels/{cid}/members`.
   func changeMembers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -123,8 +123,8 @@ struct ChannelRoutes {
     }
   }
 
-  /// `PUT /v1/channels/{cid}/members/{user}`: sets a role, and whether the user's totals exclude the channel (`muted`).
-  /// A user sets only their own `muted`; a server also adds users who are not members.
+  /// Handle `PUT /v1/channels/{cid}/members/{user}`: set a role, and whether the user's totals exclude the channel
+  /// (`muted`). A user sets only their own `muted`; a server also adds users who are not members.
   func putMember(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

@@ -60,7 +60,7 @@ final class EventStreams: GatewayPart {
     if let user = stream.totalsOf { totals.remove(stream.ref, of: user) }
   }
 
-  /// The id of a stream's next event; nil: it has none.
+  /// Return the id of a stream's next event; nil: it has none.
   private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
 
   /// Write an event for one stream only.

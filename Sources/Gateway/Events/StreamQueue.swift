@@ -177,7 +177,7 @@ struct StreamQueue {
   /// Whether a reset is queued.
   var isReset: Bool { indexes[Key(.reset)] != nil }
 
-  /// Whether a newer entry may replace the older one in place: no entry in between depends on their order.
+  /// Return whether a newer entry may replace the older one in place: no entry in between depends on their order.
   private func canReplaceInPlace(_ key: Key, _ index: Int) -> Bool {
     switch key.kind {
     case .read:
@@ -190,7 +190,7 @@ struct StreamQueue {
     }
   }
 
-  /// Whether neither messages of the channel nor the user's membership stand after the entry.
+  /// Return whether neither messages of the channel nor the user's membership stand after the entry.
   private func isFree(_ key: Key, _ index: Int) -> Bool {
     !isBehind(key.membership, index) && messageIndexes[key.cid, default: index] <= index
   }

@@ -466,7 +466,7 @@ extension GatewayLoop {
     }
   }
 
-  /// The home shard of a channel type or a user.
+  /// Return the home shard of a channel type or a user.
   ///
   /// - Throws: `store_unavailable`.
   func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
@@ -475,7 +475,7 @@ extension GatewayLoop {
     return ShardID.owning(name, count: store.shardCount)
   }
 
-  /// The request's id in answers and logs.
+  /// Return the request's id in answers and logs.
   func requestID(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>) -> String {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
   }

@@ -5,7 +5,7 @@ struct TurnState {
   /// Whether a request since the last flush has recorded its sending time.
   private var hasSample = false
 
-  /// True for the first call of a turn: the caller schedules the turn's end.
+  /// Return true for the first call of a turn: the caller schedules the turn's end.
   mutating func scheduleEnd() -> Bool {
     if isEnding { return false }
     isEnding = true
@@ -14,7 +14,7 @@ struct TurnState {
 
   mutating func end() { isEnding = false }
 
-  /// True for the first request since the last flush, whose round trip is measured.
+  /// Return true for the first request since the last flush, whose round trip is measured.
   mutating func takeSample() -> Bool {
     if hasSample { return false }
     hasSample = true

@@ -12,7 +12,8 @@ final class BatchPart: GatewayPart {
   /// Batches that wait.
   var waitingCount: Int { queue.count }
 
-  /// Whether a batch of `entries` requests may begin now. If not, it is queued, and its request is handled again later.
+  /// Return whether a batch of `entries` requests may begin now. If not, it is queued, and its request is handled again
+  /// later.
   func canBegin(batchOf entries: Int, _ context: RequestContext) -> Bool {
     if context.hasWaited || queue.count == 0 && loop.store.hasRoom(for: entries) { return true }
     let deadline = loop.eventLoop.now + loop.limits.batchWait

@@ -9,7 +9,7 @@ internal import StoreClient
 struct BatchRoutes {
   let loop: GatewayLoop
 
-  /// `POST /v1/channels/delivered` (R3).
+  /// Handle `POST /v1/channels/delivered` (R3).
   func markDelivered(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -59,7 +59,7 @@ struct BatchRoutes {
     loop.fanOuts.finishSending(fanOut)
   }
 
-  /// `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
+  /// Handle `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
   func markReadMany(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -162,8 +162,8 @@ struct BatchRoutes {
     }
   }
 
-  /// The unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each key is
-  /// looked up by its hash, so that many keys cost no more than their bytes.
+  /// Return the unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each
+  /// key is looked up by its hash, so that many keys cost no more than their bytes.
   private static func epochs(_ epochs: JSONValue?, of channels: JSONValue) throws(Problem) -> [[UInt8]:
     UInt64]
   {
@@ -192,7 +192,7 @@ struct BatchRoutes {
     return UInt64(epoch)
   }
 
-  /// `POST /v1/messages`: registers many messages.
+  /// Handle `POST /v1/messages`: register many messages.
   func registerMessages(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -237,7 +237,7 @@ struct BatchRoutes {
     loop.fanOuts.finishSending(fanOut)
   }
 
-  /// Whether this is a valid parent of a thread; nil, for no thread, is valid.
+  /// Return whether this is a valid parent of a thread; nil, for no thread, is valid.
   static func isThread(_ parent: RawSpan?) -> Bool {
     guard let parent else { return true }
     return Identifier.isMessage(parent)

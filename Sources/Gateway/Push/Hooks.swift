@@ -102,7 +102,7 @@ final class Hooks: GatewayPart {
     }
   }
 
-  /// The value of a header; empty where it is missing.
+  /// Return the value of a header; empty where it is missing.
   private static func header(_ name: StaticString, _ request: borrowing HTTP2Request) -> [UInt8] {
     request.header(name)?.bytes ?? []
   }

@@ -30,7 +30,7 @@ final class Push: GatewayPart {
 extension Push {
   // MARK: Tickets
 
-  /// `POST /v1/push/tickets`: sends a frame per ticket, pipelined, to look up the message's and the user's place.
+  /// Handle `POST /v1/push/tickets`: send a frame per ticket, pipelined, to look up the message's and the user's place.
   func issueTickets(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -76,7 +76,7 @@ extension Push {
     Problem(.notImplemented, "tickets are disabled: this gateway was started without --ticket-secret-file")
   }
 
-  /// The lifetime of the body's tickets in seconds.
+  /// Return the lifetime of the body's tickets in seconds.
   private static func lifetime(_ body: JSONValue) throws(Problem) -> UInt64 {
     UInt64(
       try body.optionalInteger("ttl", in: 1...Int64(GatewayLimits.ticketSecondsMax))
@@ -111,7 +111,7 @@ extension Push {
     }
   }
 
-  /// The device label of a ticket, limited to values allowed in metrics.
+  /// Return the device label of a ticket, limited to values allowed in metrics.
   private static func device(_ entry: JSONValue) -> [UInt8] {
     guard let device = entry.optional("device")?.string, !device.isEmpty else { return [] }
     return LabelNames.isLabel(device) ? device.bytes : Array("other".utf8)
@@ -119,7 +119,7 @@ extension Push {
 
   // MARK: Push acks
 
-  /// `POST /v1/push/acks`: push acks in one JSON body, or as streamed lines.
+  /// Handle `POST /v1/push/acks`: push acks in one JSON body, or as streamed lines.
   func acknowledgePushes(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -338,7 +338,7 @@ extension Push {
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 
-  /// The code of a failed push ack. A ticket proves that its user was a member, so its holder may learn that the
+  /// Return the code of a failed push ack. A ticket proves that its user was a member, so its holder may learn that the
   /// user has left.
   static func code(_ failure: StoreFailure, isByName: Bool) -> ProblemCode {
     if case .refused(.notAMember, _, _) = failure, !isByName { return .notAMember }

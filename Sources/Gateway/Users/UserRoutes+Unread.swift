@@ -10,7 +10,7 @@ extension UserRoutes {
     UserChannelScan.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
   }
 
-  /// `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
+  /// Handle `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
   func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
@@ -20,7 +20,7 @@ extension UserRoutes {
     }
   }
 
-  /// `GET /v1/users/{user}/unread?limit=&cursor=`.
+  /// Handle `GET /v1/users/{user}/unread?limit=&cursor=`.
   func unreadOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
@@ -37,7 +37,7 @@ extension UserRoutes {
     loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
   }
 
-  /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
+  /// Handle `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
   func unreadOfUsers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -66,7 +66,7 @@ extension UserRoutes {
     loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning, entries: entries))
   }
 
-  /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
+  /// Handle `POST /v1/channels/read` with `{"all":true}`: mark every channel of the user read up to its newest message.
   func markAllRead(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

@@ -9,7 +9,7 @@ internal import StoreClient
 struct UserRoutes {
   let loop: GatewayLoop
 
-  /// `PUT /v1/users/{user}`.
+  /// Handle `PUT /v1/users/{user}`.
   func putUser(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -21,7 +21,7 @@ struct UserRoutes {
     try patchUser(match.subject, patch, context, route: match.route)
   }
 
-  /// `POST /v1/users`: changes many users, each like a PUT of its own.
+  /// Handle `POST /v1/users`: change many users, each like a PUT of its own.
   func putUsers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -90,7 +90,7 @@ struct UserRoutes {
     }
   }
 
-  /// `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.
+  /// Handle `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)

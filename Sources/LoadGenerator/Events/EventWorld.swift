@@ -39,7 +39,7 @@ struct EventWorld: Sendable {
     try await client.putChannel(Self.everybody, members: (0..<count).map(Self.viewer))
   }
 
-  /// Requests for one stream per viewer.
+  /// Return requests for one stream per viewer.
   func viewerRequests(_ count: Int) async throws -> [EventStreamRequest] {
     var requests: [EventStreamRequest] = []
     for viewer in 0..<count {

@@ -24,12 +24,12 @@ struct PushBodies: Sendable {
 
   static func piecesPerBlock(_ walk: PushWalk) -> Int { (walk.pairs + pieceCount - 1) / pieceCount }
 
-  /// Positions in a block that a piece covers.
+  /// Return the positions in a block that a piece covers.
   static func positions(_ walk: PushWalk, ofPiece piece: Int) -> Range<Int> {
     piece * pieceCount..<min((piece + 1) * pieceCount, walk.pairs)
   }
 
-  /// Next piece of the body; nil at its end.
+  /// Return the next piece of the body; nil at its end.
   mutating func next() -> ByteBuffer? {
     guard block < walk.blocks else { return nil }
     defer {

@@ -27,7 +27,7 @@ struct PushWorld: Sendable {
     (0..<walk.members).map { PushWalk.user(channel * walk.members + $0) }
   }
 
-  /// All pieces of the request's body, with their tickets.
+  /// Return all pieces of the request's body, with their tickets.
   func bodies(_ way: PushWay, _ note: @escaping ProgressHandler) async throws -> PushBodies {
     let perBlock = PushBodies.piecesPerBlock(walk)
     let made = Mutex([ByteBuffer?](repeating: nil, count: perBlock * walk.messages))

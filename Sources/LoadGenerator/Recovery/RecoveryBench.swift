@@ -74,7 +74,7 @@ package struct RecoveryBench: Benchmark {
 
   package func text(_ report: [Measurement]) -> String { "" }
 
-  /// The measurements are printed as they are made.
+  /// Return the last line: the measurements are printed as they are made.
   package func output(_ report: [Measurement]) -> String {
     options.json ? "" : "\n\(Machine.summary); the files \(cold ? "not " : "")in the kernel's cache."
   }

@@ -120,7 +120,7 @@ final class RecoveryWorld: Sendable {
 
   func stopLoad() { state.withLock { $0.isStopped = true } }
 
-  /// Acknowledged marks since the last call.
+  /// Return the number of acknowledged marks since the last call.
   func takeMarkCount() -> Int {
     state.withLock { state in
       defer { state.marks = 0 }

@@ -66,7 +66,7 @@ struct FlaggedSegments: ~Copyable, Sendable {
 }
 
 extension [UInt64] {
-  /// Whether a bit is set; bits after the end are not.
+  /// Return whether a bit is set; bits after the end are not.
   func hasBit(_ position: Int) -> Bool {
     position >> 6 < count && self[position >> 6] >> UInt64(position & 63) & 1 == 1
   }

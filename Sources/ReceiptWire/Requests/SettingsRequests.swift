@@ -27,7 +27,7 @@ package struct PatchUserRequest: Sendable {
     try reader.end()
   }
 
-  /// Whether a kind of receipts is shown; nil: unchanged.
+  /// Return whether a kind of receipts is shown; nil: unchanged.
   package func shows(_ receipts: UInt64) -> Bool? { given & receipts == 0 ? nil : values & receipts != 0 }
 }
 
