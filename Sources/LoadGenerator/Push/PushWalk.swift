@@ -1,7 +1,7 @@
 internal import ArgumentParser
 
 /// Format of push acks and identification by ticket or by name.
-package enum PushWay: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
+package enum PushMode: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
   case ndjsonTicket = "ndjson-ticket"
   case ndjsonName = "ndjson-name"
   case framesName = "frames-name"

@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import LocalStack
 
 /// Channels, members and messages of an ``EventBench``, set up through the first gateway.
-struct EventWorld: Sendable {
+struct EventDataset: Sendable {
   static let sender = "alice"
   static let reader = "bob"
   /// Channel of all viewers.
