@@ -35,10 +35,10 @@ package final class HTTP2ClientResources {
     precondition(limits.maxHeaderListBytes >= 1 && limits.maxHeaderListBytes <= 65_535)
     self.limits = limits
     callbacks = makeClientCallbacks()
-    var made: OpaquePointer?
+    var options: OpaquePointer?
     // Fails only for lack of memory.
-    guard nghttp2_option_new(&made) == 0, let made else { fatalError("nghttp2_option_new: no memory") }
-    options = made
+    guard nghttp2_option_new(&options) == 0, let options else { fatalError("nghttp2_option_new: no memory") }
+    self.options = options
     nghttp2_option_set_no_closed_streams(options, 1)
     pool = .allocate(capacity: 1)
     pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
