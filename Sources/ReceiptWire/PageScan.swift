@@ -244,7 +244,7 @@ extension FieldReader {
     var list: [SegmentFlags] = []
     for _ in 0..<(try count(elementBytesMin: 2)) {
       let segment = try varint32()
-      guard let flags = SegmentFlags(segment: segment, what: try byte()),
+      guard let flags = SegmentFlags(segment: segment, rawFlags: try byte()),
         list.last.map({ $0.segment < segment }) ?? true
       else { throw .badValue(.flags) }
       list.append(flags)
