@@ -49,6 +49,6 @@ extension ChannelRoutes {
         _ in
       }
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 }

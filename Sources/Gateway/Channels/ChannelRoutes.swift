@@ -35,8 +35,8 @@ struct ChannelRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .putChannels)
     let entries = try body.requiredArray("channels", countMax: loop.limits.entriesPerRequest)
-    var checked = entries.elements
-    while let entry = checked.next() {
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       let fields = try entry.object()
       _ = try fields.requiredString("cid")
       _ = try fields.optionalArray("members", countMax: loop.limits.membersPerRequest)
@@ -48,9 +48,9 @@ struct ChannelRoutes {
       count: entries.count,
       .results(status: 200, Self.writeChannels)
     )
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    iterator = entries.elements
+    while let entry = iterator.next() {
       do throws(Problem) {
         let cid = try entry.requiredString("cid")
         loop.fanOuts.addNames(fanOut, cid: cid)
@@ -65,7 +65,7 @@ struct ChannelRoutes {
           to: .channel(cid),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           buffer in
@@ -74,11 +74,11 @@ struct ChannelRoutes {
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
         }
       } catch {
-        loop.fanOuts.finish(fanOut, position, error.code)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static func writeChannels(_ fanOut: FanOut, into buffer: inout ByteBuffer) {

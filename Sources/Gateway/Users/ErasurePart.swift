@@ -6,7 +6,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``Replication``.
+/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``ReplicationPart``.
 final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
 

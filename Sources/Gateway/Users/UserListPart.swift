@@ -56,7 +56,7 @@ final class UserListPart: GatewayPart {
     _ match: borrowing RouteMatch,
     _ context: RequestContext
   ) throws(Problem) {
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     if let cursor = parameters.cursor, !UserListScan.isValid(cursor, of: subject) {
       throw Problem(.invalidCursor)
     }

@@ -35,7 +35,7 @@ final class HookJob {
 }
 
 /// `POST /v1/push/hooks/{name}` (Proto/openapi.yaml): the hooks, and the webhooks in progress.
-final class Hooks: GatewayPart {
+final class HooksPart: GatewayPart {
   /// The hooks, with distinct names.
   private var hooks: [PushHook]
   private var jobs = SlotTable<HookJob>()

@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// Revocation of single tokens by id.
-extension Tokens {
+extension TokensPart {
   /// Handle `PUT /v1/tokens/{jti}`.
   func putToken(
     _ match: borrowing RouteMatch,

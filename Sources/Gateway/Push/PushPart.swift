@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// Tickets and push acks (Proto/openapi.yaml): the ticket keys, and the batches of push acks in progress.
-final class Push: GatewayPart {
+final class PushPart: GatewayPart {
   /// Nil: tickets are neither issued nor accepted.
   private(set) var tickets: TicketCodec?
   private var batches = SlotTable<AckBatch>()
@@ -27,7 +27,7 @@ final class Push: GatewayPart {
   var batchCount: Int { batches.count }
 }
 
-extension Push {
+extension PushPart {
   // MARK: Tickets
 
   /// Handle `POST /v1/push/tickets`: send a frame per ticket, pipelined, to look up the message's and the user's place.
@@ -40,15 +40,15 @@ extension Push {
     let body = try loop.object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
-    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
     let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       let device = Self.device(entry)
       loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
@@ -59,17 +59,17 @@ extension Push {
           to: .channel(cid.span.bytes),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
-        loop.fanOuts.finish(fanOut, position, error)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static var noTicketSecret: Problem {
@@ -151,7 +151,7 @@ extension Push {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }
     // Devices' batches have their own limit.
-    if context.caller.isServer && !loop.batches.canBegin(batchOf: entries.count, context) { return }
+    if context.caller.isServer && !loop.batches.beginOrEnqueue(batchOf: entries.count, context) { return }
     // One more for every four entries.
     let address = loop.client(request, context.connection)
     loop.chargeMore(entries.count / 4, context.caller, from: address)
@@ -182,7 +182,7 @@ extension Push {
 }
 
 /// Processing of push acks: begin a batch, add entries, end the batch; the last reply answers.
-extension Push {
+extension PushPart {
   // MARK: Batches
 
   /// Begin a batch.

@@ -7,7 +7,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// The streamed requests of one loop: their opening, HTTP/2 and store traffic, and end.
-final class RequestStreams: GatewayPart {
+final class RequestStreamsPart: GatewayPart {
   private var table = RequestStreamTable()
   private var ticker: RepeatedTask?
   /// Requests in flight of all streams, including streams that have ended.
