@@ -11,7 +11,7 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     /// In hexadecimal.
     package var sha256: String
 
-    /// Whether a name is a plain file name, so that nothing is written outside the directory.
+    /// Return whether a name is a plain file name, so that nothing is written outside the directory.
     static func isPlain(_ name: String) -> Bool {
       !name.isEmpty && name != "." && name != ".."
         && name.utf8.allSatisfy { byte in

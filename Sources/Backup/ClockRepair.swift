@@ -52,7 +52,7 @@ package struct ClockRepair: Sendable {
   /// - Parameter note: receives the progress.
   package func run(note: @escaping ProgressHandler) async throws -> Summary {
     guard LocalFiles.exists(directory + "/CURRENT") else {
-      throw BackupFailure("\(directory): no store's data is there (no CURRENT)")
+      throw BackupFailure("\(directory): not a store's data directory (CURRENT is missing)")
     }
     guard !LocalFiles.exists(directory + "/" + RocksDBEngine.restoringName) else {
       throw BackupFailure("\(directory): a restore into it was not finished; run tidemark restore again")

@@ -8,7 +8,7 @@ enum LocalFiles {
 
   static func failure(_ path: String, _ code: Int32 = errno) -> BackupFailure {
     let isFull = code == ENOSPC || code == EDQUOT
-    let help = isFull ? "; make room there, then run this again: earlier backups are as they were" : ""
+    let help = isFull ? "; free disk space and retry; earlier backups are unchanged" : ""
     return BackupFailure("\(path): \(String(cString: strerror(code)))\(help)", isOutOfSpace: isFull)
   }
 

@@ -253,7 +253,7 @@ package struct StoreBackup: Sendable {
         guard let theirs = reply.readBytes(length: BackupLimits.digestByteCount),
           reply.readableBytes == Int(size), Self.digest(reply) == theirs
         else {
-          throw BackupFailure("\(file.name): a part of it was damaged on its way; run this again")
+          throw BackupFailure("\(file.name): a chunk was corrupted in transit; retry")
         }
         bytesSent += size
         try reply.withUnsafeReadableBytes { try sink.write($0) }

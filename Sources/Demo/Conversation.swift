@@ -73,16 +73,16 @@ final class Conversation {
   func show(all: Bool = false, _ expected: String...) async throws {
     expect("the number of messages", expected.count, messages.count)
     let pairs = Array(zip(messages, expected))
-    try await live.wait { picture in
+    try await live.wait { liveState in
       pairs.allSatisfy { message, words in
-        message.sender != picture.sender || picture.view(message.id)?.words == words
+        message.sender != liveState.sender || liveState.view(message.id)?.words == words
       }
     }
-    let picture = live.picture
+    let liveState = live.liveState
     for ((message, words), asked) in zip(pairs, try await views()) {
       var view = asked
-      if message.sender == picture.sender {
-        view = messageView(message, picture)
+      if message.sender == liveState.sender {
+        view = messageView(message, liveState)
         // Two sources of the same state: the events received, and the query.
         expect(
           "what \(message.sender)'s stream and a query say of “\(message.text)”",
@@ -98,9 +98,9 @@ final class Conversation {
     }
   }
 
-  private func messageView(_ message: Message, _ picture: LiveMessageState) -> MessageView {
+  private func messageView(_ message: Message, _ liveState: LiveMessageState) -> MessageView {
     var view =
-      picture.view(message.id)
+      liveState.view(message.id)
       ?? MessageView(sender: message.sender, text: "", status: .sent, deliveredTo: [], readBy: [])
     view.text = message.text
     return view

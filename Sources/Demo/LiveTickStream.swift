@@ -5,7 +5,7 @@ internal import Watch
 /// A sender's own stream of events during the demo: each event that changes their ticks is printed when it arrives.
 final class LiveTickStream: Sendable {
   private struct State {
-    var picture: LiveMessageState
+    var liveState: LiveMessageState
     var hasOpened = false
     /// Description of the error that ended the stream.
     var failure: String?
@@ -19,12 +19,12 @@ final class LiveTickStream: Sendable {
   private let style: TextStyle
 
   init(sender: String, style: TextStyle) {
-    state = Mutex(State(picture: LiveMessageState(sender: sender)))
+    state = Mutex(State(liveState: LiveMessageState(sender: sender)))
     self.style = style
   }
 
   /// State built from the events received so far.
-  var picture: LiveMessageState { state.withLock { $0.picture } }
+  var liveState: LiveMessageState { state.withLock { $0.liveState } }
 
   /// Follow the stream until cancelled, with reconnects.
   func follow(_ watch: EventWatch) async {
@@ -53,7 +53,7 @@ final class LiveTickStream: Sendable {
   /// Wait until the stream has delivered the expected state, or until the timeout. The caller then sees what is
   /// missing.
   func wait(untilTold isTold: @Sendable (LiveMessageState) -> Bool) async throws {
-    try await wait { isTold($0.picture) }
+    try await wait { isTold($0.liveState) }
   }
 
   private func wait(_ isSo: (State) -> Bool) async throws {
@@ -71,7 +71,7 @@ final class LiveTickStream: Sendable {
   private func apply(_ event: StreamedEvent) {
     state.withLock { state in
       do {
-        guard try state.picture.apply(event), !state.isOver else { return }
+        guard try state.liveState.apply(event), !state.isOver else { return }
         Terminal.print("    \(style.grey(EventLineFormatter.line(event)))")
       } catch {
         state.failure = "an event of another shape than expected: \(event.data)"
@@ -81,7 +81,7 @@ final class LiveTickStream: Sendable {
 
   private func note(_ line: String) {
     state.withLock { state in
-      if !state.isOver { Terminal.print("    \(style.grey("\(state.picture.sender)'s stream: \(line)"))") }
+      if !state.isOver { Terminal.print("    \(style.grey("\(state.liveState.sender)'s stream: \(line)"))") }
     }
   }
 

@@ -87,7 +87,8 @@ package struct RunSession: Sendable {
     "\(files.directory)/\(name).token"
   }
 
-  /// Addresses and commands. The commands work when pasted into another shell in the same directory.
+  /// Return the addresses and commands to print. The commands work when pasted into another shell in the same
+  /// directory.
   static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
     let logs = (["tidemark-store"] + plan.gateways.map(\.name)).map { files.log(of: $0) }
@@ -108,7 +109,7 @@ package struct RunSession: Sendable {
       """
   }
 
-  /// Commands to paste, one per line.
+  /// Return commands to paste, one per line.
   static func lines(_ plan: StackPlan, _ files: StackFiles) -> [String] {
     let tls = "https://\(plan.gateways[0].listen)/v1"
     let h2c = "http://\(plan.gateways[1].listen)/v1"

@@ -190,7 +190,7 @@ package struct ErasureRecords: Sendable {
   /// Whether the ledger has a key, as every file has that a store has opened.
   package var hasKey: Bool { !keys.isEmpty }
 
-  /// Whether another ledger is of the same store, as far as keys tell: a ledger without keys matches any.
+  /// Return whether another ledger is of the same store, as far as keys tell: a ledger without keys matches any.
   package func isOfSameStore(as other: ErasureRecords) -> Bool {
     keys.isEmpty || other.keys.isEmpty || !keys.isDisjoint(with: other.keys)
   }

@@ -171,7 +171,7 @@ struct BodyBudget {
     waiting.removeAll { $0 == slot.pointee.streamID }
   }
 
-  /// The stream at this position of the queue; nil at its end.
+  /// Return the stream at this position of the queue; nil at its end.
   fileprivate func waiting(at position: Int) -> Int32? { position < waiting.count ? waiting[position] : nil }
 
   fileprivate mutating func removeFirstWaiting(_ count: Int) { waiting.removeFirst(count) }

@@ -6,13 +6,13 @@
   import Darwin
 #endif
 
-/// Whether two byte ranges of the same length are equal.
+/// Return whether two byte ranges of the same length are equal.
 @inline(__always)
 func equalBytes(_ a: UnsafePointer<UInt8>, _ b: UnsafePointer<UInt8>, _ count: Int) -> Bool {
   memcmp(a, b, count) == 0
 }
 
-/// Whether the bytes equal those of the literal.
+/// Return whether the bytes equal those of the literal.
 @inline(__always)
 func isBytes(_ a: UnsafePointer<UInt8>, _ count: Int, _ literal: StaticString) -> Bool {
   count == literal.utf8CodeUnitCount && memcmp(a, literal.utf8Start, count) == 0

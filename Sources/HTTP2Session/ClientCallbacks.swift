@@ -5,9 +5,9 @@ internal import NIOCore
 
 /// Create the table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
 func makeClientCallbacks() -> OpaquePointer {
-  var made: OpaquePointer?
+  var callbacks: OpaquePointer?
   // Fails only for lack of memory.
-  guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
+  guard nghttp2_session_callbacks_new(&callbacks) == 0, let table = callbacks else {
     fatalError("nghttp2_session_callbacks_new: no memory")
   }
   nghttp2_session_callbacks_set_on_begin_headers_callback(table, onBeginHeaders)

@@ -36,7 +36,7 @@ struct ConnectionMemory {
     return bytes == 0 || canOpenStream
   }
 
-  /// Whether a stream of this connection may hold more.
+  /// Return whether a stream of this connection may hold more.
   @inline(__always)
   func isWithinLimit(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if isShared {

@@ -19,7 +19,7 @@ struct ConnectionOutput {
   /// Whether the channel is not writable.
   var isBlocked: Bool { blockedSince != nil }
 
-  /// Whether the channel has not been writable for this long.
+  /// Return whether the channel has not been writable for this long.
   func isBlocked(for timeout: TimeAmount, now: NIODeadline) -> Bool {
     blockedSince.map { now - $0 >= timeout } ?? false
   }

@@ -155,7 +155,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return .queued
   }
 
-  /// Bytes of an unfinished request body that wait for the server's windows; nil if the body has ended.
+  /// Return the number of bytes of an unfinished request body that wait for the server's windows; nil if the body has
+  /// ended.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     findSending(stream).map { $0.pointee.outgoing.bytes.readableBytes }
   }
@@ -280,14 +281,15 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   private func activate(_ context: ChannelHandlerContext) {
     guard lifecycle.state == .idle else { return }
     lifecycle.activated()
-    var made: OpaquePointer?
+    var session: OpaquePointer?
     // Fails only for lack of memory.
-    guard nghttp2_session_client_new2(&made, resources.callbacks, core, resources.options) == 0, let made
+    guard nghttp2_session_client_new2(&session, resources.callbacks, core, resources.options) == 0,
+      let session
     else {
       context.close(promise: nil)
       return
     }
-    core.pointee.session = made
+    core.pointee.session = session
     let limits = resources.limits
     let list = [
       nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
@@ -301,8 +303,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       ),
     ]
     // Both fail only on values out of range, or for lack of memory.
-    _ = nghttp2_submit_settings(made, 0, list, list.count)
-    _ = nghttp2_session_set_local_window_size(made, 0, 0, limits.connectionWindowSize)
+    _ = nghttp2_submit_settings(session, 0, list, list.count)
+    _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize)
     isDirty = true
     flushIfNeeded()
   }

@@ -35,10 +35,10 @@ package final class HTTP2ClientResources {
     precondition(limits.maxHeaderListBytes >= 1 && limits.maxHeaderListBytes <= 65_535)
     self.limits = limits
     callbacks = makeClientCallbacks()
-    var made: OpaquePointer?
+    var options: OpaquePointer?
     // Fails only for lack of memory.
-    guard nghttp2_option_new(&made) == 0, let made else { fatalError("nghttp2_option_new: no memory") }
-    options = made
+    guard nghttp2_option_new(&options) == 0, let options else { fatalError("nghttp2_option_new: no memory") }
+    self.options = options
     nghttp2_option_set_no_closed_streams(options, 1)
     pool = .allocate(capacity: 1)
     pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
@@ -183,32 +183,32 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
 
 /// Callbacks for the outcome of requests. Called on the event loop, never from inside nghttp2.
 package protocol HTTP2ClientDelegate: AnyObject {
-  /// Called when the response is complete. For a streaming request this is its end, with the rest of the body.
+  /// Handle a complete response. For a streaming request this is its end, with the rest of the body.
   func http2ResponseReceived(
     token: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
-  /// Called for a streaming request when its response has begun, or more of its body has arrived.
+  /// Handle the beginning of a streaming request's response, or more of its body.
   func http2ResponsePart(
     token: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
-  /// Called when a request fails: its stream was reset with that code, or the connection ended. REFUSED_STREAM means
-  /// that the server has not processed the request (RFC 9113 section 8.7).
+  /// Handle the failure of a request: its stream was reset with that code, or the connection ended. REFUSED_STREAM
+  /// means that the server has not processed the request (RFC 9113 section 8.7).
   func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
 
-  /// Called when all responses of this read have been delivered. Requests submitted before this returns leave in one
-  /// write.
+  /// Handle the end of a read: all its responses have been delivered. Requests submitted before this returns leave in
+  /// one write.
   func http2ReadComplete(on connection: HTTP2ClientConnection<Self>)
 
-  /// Called when the server's SETTINGS have arrived: the connection is ready.
+  /// Handle a connection that is ready: the server's SETTINGS have arrived.
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<Self>)
 
-  /// Called when the connection is closed; no other call follows.
+  /// Handle the end of the connection; no other call follows.
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<Self>)
 }
 

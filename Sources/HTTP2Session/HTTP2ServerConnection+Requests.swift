@@ -35,7 +35,7 @@ extension HTTP2ServerConnection {
     output.markPending()
   }
 
-  /// Whether the request of that handle is still unanswered.
+  /// Return whether the request of that handle is still unanswered.
   package func isOpen(_ stream: HTTP2StreamHandle) -> Bool {
     find(stream).map { $0.pointee.phase == .delivered } ?? false
   }

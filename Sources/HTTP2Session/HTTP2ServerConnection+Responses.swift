@@ -160,7 +160,7 @@ extension HTTP2ServerConnection {
     return core.pointee.memory.isWithinLimit(slot)
   }
 
-  /// Bytes queued in a streaming response; nil if the stream has none.
+  /// Return the number of bytes queued in a streaming response; nil if the stream has none.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
     return slot.pointee.outgoing.bytes.readableBytes

@@ -213,24 +213,24 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     lastActivity = context.eventLoop.now
     core.pointee.now = lastActivity
     core.pointee.inbound.restart(ControlFrameBudget(limits: limits, now: lastActivity))
-    var made: OpaquePointer?
+    var session: OpaquePointer?
     // Fails only for lack of memory.
     guard
       nghttp2_session_server_new3(
-        &made,
+        &session,
         resources.callbacks,
         core,
         isShared ? resources.sharedOptions : resources.options,
         &resources.memoryFunctions
       ) == 0,
-      let made
+      let session
     else {
       context.close(promise: nil)
       return
     }
-    core.pointee.session = made
+    core.pointee.session = session
     resources.budget.pointee.connectionOpened()
-    submitSettings(made)
+    submitSettings(session)
     output.markPending()
     flushIfNeeded()
     scheduleTick(context, resources.limits.prefaceTimeout)
@@ -503,8 +503,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     flushIfNeeded()
   }
 
-  /// Whether the peer blocks this response. A response that only queues behind others on a slow connection is not
-  /// stalled.
+  /// Return whether the peer blocks this response. A response that only queues behind others on a slow connection is
+  /// not stalled.
   private func isResponseStalled(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ session: OpaquePointer,

@@ -85,9 +85,9 @@ package final class HTTP2ServerResources {
   }
 
   private static func makeOptions(_ limits: HTTP2Limits) -> OpaquePointer {
-    var made: OpaquePointer?
+    var options: OpaquePointer?
     // Fails only for lack of memory.
-    guard nghttp2_option_new(&made) == 0, let options = made else {
+    guard nghttp2_option_new(&options) == 0, let options else {
       fatalError("nghttp2_option_new: no memory")
     }
     nghttp2_option_set_no_closed_streams(options, 1)

@@ -52,8 +52,8 @@ package struct HTTP2ContentType: Sendable {
   /// `application/vnd.tidemark.frames`.
   package static var frames: Self { Self("application/vnd.tidemark.frames") }
 
-  /// Whether a `content-type` header names this type. Parameters and case are ignored (RFC 9110 section 8.3.1). The
-  /// type itself must be in lower case and without parameters.
+  /// Return whether a `content-type` header names this type. Parameters and case are ignored (RFC 9110 section 8.3.1).
+  /// The type itself must be in lower case and without parameters.
   package func isNamed(by header: RawSpan) -> Bool {
     let count = value.utf8CodeUnitCount
     guard count > 0, header.byteCount >= count else { return false }

@@ -18,10 +18,10 @@ package final class HeaderEncoder {
 
   /// Create an encoder with RFC 9113 section 6.5.2's default dynamic table size, 4,096 bytes.
   package init() {
-    var made: OpaquePointer?
+    var deflater: OpaquePointer?
     // Fails only with NGHTTP2_ERR_NOMEM.
-    precondition(nghttp2_hd_deflate_new(&made, 4_096) == 0, "no memory")
-    deflater = made.unsafelyUnwrapped
+    precondition(nghttp2_hd_deflate_new(&deflater, 4_096) == 0, "no memory")
+    self.deflater = deflater.unsafelyUnwrapped
   }
 
   deinit { nghttp2_hd_deflate_del(deflater) }
@@ -71,9 +71,9 @@ package final class HeaderDecoder {
 
   /// Create a decoder with RFC 9113 section 6.5.2's default dynamic table size, 4,096 bytes.
   package init() {
-    var made: OpaquePointer?
-    precondition(nghttp2_hd_inflate_new(&made) == 0, "no memory")
-    inflater = made.unsafelyUnwrapped
+    var inflater: OpaquePointer?
+    precondition(nghttp2_hd_inflate_new(&inflater) == 0, "no memory")
+    self.inflater = inflater.unsafelyUnwrapped
   }
 
   deinit { nghttp2_hd_inflate_del(inflater) }

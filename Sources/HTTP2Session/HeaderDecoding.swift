@@ -47,13 +47,13 @@ struct HeaderDecoding {
     return slot
   }
 
-  /// Number of an `authorization` value, see ``AuthorizationIdentities``.
+  /// Return the number of an `authorization` value, see ``AuthorizationIdentities``.
   @inline(__always)
   mutating func identity(_ value: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
     identities.identity(value, count)
   }
 
-  /// Whether a field is stored: a request has a property for it, or the application wants it.
+  /// Return whether a field is stored: a request has a property for it, or the application wants it.
   @inline(__always)
   func retains(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
     guard let retainedHeaders else { return true }
@@ -66,7 +66,7 @@ struct HeaderDecoding {
   }
 }
 
-/// Whether a request has a property for a header field.
+/// Return whether a request has a property for a header field.
 @inline(__always)
 private func hasRequestProperty(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
   switch count {

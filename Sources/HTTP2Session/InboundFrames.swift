@@ -87,7 +87,7 @@ struct InboundFrames {
 
   // MARK: Headers
 
-  /// Whether the next `count` bytes, between frames, begin with a whole header.
+  /// Return whether the next `count` bytes, between frames, begin with a whole header.
   @inline(__always)
   func beginsWithHeader(_ count: Int) -> Bool { headerCount == 0 && count >= InboundFrames.headerBytes }
 

@@ -45,7 +45,7 @@ struct MemoryBudget {
     unauthenticatedLimit = min(limits.maxUnauthenticatedMemoryBytes, limits.maxConnectionMemoryBytes)
   }
 
-  /// Whether a connection that holds this many bytes may hold more.
+  /// Return whether a connection that holds this many bytes may hold more.
   @inline(__always)
   func allows(_ connectionHeld: Int) -> Bool {
     held <= limit && connectionHeld <= share
@@ -58,7 +58,7 @@ struct MemoryBudget {
     return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.minShare) : Self.minShare)
   }
 
-  /// Whether a connection with an unauthenticated peer that holds this many bytes may hold more.
+  /// Return whether a connection with an unauthenticated peer that holds this many bytes may hold more.
   @inline(__always)
   func allowsUnauthenticated(_ connectionHeld: Int) -> Bool {
     connectionHeld <= (unauthenticatedBytes <= limit / 4 ? unauthenticatedLimit : Self.unauthenticatedFloor)
@@ -68,7 +68,7 @@ struct MemoryBudget {
   @inline(__always)
   var allowsShared: Bool { held <= limit }
 
-  /// Whether a user or client may hold more, over all connections of this event loop.
+  /// Return whether a user or client may hold more, over all connections of this event loop.
   ///
   /// - Parameter key: 0 if the user or client is unknown.
   @inline(__always)
@@ -77,7 +77,7 @@ struct MemoryBudget {
     return held <= limit && shares.held(key) <= share
   }
 
-  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unauthenticated
+  /// Return whether an unauthenticated client behind a proxy may hold more: four times the limit of an unauthenticated
   /// connection.
   func allows(unauthenticatedShare key: UInt64) -> Bool {
     allows(share: key) && shares.held(key) <= 4 * unauthenticatedLimit
@@ -110,7 +110,7 @@ struct MemoryBudget {
 
   mutating func connectionClosed() { connectionBytes -= Self.bytesPerConnection }
 
-  /// Whether use fell by 8 MiB or more since the peak; resets the peak if so.
+  /// Return whether use fell by 8 MiB or more since the peak; resets the peak if so.
   mutating func hasDroppedFromPeak() -> Bool {
     guard peak - held - connectionBytes >= 8 << 20 else { return false }
     peak = held + connectionBytes

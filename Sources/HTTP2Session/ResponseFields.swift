@@ -11,7 +11,7 @@ package struct ResponseFields {
   package var isEmpty: Bool { names.isEmpty }
   var count: Int { names.count }
 
-  /// The bytes of a header's value.
+  /// Return the bytes of a header's value.
   func range(_ index: Int) -> Range<Int> {
     valueOffsets[index]..<(index + 1 < valueOffsets.count ? valueOffsets[index + 1] : bytes.count)
   }

@@ -6,9 +6,9 @@ internal import NIOCore
 
 /// Create the table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
 func makeServerCallbacks() -> OpaquePointer {
-  var made: OpaquePointer?
+  var callbacks: OpaquePointer?
   // Fails only for lack of memory.
-  guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
+  guard nghttp2_session_callbacks_new(&callbacks) == 0, let table = callbacks else {
     fatalError("nghttp2_session_callbacks_new: no memory")
   }
   nghttp2_session_callbacks_set_on_begin_headers_callback(table, onBeginHeaders)
@@ -212,7 +212,7 @@ extension ServerCore {
     return memory.assignUnauthenticated(slot, to: key)
   }
 
-  /// Whether the application reads bodies of this type as they arrive.
+  /// Return whether the application reads bodies of this type as they arrive.
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }

@@ -115,10 +115,10 @@ struct StreamDeadlines {
   /// Do not count the time until now against the request's timeout.
   mutating func restartRequest(at now: NIODeadline) { openedAt = max(openedAt, now) }
 
-  /// Whether the request takes longer than this.
+  /// Return whether the request takes longer than this.
   func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
 
-  /// Whether the peer has taken less than ``HTTP2Limits/minProgressBytes`` of the unsent bytes for this long.
+  /// Return whether the peer has taken less than ``HTTP2Limits/minProgressBytes`` of the unsent bytes for this long.
   mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
     if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.minProgressBytes {
       unsentBytes = unsent

@@ -20,10 +20,10 @@ package protocol Benchmark: AsyncParsableCommand, Sendable {
   /// - Throws: ``LoadError`` for a wrong answer.
   func measure(_ run: BenchRun) async throws -> Report
 
-  /// Report for people, in Markdown.
+  /// Format the report for people, in Markdown.
   func text(_ report: Report) -> String
 
-  /// Output for `options.json` or for people; empty for none.
+  /// Return the output for `options.json` or for people; empty for none.
   func output(_ report: Report) throws -> String
 }
 
@@ -84,7 +84,7 @@ package struct BenchOptions: ParsableArguments, Sendable {
     directory.hasPrefix("/") ? directory : FileManager.default.currentDirectoryPath + "/" + directory
   }
 
-  /// New directory name under ``directory``.
+  /// Return a new directory name under ``directory``.
   func newDirectory(_ name: String) -> String {
     "\(parentDirectory)/\(name)-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
   }
@@ -102,7 +102,7 @@ package struct BenchRun: Sendable {
   /// Print a line to standard error.
   var log: @Sendable (String) -> Void = { _ in }
 
-  /// Same run with a prefix to its progress.
+  /// Return the same run with a prefix to its progress.
   func prefixed(_ prefix: String) -> BenchRun {
     let note: ProgressHandler = { [note] in note("\(prefix): \($0)") }
     return BenchRun(executables: executables, directory: directory, note: note, show: show, log: log)

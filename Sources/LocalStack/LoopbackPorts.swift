@@ -25,7 +25,7 @@ package enum LoopbackPorts {
     return endpoints
   }
 
-  /// Whether a process could listen on the port now.
+  /// Return whether a process could listen on the port now.
   package static func isFree(_ port: Int) -> Bool {
     guard let descriptor = bind(port: UInt16(port)) else { return false }
     close(descriptor)

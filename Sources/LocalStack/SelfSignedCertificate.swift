@@ -39,7 +39,7 @@ package enum SelfSignedCertificate {
     return (try certificate.serializeAsPEM().pemString + "\n", key.pemRepresentation + "\n")
   }
 
-  /// Whether a PEM text holds a certificate that is valid now and for one more day.
+  /// Return whether a PEM text holds a certificate that is valid now and for one more day.
   package static func isValid(_ pem: String, now: Date) -> Bool {
     guard let certificate = try? Certificate(pemEncoded: pem) else { return false }
     return certificate.notValidBefore <= now && certificate.notValidAfter > now.addingTimeInterval(24 * 3600)

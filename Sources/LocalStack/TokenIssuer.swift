@@ -65,6 +65,6 @@ private struct Claims: JWTPayload {
   var exp: Int64
   var jti: String?
 
-  /// Nothing to verify: these claims are only created here.
+  /// Verify nothing: these claims are only created here.
   func verify(using algorithm: some JWTAlgorithm) throws {}
 }

@@ -6,6 +6,6 @@ package enum ProductVersion {
   /// Version number, as defined by Semantic Versioning 2.0.0.
   package static let current = "0.9.0"
 
-  /// Output of `--version`, such as `tidemark-store 0.9.0`.
+  /// Return the output of `--version`, such as `tidemark-store 0.9.0`.
   package static func line(of program: String) -> String { "\(program) \(current)" }
 }

@@ -28,7 +28,7 @@ package enum ProbeDecoding {
     try lines(text, in: StoreFrames())
   }
 
-  /// Secret in a file: its first line.
+  /// Return the secret in a file: its first line.
   package static func secret(_ bytes: [UInt8]) -> [UInt8] {
     Array(bytes.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") })
   }

@@ -14,7 +14,8 @@ package enum BackupLimits {
   /// Maximum length of a file's name in bytes.
   package static let nameLengthMax = 64
 
-  /// Whether a name is allowed for a file in a checkpoint: it cannot lead out of the directory that it is written to.
+  /// Return whether a name is allowed for a file in a checkpoint: it cannot lead out of the directory that it is
+  /// written to.
   package static func isFileName(_ name: String) -> Bool {
     let bytes = name.utf8
     return !bytes.isEmpty && bytes.count <= nameLengthMax && bytes.first != UInt8(ascii: ".")

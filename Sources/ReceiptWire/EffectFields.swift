@@ -137,7 +137,7 @@ extension ByteBuffer {
         buffer.writeVarint(list.count)
         for flags in list {
           buffer.writeVarint(flags.segment)
-          buffer.writeInteger(flags.what)
+          buffer.writeInteger(flags.rawFlags)
         }
       }
     case .membershipAssigned(let position, let membership):

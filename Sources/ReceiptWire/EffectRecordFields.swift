@@ -110,7 +110,7 @@ extension FieldReader {
 // MARK: Mentions of a message
 
 extension ByteBuffer {
-  /// The mentions of a message with that flag, after its other fields.
+  /// Write the mentions of a message with that flag, after its other fields.
   mutating func writeMentions(_ mentions: MessageMentions) {
     switch mentions {
     case .nobody: break
@@ -124,7 +124,7 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  /// The mentions of a message with that flag, after its other fields.
+  /// Read the mentions of a message with that flag, after its other fields.
   @_lifetime(self: copy self)
   mutating func mentions() throws(WireError) -> MessageMentions {
     if try flag() { return .all }
@@ -142,7 +142,7 @@ extension FieldReader {
 // MARK: User settings
 
 extension ByteBuffer {
-  /// *user settings* of Proto/frames.md.
+  /// Write *user settings* of Proto/frames.md.
   package mutating func writeUserSettings(_ settings: UserSettings) {
     writeField(settings.user)
     writeVarint(settings.version)
@@ -159,7 +159,7 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  /// *user settings* of Proto/frames.md.
+  /// Read *user settings* of Proto/frames.md.
   @_lifetime(self: copy self)
   package mutating func userSettings() throws(WireError) -> UserSettings {
     let user = try text()
@@ -186,7 +186,7 @@ extension FieldReader {
 // MARK: Membership
 
 extension ByteBuffer {
-  /// *membership* of Proto/frames.md.
+  /// Write *membership* of Proto/frames.md.
   mutating func writeMembership(_ membership: Membership) {
     writeField(membership.cid)
     writeVarint(membership.channel.rawValue)
@@ -202,7 +202,7 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  /// *membership* of Proto/frames.md.
+  /// Read *membership* of Proto/frames.md.
   @_lifetime(self: copy self)
   mutating func membership() throws(WireError) -> Membership {
     let cid = try text()
@@ -255,7 +255,7 @@ extension FieldReader {
 // MARK: Checked numbers
 
 extension FieldReader {
-  /// A byte that is 0 or 1.
+  /// Read a byte that is 0 or 1.
   @_lifetime(self: copy self)
   mutating func flag() throws(WireError) -> Bool {
     let flag = try byte()

@@ -39,7 +39,7 @@ package struct FieldReader: ~Escapable {
     return first < 0x80 ? UInt64(first) : try varint(after: first)
   }
 
-  /// The rest of a varint of more than one byte, whose first byte is read.
+  /// Read the rest of a varint of more than one byte, whose first byte is read.
   @usableFromInline
   @_lifetime(self: copy self)
   package mutating func varint(after first: UInt8) throws(WireError) -> UInt64 {
@@ -64,7 +64,7 @@ package struct FieldReader: ~Escapable {
     return value
   }
 
-  /// An optional value: 0 for none, otherwise value + 1.
+  /// Read an optional value: 0 for none, otherwise value + 1.
   @_lifetime(self: copy self)
   package mutating func optional() throws(WireError) -> UInt64? {
     let value = try varint()
@@ -89,7 +89,7 @@ package struct FieldReader: ~Escapable {
     return Timestamp(milliseconds: value)
   }
 
-  /// A length-prefixed string, as its bytes in the payload.
+  /// Read a length-prefixed string, as its bytes in the payload.
   @inlinable @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
@@ -99,7 +99,7 @@ package struct FieldReader: ~Escapable {
     return try raw(Int(length))
   }
 
-  /// `count` raw bytes.
+  /// Read `count` raw bytes.
   @inlinable @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
@@ -110,7 +110,7 @@ package struct FieldReader: ~Escapable {
     return span
   }
 
-  /// A list's count. Each element takes at least `elementBytesMin` bytes, so an impossible count is refused before
+  /// Read a list's count. Each element takes at least `elementBytesMin` bytes, so an impossible count is refused before
   /// memory is reserved for it.
   @_lifetime(self: copy self)
   package mutating func count(elementBytesMin: Int = 1) throws(WireError) -> Int {
@@ -119,13 +119,13 @@ package struct FieldReader: ~Escapable {
     return Int(value)
   }
 
-  /// A string copied out of the payload; bytes that are not UTF-8 are refused.
+  /// Read a string copied out of the payload; bytes that are not UTF-8 are refused.
   @_lifetime(self: copy self)
   package mutating func text() throws(WireError) -> String {
     try Self.text(try string())
   }
 
-  /// A copy of a string that was read in place; bytes that are not UTF-8 are refused.
+  /// Return a copy of a string that was read in place; bytes that are not UTF-8 are refused.
   static func text(_ string: RawSpan) throws(WireError) -> String {
     let text = string.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
     guard let text else { throw .badValue(.text) }
@@ -141,7 +141,7 @@ package struct FieldReader: ~Escapable {
     )
   }
 
-  /// 8 bytes in network order: an XXH64.
+  /// Read 8 bytes in network order: an XXH64.
   @_lifetime(self: copy self)
   package mutating func hash() throws(WireError) -> UInt64 {
     let span = try raw(8)

@@ -30,7 +30,7 @@ extension ByteBuffer {
     writeVarint(UInt64(bitPattern: max(0, value.milliseconds)))
   }
 
-  /// A length-prefixed string.
+  /// Write a length-prefixed string.
   package mutating func writeField(_ bytes: RawSpan) {
     writeVarint(UInt64(bytes.byteCount))
     writeRaw(bytes)
@@ -44,15 +44,15 @@ extension ByteBuffer {
     }
   }
 
-  /// A length-prefixed string; nil: an empty one.
+  /// Write a length-prefixed string; nil: an empty one.
   package mutating func writeFieldOrEmpty(_ bytes: RawSpan?) {
     if let bytes { writeField(bytes) } else { writeEmptyField() }
   }
 
-  /// An empty string.
+  /// Write an empty string.
   package mutating func writeEmptyField() { writeInteger(UInt8(0)) }
 
-  /// Bytes without a length prefix.
+  /// Write bytes without a length prefix.
   package mutating func writeRaw(_ bytes: RawSpan) {
     bytes.withUnsafeBytes { source in
       _ = writeBytes(source)

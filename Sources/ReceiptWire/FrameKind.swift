@@ -119,7 +119,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a command: 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4B, except the queries among them. A command
   /// carries the session's counter and may change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
-  /// Whether a kind's number is a command's.
+  /// Return whether a kind's number is a command's.
   package static func isCommand(_ number: UInt8) -> Bool {
     number & 0xF0 == 0x10 || isLateCommand(number) || number &- 0x40 < 0x0C && !isQuery(number)
   }
@@ -129,7 +129,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   private static func isQuery(_ number: UInt8) -> Bool {
     number & 0xE0 == 0x20 && !isLateCommand(number) || number & 0xFE == 0x44
   }
-  /// Whether a number is a command's within the range of queries.
+  /// Return whether a number is a command's within the range of queries.
   private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
   package var isRequest: Bool { isCommand || isQuery }
   /// Whether this is the reply to a query.

@@ -12,7 +12,7 @@ package struct Nonce: Hashable, Sendable {
     self.bytes = bytes
   }
 
-  /// A nonce from the system's random number generator.
+  /// Return a nonce from the system's random number generator.
   package static func random() -> Nonce { Nonce((0..<byteCount).map { _ in UInt8.random(in: 0...255) }) }
 }
 
@@ -142,7 +142,7 @@ package struct Proof: Hashable, Sendable {
     }
   }
 
-  /// The input of a proof: `tidemark store 1` or `tidemark gateway 1`, both nonces, the session.
+  /// Return the input of a proof: `tidemark store 1` or `tidemark gateway 1`, both nonces, the session.
   package static func material(_ side: Side, gateway: Nonce, store: Nonce, session: SessionID) -> [UInt8] {
     var buffer = ByteBuffer()
     buffer.writeStaticString(side == .store ? "tidemark store 1" : "tidemark gateway 1")

@@ -37,7 +37,7 @@ package struct MemberStatusFields: ~Escapable {
 }
 
 extension FieldReader {
-  /// *member status* of Proto/frames.md.
+  /// Read *member status* of Proto/frames.md.
   @_lifetime(self: copy self)
   package mutating func memberStatus() throws(WireError) -> MemberStatus {
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
@@ -57,7 +57,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// *entry* of Proto/frames.md.
+  /// Write *entry* of Proto/frames.md.
   package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
     writeField(user)
     writeTime(entry.at)

@@ -60,7 +60,7 @@ extension FieldReader {
     return patch
   }
 
-  /// One option's value.
+  /// Read one option's value.
   @_lifetime(self: copy self)
   private mutating func option(_ option: OptionNumber, into patch: inout OptionPatch) throws(WireError) {
     switch option {

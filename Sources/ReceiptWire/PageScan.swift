@@ -210,7 +210,7 @@ package struct ScannedMessage: ~Escapable {
   /// The fields after the sender.
   private let rest: FieldReader
 
-  /// Whether the message mentions a row that had joined before it (R14). Does not check for the sender.
+  /// Return whether the message mentions a row that had joined before it (R14). Does not check for the sender.
   package func mentions(_ row: UInt32, joined: SequenceNumber) throws(WireError) -> Bool {
     guard flags.contains(.mentions) else { return false }
     var fields = rest
@@ -239,12 +239,12 @@ package struct ScannedMessage: ~Escapable {
 }
 
 extension FieldReader {
-  /// The list of *segment_flags_assigned*.
+  /// Read the list of *segment_flags_assigned*.
   mutating func segmentFlags() throws(WireError) -> [SegmentFlags] {
     var list: [SegmentFlags] = []
     for _ in 0..<(try count(elementBytesMin: 2)) {
       let segment = try varint32()
-      guard let flags = SegmentFlags(segment: segment, what: try byte()),
+      guard let flags = SegmentFlags(segment: segment, rawFlags: try byte()),
         list.last.map({ $0.segment < segment }) ?? true
       else { throw .badValue(.flags) }
       list.append(flags)

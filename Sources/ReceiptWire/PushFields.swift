@@ -20,7 +20,7 @@ package struct DeliveryFields: ~Escapable {
   package let user: RawSpan
   package let message: RawSpan
 
-  /// The first byte.
+  /// Return the first byte.
   package static func flags(moved: Bool, _ uncounted: ShardState.Uncounted?) -> UInt8 {
     let moved: UInt8 = moved ? 1 : 0
     switch uncounted {
@@ -49,7 +49,7 @@ package struct DeliveryFields: ~Escapable {
 }
 
 extension FieldReader {
-  /// *place* of Proto/frames.md.
+  /// Read *place* of Proto/frames.md.
   @_lifetime(self: copy self)
   package mutating func ticketPlace() throws(WireError) -> TicketPlace {
     let channel = ChannelNumber(try varint())
@@ -61,7 +61,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// *place* of Proto/frames.md.
+  /// Write *place* of Proto/frames.md.
   package mutating func writeTicketPlace(_ place: TicketPlace) {
     writeVarint(place.channel.rawValue)
     writeVarint(place.row.rawValue)

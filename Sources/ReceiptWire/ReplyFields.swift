@@ -136,7 +136,7 @@ package enum RowFieldFlags {
   /// The newest message at the member's join follows.
   package static let joined: UInt64 = 64
 
-  /// Whether a combination is valid: the viewer's own row has details, and only it has the unread flag.
+  /// Return whether a combination is valid: the viewer's own row has details, and only it has the unread flag.
   static func areValid(_ flags: UInt64) -> Bool {
     switch flags & ~joined {
     case 0, details, details | own, details | own | flagged: true

@@ -2,7 +2,7 @@ package import NIOCore
 package import ReceiptModel
 
 extension FieldReader {
-  /// An optional sequence number, then an optional reply, which is none if there is no sequence number.
+  /// Read an optional sequence number, then an optional reply, which is none if there is no sequence number.
   @_lifetime(self: copy self)
   package mutating func messageListCursor() throws(WireError) -> MessageListCursor? {
     let message = try optional32()

@@ -3,14 +3,14 @@ package import ReceiptModel
 
 /// Token revocations (Proto/frames.md, 0x34, 0x35 and 0x46).
 extension ByteBuffer {
-  /// *revocation* of Proto/frames.md, in the list and in the log.
+  /// Write *revocation* of Proto/frames.md, in the list and in the log.
   package mutating func writeTokenRevocation(_ revocation: TokenRevocation) {
     writeField(revocation.id)
     writeTime(revocation.until)
     writeVarint(revocation.version)
   }
 
-  /// *token* of Proto/frames.md.
+  /// Write *token* of Proto/frames.md.
   package mutating func writeTokenState(_ state: TokenStateFields) {
     writeTime(state.until)
     writeVarint(state.version)

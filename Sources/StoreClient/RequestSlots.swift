@@ -57,7 +57,7 @@ struct RequestSlots: ~Copyable {
   @inline(__always)
   subscript(index: UInt32) -> RequestSlot { slots[Int(index)] }
 
-  /// Correlation id of the request that ``append(_:)`` queues next: its slot and the slot's generation.
+  /// Return the correlation id of the request that ``append(_:)`` queues next: its slot and the slot's generation.
   @inline(__always)
   mutating func nextCorrelation() -> UInt32 {
     if firstFree == RequestSlot.none { addSlot() }

@@ -51,8 +51,8 @@ struct RequestTable: ~Copyable {
   /// Whether the window and the retained bytes have room for one more request.
   var hasRoom: Bool { slots.usedCount < limit && batches.hasRoom }
 
-  /// Whether there is room for `count` more requests by number, and for one by bytes. An empty table has room for any
-  /// count.
+  /// Return whether there is room for `count` more requests by number, and for one by bytes. An empty table has room
+  /// for any count.
   func hasRoom(for count: Int) -> Bool {
     let taken = slots.usedCount
     return hasRoom && (taken + count <= limit || taken == 0)
@@ -379,8 +379,8 @@ extension FrameKind {
 
   var isReply: Bool { rawValue & Self.replyBit != 0 }
 
-  /// Whether this is the reply to a request of `kind`. Cheaper than a comparison with ``FrameKind/reply``, which checks
-  /// the kind.
+  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``FrameKind/reply``, which
+  /// checks the kind.
   @inline(__always)
   func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
 }

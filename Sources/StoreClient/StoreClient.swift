@@ -28,7 +28,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var ticker: RepeatedTask?
   private var retry: Scheduled<Void>?
   /// Whether replies may arrive. Duplicates the link's state for the path of every reply.
-  private var isOpen = false
+  private var acceptsReplies = false
   /// Whether replies were delivered since the last call of `storeReadComplete`.
   private var hasDelivered = false
   private var lastLogged: String?
@@ -87,7 +87,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   package var shardCount: Int { table.shardCount }
 
   /// Id of the store's data directory; nil before the first handshake is done.
-  package var storeID: SessionID? { link.store }
+  package var storeID: SessionID? { link.storeID }
 
   package var stats: StoreClientStats {
     var stats = table.stats
@@ -148,7 +148,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Whether the window has room for one more request.
   package var hasRoom: Bool { table.hasRoom }
 
-  /// Whether the window has room for `count` more requests, or is empty.
+  /// Return whether the window has room for `count` more requests, or is empty.
   package func hasRoom(for count: Int) -> Bool { table.hasRoom(for: count) }
 
   /// Bytes that wait for a flush.
@@ -307,7 +307,7 @@ extension StoreClient {
   func bytesReceived(_ count: Int) { table.stats.bytesReceived &+= UInt64(count) }
 
   func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
-    if isOpen, header.kind.isReply {
+    if acceptsReplies, header.kind.isReply {
       switch table.replied(header) {
       case .deliver(let token):
         hasDelivered = true
@@ -317,9 +317,9 @@ extension StoreClient {
       case .unmatched:
         connectionFailed(.unmatchedReply(header.correlation))
       }
-    } else if isOpen, header.kind == .error, header.correlation != 0 {
+    } else if acceptsReplies, header.kind == .error, header.correlation != 0 {
       refused(header, payload)
-    } else if isOpen, header.kind == .events {
+    } else if acceptsReplies, header.kind == .events {
       hasDelivered = true
       do throws(WireError) {
         try delegate?.storeEvents(header.shard, payload)
@@ -356,7 +356,7 @@ extension StoreClient {
       return connectionFailed(.unmatchedReply(header.correlation))
     }
     // The store refuses to read this request, and it is now done. A resend would end the next connection too.
-    if error.code?.endsConnection == true, isOpen { connectionFailed(.refused(error)) }
+    if error.code?.endsConnection == true, acceptsReplies { connectionFailed(.refused(error)) }
   }
 
   private func perform(_ action: StoreLink.OnFrame) {
@@ -369,7 +369,7 @@ extension StoreClient {
       connection?.write(buffer)
       connection?.flush()
     case .ready(let window, let shardCount, let frameLengthMax):
-      isOpen = true
+      acceptsReplies = true
       lastLogged = nil
       table.stats.connections &+= 1
       logger.info("Connected to the store", metadata: ["window": "\(window)", "shards": "\(shardCount)"])
@@ -402,12 +402,12 @@ extension StoreClient {
       hasDelivered = false
       delegate?.storeReadComplete()
     }
-    if isOpen, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
+    if acceptsReplies, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
   }
 
   func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
     logger.debug("The connection to the store failed", metadata: ["error": "\(error)"])
-    guard handler === connection, !isOpen, let transport = configuration.transport,
+    guard handler === connection, !acceptsReplies, let transport = configuration.transport,
       transport.handlesError(error, address)
     else { return }
     connectionFailed(.transportFailed)
@@ -431,7 +431,7 @@ extension StoreClient {
     }
     log(failure)
     connection = nil
-    isOpen = false
+    acceptsReplies = false
     table.stats.connectionsLost &+= 1
     table.connectionLost()
     let failed = sessionEnded ? table.endSession() : []

@@ -4,19 +4,19 @@ package import ReceiptWire
 /// Callbacks for the store's replies and events. All calls are on the client's event loop; each may call `send` and
 /// `flush`.
 package protocol StoreClientDelegate: AnyObject, SendableMetatype {
-  /// Called for a reply. `payload` is its fields, valid during the call; `kind` is the request's with bit 7 set.
+  /// Handle a reply. `payload` is its fields, valid during the call; `kind` is the request's with bit 7 set.
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan)
-  /// Called when a request failed, with an error frame or without a reply. No other call follows for this token.
+  /// Handle the failure of a request, with an error frame or without a reply. No other call follows for this token.
   func storeFailed(_ token: UInt64, _ failure: StoreFailure)
-  /// Called for events of subscriptions (Proto/frames.md, "Events"). `payload` is the fields, valid during the call.
+  /// Handle events of subscriptions (Proto/frames.md, "Events"). `payload` is the fields, valid during the call.
   ///
   /// - Throws: if the fields do not parse; the connection is then dropped.
   func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError)
-  /// Called when all replies of one read, or all failures of one event, have been delivered.
+  /// Handle the end of one read's replies, or of one event's failures: all have been delivered.
   func storeReadComplete()
-  /// Called when the connection becomes ready or not ready. While it is not, requests wait until their deadline.
+  /// Handle a connection that became ready or not ready. While it is not, requests wait until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
-  /// Called when a connection or an attempt to connect failed. The client keeps retrying.
+  /// Handle the failure of a connection or of an attempt to connect. The client keeps retrying.
   func storeConnectionFailed(_ failure: LinkFailure)
 }
 

@@ -17,7 +17,7 @@ package struct StoreDestination: ~Escapable {
     self.thread = thread
   }
 
-  /// The shard that owns a channel.
+  /// Return the destination of the shard that owns a channel.
   ///
   /// - Parameter thread: parent message of the thread, for kinds that support threads; not empty; nil: the channel
   ///   itself.
@@ -27,7 +27,7 @@ package struct StoreDestination: ~Escapable {
     StoreDestination(shard: nil, name: cid, thread: thread)
   }
 
-  /// A given shard.
+  /// Return the destination of a given shard.
   ///
   /// - Parameter name: a channel type, a user or a token; nil if the frame kind has no name.
   @inline(__always)

@@ -58,7 +58,7 @@ struct StoreLink {
   private var state = State.idle
   private var session: Session?
   /// Store that answered last; nil before the first handshake is done.
-  var store: SessionID? { session?.store }
+  var storeID: SessionID? { session?.store }
   /// Time of the last byte from the session's store; nil without a session.
   var lastReceivedAt: NIODeadline? { session?.lastReceivedAt }
   private var addressIndex = 0

@@ -18,7 +18,7 @@ package struct StoreTransport: Sendable {
     self.handlesError = handlesError
   }
 
-  /// Mutual TLS.
+  /// Return a transport with mutual TLS.
   package static func tls(_ tls: LinkTLS) -> StoreTransport {
     StoreTransport(
       makeHandlers: { [try tls.clientHandler(store: $0.host)] },

@@ -10,11 +10,11 @@ struct WriteProgress {
   /// Number of requests written on this connection that the store has not answered.
   private(set) var onWire = 0
 
-  /// Whether the request was written on some connection.
+  /// Return whether the request was written on some connection.
   @inline(__always)
   func wasSent(_ slot: RequestSlot) -> Bool { slot.issue < sentEnd }
 
-  /// Whether the request was written on this connection.
+  /// Return whether the request was written on this connection.
   @inline(__always)
   func isOnWire(_ slot: RequestSlot) -> Bool { slot.issue < wireEnd }
 

@@ -80,7 +80,7 @@ enum LogFileCheck {
     return nil
   }
 
-  /// Concatenated payloads of a file's records, up to the first invalid record.
+  /// Return the concatenated payloads of a file's records, up to the first invalid record.
   static func contents(of bytes: [UInt8]) -> [UInt8] {
     bytes.withUnsafeBytes { bytes in
       var contents: [UInt8] = []
@@ -135,7 +135,7 @@ enum LogFileCheck {
     (Int(bytes[offset + 4]) | Int(bytes[offset + 5]) << 8, bytes[offset + 6])
   }
 
-  /// Whether the checksum matches the type and `length` bytes of payload.
+  /// Return whether the checksum matches the type and `length` bytes of payload.
   private static func isWhole(_ bytes: UnsafeRawBufferPointer, _ offset: Int, _ length: Int) -> Bool {
     let stored = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
     var checksum = UInt32.max

@@ -61,7 +61,7 @@ extension RocksDBEngine {
     return String(cString: text)
   }
 
-  /// Names of the write-ahead files that are not empty.
+  /// Return the names of the write-ahead files that are not empty.
   private func writeAheadFiles() throws(StorageError) -> Set<String> {
     let names: [String]
     do { names = try FileManager.default.contentsOfDirectory(atPath: directory) } catch {
@@ -99,8 +99,8 @@ extension RocksDBEngine {
     triggerOldCompaction()
   }
 
-  /// RocksDB compacts old tables into the level below, and not at all if there is none. So once in a store's life,
-  /// while it has few tables, they are merged into one.
+  /// Merge the store's tables into one, once in its life while it has few: RocksDB compacts old tables into the level
+  /// below, and not at all if there is none.
   private func compactIntoOneTable() {
     for level in 1..<7 {
       guard let text = rocksdb_property_value_cf(database, pages, "rocksdb.num-files-at-level\(level)")

@@ -310,7 +310,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return StoredChannel(number: number, pages: found)
   }
 
-  /// Number of a channel; nil if there is none of that name.
+  /// Return the number of a channel; nil if there is none of that name.
   private func number(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> ChannelNumber? {
     switch channel {
     case .number(let known), .head(let known):
@@ -438,7 +438,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
   }
 
-  /// The page that a key of a channel names.
+  /// Return the page that a key of a channel names.
   private func page(
     of key: ByteBuffer,
     _ shard: ShardID,

@@ -39,7 +39,7 @@ final class RocksDBOptions {
 
   deinit { rocksdb_options_destroy(pointer) }
 
-  /// Options of the column families of a store, in the order of ``RocksDBFamilies/names``.
+  /// Return the options of the column families of a store, in the order of ``RocksDBFamilies/names``.
   ///
   /// - Parameters:
   ///   - toleratesHoles: whether the write-ahead log may have lost blocks in a machine failure.

@@ -101,13 +101,13 @@ package final class RocksDBReader: @unchecked Sendable {
 }
 
 extension RocksDBReader {
-  /// Stored state that a shard would start from.
+  /// Return the stored state that a shard would start from.
   package func stored(_ shard: ShardID) throws(StorageError) -> StoredShard {
     try families.readShard(shard, directory: directory, fillsCache: false)
   }
 
-  /// Per shard, the last log index in the directory: that of the last batch, or of the shard's own pages if the log is
-  /// trimmed up to them.
+  /// Return, per shard, the last log index in the directory: that of the last batch, or of the shard's own pages if the
+  /// log is trimmed up to them.
   package func lastIndexes() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: identity.shardCount)
     func record(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {

@@ -17,7 +17,7 @@ package struct SpaceCheckPace: Sendable {
 
   package init() {}
 
-  /// Whether a commit of this size must check first.
+  /// Return whether a commit of this size must check first.
   package mutating func isDue(_ byteCount: Int, at now: NIODeadline) -> Bool {
     bytes += byteCount
     guard let checkedAt else { return true }

@@ -45,7 +45,7 @@ struct StorageKey {
     return key
   }
 
-  /// Upper bound after the last key of a shard's log.
+  /// Return the upper bound after the last key of a shard's log.
   static func logEnd(_ shard: ShardID) -> StorageKey {
     var key = log(shard, LogIndex(.max))
     key.bytes.append(0)
@@ -56,7 +56,7 @@ struct StorageKey {
     self.page(page.shard, page.channel, sortKey: page.page.sortKey)
   }
 
-  /// Key of a page with this ``PageID/sortKey``, whether or not it exists.
+  /// Return the key of a page with this ``PageID/sortKey``, whether or not it exists.
   static func page(_ shard: ShardID, _ channel: ChannelNumber, sortKey: UInt64) -> StorageKey {
     var key = pages(shard, channel)
     key.append(sortKey)
@@ -85,7 +85,7 @@ struct StorageKey {
     return key
   }
 
-  /// Key of a group's position, in the default family.
+  /// Return the key of a group's position, in the default family.
   static func position(_ group: GroupID) -> StorageKey {
     var key = StorageKey(byteCount: 7)
     key.bytes.append(contentsOf: "group/".utf8)
@@ -95,7 +95,7 @@ struct StorageKey {
 
   // MARK: Parsing
 
-  /// Shard and index of a key of the log; nil if it is damaged.
+  /// Return the shard and index of a key of the log; nil if it is damaged.
   static func parseLog(_ key: ByteBuffer) -> (shard: ShardID, index: LogIndex)? {
     var key = key
     guard key.readableBytes == logByteCount, let shard = key.readInteger(as: UInt16.self),
@@ -104,7 +104,7 @@ struct StorageKey {
     return (ShardID(shard), LogIndex(index))
   }
 
-  /// The page of a key; nil if it is no page's, or damaged.
+  /// Return the page of a key; nil if it is no page's, or damaged.
   static func parsePage(_ key: ByteBuffer) -> PageKey? {
     var key = key
     guard key.readableBytes == pageByteCount, key.readInteger() == Kind.page,
@@ -114,7 +114,7 @@ struct StorageKey {
     return PageKey(shard: ShardID(shard), channel: ChannelNumber(channel), page: page)
   }
 
-  /// The shard of a directory entry; nil if the key is none's.
+  /// Return the shard of a directory entry; nil if the key is none's.
   static func parseDirectory(_ key: ByteBuffer) -> ShardID? {
     var key = key
     guard key.readableBytes > prefixByteCount, key.readInteger() == Kind.directory else { return nil }

@@ -178,9 +178,9 @@ enum TableFileCheck {
     bytes[position..<(position + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
   }
 
-  /// Whether the manifest lists a file of this number and size. A file that was being written when the process or the
-  /// machine failed is not listed, may have holes, and is removed by RocksDB unread. RocksDB itself refuses a listed
-  /// file of another size.
+  /// Return whether the manifest lists a file of this number and size. A file that was being written when the process
+  /// or the machine failed is not listed, may have holes, and is removed by RocksDB unread. RocksDB itself refuses a
+  /// listed file of another size.
   private static func isInManifest(of directory: String, _ number: UInt64, _ size: UInt64) -> Bool {
     guard let current = try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8),
       let data = FileManager.default.contents(

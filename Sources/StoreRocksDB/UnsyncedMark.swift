@@ -11,7 +11,7 @@ enum UnsyncedMark {
     (try? String(contentsOfFile: "/proc/sys/kernel/random/boot_id", encoding: .utf8)) ?? ""
   }
 
-  /// Whether the log may have holes: the mark exists, and the machine has rebooted since.
+  /// Return whether the log may have holes: the mark exists, and the machine has rebooted since.
   static func mayHaveHoles(in directory: String) -> Bool {
     guard FileManager.default.fileExists(atPath: path(directory)) else { return false }
     let marked = (try? String(contentsOfFile: path(directory), encoding: .utf8)) ?? ""

@@ -12,7 +12,7 @@ struct UnsyncedWrites {
     hasEnded = true
   }
 
-  /// Whether a sync is due now. Call it before the sync, which covers all writes that have ended.
+  /// Return whether a sync is due now. Call it before the sync, which covers all writes that have ended.
   mutating func takeDue() -> Bool {
     let isDue = hasEnded || underWay > 0
     hasEnded = false

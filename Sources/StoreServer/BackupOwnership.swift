@@ -45,7 +45,7 @@ struct BackupOwnership {
     }
   }
 
-  /// Checkpoint of this owner; nil if it has none.
+  /// Return the checkpoint of this owner; nil if it has none.
   func checkpoint(of owner: Owner) -> (any StorageCheckpoint)? {
     guard case .open(owner, let checkpoint) = state else { return nil }
     return checkpoint

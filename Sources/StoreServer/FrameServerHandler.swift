@@ -14,7 +14,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
-  /// The session that a gateway has proven, as the registry knows it.
+  /// The session of an authenticated gateway, as the registry knows it.
   private struct Registration {
     var session: SessionID
     var serial: UInt64
@@ -176,7 +176,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       if isOpen, header.kind.isRequest {
         try request(header, payload, frame: bytes.extracting(offset..<(start + payloadCount)))
       } else {
-        try frameOfConnection(header, payload)
+        try handleConnectionFrame(header, payload)
       }
       offset = start + payloadCount
     }
@@ -200,9 +200,9 @@ final class FrameServerHandler: ChannelInboundHandler {
     try routes.receive(header, payload, frame: frame)
   }
 
-  private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+  private func handleConnectionFrame(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     guard case .handshaking(var machine) = state else {
-      return try frameOfOpenConnection(header, payload)
+      return try handleFrameAfterHandshake(header, payload)
     }
     let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
     state = .handshaking(machine)
@@ -218,7 +218,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
   }
 
-  private func frameOfOpenConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+  private func handleFrameAfterHandshake(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     if header.kind == .ping {
       guard payload.byteCount == 8 else { throw .badValue(.ping) }
       var buffer = ByteBuffer()
@@ -313,7 +313,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   /// Send the connection an error frame, then close it.
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosed else { return }
-    // Throttle the log before authentication: an unproven peer may connect as often as it likes.
+    // Throttle the log before authentication: an unauthenticated peer may connect as often as it likes.
     if let count = registration != nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
       logger.info(
         "Connection refused",

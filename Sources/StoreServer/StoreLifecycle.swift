@@ -38,7 +38,7 @@ struct StoreLifecycle {
     return true
   }
 
-  /// Whether these loops are the ones of now, and none of them has halted.
+  /// Return whether these loops are the ones of now, and none of them has halted.
   func isCurrent(_ generation: UInt64) -> Bool {
     if case .halted = state { false } else { generation == self.generation }
   }

@@ -16,7 +16,8 @@ package struct StoreServerConfiguration: Sendable {
   package var tls: LinkTLS?
   /// Maximum number of unanswered requests per connection.
   package var window: UInt32 = 32_768
-  /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its handshake.
+  /// Connection limits. Gateways have a connection for each of their loops; an authenticated peer has finished its
+  /// handshake.
   package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unauthenticated: 1_024)
   package var engine = StoreLoopConfiguration()
   /// How far the clock may be set forward.

@@ -83,7 +83,7 @@ final class SessionTicketKeys: Sendable {
     )
   }
 
-  /// The system generator is cryptographically secure on all supported platforms.
+  /// Return `count` random bytes. The system generator is cryptographically secure on all supported platforms.
   private static func random(_ count: Int) -> [UInt8] {
     (0..<count).map { _ in UInt8.random(in: .min ... .max) }
   }

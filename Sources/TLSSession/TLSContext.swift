@@ -301,8 +301,8 @@ package final class TLSContext: Sendable {
   }
 }
 
-/// ALPN callback: choose the server's first name that is in the client's list of length-prefixed names. Without a match
-/// the handshake ends with no_application_protocol. The argument is the protocol's number.
+/// Choose, in OpenSSL's ALPN callback, the server's first name that is in the client's list of length-prefixed names.
+/// Without a match the handshake ends with no_application_protocol. The argument is the protocol's number.
 private func selectProtocol(
   _: OpaquePointer?,
   _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,

@@ -68,7 +68,7 @@ package struct TicketPost: Sendable {
     return responses
   }
 
-  /// Whether the text may be a ticket: base64url, and not longer than any ticket.
+  /// Return whether the text may be a ticket: base64url, and not longer than any ticket.
   static func isPlausibleTicket(_ text: String) -> Bool {
     (1...ticketByteCountMax).contains(text.utf8.count)
       && text.utf8.allSatisfy { byte in

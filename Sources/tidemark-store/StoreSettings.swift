@@ -148,7 +148,7 @@ struct StoreSettings {
     return clock
   }
 
-  /// Limits that the process's file descriptors allow.
+  /// Return the limits that the process's file descriptors allow.
   private static func connections(_ defaults: ConnectionLimits) -> ConnectionLimits {
     var connections = defaults
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
@@ -176,8 +176,8 @@ struct StoreSettings {
     )
   }
 
-  /// TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless the operator
-  /// allows more.
+  /// Return the TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless
+  /// the operator allows more.
   private static func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
     -> LinkTLS?
   {

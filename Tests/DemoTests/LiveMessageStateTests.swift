@@ -9,9 +9,10 @@ import Watch
   ///
   /// - Returns: for each event, the state of `a1` in words if it changed.
   private func changes(_ events: [(type: String, data: String)]) throws -> [String?] {
-    var picture = LiveMessageState(sender: "alice")
+    var liveState = LiveMessageState(sender: "alice")
     return try events.map { event in
-      try picture.apply(StreamedEvent(type: event.type, data: event.data)) ? picture.view("a1")?.words : nil
+      try liveState.apply(StreamedEvent(type: event.type, data: event.data))
+        ? liveState.view("a1")?.words : nil
     }
   }
 
@@ -60,7 +61,7 @@ import Watch
   }
 
   @Test func malformedEventThrows() {
-    var picture = LiveMessageState(sender: "alice")
-    #expect(throws: (any Error).self) { try picture.apply(StreamedEvent(type: "message.read", data: "[")) }
+    var liveState = LiveMessageState(sender: "alice")
+    #expect(throws: (any Error).self) { try liveState.apply(StreamedEvent(type: "message.read", data: "[")) }
   }
 }

@@ -49,20 +49,20 @@ import Testing
 }
 
 /// A walk of several pieces, with a ticket for each push ack.
-private func bodies(_ walk: PushWalk, _ way: PushWay) -> PushBodies {
+private func bodies(_ walk: PushWalk, _ mode: PushMode) -> PushBodies {
   let perBlock = PushBodies.piecesPerBlock(walk)
   return PushBodies(
     walk,
     pieces: (0..<perBlock * walk.messages).map { number in
       let (message, piece) = (number / perBlock + 1, number % perBlock)
       let tickets = PushBodies.positions(walk, ofPiece: piece).map { "t\(message)-\($0)" }
-      return PushBodies.piece(piece, ofMessage: message, walk, way, tickets: way.usesTickets ? tickets : [])
+      return PushBodies.piece(piece, ofMessage: message, walk, mode, tickets: mode.usesTickets ? tickets : [])
     }
   )
 }
 
-private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
-  var source = bodies(walk, way)
+private func whole(_ walk: PushWalk, _ mode: PushMode) -> ByteBuffer {
+  var source = bodies(walk, mode)
   var buffer = ByteBuffer()
   while var piece = source.next() { buffer.writeBuffer(&piece) }
   #expect(buffer.readableBytes == source.byteCount)
@@ -85,22 +85,22 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
     #expect(tickets[2_201] == #"{"ticket":"t2-1"}"#)
   }
 
-  @Test(arguments: [PushWay.framesName, .framesTicket])
-  func framesFollowTheWalk(_ way: PushWay) throws {
+  @Test(arguments: [PushMode.framesName, .framesTicket])
+  func framesFollowTheWalk(_ mode: PushMode) throws {
     let walk = Self.walk
     var frames: [(UInt32, [String])] = []
-    try whole(walk, way).withUnsafeReadableBytes { bytes in
+    try whole(walk, mode).withUnsafeReadableBytes { bytes in
       let bytes = RawSpan(_unsafeBytes: bytes)
       var offset = 0
       while offset < bytes.byteCount {
         guard case .frame(let header, let count) = try FrameDecoder().next(bytes, at: offset) else { break }
-        #expect(header.kind == (way.usesTickets ? .presentTicket : .acknowledgePush))
+        #expect(header.kind == (mode.usesTickets ? .presentTicket : .acknowledgePush))
         var reader = FieldReader(bytes.extracting(offset + 12..<offset + 12 + count))
         var texts: [String] = []
-        if !way.usesTickets { texts.append(try reader.text()) }
+        if !mode.usesTickets { texts.append(try reader.text()) }
         #expect(try reader.varint() == 1)
         texts.append(try reader.text())
-        if !way.usesTickets { texts.append(try reader.text()) }
+        if !mode.usesTickets { texts.append(try reader.text()) }
         #expect(try reader.varint() == 0)
         #expect(try reader.varint() == 0)
         try reader.end()
@@ -110,7 +110,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
     }
     #expect(frames.count == walk.count)
     #expect(frames[551].0 == 552 && frames[2_200 + 551].0 == 1_100 + 552)
-    #expect(frames[2_200 + 551].1 == (way.usesTickets ? ["t2-551"] : ["messaging:push-1", "user-3", "m2"]))
+    #expect(frames[2_200 + 551].1 == (mode.usesTickets ? ["t2-551"] : ["messaging:push-1", "user-3", "m2"]))
   }
 }
 
@@ -303,7 +303,7 @@ private final class PushServer: HTTP2ServerDelegate {
       let stream = PushStream(
         endpoint: endpoint,
         token: "t",
-        way: .ndjsonName,
+        mode: .ndjsonName,
         meter: ProcessCPUMeter(processIDs: [])
       )
       var text = ""

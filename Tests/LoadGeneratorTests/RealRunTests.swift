@@ -80,7 +80,7 @@ import Testing
     let report = try await measure(
       try PushBench.parse(["--rounds", "1", "--count", "6000", "--channels", "500", "--members", "3"])
     )
-    #expect(report.runs.map(\.way) == PushWay.allCases)
+    #expect(report.runs.map(\.way) == PushMode.allCases)
     #expect(
       report.runs.allSatisfy { $0.acknowledgements == 6_000 && $0.perSecond > 0 && $0.rowsChecked == 300 }
     )

@@ -385,7 +385,7 @@ struct LogVectorTests {
       )
     case "segment_flags_assigned":
       let flags = fields.list("segments").map {
-        SegmentFlags(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
+        SegmentFlags(segment: UInt32($0.number("segment")), rawFlags: UInt8($0.number("what")))!
       }
       return .channel(channel(), .segmentFlagsAssigned(flags))
     case "membership_assigned":

@@ -30,10 +30,10 @@ import Testing
 
   /// Each field that a frame over HTTP may have is checked: all but the cid and the counter.
   @Test(arguments: RequestSpec.all.filter { $0.replyBytesMax != nil }.map(\.kind))
-  func acceptedFieldsHaveRanges(_ kind: FrameKind) throws {
+  func acceptedFieldsHaveValidations(_ kind: FrameKind) throws {
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
     #expect(
-      spec.fields.filter { $0.range == nil }.map(\.notation)
+      spec.fields.filter { $0.validation == nil }.map(\.notation)
         == (kind.isCommand ? ["cid", "counter"] : ["cid"])
     )
   }

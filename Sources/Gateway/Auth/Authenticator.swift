@@ -82,8 +82,8 @@ package final class Authenticator {
     return token
   }
 
-  /// The token of a request that cannot have headers, such as a browser's EventSource: `access_token` (RFC 6750 section
-  /// 2.3).
+  /// Return the token of a request that cannot have headers, such as a browser's EventSource: `access_token` (RFC 6750
+  /// section 2.3).
   @_lifetime(copy query)
   static func token(ofQuery query: RawSpan, _ scratch: PathScratch) throws(Problem) -> RawSpan {
     var reader = QueryReader(query, scratch)
@@ -105,7 +105,7 @@ package final class Authenticator {
     return .caller(caller)
   }
 
-  /// Why the caller's token is refused at `now`: its times, or its revoked id; nil if it is valid.
+  /// Return why the caller's token is refused at `now`: its times, or its revoked id; nil if it is valid.
   package func refusal(of caller: Caller, now: Int64) -> ProblemCode? {
     caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }

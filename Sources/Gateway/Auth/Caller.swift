@@ -56,7 +56,7 @@ package final class Caller: Sendable {
     }
   }
 
-  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without leeway.
+  /// Return why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without leeway.
   package func refusal(at now: Int64) -> ProblemCode? {
     if now >= expiresAt { return .tokenExpired }
     if now < notBefore { return .tokenNotYetValid }

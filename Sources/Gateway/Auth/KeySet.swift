@@ -62,7 +62,7 @@ struct KeySet: Sendable {
       operations = try? members.decode([String].self, forKey: .operations)
     }
 
-    /// The algorithms that the key verifies: the declared one, or those that its type allows.
+    /// Return the algorithms that the key verifies: the declared one, or those that its type allows.
     fileprivate func algorithms() throws(Refusal) -> [JWK.Algorithm] {
       guard use == nil || use == "sig" else { throw Refusal("is not for signatures") }
       guard operations?.contains("verify") ?? true else { throw Refusal("is not for signatures") }
@@ -78,7 +78,7 @@ struct KeySet: Sendable {
       }
     }
 
-    /// The public key only, even if the file also has private members.
+    /// Return the public key only, even if the file also has private members.
     func key(_ algorithm: JWK.Algorithm, _ kid: JWKIdentifier) throws -> JWK {
       switch algorithm {
       case .es256: .ecdsa(.es256, identifier: kid, x: x, y: y, curve: .p256)

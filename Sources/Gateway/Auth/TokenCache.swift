@@ -32,7 +32,7 @@ package struct TokenCache {
     self.seed = seed
   }
 
-  /// The caller of a cached token, whatever its times are; they must be checked separately.
+  /// Return the caller of a cached token, whatever its times are; they must be checked separately.
   package mutating func find(_ token: RawSpan) -> Caller? {
     let hash = Self.hash(token, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount

@@ -14,7 +14,7 @@ package struct TokenPolicy: Sendable, Equatable {
 
   package init() {}
 
-  /// Why the claims are refused; nil if they are accepted.
+  /// Return why the claims are refused; nil if they are accepted.
   func refusal(of claims: some IssuedClaims) -> ProblemCode? {
     if !issuers.isEmpty, !issuers.contains(claims.iss ?? "") { return .tokenIssuerNotAllowed }
     if !audiences.isEmpty, !(claims.aud?.value ?? []).contains(where: audiences.contains) {
@@ -28,14 +28,14 @@ package struct TokenPolicy: Sendable, Equatable {
   /// How far a token's `iat` may be ahead of this clock when its age is limited, in seconds.
   static let issuedAheadMax: Double = 60
 
-  /// When a token becomes valid, in seconds since 1970: at its `nbf`. If its age is limited, also not more than
+  /// Return when a token becomes valid, in seconds since 1970: at its `nbf`. If its age is limited, also not more than
   /// ``issuedAheadMax`` before its `iat`: a far future `iat` would defeat the limit.
   func start(_ claims: some IssuedClaims) -> Double? {
     guard secondsMax != nil, let issued = claims.iat else { return claims.nbf }
     return max(claims.nbf ?? -.infinity, issued - Self.issuedAheadMax)
   }
 
-  /// When a token expires, in seconds since 1970: at its `exp` or at the maximum age, whichever is earlier.
+  /// Return when a token expires, in seconds since 1970: at its `exp` or at the maximum age, whichever is earlier.
   func end(_ claims: some IssuedClaims) -> Double? {
     guard let secondsMax, let issued = claims.iat else { return claims.exp }
     return min(claims.exp ?? .infinity, issued + secondsMax)

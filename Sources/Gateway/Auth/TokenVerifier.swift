@@ -51,8 +51,8 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// Why a token is refused without verification: it is not in the form of a JWT, or no key has its algorithm. Nil: its
-  /// signature and claims decide.
+  /// Return why a token is refused without verification: it is not in the form of a JWT, or no key has its algorithm.
+  /// Nil: its signature and claims decide.
   package func refusal(ofForm token: RawSpan) -> ProblemCode? {
     do {
       _ = try candidates(Self.header(Self.parts(of: token.withUnsafeBytes { Array($0) })[0]))
@@ -79,7 +79,7 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// The collections that may hold the token's key.
+  /// Return the collections that may hold the token's key.
   private func candidates(_ header: TokenHeader) throws(TokenRefusal) -> [JWTKeyCollection] {
     let candidates: [JWTKeyCollection]
     switch header.alg {
@@ -141,10 +141,10 @@ package struct TokenVerifier: Sendable {
     return TokenID(bytes)
   }
 
-  /// Whole seconds of `iat`, rounded down, so that a revocation at a fraction of a second includes the token. An `iat`
-  /// before 1970 or beyond the frames' 32 bits (usually milliseconds) counts as absent, and so any revocation applies;
-  /// taken literally, no revocation would ever apply. An `iat` ahead of this machine's clock is accepted (RFC 7519
-  /// section 4.1.6 requires no check).
+  /// Return the whole seconds of `iat`, rounded down, so that a revocation at a fraction of a second includes the token.
+  /// An `iat` before 1970 or beyond the frames' 32 bits (usually milliseconds) counts as absent, and so any revocation
+  /// applies; taken literally, no revocation would ever apply. An `iat` ahead of this machine's clock is accepted (RFC
+  /// 7519 section 4.1.6 requires no check).
   static func issued(_ iat: Double?) -> UInt32 {
     guard let iat else { return 0 }
     return UInt32(exactly: iat.rounded(.down)) ?? 0
@@ -187,8 +187,8 @@ package struct TokenVerifier: Sendable {
 
   private static let jsonLimits = JSONLimits(tokenMax: 4096, keptByteMax: 0)
 
-  /// Whether this is an object without duplicate names, which every reader sees alike (RFC 7519 section 4). Foundation
-  /// would accept duplicates, and also UTF-16 and UTF-32, which RFC 8259 section 8.1 rules out.
+  /// Return whether this is an object without duplicate names, which every reader sees alike (RFC 7519 section 4).
+  /// Foundation would accept duplicates, and also UTF-16 and UTF-32, which RFC 8259 section 8.1 rules out.
   private static func hasUniqueNames(_ object: JSONValue) -> Bool {
     guard object.kind == .object else { return false }
     var names: Set<[UInt8]> = []

@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// Removal of channels and messages (R16), for servers only. For users see Erasures.
 extension ChannelRoutes {
-  /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
+  /// Handle `DELETE /v1/channels/{cid}`: succeed also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let response = EchoingResponse.deletedChannel(cid: match.subject.bytes)
     try loop.echoingResponses.send(
@@ -20,8 +20,8 @@ extension ChannelRoutes {
     }
   }
 
-  /// `POST /v1/channels/{cid}/truncate`: removes the messages before the named one; all messages with `{"all":true}`,
-  /// or without either field.
+  /// Handle `POST /v1/channels/{cid}/truncate`: remove the messages before the named one; all messages with
+  /// `{"all":true}`, or without either field.
   func truncateChannel(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// The members and messages of a channel, for a backend to reconcile with, and for an app to show.
 extension ChannelRoutes {
-  /// `GET /v1/channels/{cid}/members?limit=&cursor=`.
+  /// Handle `GET /v1/channels/{cid}/members?limit=&cursor=`.
   func listRoster(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var cursor: UInt32?
@@ -32,7 +32,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channels/{cid}/messages?limit=&cursor=`.
+  /// Handle `GET /v1/channels/{cid}/messages?limit=&cursor=`.
   func listMessages(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var cursor: MessageListCursor?
@@ -51,7 +51,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `POST /v1/read-state`: the first page of many channels' read states (R12).
+  /// Handle `POST /v1/read-state`: the first page of many channels' read states (R12).
   func readStates(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -60,8 +60,8 @@ extension ChannelRoutes {
     let parameters = try PositionParameters(match.query, loop.scratch)
     let body = try loop.object(request, .readStates)
     let cids = try body.requiredArray("cids", countMax: loop.limits.entriesPerRequest)
-    var checked = cids.elements
-    while let cid = checked.next() { _ = try cid.asString() }
+    var iterator = cids.elements
+    while let cid = iterator.next() { _ = try cid.asString() }
     var user = parameters.user
     if !user.isEmpty { try context.check(user) }
     if let named = try body.optionalNonNullString("user_id") {
@@ -77,9 +77,9 @@ extension ChannelRoutes {
       count: cids.count,
       .results(status: 200, Self.writeReadStates)
     )
-    var position = 0
-    var sent = cids.elements
-    while let cid = try sent.next()?.asString() {
+    var entryIndex = 0
+    iterator = cids.elements
+    while let cid = try iterator.next()?.asString() {
       loop.fanOuts.addNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
         loop.fanOuts.send(
@@ -87,18 +87,18 @@ extension ChannelRoutes {
           to: .channel(cid),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {
-        loop.fanOuts.finish(fanOut, position, .invalidCID)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static func writeReadStates(_ fanOut: FanOut, into buffer: inout ByteBuffer) {

@@ -7,7 +7,7 @@ internal import StoreClient
 /// Channel types: versioned values replicated to every shard. A type's home shard decides changes. The result is
 /// assigned to all other shards, and the response waits for the last of them.
 extension ChannelRoutes {
-  /// `PUT /v1/channel-types/{type}`.
+  /// Handle `PUT /v1/channel-types/{type}`.
   func putChannelType(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -25,7 +25,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
+  /// Handle `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
     try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, route: match.route) {
@@ -33,7 +33,7 @@ extension ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channel-types`: queries all shards, since a shard that missed a PUT may lack the newest value.
+  /// Handle `GET /v1/channel-types`: query all shards, since a shard that missed a PUT may lack the newest value.
   func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     let fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
@@ -49,6 +49,6 @@ extension ChannelRoutes {
         _ in
       }
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 }

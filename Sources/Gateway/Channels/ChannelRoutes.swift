@@ -8,7 +8,7 @@ internal import StoreClient
 struct ChannelRoutes {
   let loop: GatewayLoop
 
-  /// `PUT /v1/channels/{cid}`.
+  /// Handle `PUT /v1/channels/{cid}`.
   func putChannel(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -27,7 +27,7 @@ struct ChannelRoutes {
     }
   }
 
-  /// `POST /v1/channels`: creates many channels.
+  /// Handle `POST /v1/channels`: create many channels.
   func putChannels(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -35,8 +35,8 @@ struct ChannelRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .putChannels)
     let entries = try body.requiredArray("channels", countMax: loop.limits.entriesPerRequest)
-    var checked = entries.elements
-    while let entry = checked.next() {
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       let fields = try entry.object()
       _ = try fields.requiredString("cid")
       _ = try fields.optionalArray("members", countMax: loop.limits.membersPerRequest)
@@ -48,9 +48,9 @@ struct ChannelRoutes {
       count: entries.count,
       .results(status: 200, Self.writeChannels)
     )
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    iterator = entries.elements
+    while let entry = iterator.next() {
       do throws(Problem) {
         let cid = try entry.requiredString("cid")
         loop.fanOuts.addNames(fanOut, cid: cid)
@@ -65,7 +65,7 @@ struct ChannelRoutes {
           to: .channel(cid),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           buffer in
@@ -74,11 +74,11 @@ struct ChannelRoutes {
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
         }
       } catch {
-        loop.fanOuts.finish(fanOut, position, error.code)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static func writeChannels(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
@@ -94,12 +94,12 @@ struct ChannelRoutes {
     }
   }
 
-  /// `GET /v1/channels/{cid}`.
+  /// Handle `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try loop.send(.getChannel, to: .channel(match.subject), context, route: match.route) { _ in }
   }
 
-  /// `POST /v1/channels/{cid}/members`.
+  /// Handle `POST /v1/channels/{cid}/members`.
   func changeMembers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -123,8 +123,8 @@ struct ChannelRoutes {
     }
   }
 
-  /// `PUT /v1/channels/{cid}/members/{user}`: sets a role, and whether the user's totals exclude the channel (`muted`).
-  /// A user sets only their own `muted`; a server also adds users who are not members.
+  /// Handle `PUT /v1/channels/{cid}/members/{user}`: set a role, and whether the user's totals exclude the channel
+  /// (`muted`). A user sets only their own `muted`; a server also adds users who are not members.
   func putMember(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,

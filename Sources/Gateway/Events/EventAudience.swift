@@ -16,7 +16,7 @@ extension EventFields {
     }
   }
 
-  /// The forms that a viewer gets (Proto/openapi.yaml); empty where the event is not visible to them.
+  /// Return the forms that a viewer gets (Proto/openapi.yaml); empty where the event is not visible to them.
   func forms(for viewer: EventViewer) -> EventForm.Forms {
     switch self {
     case .row(let event): event.forms(for: viewer)
@@ -67,7 +67,7 @@ extension RowEventFields {
 
 /// Filtering of events for members who joined under hidden history (R6).
 extension EventFields {
-  /// The event and its forms with one of its limits applied; nil: nothing remains.
+  /// Return the event and its forms with one of its limits applied; nil: nothing remains.
   ///
   /// - Parameter time: when the member joined.
   func limited(
@@ -98,7 +98,7 @@ extension EventFields {
 }
 
 extension RowEventRow {
-  /// The row in the view of a member with hidden history: positions at or below their join show as the join.
+  /// Return the row in the view of a member with hidden history: positions at or below their join show as the join.
   fileprivate func seen(since join: SequenceNumber, at time: Timestamp) -> RowEventRow {
     var seen = self
     if lastReadSequence <= join {

@@ -68,7 +68,7 @@ struct EventCursor: Hashable, Sendable {
     case reset
   }
 
-  /// Where a stream starts for a client with this cursor.
+  /// Return where a stream starts for a client with this cursor.
   ///
   /// - Parameter now: milliseconds since 1970.
   func start(store: SessionID, now: Int64) -> Start {

@@ -11,7 +11,7 @@ extension EventHub {
     return stream.attached[index] != nil
   }
 
-  /// The index of a channel, added if new; nil: the limit is reached.
+  /// Return the index of a channel, added if new; nil: the limit is reached.
   mutating func findOrInsert(channel cid: String) -> ChannelIndex? {
     if let index = index(ofChannel: cid) { return index }
     guard channelCount < limits.channels else { return nil }
@@ -20,7 +20,7 @@ extension EventHub {
     return channels.insert(Channel(cid: cid, shard: shard), named: cid)
   }
 
-  /// When a stream's user joined an attached channel; nil: not attached, or a server's stream.
+  /// Return when a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
     guard let stream = self[ref], stream.user != nil else { return nil }
     return stream.attached[channel]?.joinedAt
@@ -57,7 +57,7 @@ extension EventHub {
 
   // MARK: Channel events
 
-  /// The recipients of a subscription's replay.
+  /// Return the recipients of a subscription's replay.
   func replayRecipients(of frame: Int) -> ReplayRecipients {
     switch frames[frame]?.purpose {
     case .open(let ref): .streams([ref])
@@ -67,8 +67,8 @@ extension EventHub {
     }
   }
 
-  /// The part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name: the index
-  /// tells later members of it.
+  /// Return the part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name:
+  /// the index tells later members of it.
   func eventsToDeliver(_ events: [EventFields], to recipients: ReplayRecipients) -> ArraySlice<EventFields> {
     guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
     switch recipients {
@@ -78,7 +78,7 @@ extension EventHub {
     }
   }
 
-  /// Whether a stream's user has left this channel, and not an earlier one of the same name.
+  /// Return whether a stream's user has left this channel, and not an earlier one of the same name.
   private func hasLeft(_ ref: Ref, _ events: [EventFields]) -> Bool {
     guard let user = self[ref]?.request.user else { return false }
     return events.contains { event in
@@ -86,8 +86,8 @@ extension EventHub {
     }
   }
 
-  /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
-  /// deletion.
+  /// Return whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the
+  /// channel's deletion.
   func receives(_ event: EventFields, _ ref: Ref, channel: ChannelIndex, isFormer: Bool = false) -> Bool {
     guard exists(ref) else { return false }
     // Leaves are rare; check for any first.
@@ -129,8 +129,8 @@ extension EventHub {
     }
   }
 
-  /// Whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise the
-  /// index will report it.
+  /// Return whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise
+  /// the index will report it.
   private func hasJoined(_ ref: Ref, _ channel: ChannelIndex, since time: Timestamp) -> Bool {
     guard let attachment = self[ref]?.attached[channel] else { return false }
     return attachment.endsAt == 0 && attachment.joinedAt > time
@@ -274,8 +274,8 @@ extension EventHub {
     sendDue()
   }
 
-  /// The part of a failed frame to retry at the next tick; nil: none. Live streams keep retrying to gain channels that
-  /// their user has joined; streams that are not live yet fail.
+  /// Return the part of a failed frame to retry at the next tick; nil: none. Live streams keep retrying to gain
+  /// channels that their user has joined; streams that are not live yet fail.
   private mutating func frameToRetry(_ frame: Frame, _ problem: Problem) -> Frame? {
     guard case .attach(let refs) = frame.purpose else { return frame.purpose == .resync ? frame : nil }
     guard problem.status == 503 else { return nil }

@@ -40,7 +40,7 @@ extension EventHub {
     startOpenings()
   }
 
-  /// Whether the stream is being opened or relisted.
+  /// Return whether the stream is being opened or relisted.
   private func holdsOpeningSlot(_ stream: Stream) -> Bool {
     switch stream.phase {
     case .waiting: false
@@ -84,7 +84,7 @@ extension EventHub {
 
   // MARK: Users
 
-  /// The index of a user, added if new.
+  /// Return the index of a user, added if new.
   private mutating func findOrInsert(user name: String) -> UserIndex {
     users.index(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
   }
@@ -234,7 +234,7 @@ extension EventHub {
     streams[ref]?.listing.record(entry, since: start)
   }
 
-  /// The start of the replay of a user's joins and leaves, for a client that resumes from `time`.
+  /// Return the start of the replay of a user's joins and leaves, for a client that resumes from `time`.
   private func membershipStart(_ time: Timestamp) -> Timestamp {
     Timestamp(milliseconds: max(0, time.milliseconds - limits.membershipMargin))
   }

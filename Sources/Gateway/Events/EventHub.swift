@@ -133,10 +133,10 @@ struct EventHub {
 
   mutating func emit(_ action: Action) { actions.append(action) }
 
-  /// The index of a channel; nil: no stream has it.
+  /// Return the index of a channel; nil: no stream has it.
   func index(ofChannel cid: String) -> ChannelIndex? { channels.index(of: cid) }
 
-  /// The streams of a channel.
+  /// Return the streams of a channel.
   func refs(ofChannel index: ChannelIndex) -> [Ref] {
     (channels[index]?.streams ?? []).map { ref($0) }
   }
@@ -145,20 +145,20 @@ struct EventHub {
 
   func refs(ofUser index: UserIndex) -> [Ref] { (users[index]?.streams ?? []).map { ref($0) } }
 
-  /// The viewer of a stream, for an event whose subject has this index.
+  /// Return the viewer of a stream, for an event whose subject has this index.
   func viewer(_ ref: Ref, subject: UserIndex?) -> EventViewer {
     guard let user = streams[ref]?.user else { return .server }
     return .user(isSubject: user == subject)
   }
 
-  /// Whether events of this stream carry the ``time``.
+  /// Return whether events of this stream carry the ``time``.
   func hasID(_ ref: Ref) -> Bool {
     exists(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
   }
 
   func ref(_ slot: UInt32) -> Ref { streams.index(slot: slot) }
 
-  /// Whether a stream exists. Like ``subscript(_:)`` but without a copy, for use with every event.
+  /// Return whether a stream exists. Like ``subscript(_:)`` but without a copy, for use with every event.
   func exists(_ ref: Ref) -> Bool { streams.contains(ref) }
 
   subscript(ref: Ref) -> Stream? { streams[ref] }

@@ -47,7 +47,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `notification.totals`.
+  /// Encode `notification.totals`.
   static func totals(_ totals: UnreadTotals, user: RawSpan, at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin("notification.totals", cid: "", into: &buffer)
@@ -61,7 +61,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `stream.reset`: tells the client to query its state again.
+  /// Encode `stream.reset`, which tells the client to query its state again.
   static func reset(at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin("stream.reset", cid: "", into: &buffer)
@@ -70,7 +70,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `member.removed` from the user's index, used when the channel's own event did not arrive.
+  /// Encode `member.removed` from the user's index, used when the channel's own event did not arrive.
   static func left(cid: String, user: String, at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin(EventForm.memberRemoved.name, cid: cid, into: &buffer)

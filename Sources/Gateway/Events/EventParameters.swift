@@ -1,6 +1,6 @@
 internal import ReceiptModel
 
-/// The query parameters of ``EventStreams/openEvents(_:_:_:)``.
+/// The query parameters of ``EventStreamsPart/openEvents(_:_:_:)``.
 struct EventParameters {
   /// Nil: all channels of the user.
   var channels: [String]?

@@ -21,7 +21,7 @@ struct EventProgress {
   /// 0: the store is not known yet.
   var shardCount: Int { shards.count }
 
-  /// The time that one shard's events are complete through.
+  /// Return the time that one shard's events are complete through.
   func through(_ shard: Int) -> Timestamp? { shards[shard].through }
 
   /// Set the number of shards, unless it is known.

@@ -105,7 +105,7 @@ final class EventWriter {
     }
   }
 
-  /// A block with its id and the terminating empty line.
+  /// Return a block with its id and the terminating empty line.
   private func finished(_ block: ByteBuffer, id: Timestamp?) -> ByteBuffer {
     var bytes = block
     if let id, let store {

@@ -24,7 +24,8 @@ struct OpeningQueue {
     relistings = []
   }
 
-  /// The next stream, if fewer than `limit` are in progress. It is in progress until ``ended()`` or ``skipped()``.
+  /// Return the next stream, if fewer than `limit` are in progress. It is in progress until ``ended()`` or
+  /// ``skipped()``.
   mutating func next(limit: Int) -> EventHub.Ref? {
     guard inProgress < limit, let ref = waiting.popFirst() else { return nil }
     inProgress += 1

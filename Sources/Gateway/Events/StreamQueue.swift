@@ -177,25 +177,26 @@ struct StreamQueue {
   /// Whether a reset is queued.
   var isReset: Bool { indexes[Key(.reset)] != nil }
 
-  /// Whether a newer entry may replace the older one in place: no entry in between depends on their order.
+  /// Return whether a newer entry may replace the older one in place: no entry in between depends on their order.
   private func canReplaceInPlace(_ key: Key, _ index: Int) -> Bool {
     switch key.kind {
     case .read:
-      !isBehind(key.with(.row), index) && !isBehind(key.with(.delivered), index) && isFree(key, index)
-    case .delivered: !isBehind(key.with(.row), index) && isFree(key, index)
-    case .markRead: !isBehind(key.with(.markUnread), index) && isFree(key, index)
-    case .markUnread: !isBehind(key.with(.markRead), index) && isFree(key, index)
+      !isQueuedAfter(key.with(.row), index) && !isQueuedAfter(key.with(.delivered), index)
+        && hasNoDependentEntryAfter(key, index)
+    case .delivered: !isQueuedAfter(key.with(.row), index) && hasNoDependentEntryAfter(key, index)
+    case .markRead: !isQueuedAfter(key.with(.markUnread), index) && hasNoDependentEntryAfter(key, index)
+    case .markUnread: !isQueuedAfter(key.with(.markRead), index) && hasNoDependentEntryAfter(key, index)
     case .totals, .messageNew, .messageDeleted: true
     case .row, .receipt, .status, .truncated, .updated, .member, .channelDeleted, .reset: false
     }
   }
 
-  /// Whether neither messages of the channel nor the user's membership stand after the entry.
-  private func isFree(_ key: Key, _ index: Int) -> Bool {
-    !isBehind(key.membership, index) && messageIndexes[key.cid, default: index] <= index
+  /// Return whether neither messages of the channel nor the user's membership stand after the entry.
+  private func hasNoDependentEntryAfter(_ key: Key, _ index: Int) -> Bool {
+    !isQueuedAfter(key.membership, index) && messageIndexes[key.cid, default: index] <= index
   }
 
-  private func isBehind(_ key: Key, _ index: Int) -> Bool { indexes[key].map { $0 > index } ?? false }
+  private func isQueuedAfter(_ key: Key, _ index: Int) -> Bool { indexes[key].map { $0 > index } ?? false }
 
   private mutating func append(_ entry: Entry) {
     // Slots of removed and moved entries must not accumulate.

@@ -4,7 +4,7 @@ internal import ReceiptWire
 /// A request frame that `POST /v1/frames` accepts.
 struct FrameRule {
   /// The fields after the cid and the counter, with the ranges that the routes enforce.
-  let fields: [RequestField.Range]
+  let fields: [RequestField.Validation]
   /// Maximum size of a reply in bytes, besides names that the request also has.
   let replyBytesMax: Int
   /// Whether the flag `thread` may be set.
@@ -13,7 +13,7 @@ struct FrameRule {
   /// Nil: the kind is not accepted here.
   private init?(_ spec: RequestSpec) {
     guard let reply = spec.replyBytesMax else { return nil }
-    fields = spec.ranges
+    fields = spec.validations
     replyBytesMax = FrameHeader.byteCount + reply
     takesThread = spec.kind.traits.contains(.thread)
   }

@@ -102,7 +102,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     }
   }
 
-  /// Whether one more request may be in flight.
+  /// Return whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
     let replyBytes = mayHold ? limits.streamReplyBytes : Self.replyBytesMin
     lacksRoom =
@@ -168,7 +168,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     sent(isSent, storeRequest, loop)
   }
 
-  /// The registration of one of the stream's store requests.
+  /// Return the registration of one of the stream's store requests.
   func pendingRequest(_ request: FrameStoreRequest) -> PendingRequest { pendingRequest(.frame(request)) }
 
   func sent(_ isSent: Bool, _ request: FrameStoreRequest, _ loop: GatewayLoop) {

@@ -94,7 +94,7 @@ private struct TimeReader: ~Escapable {
     return value
   }
 
-  /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit after it.
+  /// Return the milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit after it.
   @_lifetime(self: copy self)
   mutating func fraction() -> UInt32? {
     guard consume(".") else { return 0 }
@@ -109,7 +109,7 @@ private struct TimeReader: ~Escapable {
     return value
   }
 
-  /// Minutes ahead of UTC.
+  /// Return the minutes ahead of UTC.
   @_lifetime(self: copy self)
   mutating func offset() -> Int? {
     if consume("Z") || consume("z") { return 0 }

@@ -1,55 +1,55 @@
 /// Typed access to fields by name. `null` counts as absent in an optional field, except with
 /// ``optionalNonNullString(_:)`` and ``optionalTrue(_:)``. ``check(_:)`` checks the names.
 extension JSONValue {
-  /// A problem with this value, as in `field "members[3].role" must be a string`.
+  /// Return a problem with this value, as in `field "members[3].role" must be a string`.
   package func error(_ complaint: String, _ code: ProblemCode = .invalidField) -> Problem {
     let path = path
     return Problem(code, path.isEmpty ? "the body \(complaint)" : "field \"\(path)\" \(complaint)")
   }
 
-  /// This value, which must be an object.
+  /// Return this value, which must be an object.
   @_lifetime(copy self)
   package func object() throws(Problem) -> JSONValue {
     guard kind == .object else { throw error("must be an object") }
     return self
   }
 
-  /// This value's bytes, which must be a string.
+  /// Return this value's bytes, which must be a string.
   @_lifetime(copy self)
   package func asString() throws(Problem) -> RawSpan {
     guard let string else { throw error("must be a string") }
     return string
   }
 
-  /// A required field, with any value but `null`.
+  /// Return a required field, with any value but `null`.
   @_lifetime(copy self)
   package func required(_ name: StaticString) throws(Problem) -> JSONValue {
     guard let value = optional(name) else { throw missing(name) }
     return value
   }
 
-  /// A field that may be absent or `null`.
+  /// Return a field that may be absent or `null`.
   @_lifetime(copy self)
   package func optional(_ name: StaticString) -> JSONValue? {
     guard let value = member(name), !value.isNull else { return nil }
     return value
   }
 
-  /// A required string.
+  /// Return a required string.
   @_lifetime(copy self)
   package func requiredString(_ name: StaticString) throws(Problem) -> RawSpan {
     try required(name).asString()
   }
 
-  /// An optional string.
+  /// Return an optional string.
   @_lifetime(copy self)
   package func optionalString(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = optional(name) else { return nil }
     return try value.asString()
   }
 
-  /// An optional string that must not be `null`. For fields whose absence means *all*, *newest* or another view, so
-  /// that a missing variable cannot widen a request.
+  /// Return an optional string that must not be `null`. For fields whose absence means *all*, *newest* or another view,
+  /// so that a missing variable cannot widen a request.
   @_lifetime(copy self)
   package func optionalNonNullString(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = member(name) else { return nil }
@@ -57,22 +57,22 @@ extension JSONValue {
     return try value.asString()
   }
 
-  /// Whether an optional field that must be `true` is present. Such a field widens a request, so `null` and `false` are
-  /// refused.
+  /// Return whether an optional field that must be `true` is present. Such a field widens a request, so `null` and
+  /// `false` are refused.
   package func optionalTrue(_ name: StaticString) throws(Problem) -> Bool {
     guard let value = member(name) else { return false }
     guard value.bool == true else { throw value.error("must be true, or left out") }
     return true
   }
 
-  /// An optional boolean.
+  /// Return an optional boolean.
   package func optionalBool(_ name: StaticString) throws(Problem) -> Bool? {
     guard let value = optional(name) else { return nil }
     guard let bool = value.bool else { throw value.error("must be true or false") }
     return bool
   }
 
-  /// An optional integer in `range`.
+  /// Return an optional integer in `range`.
   package func optionalInteger(
     _ name: StaticString,
     in range: ClosedRange<Int64>
@@ -84,21 +84,21 @@ extension JSONValue {
     return integer
   }
 
-  /// A required array of at most `countMax` elements.
+  /// Return a required array of at most `countMax` elements.
   @_lifetime(copy self)
   package func requiredArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue {
     let value = try required(name)
     return try value.asArray(countMax: countMax)
   }
 
-  /// An optional array of at most `countMax` elements.
+  /// Return an optional array of at most `countMax` elements.
   @_lifetime(copy self)
   package func optionalArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
     return try value.asArray(countMax: countMax)
   }
 
-  /// An optional object.
+  /// Return an optional object.
   @_lifetime(copy self)
   package func optionalObject(_ name: StaticString) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
@@ -112,7 +112,7 @@ extension JSONValue {
     return self
   }
 
-  /// A problem with a missing field of this object.
+  /// Return a problem with a missing field of this object.
   package func missing(_ name: StaticString) -> Problem {
     let path = path
     return Problem(.invalidField, "field \"\(path.isEmpty ? "\(name)" : "\(path).\(name)")\" is required")

@@ -76,7 +76,7 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The member of that name, the last of duplicates; nil if there is none or this is no object.
+  /// Return the member of that name, the last of duplicates; nil if there is none or this is no object.
   @_lifetime(copy self)
   package func member(_ name: StaticString) -> JSONValue? {
     let found = member(at: name.utf8Start, name.utf8CodeUnitCount)
@@ -84,7 +84,7 @@ package struct JSONValue: ~Escapable {
     return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
   }
 
-  /// The same, for a name that is read from a setting.
+  /// Return the same, for a name that is read from a setting.
   @_lifetime(copy self)
   package func member(_ name: [UInt8]) -> JSONValue? {
     let found = name.withUnsafeBufferPointer { member(at: $0.baseAddress ?? text, $0.count) }
@@ -92,7 +92,7 @@ package struct JSONValue: ~Escapable {
     return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
   }
 
-  /// The token of a member's value; 0: none.
+  /// Return the token of a member's value; 0: none.
   @inline(__always)
   private func member(at name: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
     guard token.kind == TM_JSON_OBJECT.rawValue else { return 0 }
@@ -195,7 +195,7 @@ package struct JSONElements: ~Escapable {
     self.end = end
   }
 
-  /// The next element; nil after the last.
+  /// Return the next element; nil after the last.
   @_lifetime(copy self)
   package mutating func next() -> JSONValue? {
     guard at < end else { return nil }
@@ -238,7 +238,7 @@ package struct JSONMembers: ~Escapable {
     self.end = end
   }
 
-  /// The next member; nil after the last.
+  /// Return the next member; nil after the last.
   @_lifetime(copy self)
   package mutating func next() -> JSONMember? {
     guard at < end else { return nil }

@@ -7,7 +7,7 @@ internal import NIOCore
 /// and the bounds below. Writing past it traps; it never corrupts memory. Text that is not known to be ASCII must be
 /// UTF-8.
 extension OutputRawSpan {
-  /// Maximum size of a string of `byteCount` bytes: every byte as `\u00XX`, and the quotes.
+  /// Return the maximum size of a string of `byteCount` bytes: every byte as `\u00XX`, and the quotes.
   package static func jsonStringByteMax(_ byteCount: Int) -> Int { 6 * byteCount + 2 }
   /// Maximum size of an integer.
   package static var decimalByteMax: Int { 20 }
@@ -116,9 +116,9 @@ extension OutputRawSpan {
     }
   }
 
-  /// Whether no byte must be escaped: none is below 0x20, a quotation mark or a backslash. Works on eight bytes at a
-  /// time: a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves less
-  /// than one.
+  /// Return whether no byte must be escaped: none is below 0x20, a quotation mark or a backslash. Works on eight bytes
+  /// at a time: a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves
+  /// less than one.
   private static func isClean(_ bytes: UnsafeRawBufferPointer) -> Bool {
     var found: UInt64 = 0
     var at = 0
@@ -139,8 +139,8 @@ extension OutputRawSpan {
   @inline(__always)
   private static func repeated(_ byte: UInt64) -> UInt64 { byte &* 0x0101_0101_0101_0101 }
 
-  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can also set the bit of the byte
-  /// after one below the bound, but never without such a byte.
+  /// Return non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can also set the bit of
+  /// the byte after one below the bound, but never without such a byte.
   @inline(__always)
   private static func bytesBelow(_ bound: UInt64, _ word: UInt64) -> UInt64 {
     (word &- repeated(bound)) & ~word & repeated(0x80)

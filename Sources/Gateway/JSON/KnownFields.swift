@@ -59,7 +59,7 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
 
   private var fields: [Field] { zip(names, contents).map { Field($0, $1) } }
 
-  /// The index of a name in the table; nil where it is unknown.
+  /// Return the index of a name in the table; nil where it is unknown.
   func index(of name: RawSpan) -> Int? {
     var index = 0
     while index < names.count {

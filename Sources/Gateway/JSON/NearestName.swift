@@ -4,7 +4,7 @@ enum NearestName {
   /// Longer names match no known one, which bounds the work.
   private static let byteCountMax = 64
 
-  /// The nearest known name; nil where none is within one edit per three characters.
+  /// Return the nearest known name; nil where none is within one edit per three characters.
   static func of(_ name: RawSpan, among known: [StaticString]) -> StaticString? {
     guard name.byteCount <= byteCountMax else { return nil }
     let given = name.withUnsafeBytes { folded($0) }
@@ -25,7 +25,7 @@ enum NearestName {
       .map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
   }
 
-  /// The Levenshtein distance: insertions, deletions and substitutions of one byte.
+  /// Return the Levenshtein distance: insertions, deletions and substitutions of one byte.
   private static func editDistance(_ a: [UInt8], _ b: [UInt8]) -> Int {
     var row = Array(0...b.count)
     for (i, left) in a.enumerated() {

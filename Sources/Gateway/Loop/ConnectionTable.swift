@@ -75,8 +75,8 @@ struct ConnectionTable {
 
   func connection(_ index: ConnectionIndex) -> HTTP2ServerConnection<GatewayLoop>? { self[index].connection }
 
-  /// The connection of a stream that is answered now, to be flushed in this turn; nil where the client has closed the
-  /// stream or the connection.
+  /// Return the connection of a stream that is answered now, to be flushed in this turn; nil where the client has
+  /// closed the stream or the connection.
   mutating func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<
     GatewayLoop
   >? {
@@ -144,7 +144,7 @@ struct ConnectionTable {
     dirty.append(index)
   }
 
-  /// The next connection to flush.
+  /// Return the next connection to flush.
   mutating func nextDirty() -> HTTP2ServerConnection<GatewayLoop>? {
     while let index = dirty.popLast() {
       guard self[index].isDirty else { continue }

@@ -37,11 +37,11 @@ final class FanOutPart: GatewayPart {
       isServer: context.caller.isServer
     )
     let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
-    if !isSent { finish(index, entry, .storeBusy) }
+    if !isSent { recordRefusal(of: entry, in: index, code: .storeBusy) }
   }
 
   /// Record that an entry was refused.
-  func finish(_ index: SlotIndex, _ entry: Int, _ code: ProblemCode) {
+  func recordRefusal(of entry: Int, in index: SlotIndex, code: ProblemCode) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.results[entry].code = code
     fanOut.waiting -= 1
@@ -50,15 +50,15 @@ final class FanOutPart: GatewayPart {
   /// Record the result of an entry that another part has handled.
   ///
   /// - Parameter code: nil: it succeeded.
-  func end(_ index: SlotIndex, _ entry: Int, _ code: ProblemCode?) {
+  func recordResult(of entry: Int, in index: SlotIndex, code: ProblemCode?) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.results[entry].code = code
     fanOut.waiting -= 1
     respondIfComplete(fanOut, index)
   }
 
-  /// End the sending of entries: from here on the last result answers.
-  func finishSending(_ index: SlotIndex) {
+  /// Close the sending of entries: from here on the last result answers.
+  func closeSending(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.waiting -= 1
     respondIfComplete(fanOut, index)

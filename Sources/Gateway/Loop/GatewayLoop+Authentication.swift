@@ -5,7 +5,7 @@ internal import ReceiptModel
 
 /// Authentication: the caller of a request, and what follows refused tokens.
 extension GatewayLoop {
-  /// The caller of a request; nil if the request now waits for its token's verification.
+  /// Return the caller of a request; nil if the request now waits for its token's verification.
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
@@ -49,7 +49,7 @@ extension GatewayLoop {
     }
   }
 
-  /// The token of a request. A browser's EventSource sends no header; its token is in the query.
+  /// Return the token of a request. A browser's EventSource sends no header; its token is in the query.
   @_lifetime(borrow request, copy match)
   private func token(
     of request: borrowing HTTP2Request,
@@ -203,8 +203,8 @@ extension GatewayLoop {
 
   // MARK: Refused tokens
 
-  /// The problem for a refused token. A token that no key has signed counts against its address. A connection that
-  /// keeps sending such tokens is closed after a delay, unless it is a proxy's.
+  /// Return the problem for a refused token. A token that no key has signed counts against its address. A connection
+  /// that keeps sending such tokens is closed after a delay, unless it is a proxy's.
   private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: ConnectionIndex)
     -> Problem
   {

@@ -18,14 +18,14 @@ extension GatewayLoop {
     connection.isShared = isShared
   }
 
-  /// The client address of a request; nil where unknown.
+  /// Return the client address of a request; nil where unknown.
   func client(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> PeerAddress? {
     guard connections[index].isShared else { return connections[index].client }
     return PeerAddress(lastOf: request.forwardedFor)
   }
 
-  /// The address that refused tokens count against. Nil where it is unknown or loopback: loopback peers are most often
-  /// proxies.
+  /// Return the address that refused tokens count against. Nil where it is unknown or loopback: loopback peers are most
+  /// often proxies.
   func chargedAddress(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> PeerAddress? {
     guard let address = client(request, index) else { return nil }
     return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address

@@ -99,7 +99,7 @@ extension GatewayLoop {
     counters.answered(request.route, status: status)
   }
 
-  /// The JSON of a list, whose reply is checked entry by entry while it is written.
+  /// Return the JSON of a list, whose reply is checked entry by entry while it is written.
   private static func list(
     _ kind: FrameKind,
     _ route: Route,
@@ -148,7 +148,7 @@ extension GatewayLoop {
     return _overrideLifetime(value, borrowing: self)
   }
 
-  /// Whether a body of this type is parsed as JSON: `application/json` with any parameters, or no type.
+  /// Return whether a body of this type is parsed as JSON: `application/json` with any parameters, or no type.
   static func isJSON(_ contentType: RawSpan) -> Bool {
     contentType.isEmpty || HTTP2ContentType.json.isNamed(by: contentType)
   }

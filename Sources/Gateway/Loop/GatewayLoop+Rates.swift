@@ -47,8 +47,8 @@ extension GatewayLoop {
     if !caller.isServer { _ = rates.charge(cost, to: address, at: clock, .always) }
   }
 
-  /// The response to a request that was refused before it was charged: its problem, or that its address is over its
-  /// rate.
+  /// Return the response to a request that was refused before it was charged: its problem, or that its address is over
+  /// its rate.
   func refusalAfterCharge(
     _ problem: Problem,
     stream: HTTP2StreamHandle,
@@ -90,7 +90,7 @@ extension GatewayLoop {
     return rates.problem(charge)
   }
 
-  /// Whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
+  /// Return whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
   func canCharge(_ stream: RequestStreamState) -> Bool {
     guard rates.isOn else { return true }
     let (caller, now) = (stream.caller, clock)

@@ -49,7 +49,7 @@ extension GatewayLoop: StoreClientDelegate {
     case .ackBatch(let index, let entry, let isByName):
       push.completed(index, entry, isByName: isByName, with: result)
     case .hook(let index, let request): hooks.completed(index, request, with: result)
-    case .userJob(let index, let request): userJobs.completed(index, request, with: result)
+    case .userScan(let index, let request): userScans.completed(index, request, with: result)
     case .userList(let index, let request): userLists.completed(index, request, with: result)
     case .erasure(let index, let request): erasures.completed(index, request, with: result)
     case .replication(let request): replication.completed(request, with: result)

@@ -45,20 +45,20 @@ package final class GatewayLoop {
 
   let origins: CrossOrigins
   // The features with state of their own.
-  let echoingResponses = EchoingResponses()
+  let echoingResponses = EchoingResponsesPart()
   let fanOuts = FanOutPart()
-  let valueChanges = ValueChanges()
+  let valueChanges = ValueChangesPart()
   let batches = BatchPart()
-  let queries = Queries()
-  let events: EventStreams
-  let streams = RequestStreams()
-  let push: Push
-  let hooks: Hooks
-  let userJobs = UserScanPart()
+  let queries = QueriesPart()
+  let events: EventStreamsPart
+  let streams = RequestStreamsPart()
+  let push: PushPart
+  let hooks: HooksPart
+  let userScans = UserScanPart()
   let userLists = UserListPart()
   let erasures = ErasurePart()
-  let replication = Replication()
-  let tokens: Tokens
+  let replication = ReplicationPart()
+  let tokens: TokensPart
 
   /// - Parameters:
   ///   - revokedTokens: one table shared by all loops.
@@ -89,15 +89,15 @@ package final class GatewayLoop {
     self.storeConnectivityChanged = storeConnectivityChanged
     self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
-    self.hooks = Hooks(hooks)
+    self.hooks = HooksPart(hooks)
     self.gate = gate
     self.rates = rates
     self.refusals = refusals
     counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
-    self.push = Push(tickets)
-    self.events = EventStreams(limits.events)
+    self.push = PushPart(tickets)
+    self.events = EventStreamsPart(limits.events)
     self.tape = JSONTape(limits: limits.json)
-    self.tokens = Tokens(revokedTokens)
+    self.tokens = TokensPart(revokedTokens)
     self.authenticator = Authenticator(
       eventLoop: eventLoop,
       verifier: verifier,
@@ -116,7 +116,7 @@ package final class GatewayLoop {
   /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
-      echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userJobs,
+      echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userScans,
       userLists,
       erasures, replication, tokens,
     ]
@@ -466,7 +466,7 @@ extension GatewayLoop {
     }
   }
 
-  /// The home shard of a channel type or a user.
+  /// Return the home shard of a channel type or a user.
   ///
   /// - Throws: `store_unavailable`.
   func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
@@ -475,7 +475,7 @@ extension GatewayLoop {
     return ShardID.owning(name, count: store.shardCount)
   }
 
-  /// The request's id in answers and logs.
+  /// Return the request's id in answers and logs.
   func requestID(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>) -> String {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
   }

@@ -10,7 +10,7 @@ class GatewayPart: OwnedPart {
 
   final var loop: GatewayLoop { owner.unsafelyUnwrapped }
 
-  /// Called once, by the loop's initialiser.
+  /// Attach the part to its loop; the loop's initialiser calls this once.
   final func attach(to loop: GatewayLoop) { owner = loop }
 
   final var isAttached: Bool { owner != nil }

@@ -57,7 +57,7 @@ extension Problem {
     }
   }
 
-  /// The store's detail where it is about the caller's input; other details are internal to the store.
+  /// Return the store's detail where it is about the caller's input; other details are internal to the store.
   private static func shown(_ detail: String, of code: ErrorCode) -> String {
     switch code {
     case .invalidField, .limitReached, .notImplemented: detail

@@ -5,7 +5,7 @@ internal import ReceiptModel
 enum ReplyTarget {
   /// A request of a client, answered with this one reply.
   case response(HTTP2StreamHandle, connection: ConnectionIndex)
-  /// A request of a client, whose answer also has names that ``EchoingResponses`` keeps.
+  /// A request of a client, whose answer also has names that ``EchoingResponsesPart`` keeps.
   case echoingResponse(SlotIndex, HTTP2StreamHandle, connection: ConnectionIndex)
   /// An entry of a ``FanOut``.
   case fanOut(SlotIndex, entry: UInt32)
@@ -15,7 +15,7 @@ enum ReplyTarget {
   /// - Parameter isByName: whether the acknowledgement names its user and message; else it has a ticket.
   case ackBatch(SlotIndex, entry: UInt32, isByName: Bool)
   case hook(SlotIndex, HookStoreRequest)
-  case userJob(SlotIndex, UserScanStoreRequest)
+  case userScan(SlotIndex, UserScanStoreRequest)
   case userList(SlotIndex, UserListStoreRequest)
   case erasure(SlotIndex, ErasureStoreRequest)
   case replication(ReplicationStoreRequest)

@@ -23,7 +23,7 @@ struct RequestContext {
   /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue`` and begins now.
   var hasWaited = false
 
-  /// The user that the request acts for: a user's own id, or the one that a server names.
+  /// Return the user that the request acts for: a user's own id, or the one that a server names.
   ///
   /// - Parameter given: a validated `user_id`; empty where there is none.
   /// - Throws: `user_id_required` where a server names no user.
@@ -34,7 +34,7 @@ struct RequestContext {
     return _overrideLifetime(caller.user, borrowing: self)
   }
 
-  /// The user that a request acts for, from the `user_id` of its body or its query.
+  /// Return the user that a request acts for, from the `user_id` of its body or its query.
   ///
   /// - Throws: `invalid_user_id`, `user_id_mismatch`, `user_id_required`.
   @_lifetime(borrow self)
@@ -47,7 +47,7 @@ struct RequestContext {
     return try actingUser(parameters.user)
   }
 
-  /// The user whose view a query gets; empty where a server names none.
+  /// Return the user whose view a query gets; empty where a server names none.
   @_lifetime(borrow self)
   func viewingUser(_ given: RawSpan) -> RawSpan {
     given.isEmpty

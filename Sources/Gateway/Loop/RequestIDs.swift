@@ -12,7 +12,7 @@ struct RequestIDs {
     prefix = String(random, radix: 36)
   }
 
-  /// The caller's id, if it is 1 to 64 printable ASCII characters, else a new one.
+  /// Return the caller's id, if it is 1 to 64 printable ASCII characters, else a new one.
   mutating func id(given: RawSpan) -> String {
     if let id = Self.accepted(given) { return id }
     counter += 1

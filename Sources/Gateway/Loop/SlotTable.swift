@@ -55,10 +55,10 @@ struct SlotTable<Value> {
     Int(index.slot) < slots.count && slots[Int(index.slot)].generation == index.generation
   }
 
-  /// Whether an index finds a value, without a copy of it.
+  /// Return whether an index finds a value, without a copy of it.
   func contains(_ index: SlotIndex) -> Bool { holds(index) && slots[Int(index.slot)].value != nil }
 
-  /// The index of the value in a slot.
+  /// Return the index of the value in a slot.
   func index(slot: UInt32) -> SlotIndex { SlotIndex(slot: slot, generation: slots[Int(slot)].generation) }
 
   mutating func insert(_ value: Value) -> SlotIndex {

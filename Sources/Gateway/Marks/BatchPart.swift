@@ -12,8 +12,10 @@ final class BatchPart: GatewayPart {
   /// Batches that wait.
   var waitingCount: Int { queue.count }
 
-  /// Whether a batch of `entries` requests may begin now. If not, it is queued, and its request is handled again later.
-  func canBegin(batchOf entries: Int, _ context: RequestContext) -> Bool {
+  /// Let a batch of `entries` requests begin, or queue it if there is no room: its request is then handled again later.
+  ///
+  /// - Returns: whether it may begin now.
+  func beginOrEnqueue(batchOf entries: Int, _ context: RequestContext) -> Bool {
     if context.hasWaited || queue.count == 0 && loop.store.hasRoom(for: entries) { return true }
     let deadline = loop.eventLoop.now + loop.limits.batchWait
     queue.append(

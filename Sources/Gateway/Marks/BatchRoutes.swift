@@ -9,7 +9,7 @@ internal import StoreClient
 struct BatchRoutes {
   let loop: GatewayLoop
 
-  /// `POST /v1/channels/delivered` (R3).
+  /// Handle `POST /v1/channels/delivered` (R3).
   func markDelivered(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -19,16 +19,16 @@ struct BatchRoutes {
     let body = try loop.object(request, .markDelivered)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
     let user = try context.actingUser(body, parameters)
-    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
       .results(status: 201, Self.writePositions)
     )
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
       let parent = entry.optional("parent_id")
       if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
@@ -36,30 +36,30 @@ struct BatchRoutes {
       {
         let thread = parent?.string
         if !Identifier.isCID(cid) {
-          loop.fanOuts.finish(fanOut, position, .invalidCID)
+          loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
         } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
-          loop.fanOuts.finish(fanOut, position, .invalidMessageID)
+          loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidMessageID)
         } else {
           loop.fanOuts.send(
             .markDelivered,
             to: .channel(cid, thread: thread),
             context,
             route: match.route,
-            entry: position,
+            entry: entryIndex,
             of: fanOut
           ) {
             $0.writeMarkDelivered(user: user, message: message)
           }
         }
       } else {
-        loop.fanOuts.finish(fanOut, position, .invalidField)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidField)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
-  /// `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
+  /// Handle `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
   func markReadMany(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -90,26 +90,26 @@ struct BatchRoutes {
     guard channels.count <= loop.limits.channelsPerRequest else {
       throw channels.error("may have at most \(loop.limits.channelsPerRequest) entries")
     }
-    var checked = channels.members
-    while let member = checked.next() { _ = try member.value.asString() }
+    var iterator = channels.members
+    while let member = iterator.next() { _ = try member.value.asString() }
     let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
     let user = try context.actingUser(body, parameters)
-    guard loop.batches.canBegin(batchOf: channels.count, context) else { return }
+    guard loop.batches.beginOrEnqueue(batchOf: channels.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: channels.count,
       .results(status: 200, Self.writePositions)
     )
-    var position = 0
-    var sent = channels.members
-    while let member = sent.next() {
+    var entryIndex = 0
+    iterator = channels.members
+    while let member = iterator.next() {
       let message = try member.value.asString()
       loop.fanOuts.addNames(fanOut, cid: member.name, id: message)
       if !Identifier.isCID(member.name) {
-        loop.fanOuts.finish(fanOut, position, .invalidCID)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
       } else if !message.isEmpty && !Identifier.isMessage(message) {
-        loop.fanOuts.finish(fanOut, position, .invalidMessageID)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
         loop.fanOuts.send(
@@ -117,15 +117,15 @@ struct BatchRoutes {
           to: .channel(member.name),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   /// Write the results of marks.
@@ -162,8 +162,8 @@ struct BatchRoutes {
     }
   }
 
-  /// The unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each key is
-  /// looked up by its hash, so that many keys cost no more than their bytes.
+  /// Return the unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each
+  /// key is looked up by its hash, so that many keys cost no more than their bytes.
   private static func epochs(_ epochs: JSONValue?, of channels: JSONValue) throws(Problem) -> [[UInt8]:
     UInt64]
   {
@@ -192,7 +192,7 @@ struct BatchRoutes {
     return UInt64(epoch)
   }
 
-  /// `POST /v1/messages`: registers many messages.
+  /// Handle `POST /v1/messages`: register many messages.
   func registerMessages(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -200,22 +200,22 @@ struct BatchRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .registerMessages)
     let entries = try body.requiredArray("messages", countMax: loop.limits.messagesPerRequest)
-    var checked = entries.elements
-    while let entry = checked.next() {
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       let fields = try entry.object()
       _ = try fields.requiredString("cid")
       _ = try MessageFields.checkTypes(fields)
     }
-    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
       .results(status: 200, Self.writeRegistrations)
     )
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    iterator = entries.elements
+    while let entry = iterator.next() {
       let cid = try entry.requiredString("cid")
       loop.fanOuts.addNames(fanOut, cid: cid, id: entry.member("id")?.string)
       do throws(Problem) {
@@ -226,18 +226,18 @@ struct BatchRoutes {
           to: .channel(cid, thread: message.thread),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) { message.write(into: &$0) }
       } catch {
-        loop.fanOuts.finish(fanOut, position, error.code)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
-  /// Whether this is a valid parent of a thread; nil, for no thread, is valid.
+  /// Return whether this is a valid parent of a thread; nil, for no thread, is valid.
   static func isThread(_ parent: RawSpan?) -> Bool {
     guard let parent else { return true }
     return Identifier.isMessage(parent)

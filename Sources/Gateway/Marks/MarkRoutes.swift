@@ -33,7 +33,7 @@ struct MarkRoutes {
     let parameters = try PositionParameters(match.query, loop.scratch)
     if parameters.needsCheck { try match.checkQuery(context.caller, loop.scratch) }
     if parameters.totals == .invalid { throw Problem(.invalidQuery, "totals has to be true or false") }
-    let wantsTotals = parameters.totals == .wanted
+    let wantsTotals = parameters.totals == .requested
     var message = parameters.message
     var user = parameters.user
     var epoch: UInt64?

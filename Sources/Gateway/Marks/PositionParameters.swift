@@ -2,16 +2,16 @@
 struct PositionParameters: ~Escapable {
   /// Whether the response shows the user's unread totals.
   enum Totals {
-    case unwanted, wanted
+    case omitted, requested
     /// Neither `true` nor `false`.
     case invalid
 
     /// - Parameter value: as in the query; empty counts as `false`.
     init(_ value: RawSpan) {
       if value.equals("true") {
-        self = .wanted
+        self = .requested
       } else if value.isEmpty || value.equals("false") {
-        self = .unwanted
+        self = .omitted
       } else {
         self = .invalid
       }
@@ -24,7 +24,7 @@ struct PositionParameters: ~Escapable {
   private(set) var user: RawSpan
   /// Empty for none.
   private(set) var thread: RawSpan
-  private(set) var totals = Totals.unwanted
+  private(set) var totals = Totals.omitted
   /// Whether a parameter is unknown, repeated or empty; ``RouteMatch/checkQuery(_:_:)`` then finds the problem.
   private(set) var needsCheck = false
 

@@ -7,7 +7,7 @@ package enum RowJSON {
   /// Upper bound for the size of a row without its variable-length strings.
   private static let fixedByteMax = 640
 
-  /// Upper bound for the size of a row in bytes.
+  /// Return the upper bound for the size of a row in bytes.
   package static func byteMax(_ row: borrowing RowFields) -> Int {
     fixedByteMax
       + 6

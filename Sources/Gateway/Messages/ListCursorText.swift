@@ -5,7 +5,7 @@ enum ListCursorText {
   /// The longest cursor: a letter, milliseconds, `-` and a user id in hexadecimal.
   static let byteCountMax = 1 + 20 + 1 + 2 * Identifier.userLengthMax
 
-  /// Whether the text has a cursor's length and characters, which need no JSON escapes.
+  /// Return whether the text has a cursor's length and characters, which need no JSON escapes.
   static func isOne(_ text: RawSpan) -> Bool {
     guard (1...byteCountMax).contains(text.byteCount) else { return false }
     return text.withUnsafeBytes { bytes in

@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// Acknowledgements of messages with an acknowledgement request (R9).
 extension MessageRoutes {
-  /// `POST /v1/channels/{cid}/receipts`: sends all valid ids in one request to the store.
+  /// Handle `POST /v1/channels/{cid}/receipts`: send all valid ids in one request to the store.
   func acknowledgeReceipts(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -107,7 +107,7 @@ extension MessageRoutes {
     buffer.writeStaticString("]}")
   }
 
-  /// The error code of each id; nil: it is acknowledged.
+  /// Return the error code of each id; nil: it is acknowledged.
   private static func codes(_ codes: [ProblemCode?], for messages: BatchEntryNames) -> [ProblemCode?] {
     var given = codes.makeIterator()
     return (0..<messages.count).map { entry in

@@ -7,8 +7,8 @@ internal import StoreClient
 /// The members of one message (R11): who has read it, has had it delivered, or has not read it; and the status of
 /// chosen members.
 extension MessageRoutes {
-  /// `GET /v1/channels/{cid}/messages/{id}/LIST?limit=&cursor=&order=&user_id=`, where LIST is `readers`, `delivered`,
-  /// `unread`, `acknowledged` or `unacknowledged`.
+  /// Handle `GET /v1/channels/{cid}/messages/{id}/LIST?limit=&cursor=&order=&user_id=`, where LIST is `readers`,
+  /// `delivered`, `unread`, `acknowledged` or `unacknowledged`.
   func listMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var order = ListOrder.joined
@@ -54,7 +54,7 @@ extension MessageRoutes {
     throw Problem(.invalidQuery, "order has to be joined, time or time_desc")
   }
 
-  /// `GET /v1/channels/{cid}/messages/{id}/members?user_ids=a,b,c&user_id=`.
+  /// Handle `GET /v1/channels/{cid}/messages/{id}/members?user_ids=a,b,c&user_id=`.
   func chosenMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var chosen = ByteBuffer()
     var count = 0

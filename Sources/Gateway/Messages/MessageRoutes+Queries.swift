@@ -7,7 +7,7 @@ internal import StoreClient
 /// Read states and statuses (R10, R12). A user gets a member's view. A server gets everything, and need not name a
 /// user.
 extension MessageRoutes {
-  /// `GET /v1/channels/{cid}/read-state?limit=&cursor=&thread_id=`.
+  /// Handle `GET /v1/channels/{cid}/read-state?limit=&cursor=&thread_id=`.
   func readState(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     var limit = loop.limits.rowsPerPage
     var cursor = match.query.extracting(0..<0)
@@ -51,7 +51,7 @@ extension MessageRoutes {
     }
   }
 
-  /// `GET /v1/channels/{cid}/messages/{id}/status`.
+  /// Handle `GET /v1/channels/{cid}/messages/{id}/status`.
   func messageStatus(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let parameters = try PositionParameters(match.query, loop.scratch)
     if !parameters.user.isEmpty { try context.check(parameters.user) }
@@ -72,7 +72,7 @@ extension MessageRoutes {
     }
   }
 
-  /// `POST /v1/channels/{cid}/receipts/query`.
+  /// Handle `POST /v1/channels/{cid}/receipts/query`.
   func statuses(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -115,7 +115,7 @@ extension MessageRoutes {
     }
   }
 
-  /// Why an entry of `message_ids` is not sent to the store; nil: it is sent.
+  /// Return why an entry of `message_ids` is not sent to the store; nil: it is sent.
   static func refusal(of id: RawSpan?) -> ProblemCode? {
     guard let id else { return .invalidField }
     return Identifier.isMessage(id) ? nil : .invalidMessageID

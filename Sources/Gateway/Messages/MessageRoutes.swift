@@ -8,7 +8,7 @@ internal import StoreClient
 struct MessageRoutes {
   let loop: GatewayLoop
 
-  /// `POST /v1/channels/{cid}/messages`.
+  /// Handle `POST /v1/channels/{cid}/messages`.
   func registerMessage(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -26,7 +26,7 @@ struct MessageRoutes {
     ) { message.write(into: &$0) }
   }
 
-  /// `DELETE /v1/channels/{cid}/messages/{id}`.
+  /// Handle `DELETE /v1/channels/{cid}/messages/{id}`.
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
     let response = EchoingResponse.deletion(cid: match.subject.bytes, id: message.bytes)

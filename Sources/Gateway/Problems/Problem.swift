@@ -32,7 +32,7 @@ package struct Problem: Error, Equatable {
   /// A body that is not valid JSON.
   package init(_ error: JSONSyntaxError) { self.init(.invalidJSON, error.detail) }
 
-  /// The headers of the response, besides its type and length.
+  /// Return the headers of the response, besides its type and length.
   package func headers(requestID: String) -> [HTTP2Header] {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }

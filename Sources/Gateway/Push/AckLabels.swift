@@ -39,7 +39,7 @@ package struct LabelNames: Sendable {
     }
   }
 
-  /// The index of a name, which is registered if new.
+  /// Return the index of a name, which is registered if new.
   package mutating func number(_ name: RawSpan) -> UInt8 {
     if name.isEmpty { return Self.none }
     for at in names.indices where Self.isEqual(names[at], name) { return UInt8(at + 2) }
@@ -50,7 +50,7 @@ package struct LabelNames: Sendable {
 
   private static func isEqual(_ known: [UInt8], _ name: RawSpan) -> Bool { name.equals(known.span.bytes) }
 
-  /// The label's value for an index.
+  /// Return the label's value for an index.
   func text(_ number: UInt8) -> String {
     switch number {
     case Self.none: "none"
@@ -59,7 +59,7 @@ package struct LabelNames: Sendable {
     }
   }
 
-  /// Whether a name is 1 to 32 of `[A-Za-z0-9_.-]`, like a role.
+  /// Return whether a name is 1 to 32 of `[A-Za-z0-9_.-]`, like a role.
   package static func isLabel(_ name: RawSpan) -> Bool {
     name.byteCount <= byteCountMax && Identifier.isRole(name)
   }

@@ -47,7 +47,7 @@ package struct AckLines {
     }
   }
 
-  /// Whether the line has only JSON whitespace.
+  /// Return whether the line has only JSON whitespace.
   private static func isBlank(_ line: RawSpan) -> Bool {
     for at in 0..<line.byteCount {
       switch line.unsafeLoad(fromByteOffset: at, as: UInt8.self) {

@@ -52,8 +52,8 @@ package struct AckOrder {
   /// Bytes of all results in memory.
   package var heldBytes: Int { aheadBytes + orderedResults.readableBytes }
 
-  /// Whether another entry may begin. At a limit, not before half of the load is done, so that a body is read in few
-  /// large pieces.
+  /// Return whether another entry may begin. At a limit, not before half of the load is done, so that a body is read in
+  /// few large pieces.
   package mutating func hasRoom() -> Bool {
     if isHeld {
       isHeld = waiting > limits.entries / 2 || heldBytes > limits.bytes / 2
@@ -70,7 +70,7 @@ package struct AckOrder {
     next &+= 1
   }
 
-  /// The labels of an unanswered entry.
+  /// Return the labels of an unanswered entry.
   package func labels(_ entry: UInt32) -> AckLabels { slots[slotIndex(entry)].labels }
 
   /// Record an entry's answer, once for each entry.

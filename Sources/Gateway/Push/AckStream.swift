@@ -40,7 +40,7 @@ final class AckStream: RequestStreamState, RequestStream {
     switch result {
     case .reply(let kind, let payload):
       code = loop.push.finish(entry, payload, kind, separator: Self.lineFeed, in: &order)
-    case .failure(let failure): code = Push.code(failure.reason, isByName: isByName)
+    case .failure(let failure): code = PushPart.code(failure.reason, isByName: isByName)
     }
     if let code { loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order) }
   }

@@ -51,7 +51,7 @@ package enum HookConfiguration {
     return read
   }
 
-  /// The parser's error and its position, without the line itself, which may contain a secret.
+  /// Return the parser's error and its position, without the line itself, which may contain a secret.
   private static func reason(_ error: any Error) -> String {
     switch error as? YamlError {
     case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),

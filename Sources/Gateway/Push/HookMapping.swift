@@ -34,7 +34,7 @@ package struct HookMapping: Sendable, Equatable {
 
   private static func path(_ text: String) -> Path { path(ifAny: text) ?? [] }
 
-  /// The events of a webhook's body; nil where it has none at their path.
+  /// Return the events of a webhook's body; nil where it has none at their path.
   ///
   /// - Parameter countMax: maximum number of events.
   /// - Throws: a problem where there are more.
@@ -61,13 +61,13 @@ package struct HookMapping: Sendable, Equatable {
     }
   }
 
-  /// Whether an event is a delivery.
+  /// Return whether an event is a delivery.
   private func isDelivery(_ event: JSONValue) -> Bool {
     guard let kind = event.value(at: kind)?.string else { return false }
     return delivered.contains { kind.equals($0.span.bytes) }
   }
 
-  /// A delivery: by its ticket, or by names where it has none.
+  /// Return a delivery: by its ticket, or by names where it has none.
   ///
   /// - Throws: `invalid_field`.
   private func delivery(_ event: JSONValue) throws(ProblemCode) -> HookDelivery {
@@ -86,7 +86,7 @@ package struct HookMapping: Sendable, Equatable {
     )
   }
 
-  /// The provider's id of the message, for logs.
+  /// Return the provider's id of the message, for logs.
   private func providerMessage(_ event: JSONValue) -> String {
     guard let path = providerMessage, let id = event.value(at: path)?.string else { return "" }
     return id.withUnsafeBytes { String(decoding: $0.prefix(256), as: UTF8.self) }
@@ -137,7 +137,7 @@ struct HookDelivery: Equatable, Sendable {
 }
 
 extension JSONValue {
-  /// The value at a path, the last of duplicate names; nil where there is none.
+  /// Return the value at a path, the last of duplicate names; nil where there is none.
   @_lifetime(copy self)
   fileprivate func value(at path: HookMapping.Path) -> JSONValue? {
     var value = self

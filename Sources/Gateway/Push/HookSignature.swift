@@ -71,7 +71,7 @@ package struct HookSignature: Sendable {
     return seconds
   }
 
-  /// Whether the id is printable ASCII without spaces.
+  /// Return whether the id is printable ASCII without spaces.
   private static func isID(_ id: RawSpan) -> Bool {
     guard (1...idCharactersMax).contains(id.byteCount) else { return false }
     return id.withUnsafeBytes { bytes in bytes.allSatisfy { $0 > 0x20 && $0 < 0x7F } }

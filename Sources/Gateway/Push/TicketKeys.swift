@@ -55,7 +55,7 @@ package struct TicketKeys: Sendable {
     return Self.code(code, of: bytes, use)
   }
 
-  /// Whether a code matches these bytes, by a secret of that id. Runs in constant time.
+  /// Return whether a code matches these bytes, by a secret of that id. Runs in constant time.
   ///
   /// - Parameter isBound: whether the ticket is bound to a store; false for version 1.
   func isValid(_ code: RawSpan, of bytes: RawSpan, id: UInt8, isBound: Bool) -> Bool {

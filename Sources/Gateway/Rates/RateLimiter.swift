@@ -41,7 +41,7 @@ package final class RateLimiter: Sendable {
 
   package init(_ limits: RateLimits = RateLimits()) { update(limits) }
 
-  /// Changes the limits for later requests.
+  /// Change the limits for later requests.
   package func update(_ limits: RateLimits) {
     users.perSecond = limits.user
     servers.perSecond = limits.server
@@ -82,7 +82,7 @@ package final class RateLimiter: Sendable {
     table(share).charge(cost, to: key, at: now, mode).map { RateCharge(share: share, decision: $0) }
   }
 
-  /// Whether a token that is new from this address may be verified.
+  /// Return whether a token that is new from this address may be verified.
   func canVerifyToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
     badTokens.charge(1, to: address.key, at: now, .nothing)
   }
@@ -131,7 +131,7 @@ package final class RateLimiter: Sendable {
     fields.append(decimal: resetSeconds)
   }
 
-  /// The problem for a refused request.
+  /// Return the problem for a refused request.
   func problem(_ charge: RateCharge) -> Problem {
     let perSecond = table(charge.share).perSecond ?? 0
     let requests =

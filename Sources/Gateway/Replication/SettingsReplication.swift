@@ -154,7 +154,7 @@ struct SettingsReplication {
     return steps + advance(round)
   }
 
-  /// The step of a round for the next step of a value's replication.
+  /// Return the step of a round for the next step of a value's replication.
   private mutating func step(
     _ next: ValueReplication.Step,
     _ index: Int,

@@ -53,7 +53,7 @@ package struct CrossOrigins: Sendable, Equatable {
     return isAnybody || origins.contains { origin.equals($0.span.bytes) }
   }
 
-  /// The CORS headers of every response. `vary` tells caches that responses depend on the origin, also for requests
+  /// Add the CORS headers of every response. `vary` tells caches that responses depend on the origin, also for requests
   /// without one.
   func addHeaders(for request: borrowing HTTP2Request, to fields: inout ResponseFields) {
     fields.add("vary")
@@ -65,7 +65,7 @@ package struct CrossOrigins: Sendable, Equatable {
     fields.append("x-request-id, retry-after, etag, ratelimit, ratelimit-policy")
   }
 
-  /// Whether the request is a CORS preflight.
+  /// Return whether the request is a CORS preflight.
   func isPreflight(_ request: borrowing HTTP2Request) -> Bool {
     request.method == .options && request.header("access-control-request-method") != nil
       && allow(request.origin)

@@ -6,7 +6,7 @@ internal import ReceiptModel
 struct DocumentRoute {
   let loop: GatewayLoop
 
-  /// `GET /v1/openapi.yaml`: this gateway's API in OpenAPI 3.1. Public, since it contains no user data.
+  /// Handle `GET /v1/openapi.yaml`: this gateway's API in OpenAPI 3.1. Public, since it contains no user data.
   func apiDocument(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -39,7 +39,7 @@ enum ServedDocument {
   /// A strong entity tag, equal for the same bytes on every gateway (RFC 9110 section 8.8.3).
   static let tag = "\"" + String(StableHash.hash(body.readableBytesSpan), radix: 16) + "\""
 
-  /// Whether an `if-none-match` matches the file (RFC 9110 section 13.1.2): one of its tags, weak or not, is the
+  /// Return whether an `if-none-match` matches the file (RFC 9110 section 13.1.2): one of its tags, weak or not, is the
   /// file's, or it is `*`.
   static func isAmong(_ tags: RawSpan) -> Bool {
     let text = tags.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

@@ -21,8 +21,8 @@ package final class PathScratch {
   /// Discard the text decoded since a ``mark``.
   func forget(to mark: Int) { used = mark }
 
-  /// `text` with its percent-escapes decoded, or unchanged if it has none; nil where an escape is invalid (RFC 3986
-  /// section 2.1). A plus sign is literal, as in paths; a space is `%20`.
+  /// Return `text` with its percent-escapes decoded, or unchanged if it has none; nil where an escape is invalid (RFC
+  /// 3986 section 2.1). A plus sign is literal, as in paths; a space is `%20`.
   @_lifetime(copy text)
   func decoded(_ text: RawSpan) -> RawSpan? {
     guard text.contains(UInt8(ascii: "%")) else { return text }

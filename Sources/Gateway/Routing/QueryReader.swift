@@ -11,7 +11,7 @@ package struct QueryReader: ~Escapable {
     self.scratch = scratch
   }
 
-  /// The next `name=value`, both decoded; a name without `=` has an empty value.
+  /// Return the next `name=value`, both decoded; a name without `=` has an empty value.
   ///
   /// - Throws: `invalid_query` for an invalid escape.
   @_lifetime(copy self)
@@ -48,8 +48,8 @@ package struct QueryParameter: ~Escapable {
     self.raw = _overrideLifetime(raw, copying: name)
   }
 
-  /// The entries of a comma-separated list. Commas split the value before percent-escapes are decoded, so `%2C` is a
-  /// comma within an entry. An empty value has one empty entry.
+  /// Return the entries of a comma-separated list. Commas split the value before percent-escapes are decoded, so `%2C`
+  /// is a comma within an entry. An empty value has one empty entry.
   @_lifetime(copy self)
   package func list(_ scratch: PathScratch) -> QueryList { QueryList(raw, scratch) }
 }
@@ -66,7 +66,7 @@ package struct QueryList: ~Escapable {
     self.scratch = scratch
   }
 
-  /// The next entry, decoded; nil after the last.
+  /// Return the next entry, decoded; nil after the last.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func next() -> RawSpan? {

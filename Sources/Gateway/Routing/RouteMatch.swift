@@ -32,7 +32,7 @@ package struct RouteMatch: ~Escapable {
 extension RawSpan {
   func contains(_ byte: UInt8) -> Bool { firstOffset(of: byte, from: 0) != nil }
 
-  /// The offset of the first `byte` at or after `start`.
+  /// Return the offset of the first `byte` at or after `start`.
   func firstOffset(of byte: UInt8, from start: Int) -> Int? {
     guard start < byteCount else { return nil }
     return withUnsafeBytes { bytes in
@@ -42,20 +42,20 @@ extension RawSpan {
     }
   }
 
-  /// Whether the bytes equal `text`.
+  /// Return whether the bytes equal `text`.
   @inline(__always)
   func equals(_ text: StaticString) -> Bool {
     equals(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
   }
 
-  /// Whether the bytes equal `other`.
+  /// Return whether the bytes equal `other`.
   @inline(__always)
   func equals(_ other: UnsafeRawBufferPointer) -> Bool {
     guard byteCount == other.count, let theirs = other.baseAddress else { return byteCount == other.count }
     return withUnsafeBytes { memcmp($0.baseAddress ?? theirs, theirs, $0.count) == 0 }
   }
 
-  /// Whether both have the same bytes.
+  /// Return whether both have the same bytes.
   func equals(_ other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
     return withUnsafeBytes { mine in

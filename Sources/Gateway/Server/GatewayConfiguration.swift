@@ -72,10 +72,10 @@ package struct GatewayConfiguration: Sendable {
   /// acknowledge the setting, and breaks some clients (RFC 9113 section 4.3.1).
   private static let connectionByteCount = 64 * 1024
 
-  /// The limits that follow from the total and the memory for requests and answers. One address gets at most a tenth of
-  /// the connections, enough for a large office behind one address. Connections that have shown no valid token get at
-  /// most a quarter, and at most as many as fit into a quarter of the memory. At least 1,024 of them are allowed, so
-  /// that clients that all come back at once do not end each other's handshakes.
+  /// Return the limits that follow from the total and the memory for requests and answers. One address gets at most a
+  /// tenth of the connections, enough for a large office behind one address. Connections that have shown no valid token
+  /// get at most a quarter, and at most as many as fit into a quarter of the memory. At least 1,024 of them are
+  /// allowed, so that clients that all come back at once do not end each other's handshakes.
   package static func connectionLimits(total: Int, memoryByteCount: Int) -> ConnectionLimits {
     let fitting = max(1_024, memoryByteCount / 4 / connectionByteCount)
     return ConnectionLimits(
@@ -154,7 +154,7 @@ package struct GatewayConfiguration: Sendable {
     "jwt-secret-file", "jwks-file", "ticket-secret-file", "hooks-file",
   ]
 
-  /// The files that settings name. Files that the hooks file names in turn are in ``PushHook/secretFiles``.
+  /// Return the files that settings name. Files that the hooks file names in turn are in ``PushHook/secretFiles``.
   package static func files(_ settings: Settings) -> [String] { settings.files(fileKeys) }
 
   /// Read and check the settings and the files that they name.
@@ -209,8 +209,8 @@ package struct GatewayConfiguration: Sendable {
     }
   }
 
-  /// The TLS configuration for the store, enabled by `--tls-ca`. The gateway identifies itself with `--store-tls-cert`,
-  /// or else with its server certificate.
+  /// Return the TLS configuration for the store, enabled by `--tls-ca`. The gateway identifies itself with
+  /// `--store-tls-cert`, or else with its server certificate.
   private static func storeTLS(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
     let own = (certificate: try settings.string("store-tls-cert"), key: try settings.string("store-tls-key"))
     guard let authority = try settings.string("tls-ca") else {

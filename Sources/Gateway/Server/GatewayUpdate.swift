@@ -50,7 +50,7 @@ extension GatewayServer {
     tokenKeys = keys
   }
 
-  /// Settings that have changed in a way that needs a restart.
+  /// Return the settings that have changed in a way that needs a restart.
   package func settingsNeedingRestart(_ configuration: GatewayConfiguration) -> [String] {
     (storeTLS == nil) == (configuration.storeTLS == nil) ? [] : ["tls-ca"]
   }

@@ -100,8 +100,8 @@ package struct ProtocolGate: Equatable, Sendable {
     return .wait
   }
 
-  /// Whether a request line can have this byte after `matched` bytes of the preface: at first a byte of a method (RFC
-  /// 9110 section 5.6.2), later any visible one.
+  /// Return whether a request line can have this byte after `matched` bytes of the preface: at first a byte of a method
+  /// (RFC 9110 section 5.6.2), later any visible one.
   private static func canContinueRequest(_ byte: UInt8, after matched: Int) -> Bool {
     switch byte {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),

@@ -22,7 +22,7 @@ package enum ProxyHeader: Equatable, Sendable {
     0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A,
   ]
 
-  /// Whether a connection's first bytes begin like a PROXY header. HTTP/2 and TLS begin with neither version.
+  /// Return whether a connection's first bytes begin like a PROXY header. HTTP/2 and TLS begin with neither version.
   static func begins(_ bytes: some Collection<UInt8>) -> Bool {
     bytes.starts(with: text) || bytes.starts(with: binary.prefix(6))
   }

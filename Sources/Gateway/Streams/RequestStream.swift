@@ -109,7 +109,7 @@ class RequestStreamState {
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPartialItem || isFull }
 
-  /// The registration of one of the stream's store requests.
+  /// Return the registration of one of the stream's store requests.
   final func pendingRequest(_ request: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
     return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
@@ -147,7 +147,7 @@ struct RequestStreamTable {
 
   var all: [any RequestStream] { streams.all.map(\.value) }
 
-  /// Streams of one caller (``Caller/key``).
+  /// Return the number of streams of one caller (``Caller/key``).
   func count(of caller: UInt64) -> Int { streams.indexes.count { streams[$0]?.caller.key == caller } }
 
   subscript(index: SlotIndex) -> (any RequestStream)? { streams[index] }

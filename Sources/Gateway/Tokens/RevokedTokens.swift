@@ -14,7 +14,7 @@ package struct TokenID: Hashable, Sendable {
     hash = StableHash.hash(bytes.span.bytes, seed: Self.seed)
   }
 
-  /// Whether a route can name the id. A token whose id could not be revoked is not accepted.
+  /// Return whether a route can name the id. A token whose id could not be revoked is not accepted.
   static func isValid(_ bytes: RawSpan) -> Bool {
     Identifier.isID(bytes) && !bytes.equals(".") && !bytes.equals("..")
   }
@@ -58,8 +58,8 @@ package final class RevokedTokens: Sendable {
   /// Number of revoked tokens.
   package var count: Int { state.withLock { $0.entries.values.count { $0.until != nil } } }
 
-  /// Why a token with this id is refused: `token_revoked`, or `store_unavailable` while the list is unknown. Nil: it is
-  /// not refused, or has no id.
+  /// Return why a token with this id is refused: `token_revoked`, or `store_unavailable` while the list is unknown.
+  /// Nil: it is not refused, or has no id.
   @inline(__always)
   package func refusal(of id: TokenID?) -> ProblemCode? {
     guard let id else { return nil }
@@ -74,7 +74,7 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// Whether a token with this id is known to be revoked.
+  /// Return whether a token with this id is known to be revoked.
   package func isRevoked(_ id: TokenID) -> Bool { state.withLock { $0.entries[id]?.until != nil } }
 
   // MARK: Observers

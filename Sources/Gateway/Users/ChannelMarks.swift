@@ -38,7 +38,7 @@ struct ChannelMarks {
 
   func channel(of mark: Int) -> [UInt8] { marking[mark] ?? [] }
   func threadCursor(of mark: Int) -> UInt32? { threads[mark]?.cursor }
-  /// The parent message of the thread that is marked next.
+  /// Return the parent message of the thread that is marked next.
   func thread(of mark: Int) -> [UInt8] { threads[mark]?.parents.last ?? [] }
 
   mutating func append(_ cid: [UInt8]) { queue.append(cid) }
@@ -74,7 +74,7 @@ struct ChannelMarks {
     return nextThread(mark)
   }
 
-  /// The request for the next thread of a channel. Nil: the channel is done.
+  /// Return the request for the next thread of a channel. Nil: the channel is done.
   mutating func nextThread(_ mark: Int) -> UserChannelScan.Step? {
     guard let remaining = threads[mark] else { return nil }
     if !remaining.parents.isEmpty { return .markThread(mark) }

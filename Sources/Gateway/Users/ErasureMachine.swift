@@ -150,7 +150,7 @@ struct ErasureMachine {
     return []
   }
 
-  /// The round to ask a shard for; 0: any that begins from now on.
+  /// Return the round to ask a shard for; 0: any that begins from now on.
   func round(_ shard: ShardID) -> UInt64 {
     if case .purging(let purge) = state { return purge.rounds[Int(shard.rawValue)] }
     return 0

@@ -6,7 +6,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``Replication``.
+/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``ReplicationPart``.
 final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
 
@@ -16,7 +16,7 @@ final class ErasurePart: GatewayPart {
   /// The running erasures.
   var running: [ErasureMachine] { jobs.all.map(\.value.erasure) }
 
-  /// `DELETE /v1/users/{user}`.
+  /// Handle `DELETE /v1/users/{user}`.
   func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     guard count < loop.limits.erasures else { throw Problem(.storeBusy) }

@@ -15,7 +15,7 @@ protocol Job: AnyObject {
 }
 
 extension Job {
-  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
+  /// Return whether the job's result is still wanted; ends the job where its client has disconnected.
   func isStillWanted(on loop: GatewayLoop) -> Bool {
     if isEnded { return false }
     guard respondsToClient else { return true }
@@ -24,7 +24,7 @@ extension Job {
     return false
   }
 
-  /// The registration of one of the job's store requests.
+  /// Return the registration of one of the job's store requests.
   func pendingRequest(_ target: ReplyTarget) -> PendingRequest {
     PendingRequest(target, route: request.route, isServer: request.isServer)
   }
@@ -38,7 +38,7 @@ struct JobTable<Value: Job> {
   /// Jobs in progress.
   var count: Int { jobs.count }
 
-  /// Jobs in progress of one user (``ScanRequest/userKey``).
+  /// Return the number of jobs in progress of one user (``ScanRequest/userKey``).
   func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.request.userKey == userKey } }
 
   mutating func insert(_ job: Value) -> SlotIndex { jobs.insert(job) }
@@ -46,7 +46,7 @@ struct JobTable<Value: Job> {
   /// Remove a job whose first request was not sent.
   mutating func remove(_ index: SlotIndex) { jobs.remove(index) }
 
-  /// The job of a store request that was answered or has failed, and is no longer in flight.
+  /// Return the job of a store request that was answered or has failed, and is no longer in flight.
   func requestEnded(_ index: SlotIndex) -> Value? {
     guard let job = jobs[index] else { return nil }
     job.inFlight -= 1

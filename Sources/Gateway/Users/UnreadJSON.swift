@@ -17,7 +17,7 @@ enum UnreadJSON {
     }
   }
 
-  /// `{"read", "total_unread_count", "unread_channels", "unread_threads"}`.
+  /// Write `{"read", "total_unread_count", "unread_channels", "unread_threads"}`.
   private static func writeMark(_ job: UserScanJob, into buffer: inout ByteBuffer) {
     // The row without its closing brace.
     buffer.writeImmutableBuffer(job.row)
@@ -27,7 +27,7 @@ enum UnreadJSON {
     buffer.writeStaticString("}")
   }
 
-  /// `{"channels_read", "failed": [cid…], "failed_count"?}`.
+  /// Write `{"channels_read", "failed": [cid…], "failed_count"?}`.
   private static func writeMarked(_ scan: UserChannelScan, into buffer: inout ByteBuffer) {
     buffer.writeString("{\"channels_read\":\(scan.markedCount),\"failed\":[")
     var reader = FieldReader(scan.failed.readableBytesSpan)
@@ -42,7 +42,7 @@ enum UnreadJSON {
     buffer.writeStaticString("}")
   }
 
-  /// `{"users": [{"user_id", totals} | {"user_id", "code"}…]}`, in the order of the request.
+  /// Write `{"users": [{"user_id", totals} | {"user_id", "code"}…]}`, in the order of the request.
   private static func writeUsers(_ job: UserScanJob, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"users\":[")
     for (index, entry) in job.entries.enumerated() {
@@ -94,7 +94,7 @@ enum UnreadJSON {
     }
   }
 
-  /// `{totals, "channels": […], "next"?}`.
+  /// Write `{totals, "channels": […], "next"?}`.
   private static func writePage(_ scan: UserChannelScan, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{")
     writeTotals(scan.users[0].totals, into: &buffer)

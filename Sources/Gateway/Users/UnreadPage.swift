@@ -69,14 +69,14 @@ struct UnreadPage {
     return true
   }
 
-  /// Whether a listed channel is new to a scan whose page has a start.
+  /// Return whether a listed channel is new to a scan whose page has a start.
   mutating func isNew(_ cid: [UInt8], isWanted: Bool) -> Bool {
     if !isWanted { return !firstChannels.contains(cid) }
     if frames.count == 1 { firstChannels.insert(cid) }
     return true
   }
 
-  /// Whether to read the list further from `next`.
+  /// Return whether to read the list further from `next`.
   func hasMore(from next: UInt64) -> Bool {
     guard case .wrapped = state, let start else { return true }
     return next < start

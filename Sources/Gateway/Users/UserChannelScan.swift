@@ -134,11 +134,11 @@ struct UserChannelScan {
 
   func cursor(of user: Int) -> UInt64? { users[user].cursor }
   func shard(of frame: Int) -> ShardID { ShardID(UInt16(frames[frame]?.shard ?? 0)) }
-  /// Channels of a frame.
+  /// Return the number of channels in a frame.
   func channelCount(of frame: Int) -> Int { frames[frame]?.count ?? 0 }
   func channel(of mark: Int) -> [UInt8] { marks.channel(of: mark) }
   func threadCursor(of mark: Int) -> UInt32? { marks.threadCursor(of: mark) }
-  /// The parent message of the thread that is marked next.
+  /// Return the parent message of the thread that is marked next.
   func thread(of mark: Int) -> [UInt8] { marks.thread(of: mark) }
 
   /// Write all fields of unread_counts.

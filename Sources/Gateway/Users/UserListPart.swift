@@ -12,12 +12,12 @@ final class UserListPart: GatewayPart {
   /// Jobs in progress.
   var count: Int { jobs.count }
 
-  /// Jobs in progress of one user.
+  /// Return the number of jobs in progress of one user.
   func count(of userKey: UInt64) -> Int { jobs.count(of: userKey) }
 
   // MARK: Routes
 
-  /// `GET /v1/users/{user}/receipts?state=&limit=&cursor=`.
+  /// Handle `GET /v1/users/{user}/receipts?state=&limit=&cursor=`.
   func receiptsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try OwnListParameters(
@@ -36,7 +36,7 @@ final class UserListPart: GatewayPart {
     )
   }
 
-  /// `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
+  /// Handle `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
   func threadsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try OwnListParameters(
@@ -56,7 +56,7 @@ final class UserListPart: GatewayPart {
     _ match: borrowing RouteMatch,
     _ context: RequestContext
   ) throws(Problem) {
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     if let cursor = parameters.cursor, !UserListScan.isValid(cursor, of: subject) {
       throw Problem(.invalidCursor)
     }

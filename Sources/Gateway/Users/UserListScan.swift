@@ -95,7 +95,7 @@ struct UserListScan {
     resumed = cursor
   }
 
-  /// Whether a cursor fits this kind of list.
+  /// Return whether a cursor fits this kind of list.
   static func isValid(_ cursor: Cursor, of subject: Subject) -> Bool { cursor.pass < subject.passes.count }
 
   var isDone: Bool {
@@ -282,7 +282,7 @@ private struct ChannelReplies {
   /// Go to the next channel.
   mutating func advance() { consumed += 1 }
 
-  /// The next channel to ask, at most this many ahead of the consumed ones.
+  /// Return the next channel to ask, at most this many ahead of the consumed ones.
   mutating func nextToQuery(ahead: Int) -> Int? {
     guard queried < channels.count, queried - consumed < ahead else { return nil }
     defer { queried += 1 }

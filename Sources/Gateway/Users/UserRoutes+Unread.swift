@@ -10,7 +10,7 @@ extension UserRoutes {
     UserChannelScan.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
   }
 
-  /// `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
+  /// Handle `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
   func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
@@ -20,11 +20,11 @@ extension UserRoutes {
     }
   }
 
-  /// `GET /v1/users/{user}/unread?limit=&cursor=`.
+  /// Handle `GET /v1/users/{user}/unread?limit=&cursor=`.
   func unreadOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     let page = UnreadPage(start: parameters.cursor, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
     let scan = UserChannelScan(
@@ -34,10 +34,10 @@ extension UserRoutes {
       page: page,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
   }
 
-  /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
+  /// Handle `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
   func unreadOfUsers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -45,7 +45,7 @@ extension UserRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .unreadOfUsers)
     let ids = try body.requiredArray("user_ids", countMax: loop.limits.entriesPerRequest)
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     var users: [[UInt8]] = []
     var entries: [UserScanJob.Entry] = []
     var elements = ids.elements
@@ -63,17 +63,17 @@ extension UserRoutes {
       }
     }
     let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
-    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning, entries: entries))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning, entries: entries))
   }
 
-  /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
+  /// Handle `POST /v1/channels/read` with `{"all":true}`: mark every channel of the user read up to its newest message.
   func markAllRead(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     user: RawSpan,
     threads: Bool
   ) throws(Problem) {
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     let user = user.withUnsafeBytes { Array($0) }
     let scan = UserChannelScan(
       .markRead,
@@ -82,7 +82,7 @@ extension UserRoutes {
       includesThreads: threads,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
   }
 
   /// Mark a channel with `?totals=true`: the totals are counted after the mark.
@@ -96,7 +96,7 @@ extension UserRoutes {
     thread: RawSpan,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    try loop.userJobs.checkRoom(for: context)
+    try loop.userScans.checkRoom(for: context)
     let scan = UserChannelScan(
       .count,
       users: [user.withUnsafeBytes { Array($0) }],
@@ -105,7 +105,7 @@ extension UserRoutes {
     )
     let job = UserScanJob(context, route: match.route, scan, stage: .marking)
     let parent = thread.isEmpty ? nil : thread
-    try loop.userJobs.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
+    try loop.userScans.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }
 }
 

@@ -9,7 +9,7 @@ internal import StoreClient
 struct UserRoutes {
   let loop: GatewayLoop
 
-  /// `PUT /v1/users/{user}`.
+  /// Handle `PUT /v1/users/{user}`.
   func putUser(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -21,7 +21,7 @@ struct UserRoutes {
     try patchUser(match.subject, patch, context, route: match.route)
   }
 
-  /// `POST /v1/users`: changes many users, each like a PUT of its own.
+  /// Handle `POST /v1/users`: change many users, each like a PUT of its own.
   func putUsers(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -29,17 +29,17 @@ struct UserRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .putUsers)
     let entries = try body.requiredArray("users", countMax: loop.limits.entriesPerRequest)
-    var checked = entries.elements
-    while let entry = checked.next() { _ = try entry.object().requiredString("id") }
+    var iterator = entries.elements
+    while let entry = iterator.next() { _ = try entry.object().requiredString("id") }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
       .results(status: 200, Self.writeUsers)
     )
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    iterator = entries.elements
+    while let entry = iterator.next() {
       loop.fanOuts.addNames(fanOut, id: entry.member("id")?.string)
       do throws(Problem) {
         let user = try entry.requiredString("id")
@@ -49,14 +49,14 @@ struct UserRoutes {
           try UserJSON.patch(entry),
           context,
           route: match.route,
-          as: .entry(of: fanOut, at: position)
+          as: .entry(of: fanOut, at: entryIndex)
         )
       } catch {
-        loop.fanOuts.finish(fanOut, position, error.code)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static func writeUsers(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
@@ -90,7 +90,7 @@ struct UserRoutes {
     }
   }
 
-  /// `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.
+  /// Handle `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)

@@ -41,7 +41,7 @@ final class UserScanPart: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = jobs.insert(job)
-    let pending = job.pendingRequest(.userJob(index, .firstMark))
+    let pending = job.pendingRequest(.userScan(index, .firstMark))
     guard loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
@@ -249,7 +249,7 @@ final class UserScanPart: GatewayPart {
     request: UserScanStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let pending = job.pendingRequest(.userJob(index, request))
+    let pending = job.pendingRequest(.userScan(index, request))
     let isSent = loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields)
     return sent(isSent, job, request)
   }

@@ -81,19 +81,19 @@ package struct ChannelBench: Benchmark {
       let endpoint = stack.plan.gateways[0].listen
       return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
         let plan = MovePlan(members: members, moves: moves)
-        let world = LargeChannel(client: client, plan: plan)
-        try await world.create(run.note)
+        let dataset = LargeChannel(client: client, plan: plan)
+        try await dataset.create(run.note)
         let start = MonotonicClock.now
-        try await world.move(run.note)
+        try await dataset.move(run.note)
         let seconds = MonotonicClock.seconds(since: start)
-        let compared = try await world.compare(run.note)
+        let compared = try await dataset.compare(run.note)
         let resident = await stack.storeResidentBytes
         var measurements: [Measurement] = []
         for question in LargeChannel.Question.allCases {
           run.note("timing: \(question.rawValue)")
-          measurements.append(try await measure(question, world))
+          measurements.append(try await measure(question, dataset))
         }
-        measurements.append(try await measureNeighbour(world, run.note))
+        measurements.append(try await measureNeighbour(dataset, run.note))
         for (name, hiding) in [
           ("one count, in the shard alone", 0), ("the same, where a hundred members hide", 100),
         ] {
@@ -111,12 +111,13 @@ package struct ChannelBench: Benchmark {
     }
   }
 
-  private func measure(_ question: LargeChannel.Question, _ world: LargeChannel) async throws -> Measurement {
+  private func measure(_ question: LargeChannel.Question, _ dataset: LargeChannel) async throws -> Measurement
+  {
     var latencies = Latencies()
     for number in 0..<questions {
-      let call = world.call(question, number)
+      let call = dataset.call(question, number)
       let start = MonotonicClock.now
-      try await world.client.expect(call.method, call.path, call.body)
+      try await dataset.client.expect(call.method, call.path, call.body)
       latencies.record(since: start)
     }
     return Measurement(question.rawValue, latencies)
@@ -124,20 +125,20 @@ package struct ChannelBench: Benchmark {
 
   /// Time marks in a small channel while others query the large channel continuously.
   private func measureNeighbour(
-    _ world: LargeChannel,
+    _ dataset: LargeChannel,
     _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
     note("timing: marks in a small channel beside it")
     let cid = "messaging:small"
-    try await world.client.putChannel(cid, members: ["alice", "bob"])
-    try await world.client.register(0..<questions, sender: "alice") { (cid, "n\($0)") }
+    try await dataset.client.putChannel(cid, members: ["alice", "bob"])
+    try await dataset.client.register(0..<questions, sender: "alice") { (cid, "n\($0)") }
     return try await withThrowingTaskGroup(of: Void.self) { tasks in
       for asker in 0..<4 {
         tasks.addTask {
           var number = asker
           while !Task.isCancelled {
-            let call = world.call(asker % 2 == 0 ? .statuses : .firstUnread, number)
-            try await world.client.expect(call.method, call.path, call.body, statuses: [200, 503])
+            let call = dataset.call(asker % 2 == 0 ? .statuses : .firstUnread, number)
+            try await dataset.client.expect(call.method, call.path, call.body, statuses: [200, 503])
             number += 4
           }
         }
@@ -145,7 +146,7 @@ package struct ChannelBench: Benchmark {
       var latencies = Latencies()
       for number in 0..<questions {
         let start = MonotonicClock.now
-        try await world.client.expect(.post, "/v1/channels/\(cid)/read?message_id=n\(number)&user_id=bob")
+        try await dataset.client.expect(.post, "/v1/channels/\(cid)/read?message_id=n\(number)&user_id=bob")
         latencies.record(since: start)
       }
       tasks.cancelAll()

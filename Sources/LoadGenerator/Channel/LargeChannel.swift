@@ -28,18 +28,18 @@ struct MovePlan: Sendable {
     min(turnsMax, 1 + Int(mix(UInt64(member)) % UInt64(2 * mean - 1)))
   }
 
-  /// Message number of a member's turn, from 1.
+  /// Return the message number of a member's turn, from 1.
   func target(_ member: Int, _ turn: Int) -> Int {
     turn * Self.stride + 1 + Int(Self.mix(UInt64(member) << 8 | UInt64(turn)) % UInt64(Self.stride))
   }
 
-  /// Whether a turn is a read mark: even turns are, odd ones are deliveries.
+  /// Return whether a turn is a read mark: even turns are, odd ones are deliveries.
   func isRead(_ turn: Int) -> Bool { turn % 2 == 0 }
 
-  /// Last read message after all turns of a member.
+  /// Return the last read message after all turns of a member.
   func read(_ member: Int) -> Int { target(member, (turns(of: member) - 1) / 2 * 2) }
 
-  /// Last delivered message that others see: at least the last read one.
+  /// Return the last delivered message that others see: at least the last read one.
   func delivered(_ member: Int) -> Int {
     let turns = turns(of: member)
     return turns < 2 ? read(member) : max(read(member), target(member, (turns - 2) / 2 * 2 + 1))
@@ -161,7 +161,7 @@ struct LargeChannel: Sendable {
     _ delivered: [Int],
     _ note: ProgressHandler
   ) async throws -> Int {
-    /// Number of positions at or behind each message.
+    /// Return the number of positions at or behind each message.
     func reached(_ positions: [Int]) -> [Int] {
       var counts = Array(repeating: 0, count: plan.messageCount + 2)
       for position in positions { counts[position] += 1 }

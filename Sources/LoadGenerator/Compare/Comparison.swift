@@ -138,7 +138,7 @@ package struct Comparison: Benchmark {
     }
   }
 
-  /// Limit of measured responses. Mark rows register as many messages before the run.
+  /// Return the limit of measured responses. Mark rows register as many messages before the run.
   func requests(streams: Int) -> Int {
     if let requests { return requests }
     let (many, some, few) = quick ? (300_000, 150_000, 40_000) : (1_000_000, 500_000, 150_000)

@@ -3,7 +3,7 @@ package import Operations
 /// Configuration files of the peers. They differ from the packages' defaults in ports, directories, persistent
 /// connections, no request logs, one worker each like our services, and Redis being durable before it answers.
 package enum PeerConfiguration {
-  /// nginx, serving the files of a directory.
+  /// Configure nginx, serving the files of a directory.
   ///
   /// - Parameter isRoot: keeps the workers root; otherwise they could not read the directory.
   package static func nginx(listen: Endpoint, documents: String, directory: String, isRoot: Bool) -> String {
@@ -34,7 +34,7 @@ package enum PeerConfiguration {
       """
   }
 
-  /// nghttpx: HTTP/2 without TLS in front, persistent HTTP/1.1 connections behind.
+  /// Configure nghttpx: HTTP/2 without TLS in front, persistent HTTP/1.1 connections behind.
   package static func nghttpx(listen: Endpoint, backend: Endpoint) -> String {
     """
     frontend=\(listen.host),\(listen.port);no-tls
@@ -45,7 +45,7 @@ package enum PeerConfiguration {
     """
   }
 
-  /// Redis: every change is on disk before the response, in the append-only file alone.
+  /// Configure Redis: every change is on disk before the response, in the append-only file alone.
   package static func redis(listen: Endpoint, directory: String) -> String {
     """
     bind \(listen.host)
@@ -59,7 +59,7 @@ package enum PeerConfiguration {
     """
   }
 
-  /// webdis in front of that Redis.
+  /// Configure webdis in front of that Redis.
   package static func webdis(listen: Endpoint, redis: Endpoint, directory: String) -> String {
     """
     {

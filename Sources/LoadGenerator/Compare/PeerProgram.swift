@@ -22,7 +22,7 @@ package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
     }
   }
 
-  /// Path of the program.
+  /// Return the path of the program.
   ///
   /// - Throws: ``LoadError`` that names the package to install.
   func path(find: (String) -> String? = Executables.find) throws(LoadError) -> String {

@@ -101,7 +101,7 @@ package actor Peers {
     return Service(endpoint: redis.endpoint, processes: [("redis", redis.process.processID)])
   }
 
-  /// Redis, which all rows share.
+  /// Return Redis, which all rows share.
   private func redisServer() async throws -> (endpoint: Endpoint, process: ChildProcess) {
     if let redis { return redis }
     let endpoint = try LoopbackPorts.free(1)[0]

@@ -23,7 +23,7 @@ struct RedisBenchmark: Sendable {
   /// Commands of a batch; the next batch is sent after all replies.
   let pipeline: Int
 
-  /// Arguments of the program.
+  /// Return the arguments of the program.
   func arguments(requests: Int) -> [String] {
     [
       "-h", endpoint.host, "-p", "\(endpoint.port)", "-c", "\(connections)", "-P", "\(pipeline)",
@@ -32,7 +32,7 @@ struct RedisBenchmark: Sendable {
     ]
   }
 
-  /// Number of commands for a duration, because the program has no time limit.
+  /// Return the number of commands for a duration, because the program has no time limit.
   func requests(rate: Double, seconds: Double) -> Int {
     let batch = connections * pipeline
     return max(1, Int(rate * seconds) / batch) * batch
@@ -58,7 +58,7 @@ struct RedisBenchmark: Sendable {
     )
   }
 
-  /// Fields of a line of CSV; quoted fields may contain commas.
+  /// Return the fields of a line of CSV; quoted fields may contain commas.
   static func fields(_ line: String) -> [String] {
     var fields = [""]
     var isQuoted = false

@@ -19,7 +19,7 @@ struct WebdisBench: Sendable {
     channelCount = (max(channels, streams) + streams - 1) / streams * streams
   }
 
-  /// Plan of a run, without set-up, because Redis creates a hash with the first write.
+  /// Return the plan of a run, without set-up, because Redis creates a hash with the first write.
   func plan(requests: Int, warmup: Int) -> LoadPlan {
     let plans = (0..<connections).map { connection in
       let walk = RequestWalk(

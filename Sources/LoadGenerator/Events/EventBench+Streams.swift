@@ -9,9 +9,9 @@ extension EventBench {
   func measureStreams(_ environment: Environment, _ note: @escaping ProgressHandler) async throws
     -> (EventReport.Idle, EventReport.FanOut)
   {
-    try await environment.world.makeViewers(streams, channelsEach: channels, note)
+    try await environment.dataset.makeViewers(streams, channelsEach: channels, note)
     note("making tokens")
-    let requests = try await environment.world.viewerRequests(streams)
+    let requests = try await environment.dataset.viewerRequests(streams)
     let before = try environment.gatewayBytes
     let start = MonotonicClock.now
     let opened = try await EventLoadStreams.open(
@@ -67,7 +67,7 @@ extension EventBench {
         EventFanOut(message: message, streams: streams, within: Self.eventTimeout, promise, eventLoop: timed)
       }
       let start = MonotonicClock.now
-      try await environment.world.register(message, in: EventWorld.everybody)
+      try await environment.dataset.register(message, in: EventDataset.everybody)
       let outcome = try await listening.outcome()
       func microseconds(_ time: UInt64) -> Double { Double(time - start) / 1_000 }
       outcomes.append((microseconds(outcome.first), microseconds(outcome.median), microseconds(outcome.last)))

@@ -90,7 +90,7 @@ package struct EventBench: Benchmark {
   /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
   struct Environment: Sendable {
     let gateway: StackPlan.Gateway
-    let world: EventWorld
+    let dataset: EventDataset
     /// Loop of the streams whose events are timed.
     let timed: any EventLoop
     /// Loop of the streams whose events are only checked.
@@ -133,10 +133,10 @@ package struct EventBench: Benchmark {
     try await run.withServices(suffix: suffix, gateways: gateways) { stack, files in
       let processes = try await stack.measuredProcesses()
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-      let world = try await EventWorld(stack: stack, files: files)
+      let dataset = try await EventDataset(stack: stack, files: files)
       let environment = Environment(
         gateway: stack.plan.gateways[gateways - 1],
-        world: world,
+        dataset: dataset,
         timed: group.next(),
         checked: group.next(),
         processes: processes
@@ -147,7 +147,7 @@ package struct EventBench: Benchmark {
         guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
         return outcome
       } cleanUp: {
-        await world.client.close()
+        await dataset.client.close()
         try? await group.shutdownGracefully()
       }
     }
@@ -169,9 +169,9 @@ package struct EventBench: Benchmark {
     note("registering the messages to mark")
     let count = EventLatency.marksMax(seconds: seconds.seconds)
     for load in EventReport.Load.allCases {
-      try await environment.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
+      try await environment.dataset.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
-    let request = EventStreamRequest(token: try await environment.world.token(EventWorld.sender))
+    let request = EventStreamRequest(token: try await environment.dataset.token(EventDataset.sender))
     let streams = try await environment.openStream(request, on: environment.timed)
     return try await withCleanup {
       var rows: [EventReport.Latency] = []
@@ -198,9 +198,9 @@ package struct EventBench: Benchmark {
       cid: Self.cid(load),
       messagePrefix: Self.prefix(load),
       messageCount: EventLatency.marksMax(seconds: seconds),
-      sender: EventWorld.sender,
-      reader: EventWorld.reader,
-      readerToken: try await environment.world.token(EventWorld.reader),
+      sender: EventDataset.sender,
+      reader: EventDataset.reader,
+      readerToken: try await environment.dataset.token(EventDataset.reader),
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
@@ -234,7 +234,7 @@ package struct EventBench: Benchmark {
   {
     var bench = try GatewayBench(
       endpoint: environment.endpoint,
-      tokenIssuer: environment.world.tokenIssuer,
+      tokenIssuer: environment.dataset.tokenIssuer,
       form: .query,
       connections: Self.loadConnections,
       streams: streams,
@@ -286,7 +286,7 @@ package struct EventBench: Benchmark {
     async throws
     -> [EventReport.Cost]
   {
-    try await environment.world.client.putChannel(Self.otherChannel, members: [EventWorld.sender])
+    try await environment.dataset.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
     var rows: [EventReport.Cost] = []
     for watched in EventReport.Watched.allCases {
       note("counting CPU time of marks, \(watched.title)")
@@ -300,7 +300,7 @@ package struct EventBench: Benchmark {
       if watched == .otherChannel {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
-          token: environment.world.client.token
+          token: environment.dataset.client.token
         )
         other = try await environment.openStream(request, on: environment.checked)
       }
@@ -323,13 +323,13 @@ private struct LoadWatch: Sendable {
   private static let timeout = TimeAmount.seconds(20)
 
   private let streams: EventLoadStreams
-  private let listening: EventListening<EventPositions, EventPositions.Outcome>
+  private let capture: EventCapture<EventPositions, EventPositions.Outcome>
 
   init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
-    let request = EventStreamRequest(token: try await environment.world.token(bench.names.user(0)))
+    let request = EventStreamRequest(token: try await environment.dataset.token(bench.names.user(0)))
     streams = try await environment.openStream(request, on: environment.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
-    listening = try await streams.listen { promise in
+    capture = try await streams.listen { promise in
       EventPositions(names, members: members, channels: channels, promise, eventLoop: environment.checked)
     }
   }
@@ -339,9 +339,9 @@ private struct LoadWatch: Sendable {
   /// - Returns: the number of its events.
   func finish(_ report: LoadReport) async throws -> Int {
     let acknowledged = report.walks.map { $0?.acknowledged.map { Int($0) } ?? [] }
-    let sink = listening.sink
+    let sink = capture.sink
     sink.eventLoop.execute { sink.value.expect(acknowledged, within: Self.timeout) }
-    return try await listening.outcome().count
+    return try await capture.outcome().count
   }
 
   func close() async { await streams.close() }

@@ -26,7 +26,7 @@ struct EventBlock {
     type.count == name.utf8CodeUnitCount && type.after(name) != nil
   }
 
-  /// Text value of a JSON member, which may not contain escapes; nil if the member is missing.
+  /// Return the text value of a JSON member, which may not contain escapes; nil if the member is missing.
   ///
   /// - Parameter key: everything before the text, such as `"cid":"`.
   func text(after key: StaticString) -> UnsafeRawBufferPointer? {
@@ -36,7 +36,7 @@ struct EventBlock {
     return UnsafeRawBufferPointer(rebasing: rest[..<end])
   }
 
-  /// Whole number behind a key such as `"seq":`; nil if it is missing.
+  /// Return the whole number behind a key such as `"seq":`; nil if it is missing.
   func number(after key: StaticString) -> Int? {
     guard let start = data.end(of: key) else { return nil }
     return UnsafeRawBufferPointer(rebasing: data[start...]).leadingNumber
@@ -93,7 +93,7 @@ struct EventBlocks {
 }
 
 extension UnsafeRawBufferPointer {
-  /// Bytes behind a prefix; nil without the prefix.
+  /// Return the bytes behind a prefix; nil without the prefix.
   fileprivate func after(_ prefix: StaticString) -> UnsafeRawBufferPointer? {
     let length = prefix.utf8CodeUnitCount
     guard count >= length, let baseAddress, memcmp(baseAddress, prefix.utf8Start, length) == 0 else {
@@ -102,7 +102,7 @@ extension UnsafeRawBufferPointer {
     return UnsafeRawBufferPointer(rebasing: self[length...])
   }
 
-  /// Offset behind the first occurrence of a key.
+  /// Return the offset behind the first occurrence of a key.
   fileprivate func end(of key: StaticString) -> Int? {
     let length = key.utf8CodeUnitCount
     guard let baseAddress, count >= length else { return nil }

@@ -26,7 +26,7 @@ struct EventLatency: Sendable {
   /// Seconds after which no further mark is made.
   var seconds: Double
 
-  /// Upper bound of the marks in a time.
+  /// Return the upper bound of the marks in a time.
   static func marksMax(seconds: Double) -> Int { max(1, Int(seconds * 1e9) / Int(pauseNanoseconds)) }
 
   /// - Parameter streams: the sender's stream.

@@ -68,7 +68,7 @@ struct EventLoadStreams: Sendable {
   private static func connect(_ readers: NIOLoopBound<EventReaders>, to endpoint: Endpoint) async throws {
     _ = try await BenchConnection.connect(to: endpoint, on: readers.eventLoop) { channel in
       let connection = EventConnection(readers.value, channel)
-      readers.value.made(connection)
+      readers.value.add(connection)
       try channel.pipeline.syncOperations.addHandler(
         HTTP2ClientConnection(delegate: connection, resources: readers.value.resources)
       )
@@ -78,7 +78,7 @@ struct EventLoadStreams: Sendable {
   /// Send events to the sink that `make` returns, on the streams' loop, until its promise is completed.
   func listen<Sink: EventSink, Outcome: Sendable>(
     _ make: @escaping @Sendable (EventLoopPromise<Outcome>) -> Sink
-  ) async throws -> EventListening<Sink, Outcome> {
+  ) async throws -> EventCapture<Sink, Outcome> {
     let promise = readers.eventLoop.makePromise(of: Outcome.self)
     let readers = readers
     do {
@@ -88,7 +88,7 @@ struct EventLoadStreams: Sendable {
         return NIOLoopBound(sink, eventLoop: readers.eventLoop)
       }.get()
       promise.futureResult.whenComplete { _ in readers.value.sink = nil }
-      return EventListening(sink: sink, promise: promise)
+      return EventCapture(sink: sink, promise: promise)
     } catch {
       promise.fail(error)
       throw error
@@ -111,7 +111,7 @@ struct EventLoadStreams: Sendable {
 }
 
 /// Sink that receives the events of ``EventLoadStreams``, and its outcome.
-struct EventListening<Sink: EventSink, Outcome: Sendable>: Sendable {
+struct EventCapture<Sink: EventSink, Outcome: Sendable>: Sendable {
   let sink: NIOLoopBound<Sink>
   fileprivate let promise: EventLoopPromise<Outcome>
 
@@ -193,14 +193,14 @@ final class EventReaders {
 
   // MARK: Opening
 
-  func made(_ connection: EventConnection) { connections.append(connection) }
+  func add(_ connection: EventConnection) { connections.append(connection) }
 
   func ready() {
     readyCount += 1
-    if readyCount == connectionCount { request() }
+    if readyCount == connectionCount { openNextStreams() }
   }
 
-  private func request() {
+  private func openNextStreams() {
     while failure == nil, requested < requests.count, requested - live < EventLoadStreams.openingAtOnce {
       let stream = requested
       requested += 1
@@ -210,10 +210,10 @@ final class EventReaders {
     }
   }
 
-  private func isLive() {
+  private func streamBecameLive() {
     live += 1
     if live % 500 == 0 { note(live) }
-    if live == requests.count { opened.succeed() } else { request() }
+    if live == requests.count { opened.succeed() } else { openNextStreams() }
   }
 
   // MARK: Reading
@@ -233,7 +233,7 @@ final class EventReaders {
         // A client resumes from the id.
         guard !block.id.isEmpty else { return }
         streams[stream].comments += 1
-        if streams[stream].comments == 1 { isLive() }
+        if streams[stream].comments == 1 { streamBecameLive() }
       }
       streams[stream].blocks = blocks
     } catch {

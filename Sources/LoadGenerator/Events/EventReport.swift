@@ -116,7 +116,7 @@ package struct EventReport: Sendable, Codable {
     ].compactMap(\.self).joined(separator: "\n\n")
   }
 
-  /// Measurements of each case, in the order of the cases.
+  /// Return the measurements of each case, in the order of the cases.
   private static func rounds<Row, Case: CaseIterable & Equatable>(_ rows: [Row], by key: (Row) -> Case)
     -> [[Row]]
   {

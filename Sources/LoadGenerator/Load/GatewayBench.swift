@@ -80,7 +80,7 @@ package struct GatewayBench: Sendable {
     form.isWrite ? nil : BenchPositions(messageCount: messageCount, memberCount: memberCount)
   }
 
-  /// User of a connection; connections share users if there are more connections than members.
+  /// Return the user of a connection; connections share users if there are more connections than members.
   private func user(of connection: Int) -> String { names.user(connection % memberCount) }
 
   // MARK: Set-up

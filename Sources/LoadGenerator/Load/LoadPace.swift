@@ -15,7 +15,7 @@ struct LoadPace: Sendable {
     self.start = start
   }
 
-  /// Time at which the next request was due; nil if it is not due yet.
+  /// Return the time at which the next request was due; nil if it is not due yet.
   func next(at now: UInt64) -> UInt64? {
     let due = start + UInt64(Double(made) * nanosecondsBetween)
     return due <= now ? due : nil

@@ -24,7 +24,7 @@ struct LoadPacer {
     timer = eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: tick) { _ in makeDue() }
   }
 
-  /// The connection to try for the next due request, and the time at which it was due; nil if none is due.
+  /// Return the connection to try for the next due request, and the time at which it was due; nil if none is due.
   mutating func nextDue(at now: UInt64) -> (connection: any PacedDriver, dueAt: UInt64)? {
     guard let due = pace.next(at: now) else { return nil }
     let connection = connections[next]

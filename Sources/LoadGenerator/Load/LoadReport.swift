@@ -96,7 +96,7 @@ package struct LoadReport: Sendable {
 }
 
 extension LoadReport {
-  /// A few lines for people.
+  /// Return a few lines for people.
   package func text(title: String) -> String {
     let statusText = statuses.sorted { $0.key < $1.key }
       .map { "\(Figures.count($0.value)) × \($0.key)" }.joined(separator: ", ")
@@ -117,7 +117,7 @@ extension LoadReport {
       """
   }
 
-  /// One JSON document.
+  /// Return one JSON document.
   package func json(title: String, problems: [String]) throws -> String {
     struct Document: Encodable {
       var what: String

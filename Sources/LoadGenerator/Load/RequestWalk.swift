@@ -45,30 +45,30 @@ package struct BenchNames: Sendable, Hashable {
 
   package init(prefix: String) { self.prefix = prefix }
 
-  /// Names with a random prefix.
+  /// Return names with a random prefix.
   package static func random() -> BenchNames {
     BenchNames(prefix: "b" + String(UInt32.random(in: 0x1000_0000...UInt32.max), radix: 16))
   }
 
-  /// Cid of a channel, from 0.
+  /// Return the cid of a channel, from 0.
   package func channel(_ channel: Int) -> String {
     "messaging:" + channelID(channel)
   }
 
-  /// Id of a message, from 0, of a channel; with the connection for messages that are registered in the run.
+  /// Return the id of a message, from 0, of a channel; with the connection for messages that are registered in the run.
   package func message(_ message: Int, of channel: Int, by connection: Int? = nil) -> String {
     let channelDigits = Self.digits(channel, width: DigitTemplate.channelWidth)
     let by = connection.map { "r\($0)-" } ?? ""
     return "\(prefix)-\(by)\(channelDigits)-\(Self.digits(message, width: DigitTemplate.messageWidth))"
   }
 
-  /// User of a connection, from 0.
+  /// Return the user of a connection, from 0.
   package func user(_ connection: Int) -> String { "\(prefix)-user-\(connection)" }
 
-  /// Redis key of a channel's watermarks: the channel's id.
+  /// Return the Redis key of a channel's watermarks: the channel's id.
   func redisKey(_ channel: Int) -> String { channelID(channel) }
 
-  /// Id of a channel, without its type.
+  /// Return the id of a channel, without its type.
   private func channelID(_ channel: Int) -> String {
     "\(prefix)-" + Self.digits(channel, width: DigitTemplate.channelWidth)
   }
@@ -227,7 +227,7 @@ package struct RequestWalk: Sendable {
     return true
   }
 
-  /// Position of a stream's request in flight.
+  /// Return the position of a stream's request in flight.
   func position(of stream: Int) -> Position { positions[stream] }
 
   /// Advance a stream after a response: to its next channel, or after the last one to the next message.

@@ -13,7 +13,7 @@ struct ResponseSample: Sendable {
   var message: Int
   var body: [UInt8]
 
-  /// Whether to keep the response with a number from 1.
+  /// Return whether to keep the response with a number from 1.
   @inline(__always)
   static func isKept(_ number: UInt) -> Bool { number & (number &- 1) == 0 }
 }
@@ -25,10 +25,11 @@ struct BenchPositions: Sendable {
   let messageCount: Int
   let memberCount: Int
 
-  /// Number from 1 of the last message that a member, from 0, has read; 0 for none. The last message is unread.
+  /// Return the number from 1 of the last message that a member, from 0, has read; 0 for none. The last message is
+  /// unread.
   func lastRead(of member: Int) -> Int { member % messageCount }
 
-  /// Number of members that have read a message, from 0.
+  /// Return the number of members that have read a message, from 0.
   func readCount(of message: Int) -> Int { (0..<memberCount).count { lastRead(of: $0) > message } }
 }
 
@@ -39,7 +40,7 @@ struct ResponseCheck: Sendable {
   /// Positions of the members; nil for writes.
   let positions: BenchPositions?
 
-  /// Problem of a response to a connection's request; nil for a correct answer.
+  /// Return the problem of a response to a connection's request; nil for a correct answer.
   func problem(_ sample: ResponseSample, of connection: Int) -> String? {
     let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
     func unexpected(_ what: String) -> String {

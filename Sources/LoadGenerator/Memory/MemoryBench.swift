@@ -81,8 +81,13 @@ package struct MemoryBench: Benchmark {
 
   package func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { stack, files in
-      let world = try await RecoveryWorld(stack: stack, files: files, channels: channels, members: members)
-      try await world.create(run.note)
+      let dataset = try await RecoveryDataset(
+        stack: stack,
+        files: files,
+        channels: channels,
+        members: members
+      )
+      try await dataset.create(run.note)
       let dataSet = await stack.storeResidentBytes
       let memoryBytes = memory << 20
       try await stack.restartStore(memoryBytes: memoryBytes)
@@ -91,14 +96,14 @@ package struct MemoryBench: Benchmark {
       let watch = MemoryWatch(stack: stack)
       let watching = Task { await watch.run() }
       let start = MonotonicClock.now
-      let results = try await use(world, until: start + UInt64(seconds.seconds * 1e9), run.note)
+      let results = try await use(dataset, until: start + UInt64(seconds.seconds * 1e9), run.note)
       let elapsed = MonotonicClock.seconds(since: start)
       watching.cancel()
       await watching.value
       let after = await counters(stack)
       run.note("reading back")
-      let checked = try await world.check(2_000)
-      await world.close()
+      let checked = try await dataset.check(2_000)
+      await dataset.close()
       return Report(
         memoryBytes: memoryBytes,
         dataSetBytes: dataSet,
@@ -125,7 +130,7 @@ package struct MemoryBench: Benchmark {
   }
 
   private func use(
-    _ world: RecoveryWorld,
+    _ dataset: RecoveryDataset,
     until end: UInt64,
     _ note: @escaping ProgressHandler
   ) async throws -> Results {
@@ -140,7 +145,7 @@ package struct MemoryBench: Benchmark {
             try Task.checkCancellation()
             let channel = zipf.next(&random)
             let start = MonotonicClock.now
-            let isAnswered = try await world.use(channel, &random)
+            let isAnswered = try await dataset.use(channel, &random)
             results.latencies.record(since: start)
             if isAnswered { results.answered += 1 } else { results.refused += 1 }
             let sum = total.add()

@@ -20,7 +20,7 @@ package struct PushBench: Benchmark {
     """
 
   @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure.", valueName: "ways"))
-  var ways = [CommaList(PushWay.allCases)]
+  var ways = [CommaList(PushMode.allCases)]
   @Option(help: "Number of rounds.")
   var rounds = 3
   @Option(help: "Minimum acknowledgements of a run: all members acknowledge a message, or none.")
@@ -34,7 +34,7 @@ package struct PushBench: Benchmark {
   package init() {}
 
   package func validate() throws {
-    let ways: [PushWay] = ways.joined()
+    let ways: [PushMode] = ways.joined()
     guard Set(ways).count == ways.count else { throw ValidationError("--ways: give each way once") }
     try validateRanges([
       ("rounds", rounds, 1...100), ("count", count, 1_000...10_000_000), ("channels", channels, 1...100_000),
@@ -48,17 +48,17 @@ package struct PushBench: Benchmark {
   package func measure(_ run: BenchRun) async throws -> PushReport {
     let walk = PushWalk(atLeast: count, channels: channels, members: members)
     var report = PushReport(rounds: rounds, walk)
-    let ways: [PushWay] = ways.joined()
+    let ways: [PushMode] = ways.joined()
     for round in 1...rounds {
-      for way in ways {
-        let run = run.prefixed("round \(round) of \(rounds), \(way.rawValue)")
-        report.runs.append(try await measure(way, walk, run, suffix: "-\(round)-\(way.rawValue)"))
+      for mode in ways {
+        let run = run.prefixed("round \(round) of \(rounds), \(mode.rawValue)")
+        report.runs.append(try await measure(mode, walk, run, suffix: "-\(round)-\(mode.rawValue)"))
       }
     }
     return report
   }
 
-  private func measure(_ way: PushWay, _ walk: PushWalk, _ run: BenchRun, suffix: String) async throws
+  private func measure(_ mode: PushMode, _ walk: PushWalk, _ run: BenchRun, suffix: String) async throws
     -> PushReport.Run
   {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
@@ -66,13 +66,13 @@ package struct PushBench: Benchmark {
       let processes = try await stack.measuredProcesses().map(\.processID)
       let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
       return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
-        let world = PushWorld(walk: walk, client: client)
-        try await world.make(run.note)
-        let bodies = try await world.bodies(way, run.note)
+        let dataset = PushDataset(walk: walk, client: client)
+        try await dataset.make(run.note)
+        let bodies = try await dataset.bodies(mode, run.note)
         let stream = PushStream(
           endpoint: stack.plan.gateways[1].listen,
           token: client.token,
-          way: way,
+          mode: mode,
           meter: ProcessCPUMeter(processIDs: processes)
         )
         run.note("acknowledging")
@@ -80,8 +80,8 @@ package struct PushBench: Benchmark {
         let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
         let growth = try memory.map { try $0.growth() }
         run.note("reading rows back")
-        let rows = try await world.check()
-        return PushReport.Run(way, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
+        let rows = try await dataset.check()
+        return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
       }
     }
   }

@@ -24,12 +24,12 @@ struct PushBodies: Sendable {
 
   static func piecesPerBlock(_ walk: PushWalk) -> Int { (walk.pairs + pieceCount - 1) / pieceCount }
 
-  /// Positions in a block that a piece covers.
+  /// Return the positions in a block that a piece covers.
   static func positions(_ walk: PushWalk, ofPiece piece: Int) -> Range<Int> {
     piece * pieceCount..<min((piece + 1) * pieceCount, walk.pairs)
   }
 
-  /// Next piece of the body; nil at its end.
+  /// Return the next piece of the body; nil at its end.
   mutating func next() -> ByteBuffer? {
     guard block < walk.blocks else { return nil }
     defer {
@@ -50,23 +50,29 @@ struct PushBodies: Sendable {
   /// Encode one piece.
   ///
   /// - Parameter tickets: tickets of its push acks; empty for push acks by name.
-  static func piece(_ piece: Int, ofMessage message: Int, _ walk: PushWalk, _ way: PushWay, tickets: [String])
+  static func piece(
+    _ piece: Int,
+    ofMessage message: Int,
+    _ walk: PushWalk,
+    _ mode: PushMode,
+    tickets: [String]
+  )
     -> ByteBuffer
   {
     var buffer = ByteBuffer()
     for (index, position) in positions(walk, ofPiece: piece).enumerated() {
-      if way.usesFrames {
+      if mode.usesFrames {
         let correlation = UInt32((message - 1) * walk.pairs + position + 1)
         buffer.writeFrame(
-          FrameHeader(way.usesTickets ? .presentTicket : .acknowledgePush, correlation: correlation)
+          FrameHeader(mode.usesTickets ? .presentTicket : .acknowledgePush, correlation: correlation)
         ) { buffer in
-          if way.usesTickets {
+          if mode.usesTickets {
             writeTicket(tickets[index], into: &buffer)
           } else {
             writeNames(message, position, walk, into: &buffer)
           }
         }
-      } else if way.usesTickets {
+      } else if mode.usesTickets {
         buffer.writeString("{\"ticket\":\"\(tickets[index])\"}\n")
       } else {
         let (cid, user) = (PushWalk.cid(walk.channel(at: position)), PushWalk.user(walk.user(at: position)))

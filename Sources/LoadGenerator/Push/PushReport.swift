@@ -9,7 +9,7 @@ package struct PushReport: Sendable, Codable {
   }
 
   package struct Run: Sendable, Codable {
-    package var way: PushWay
+    package var way: PushMode
     package var acknowledgements: Int
     package var seconds: Double
     package var perSecond: Double
@@ -60,7 +60,7 @@ package struct PushReport: Sendable, Codable {
   }
 
   private var table: String {
-    let runsByWay = PushWay.allCases.map { way in runs.filter { $0.way == way } }.filter { !$0.isEmpty }
+    let runsByMode = PushMode.allCases.map { mode in runs.filter { $0.way == mode } }.filter { !$0.isEmpty }
     return ReportTable<[Run]>(columns: [
       .text("through") { $0[0].way.title },
       .number("bytes each") { Figures.decimal($0.median(\.bytesEach), digits: 0) },
@@ -71,7 +71,7 @@ package struct PushReport: Sendable, Codable {
       .number("client grew by") { Self.memory($0.map(\.clientMemory)) },
       .number("gateway grew by") { Self.memory($0.map(\.gatewayMemory)) },
       .number("store grew by") { Self.memory($0.map(\.storeMemory)) },
-    ]).markdown(runsByWay) ?? ""
+    ]).markdown(runsByMode) ?? ""
   }
 
   private static func memory(_ rounds: [Memory]) -> String {
@@ -86,7 +86,7 @@ extension PushReport.Run {
   /// - Parameters:
   ///   - memory: memory of client, gateway and store.
   init(
-    _ way: PushWay,
+    _ mode: PushMode,
     _ walk: PushWalk,
     bodies: PushBodies,
     outcome: PushStream.Outcome,
@@ -95,7 +95,7 @@ extension PushReport.Run {
   ) {
     func each(_ seconds: Double) -> Double { seconds * 1e6 / Double(walk.count) }
     self.init(
-      way: way,
+      way: mode,
       acknowledgements: walk.count,
       seconds: outcome.seconds,
       perSecond: Double(walk.count) / outcome.seconds,

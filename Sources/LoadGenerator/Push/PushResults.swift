@@ -114,9 +114,9 @@ struct PushReplies: PushResults {
   /// Missing replies by correlation, which stands for a message and a member.
   private var missing: [UInt8]
 
-  init(_ walk: PushWalk, _ way: PushWay) {
+  init(_ walk: PushWalk, _ mode: PushMode) {
     self.walk = walk
-    kind = way.usesTickets ? .presentTicketReply : .acknowledgePushReply
+    kind = mode.usesTickets ? .presentTicketReply : .acknowledgePushReply
     missing = (1...walk.messages).flatMap {
       Array(repeating: UInt8(walk.sends(ofMessage: $0)), count: walk.pairs)
     }

@@ -16,7 +16,7 @@ struct PushStream: Sendable {
 
   let endpoint: Endpoint
   let token: String
-  let way: PushWay
+  let mode: PushMode
   let meter: ProcessCPUMeter
 
   /// Send the body and compare the responses.
@@ -85,13 +85,13 @@ private final class PushConnection: HTTP2ClientDelegate {
     self.stream = stream
     self.bodies = bodies
     self.promise = promise
-    answers = stream.way.usesFrames ? PushReplies(bodies.walk, stream.way) : PushLines(bodies.walk)
+    answers = stream.mode.usesFrames ? PushReplies(bodies.walk, stream.mode) : PushLines(bodies.walk)
     template = HTTP2RequestTemplate(
       method: .post,
       scheme: "http",
       authority: "\(stream.endpoint)",
       authorization: "Bearer \(stream.token)",
-      contentType: stream.way.contentType
+      contentType: stream.mode.contentType
     )
   }
 
@@ -127,7 +127,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<PushConnection>) {
     cpuBefore = stream.meter.sample()
     began = MonotonicClock.now
-    handle = connection.submit(template, path: stream.way.path, token: 0, streaming: true, hasMoreBody: true)
+    handle = connection.submit(template, path: stream.mode.path, token: 0, streaming: true, hasMoreBody: true)
     if handle == nil { fail(LoadError("the connection accepts no requests")) }
     fill(connection)
   }
@@ -151,7 +151,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     guard !isOver else { return }
     guard response.status == 200 else {
       let text = String(decoding: problem, as: UTF8.self)
-      return fail(LoadError("POST \(stream.way.path) was answered \(response.status): \(text)"))
+      return fail(LoadError("POST \(stream.mode.path) was answered \(response.status): \(text)"))
     }
     do throws(LoadError) {
       try answers.end()

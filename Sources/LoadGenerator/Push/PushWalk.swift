@@ -1,7 +1,7 @@
 internal import ArgumentParser
 
 /// Format of push acks and identification by ticket or by name.
-package enum PushWay: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
+package enum PushMode: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
   case ndjsonTicket = "ndjson-ticket"
   case ndjsonName = "ndjson-name"
   case framesName = "frames-name"
@@ -41,17 +41,17 @@ struct PushWalk: Sendable, Hashable {
   /// Push acks that move a watermark.
   var moves: Int { messages * pairs }
 
-  /// Message of a block, from 1.
+  /// Return the message of a block, from 1.
   func message(ofBlock block: Int) -> Int { block % 2 == 0 ? block / 2 + 1 : max(block / 2, 1) }
 
-  /// Number of push acks of a message for each member.
+  /// Return the number of push acks of a message for each member.
   func sends(ofMessage message: Int) -> Int {
     (0..<min(blocks, 2 * message + 2)).count { self.message(ofBlock: $0) == message }
   }
 
-  /// Channel at a position in a block: adjacent positions have different channels.
+  /// Return the channel at a position in a block: adjacent positions have different channels.
   func channel(at position: Int) -> Int { position % channels }
-  /// Number of the user at a position in a block, over all channels.
+  /// Return the number of the user at a position in a block, over all channels.
   func user(at position: Int) -> Int { channel(at: position) * members + position / channels }
 
   static func cid(_ channel: Int) -> String { "messaging:push-\(channel)" }

@@ -74,40 +74,45 @@ package struct RecoveryBench: Benchmark {
 
   package func text(_ report: [Measurement]) -> String { "" }
 
-  /// The measurements are printed as they are made.
+  /// Return the last line: the measurements are printed as they are made.
   package func output(_ report: [Measurement]) -> String {
     options.json ? "" : "\n\(Machine.summary); the files \(cold ? "not " : "")in the kernel's cache."
   }
 
   package func measure(_ run: BenchRun) async throws -> [Measurement] {
     try await run.withServices { stack, files in
-      let world = try await RecoveryWorld(stack: stack, files: files, channels: channels, members: members)
+      let dataset = try await RecoveryDataset(
+        stack: stack,
+        files: files,
+        channels: channels,
+        members: members
+      )
       if !options.json { run.show(Self.table.heading) }
-      try await world.create(run.note)
+      try await dataset.create(run.note)
       var measurements: [Measurement] = []
       for killed in ["just made", "at rest", "under load"] {
         let measurement =
           killed == "under load"
-          ? try await loadAndKill(stack, world, state: killed, run.note)
-          : try await killAndStart(stack, world, state: killed, run.note)
+          ? try await loadAndKill(stack, dataset, state: killed, run.note)
+          : try await killAndStart(stack, dataset, state: killed, run.note)
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
-      await world.close()
+      await dataset.close()
       return measurements
     }
   }
 
   private func loadAndKill(
     _ stack: LocalStack,
-    _ world: RecoveryWorld,
+    _ dataset: RecoveryDataset,
     state: String,
     _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
-    let marks = Task { try await world.load(note) }
+    let marks = Task { try await dataset.load(note) }
     do {
       try await Task.sleep(for: .seconds(load.seconds))
-      return try await killAndStart(stack, world, state: state, note, marks: marks)
+      return try await killAndStart(stack, dataset, state: state, note, marks: marks)
     } catch {
       marks.cancel()
       _ = try? await marks.value
@@ -117,27 +122,27 @@ package struct RecoveryBench: Benchmark {
 
   private func killAndStart(
     _ stack: LocalStack,
-    _ world: RecoveryWorld,
+    _ dataset: RecoveryDataset,
     state: String,
     _ note: @escaping ProgressHandler,
     marks: Task<Void, any Error>? = nil
   ) async throws -> Measurement {
     await stack.killStore()
     // The gateway sends the requests in flight again; no new ones are made.
-    world.stopLoad()
+    dataset.stopLoad()
     let data = stack.files.data
     var measurement = Measurement(
       killed: state,
       channels: channels,
       members: members,
-      marks: world.takeMarkCount(),
+      marks: dataset.takeMarkCount(),
       dataBytes: ProcessFigures.fileBytes(in: data),
       logBytes: ProcessFigures.fileBytes(in: data, ending: ".log")
     )
     if cold { Self.dropFromCache(data) }
     note("killed \(state); starting again over \(measurement.dataBytes >> 20) MiB")
     let start = MonotonicClock.now
-    async let firstMark: Void = world.markUntilAnswered()
+    async let firstMark: Void = dataset.markUntilAnswered()
     try await stack.startStore(within: .seconds(600))
     measurement.readySeconds = MonotonicClock.seconds(since: start)
     measurement.residentBytesReady = await processBytes(stack)
@@ -149,7 +154,7 @@ package struct RecoveryBench: Benchmark {
     measurement.idleSeconds = MonotonicClock.seconds(since: start)
     measurement.residentBytesIdle = await processBytes(stack)
     note("reading back \(Self.checks) channels")
-    measurement.checked = try await world.check(Self.checks)
+    measurement.checked = try await dataset.check(Self.checks)
     return measurement
   }
 

@@ -94,7 +94,7 @@ final class BenchClient: Sendable {
 
   // MARK: Set-up
 
-  /// Quoted, comma-separated strings in brackets. Names of a bench need no escapes.
+  /// Return quoted, comma-separated strings in brackets. Names of a bench need no escapes.
   static func array(_ texts: some Sequence<String>) -> String {
     "[" + texts.map { "\"\($0)\"" }.joined(separator: ",") + "]"
   }
@@ -150,7 +150,7 @@ final class BenchClient: Sendable {
     return response.status == 200 && !response.text.contains(#""ok":false"#)
   }
 
-  /// All pages of a channel's read state.
+  /// Return all pages of a channel's read state.
   ///
   /// - Parameter page: called after each page.
   func readState(_ cid: String, page: () -> Void = {}) async throws -> [ReadStateResponse.Row] {

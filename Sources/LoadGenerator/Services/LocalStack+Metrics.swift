@@ -2,7 +2,7 @@ internal import LocalStack
 internal import Operations
 
 extension LocalStack {
-  /// Metric of the store; nil if the store does not answer.
+  /// Return a metric of the store; nil if the store does not answer.
   func storeMetric(_ name: String) async -> Double? {
     await Self.metric(name, at: plan.storeAdmin)
   }
@@ -12,7 +12,7 @@ extension LocalStack {
     get async { Int(await storeMetric("tidemark_store_resident_bytes") ?? 0) }
   }
 
-  /// Metric of an operations listener; nil if it does not answer.
+  /// Return a metric of an operations listener; nil if it does not answer.
   static func metric(_ name: String, at endpoint: Endpoint) async -> Double? {
     let response = await HealthCheck.get("http://\(endpoint)/metrics")
     return response.flatMap { MetricText.value(name, in: $0.body) }

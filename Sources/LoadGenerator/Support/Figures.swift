@@ -2,7 +2,7 @@ internal import Foundation
 
 /// Numbers as text.
 package enum Figures {
-  /// 1234567 as "1,234,567".
+  /// Format 1234567 as "1,234,567".
   package static func count(_ value: Int) -> String {
     let digits = Array(String(abs(value)))
     var text = value < 0 ? "-" : ""
@@ -13,7 +13,7 @@ package enum Figures {
     return text
   }
 
-  /// Microseconds as "850 µs", "4.21 ms" or "1.30 s".
+  /// Format microseconds as "850 µs", "4.21 ms" or "1.30 s".
   package static func time(microseconds: Double) -> String {
     switch microseconds {
     case ..<1000: String(format: "%.0f µs", microseconds)
@@ -22,7 +22,7 @@ package enum Figures {
     }
   }
 
-  /// Decimal with a number of digits behind the point.
+  /// Format a decimal with a number of digits behind the point.
   package static func decimal(_ value: Double, digits: Int) -> String {
     String(format: "%.\(digits)f", value)
   }
@@ -30,12 +30,12 @@ package enum Figures {
 
 /// JSON documents of reports.
 package enum ReportDocument {
-  /// One line.
+  /// Encode a value in one line.
   package static func line(_ value: some Encodable) throws -> String {
     try text(value, [.sortedKeys])
   }
 
-  /// Indented document.
+  /// Encode a value as an indented document.
   package static func pretty(_ value: some Encodable) throws -> String {
     try text(value, [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes])
   }

@@ -17,7 +17,7 @@ package enum Machine {
     return "\(processors) × \(model), \(system), Linux \(release)"
   }
 
-  /// Whether a directory is on a file system in memory, where a sync costs nothing.
+  /// Return whether a directory is on a file system in memory, where a sync costs nothing.
   package static func isInMemory(_ directory: String) -> Bool {
     // With a file handle: by path, Foundation reads at most 4 KiB of a file whose size is reported as 0.
     guard let file = FileHandle(forReadingAtPath: "/proc/self/mounts"), let data = try? file.readToEnd()
@@ -26,7 +26,7 @@ package enum Machine {
     return ["tmpfs", "ramfs"].contains(type)
   }
 
-  /// Type of the file system of a path: that of the longest mount point above it, the last of equal ones.
+  /// Return the type of the file system of a path: that of the longest mount point above it, the last of equal ones.
   static func fileSystem(of path: String, mounts: String) -> String? {
     var found: (point: Substring, type: Substring)?
     for line in mounts.split(separator: "\n") {

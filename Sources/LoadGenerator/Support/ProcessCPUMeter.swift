@@ -12,7 +12,7 @@ struct ProcessCPUMeter: Sendable {
     trees = processIDs.map { Self.tree(of: $0, parents) }
   }
 
-  /// Times of this process, then of the others in order; nil for a process that does not exist.
+  /// Return the times of this process, then of the others in order; nil for a process that does not exist.
   func sample() -> [Double?] {
     var time = timespec()
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
@@ -43,7 +43,7 @@ struct ProcessCPUMeter: Sendable {
     return tree
   }
 
-  /// All processes of this machine with their parents.
+  /// Return all processes of this machine with their parents.
   private static func parents() -> [(process: Int32, parent: Int32)] {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
     return names.compactMap { name in
@@ -53,7 +53,7 @@ struct ProcessCPUMeter: Sendable {
     }
   }
 
-  /// CPU time in /proc/PID/stat, with a resolution of 10 ms.
+  /// Return the CPU time in /proc/PID/stat, with a resolution of 10 ms.
   private static func seconds(of processID: Int32) -> Double? {
     statFields(of: processID).flatMap { seconds($0, ticksPerSecond: sysconf(Int32(_SC_CLK_TCK))) }
   }
@@ -68,15 +68,15 @@ struct ProcessCPUMeter: Sendable {
     return fields(String(decoding: buffer[..<count], as: UTF8.self))
   }
 
-  /// Fields from the third one, the state, on. The second one, the program's name in brackets, may contain spaces and
-  /// brackets.
+  /// Return the fields from the third one, the state, on. The second one, the program's name in brackets, may contain
+  /// spaces and brackets.
   static func fields(_ text: String) -> [Substring]? {
     guard let bracket = text.lastIndex(of: ")") else { return nil }
     let fields = text[text.index(after: bracket)...].split(separator: " ")
     return fields.count > 14 ? fields : nil
   }
 
-  /// utime, stime, cutime and cstime are fields 14 to 17.
+  /// Return the CPU time: utime, stime, cutime and cstime are fields 14 to 17.
   static func seconds(_ fields: [Substring], ticksPerSecond: Int) -> Double? {
     let times = fields[11...14].compactMap { Int($0) }
     return times.count == 4 ? Double(times.reduce(0, +)) / Double(ticksPerSecond) : nil

@@ -2,13 +2,13 @@ internal import Foundation
 
 /// Memory of a process, and sizes of files.
 package enum ProcessFigures {
-  /// Resident memory of a process in bytes; nil after its exit.
+  /// Return the resident memory of a process in bytes; nil after its exit.
   package static func residentBytes(of processID: Int32) -> Int? {
     guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
     return bytes("VmRSS:", status: String(decoding: data, as: UTF8.self))
   }
 
-  /// Peak resident memory of a process in bytes since its start or ``resetPeak(of:)``; nil after its exit.
+  /// Return the peak resident memory of a process in bytes since its start or ``resetPeak(of:)``; nil after its exit.
   static func peakBytes(of processID: Int32) -> Int? {
     guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
     return bytes("VmHWM:", status: String(decoding: data, as: UTF8.self))
@@ -23,7 +23,7 @@ package enum ProcessFigures {
     return (try? file.write(contentsOf: Data("5".utf8))) != nil
   }
 
-  /// Size of a field in the text of `/proc/PID/status`, in bytes.
+  /// Return the size of a field in the text of `/proc/PID/status`, in bytes.
   static func bytes(_ field: String, status: String) -> Int? {
     for line in status.split(separator: "\n") where line.hasPrefix(field) {
       return line.split(whereSeparator: { $0 == " " || $0 == "\t" }).dropFirst().first
@@ -32,7 +32,7 @@ package enum ProcessFigures {
     return nil
   }
 
-  /// Size of the files in a directory whose names have an ending, without subdirectories.
+  /// Return the size of the files in a directory whose names have an ending, without subdirectories.
   package static func fileBytes(in directory: String, ending: String = "") -> Int {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     return names.filter { $0.hasSuffix(ending) }.reduce(0) { sum, name in

@@ -14,7 +14,7 @@ struct ReportTable<Row> {
     static func count(_ heading: String, _ value: @escaping (Row) -> Int) -> Column {
       number(heading) { Figures.count(value($0)) }
     }
-    /// Time in microseconds, in the unit that suits it.
+    /// Return a column of times in microseconds, in the unit that suits it.
     static func time(_ heading: String, _ microseconds: @escaping (Row) -> Double) -> Column {
       number(heading) { Figures.time(microseconds: microseconds($0)) }
     }
@@ -38,7 +38,7 @@ struct ReportTable<Row> {
 
   let columns: [Column]
 
-  /// Table of all rows, padded to columns of equal width; nil without rows.
+  /// Return the table of all rows, padded to columns of equal width; nil without rows.
   func markdown(_ rows: [Row]) -> String? {
     guard !rows.isEmpty else { return nil }
     let cells = [columns.map(\.heading)] + rows.map { row in columns.map { $0.cell(row) } }
@@ -58,7 +58,7 @@ struct ReportTable<Row> {
   /// Heading of a table whose rows are printed one at a time, without padding.
   var heading: String { line(columns.map(\.heading)) + "\n" + rule(columns.map { _ in 4 }) }
 
-  /// Row of such a table.
+  /// Return the row of such a table.
   func line(_ row: Row) -> String { line(columns.map { $0.cell(row) }) }
 
   private func line(_ cells: [String]) -> String { "| " + cells.joined(separator: " | ") + " |" }
@@ -74,7 +74,8 @@ struct ReportTable<Row> {
 }
 
 extension Collection {
-  /// Median of a value over the elements: the middle value, or the mean of the two middle values; nil without elements.
+  /// Return the median of a value over the elements: the middle value, or the mean of the two middle values; nil
+  /// without elements.
   func medianValue(_ value: (Element) -> Double) -> Double? {
     guard !isEmpty else { return nil }
     let sorted = map(value).sorted()
@@ -82,6 +83,6 @@ extension Collection {
     return sorted.count % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
   }
 
-  /// Median of a value over the elements; 0 without elements.
+  /// Return the median of a value over the elements; 0 without elements.
   func median(_ value: (Element) -> Double) -> Double { medianValue(value) ?? 0 }
 }

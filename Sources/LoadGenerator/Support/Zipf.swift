@@ -25,7 +25,7 @@ struct Zipf: Sendable {
     eta = (1 - pow(2 / Double(count), 1 - exponent)) / (1 - two / sum)
   }
 
-  /// Rank of a uniform random number in 0..<1; rank 0 is the most frequent.
+  /// Return the rank of a uniform random number in 0..<1; rank 0 is the most frequent.
   func rank(_ uniform: Double) -> Int {
     let scaled = uniform * zeta
     if scaled < 1 { return 0 }

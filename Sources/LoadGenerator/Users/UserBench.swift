@@ -107,13 +107,13 @@ package struct UserBench: Benchmark {
 
   package func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { stack, files in
-      let world = try await UserWorld(stack: stack, secretFile: files.jwtSecret, sizes: sizes.joined())
-      try await world.create(run.note)
+      let dataset = try await UserDataset(stack: stack, secretFile: files.jwtSecret, sizes: sizes.joined())
+      try await dataset.create(run.note)
       let resident = await stack.storeResidentBytes
-      var measurements = try await totals(world, isCold: false, run.note)
-      measurements += try await markAll(world, isCold: false, run.note)
-      try await world.postEverywhere(run.note)
-      let work = try await WideWork(stack: stack, files: files, world: world)
+      var measurements = try await totals(dataset, isCold: false, run.note)
+      measurements += try await markAll(dataset, isCold: false, run.note)
+      try await dataset.postEverywhere(run.note)
+      let work = try await WideWork(stack: stack, files: files, dataset: dataset)
       let coldKinds = WideWork.Kind.allCases.filter { $0 != .making }
       run.note("making the channels to mark in beside wide work")
       for kind in WideWork.Kind.allCases { try await work.prepare(kind, isCold: false) }
@@ -127,17 +127,17 @@ package struct UserBench: Benchmark {
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
       try await stack.waitUntilIdle(within: 120, run.note)
-      measurements += try await totals(world, isCold: true, run.note)
+      measurements += try await totals(dataset, isCold: true, run.note)
       let coldResident = await stack.storeResidentBytes
-      measurements += try await markAll(world, isCold: true, run.note)
+      measurements += try await markAll(dataset, isCold: true, run.note)
       for kind in coldKinds {
         run.note("timing: marks beside \(kind.rawValue)")
         besides.append(try await work.measure(kind, isCold: true))
       }
       await work.close()
-      await world.close()
+      await dataset.close()
       return Report(
-        channels: world.channels,
+        channels: dataset.channels,
         memoryBytes: memory << 20,
         residentBytes: resident,
         coldResidentBytes: coldResident,
@@ -148,66 +148,66 @@ package struct UserBench: Benchmark {
   }
 
   private func totals(
-    _ world: UserWorld,
+    _ dataset: UserDataset,
     isCold: Bool,
     _ note: ProgressHandler
   ) async throws -> [Measurement] {
     var measurements: [Measurement] = []
-    for size in world.sizes {
+    for size in dataset.sizes {
       note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure("totals of one user", world, isCold: isCold, channels: size, times: questions) {
-          try await world.checkTotals(size)
+        try await measure("totals of one user", dataset, isCold: isCold, channels: size, times: questions) {
+          try await dataset.checkTotals(size)
         }
       )
     }
-    let badges = "badge counts of \(UserWorld.badgeUsers) users"
+    let badges = "badge counts of \(UserDataset.badgeUsers) users"
     note("timing: \(badges)")
     measurements.append(
-      try await measure(badges, world, isCold: isCold, channels: world.channels, times: questions) {
-        try await world.checkBadges()
+      try await measure(badges, dataset, isCold: isCold, channels: dataset.channels, times: questions) {
+        try await dataset.checkBadges()
       }
     )
     return measurements
   }
 
   private func markAll(
-    _ world: UserWorld,
+    _ dataset: UserDataset,
     isCold: Bool,
     _ note: @escaping ProgressHandler
   ) async throws -> [Measurement] {
     var measurements: [Measurement] = []
-    for size in world.sizes {
+    for size in dataset.sizes {
       note("timing: everything read by a user in \(Figures.count(size)) channels")
       measurements.append(
         try await measure(
           "everything marked read, all of it new",
-          world,
+          dataset,
           isCold: isCold,
           channels: size,
           times: marks,
-          before: { if $0 > 0 { try await world.post(toFirst: size) } }
-        ) { try await world.markAll(size) }
+          before: { if $0 > 0 { try await dataset.post(toFirst: size) } }
+        ) { try await dataset.markAll(size) }
       )
       measurements.append(
         try await measure(
           "the same again, none of it new",
-          world,
+          dataset,
           isCold: isCold,
           channels: size,
           times: marks
         ) {
-          try await world.markAll(size)
+          try await dataset.markAll(size)
         }
       )
-      try await world.checkTotals(size)
+      try await dataset.checkTotals(size)
     }
     return measurements
   }
 
   private func measure(
     _ question: String,
-    _ world: UserWorld,
+    _ dataset: UserDataset,
     isCold: Bool,
     channels: Int,
     times: Int,
@@ -215,7 +215,7 @@ package struct UserBench: Benchmark {
     _ request: () async throws -> Void
   ) async throws -> Measurement {
     var latencies = Latencies()
-    let loads = await world.loads
+    let loads = await dataset.loads
     for number in 0..<times {
       try await before(number)
       let start = MonotonicClock.now
@@ -230,7 +230,7 @@ package struct UserBench: Benchmark {
       p50Microseconds: Int(latencies.p50),
       p99Microseconds: Int(latencies.p99),
       maxMicroseconds: Int(latencies.max),
-      loads: await world.loads - loads
+      loads: await dataset.loads - loads
     )
   }
 }

@@ -26,14 +26,14 @@ struct WideWork: Sendable {
 
   private let stack: LocalStack
   private let files: StackFiles
-  private let world: UserWorld
+  private let dataset: UserDataset
   private let worker: BenchClient
   private let marker: BenchClient
 
-  init(stack: LocalStack, files: StackFiles, world: UserWorld) async throws {
+  init(stack: LocalStack, files: StackFiles, dataset: UserDataset) async throws {
     self.stack = stack
     self.files = files
-    self.world = world
+    self.dataset = dataset
     let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
     worker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
     marker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
@@ -77,7 +77,7 @@ struct WideWork: Sendable {
   private func work(_ kind: Kind) async throws {
     switch kind {
     case .nothing: break
-    case .badges: for _ in 0..<Self.badgeQuestions { try await world.checkBadges() }
+    case .badges: for _ in 0..<Self.badgeQuestions { try await dataset.checkBadges() }
     case .making:
       let members = (0..<Self.members).map { "wide-\($0)" }
       try await inParallel(Self.channels, atOnce: Self.channels) { [self] channel in

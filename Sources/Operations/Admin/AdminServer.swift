@@ -100,7 +100,7 @@ private final class Scrapes: Sendable {
 
   init(_ metrics: MetricsRegistry) { self.metrics = metrics }
 
-  /// The text of a collection that begins after this call.
+  /// Return the text of a collection that begins after this call.
   func text(on eventLoop: any EventLoop) -> EventLoopFuture<ByteBuffer> {
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let isFirst = state.withLockedValue { state in

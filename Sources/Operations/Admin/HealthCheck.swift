@@ -5,7 +5,7 @@ internal import NIOPosix
 
 /// Implementation of `--health-check URL`: one HTTP/1.1 GET, for containers without curl.
 package enum HealthCheck {
-  /// URL to check: the flag's value, or that of `TIDEMARK_HEALTH_CHECK`.
+  /// Return the URL to check: the flag's value, or that of `TIDEMARK_HEALTH_CHECK`.
   package static func url(flag: String?) -> String? {
     flag ?? ProcessInfo.processInfo.environment["TIDEMARK_HEALTH_CHECK"]
   }

@@ -92,7 +92,7 @@ package final class ConnectionGate: Sendable {
   /// Number of open connections.
   package var openCount: Int { state.withLockedValue { $0.open.count } }
 
-  /// Whether an address is that of a trusted proxy, whose connections clients share.
+  /// Return whether an address is that of a trusted proxy, whose connections clients share.
   package func isTrusted(_ address: PeerAddress) -> Bool { limits.trusted.contains { $0.contains(address) } }
 
   /// Admit a newly accepted connection, or refuse it: false. An admitted one counts until it is closed.
@@ -306,8 +306,8 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
     context.fireErrorCaught(error)
   }
 
-  /// Whether to pause after an error. It excludes peers that left before they were accepted: they could delay all
-  /// others.
+  /// Return whether to pause after an error. It excludes peers that left before they were accepted: they could delay
+  /// all others.
   private static func waits(for error: IOError) -> Bool {
     [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode)
   }

@@ -138,7 +138,7 @@ package struct MetricSamples: Sendable {
     return "\(number)"
   }
 
-  /// Metric names are `[a-zA-Z_:][a-zA-Z0-9_:]*`; other characters become underscores.
+  /// Return a valid metric name. Metric names are `[a-zA-Z_:][a-zA-Z0-9_:]*`; other characters become underscores.
   static func name(_ text: String) -> String { sanitized(text, alsoAllowed: ":") }
 
   static func labelText(_ labels: [(String, String)]) -> String {

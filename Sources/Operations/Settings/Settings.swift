@@ -71,12 +71,12 @@ package struct Settings: Sendable {
     }
   }
 
-  /// The environment variable of a key.
+  /// Return the environment variable of a key.
   private static func variable(_ key: String) -> String {
     "TIDEMARK_" + String(key.uppercased().map { $0 == "-" ? "_" : $0 })
   }
 
-  /// The value in a layer as a list, empty texts included; empty if the layer has none.
+  /// Return the value in a layer as a list, empty texts included; empty if the layer has none.
   private static func entries(_ key: String, in layer: any ConfigProvider) -> [String] {
     let key = AbsoluteConfigKey([key])
     if case .string(let text)? = (try? layer.value(forKey: key, type: .string))?.value?.content {
@@ -88,7 +88,7 @@ package struct Settings: Sendable {
     return []
   }
 
-  /// Whether Kubernetes may have set a variable. It adds such variables to every pod next to a Service called
+  /// Return whether Kubernetes may have set a variable. It adds such variables to every pod next to a Service called
   /// `tidemark-…`: `TIDEMARK_STORE_SERVICE_HOST`, `TIDEMARK_STORE_PORT`, `TIDEMARK_STORE_PORT_7410_TCP_ADDR`.
   private static func isServiceLink(_ name: String) -> Bool {
     name.contains("_SERVICE_") || name.hasSuffix("_PORT") || name.contains("_PORT_")
@@ -255,7 +255,8 @@ extension Settings {
     case other
   }
 
-  /// A provider throws if a value is not of the requested type, so both types are tried.
+  /// Return a key's value in a layer. A provider throws if a value is not of the requested type, so both types are
+  /// tried.
   private static func value(_ key: String, in layer: any ConfigProvider) -> Value {
     let key = AbsoluteConfigKey([key])
     do {

@@ -23,14 +23,14 @@ package protocol ProbeProtocol: SendableMetatype {
   /// - Returns: the differences, one line each.
   /// - Throws: ``ProbeError`` for an unknown name.
   func differences(_ line: String, from unit: Unit) throws -> [String]
-  /// Whether to compare a unit with a line. Other units are kept for later expectations.
+  /// Return whether to compare a unit with a line. Other units are kept for later expectations.
   ///
   /// - Parameter line: nil if the end of the connection is expected.
   /// - Throws: ``ProbeError`` for an unknown name.
   func matches(_ unit: Unit, by line: String?) throws -> Bool
-  /// Number of answers to a unit, 0 or 1.
+  /// Return the number of answers to a unit, 0 or 1.
   func answersAwaited(_ unit: Unit) -> Int
-  /// Whether a received unit is an answer.
+  /// Return whether a received unit is an answer.
   func isAnswer(_ unit: Unit) -> Bool
   /// Ping that every peer answers, and its answer.
   mutating func pingExchange() -> (send: String, expect: String)

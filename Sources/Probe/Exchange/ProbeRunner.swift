@@ -108,7 +108,7 @@ package struct ProbeRunner {
     return ProbeExchange(connection, timeout: timeout, printer: printer)
   }
 
-  /// Text behind the first word.
+  /// Return the text behind the first word.
   private static func argument(_ text: String) -> String {
     String(text.drop { $0 != " " }.drop { $0 == " " })
   }

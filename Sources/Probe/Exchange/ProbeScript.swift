@@ -85,7 +85,7 @@ package struct ProbeScript: Sendable {
     }
   }
 
-  /// `… within TIME` at the end of an `expect`.
+  /// Parse `… within TIME` at the end of an `expect`.
   private static func timed(_ line: String) throws -> (String, Duration?) {
     let words = line.split(separator: " ")
     guard words.count >= 4, words[0] == "expect", words[words.count - 2] == "within" else {
@@ -128,13 +128,13 @@ package struct ProbeScript: Sendable {
     }
   }
 
-  /// Alternatives of an expectation: `A or B`.
+  /// Return the alternatives of an expectation: `A or B`.
   package static func alternatives(_ line: String) -> [String] { parts(line, between: "or") }
 
-  /// Frames of one write: `A then B`.
+  /// Return the frames of one write: `A then B`.
   package static func sequence(_ line: String) -> [String] { parts(line, between: "then") }
 
-  /// Texts that a word separates outside of quotes.
+  /// Return the texts that a word separates outside of quotes.
   private static func parts(_ line: String, between separator: String) -> [String] {
     var all: [String] = []
     var current: [Substring] = []

@@ -45,7 +45,7 @@ extension HTTP2Frames {
     return ["headers=[\(entries.joined(separator: " "))]"]
   }
 
-  /// Whether a name in a line can only be a header.
+  /// Return whether a name in a line can only be a header.
   private func isPlain(_ name: [UInt8]) -> Bool {
     let others: Set<String> = [
       "stream", "payload", "block", "headers", "indexed", "end_stream", "end_headers", "padding",

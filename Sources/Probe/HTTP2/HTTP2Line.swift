@@ -110,7 +110,7 @@ struct HTTP2Line {
 
   // MARK: Values
 
-  /// Nil: any value.
+  /// Return the number; nil: any value.
   private static func number(_ pair: NamedLiteral, most: UInt32) throws -> UInt32? {
     pair.value.isWildcard ? nil : try number(pair.value, pair.name, most: most)
   }

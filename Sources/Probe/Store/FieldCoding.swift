@@ -21,7 +21,7 @@ package struct NamedValue: Equatable, Sendable {
 enum FieldCoding {
   // MARK: - Lines to values
 
-  /// Values of `specs` from `pairs`, or their presets.
+  /// Return the values of `specs` from `pairs`, or their presets.
   ///
   /// - Throws: ``ProbeError`` for an unknown or repeated field.
   static func values(_ specs: [FieldSpec], from pairs: [NamedLiteral], in place: String) throws
@@ -112,14 +112,14 @@ enum FieldCoding {
     }
   }
 
-  /// Names without repetition: fields of several kinds of events share names.
+  /// Return names without repetition: fields of several kinds of events share names.
   private static func names(_ specs: [FieldSpec]) -> String {
     var names: [String] = []
     for spec in specs where !names.contains(spec.name) { names.append(spec.name) }
     return names.joined(separator: ", ")
   }
 
-  /// Whether a field exists, given the fields before it.
+  /// Return whether a field exists, given the fields before it.
   private static func isPresent(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
     guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
@@ -202,7 +202,7 @@ enum FieldCoding {
 
   // MARK: - Comparing
 
-  /// Differences between expected pairs and received values, one line each.
+  /// Return the differences between expected pairs and received values, one line each.
   static func differences(
     _ pairs: [NamedLiteral],
     from values: [NamedValue],

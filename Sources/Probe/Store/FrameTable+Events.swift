@@ -1,7 +1,7 @@
 /// Events of events frames and of replies to subscriptions (Proto/frames.md, "Events"). A field name has the same type
 /// in all kinds of events, because fields are found by name.
 extension FrameTable {
-  /// Kind of a channel's event, and the fields of each kind.
+  /// Return the kind of a channel's event, and the fields of each kind.
   static func channelEvent(row: [FieldSpec], channel: [FieldSpec]) -> [FieldSpec] {
     event([
       1: (
@@ -31,7 +31,7 @@ extension FrameTable {
     ])
   }
 
-  /// Row as others see it, if it is shown to them.
+  /// Return the row as others see it, if it is shown to them.
   private static func shown(_ row: [FieldSpec]) -> [FieldSpec] {
     row.map { field in
       var shown = FieldSpec("shown_" + field.name, field.type)
@@ -41,7 +41,7 @@ extension FrameTable {
     }
   }
 
-  /// Byte with the kind of an event, followed by the fields of each kind.
+  /// Return a byte with the kind of an event, followed by the fields of each kind.
   static func event(_ kinds: [UInt64: (name: String, fields: [FieldSpec])]) -> [FieldSpec] {
     let fields = kinds.sorted { $0.key < $1.key }.flatMap { number, kind in
       // A field with a condition on another field of its kind is missing with that field.

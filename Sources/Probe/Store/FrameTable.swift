@@ -131,10 +131,10 @@ package enum FrameTable {
 
   // MARK: Parsing
 
-  /// Fields of a line. Errors in the table trap.
+  /// Return the fields of a line. Errors in the table trap.
   static func fields(_ text: Substring) -> [FieldSpec] { words(text).flatMap(parse) }
 
-  /// Words of a text that spaces separate, except within brackets.
+  /// Return the words of a text that spaces separate, except within brackets.
   private static func words(_ text: Substring) -> [Substring] {
     var words: [Substring] = []
     var depth = 0

@@ -39,7 +39,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     isResuming = false
   }
 
-  /// Frames are decoded when they are printed or compared.
+  /// Return the bytes as they are: frames are decoded when they are printed or compared.
   package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
 
   package func matches(_ unit: [UInt8], by line: String?) throws -> Bool {
@@ -52,8 +52,8 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     }
   }
 
-  /// Whether to compare an events frame with a line: it is of the same shard and has channels or users if the line has
-  /// them, and none where the line has `[]`. Frames without events may arrive at any time.
+  /// Return whether to compare an events frame with a line: it is of the same shard and has channels or users if the
+  /// line has them, and none where the line has `[]`. Frames without events may arrive at any time.
   private static func matches(_ events: DecodedFrame, by line: String) throws -> Bool {
     var (word, pairs) = try LineParser.command(line)
     guard word == "events" else { return false }
@@ -200,7 +200,8 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return lines + (try FieldCoding.differences(pairs, from: values, as: spec.fields))
   }
 
-  /// Home shard of a frame's subject. Settings of users are in every shard, so frames for other shards need `@shard`.
+  /// Return the home shard of a frame's subject. Settings of users are in every shard, so frames for other shards need
+  /// `@shard`.
   private func shard(_ values: [NamedValue], of spec: FrameSpec) -> UInt16 {
     guard fillsIn, shardCount > 0, let first = values.first else { return 0 }
     let isRequest = Self.requests.contains(spec.number)
@@ -215,7 +216,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return ShardID.owning(name.span.bytes, count: shardCount).rawValue
   }
 
-  /// Flags of a line; nil without any.
+  /// Return the flags of a line; nil without any.
   private static func flags(_ header: HeaderLine) -> UInt8? {
     let given = header["@flags"].map { UInt8(truncatingIfNeeded: $0) }
     var flags = FrameHeader.Flags(rawValue: given ?? 0)
@@ -269,7 +270,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return (["error", "code=\(words[1])"] + words.dropFirst(2).map(String.init)).joined(separator: " ")
   }
 
-  /// Kind with a name or number.
+  /// Return the kind with a name or number.
   private static func spec(_ word: String) throws -> FrameSpec {
     if let spec = FrameTable.spec(named: word) { return spec }
     if word.hasPrefix("0x"), let number = UInt8(word.dropFirst(2), radix: 16) {
@@ -306,7 +307,7 @@ private struct DecodedFrame {
     content.removeLast(count)
   }
 
-  /// Specification of an unknown kind.
+  /// Return the specification of an unknown kind.
   static func unknown(_ number: UInt8) -> FrameSpec {
     FrameSpec(number, "0x" + Hex.text([number]), [FieldSpec("payload", .rest)])
   }
@@ -333,7 +334,7 @@ private struct DecodedFrame {
 }
 
 extension StoreFrames {
-  /// Fields of a frame by name; none for an invalid frame.
+  /// Return the fields of a frame by name; none for an invalid frame.
   func values(of unit: [UInt8]) -> [String: FieldValue] {
     guard let values = try? DecodedFrame(unit)?.fields().values else { return [:] }
     return Dictionary(values.map { ($0.name, $0.value) }) { first, _ in first }

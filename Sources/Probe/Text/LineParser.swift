@@ -88,7 +88,7 @@ struct LineParser {
     return Array(bytes[start..<offset])
   }
 
-  /// Text in single quotes, without escapes, for JSON.
+  /// Parse text in single quotes, without escapes, for JSON.
   private mutating func verbatim() throws -> [UInt8] {
     guard let end = bytes[offset...].firstIndex(of: UInt8(ascii: "'")) else {
       throw ProbeError("\"'\" is missing")
@@ -97,7 +97,7 @@ struct LineParser {
     return Array(bytes[offset..<end])
   }
 
-  /// Text in double quotes with the escapes `\"`, `\\` and `\x` with two digits.
+  /// Parse text in double quotes with the escapes `\"`, `\\` and `\x` with two digits.
   private mutating func quoted() throws -> [UInt8] {
     var result: [UInt8] = []
     while offset < bytes.count {

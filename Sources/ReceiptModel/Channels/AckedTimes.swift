@@ -9,7 +9,7 @@ struct AckedTimes: ~Copyable, Sendable {
 
   private var moves: [Move] = []
 
-  /// The acknowledged time of a row's last delivered move; none: its own time is shown.
+  /// Return the acknowledged time of a row's last delivered move; none: its own time is shown.
   ///
   /// - Parameter stepCount: the number of that move.
   func time(_ row: MemberOrdinal, stepCount: UInt32) -> Timestamp {

@@ -39,8 +39,8 @@ extension ChannelState {
     return true
   }
 
-  /// The next row to examine. Rows are in join order, so rows that joined after the message are not in the list. In a
-  /// thread they may be, because they may have read it.
+  /// Return the next row to examine. Rows are in join order, so rows that joined after the message are not in the list.
+  /// In a thread they may be, because they may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
     guard Int(scan.row) < rows.rowCount, isThread || rows.joined(MemberOrdinal(scan.row)) < scan.message
     else {
@@ -130,8 +130,8 @@ extension ChannelState {
     scan.entries.removeSubrange(scan.limit...)
   }
 
-  /// The row after the one with which a user joined at a time. If there is no such row any more, the first row of that
-  /// time, so that no row is skipped.
+  /// Return the row after the one with which a user joined at a time. If there is no such row any more, the first row
+  /// of that time, so that no row is skipped.
   ///
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
   func row(behind user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> UInt32 {
@@ -186,7 +186,7 @@ extension ChannelState {
     a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
   }
 
-  /// When the member visibly acknowledged the message; none: not, or not visibly.
+  /// Return when the member visibly acknowledged the message; none: not, or not visibly.
   func acknowledgedAt(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -202,7 +202,7 @@ extension ChannelState {
 
   // MARK: Chosen members
 
-  /// One recipient's status for a message, from others' viewpoint or their own.
+  /// Return one recipient's status for a message, from others' viewpoint or their own.
   func memberStatus(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,

@@ -1,6 +1,6 @@
 /// Removal in a channel, and in the same way in each of its threads (R16).
 extension ChannelState {
-  /// Whether a message is gone: deleted or truncated. False for a message that is not assigned yet.
+  /// Return whether a message is gone: deleted or truncated. False for a message that is not assigned yet.
   func isGone(_ sequence: SequenceNumber) -> Bool {
     sequence <= messages.truncatedThrough
       || sequence <= messages.newest && messages.flags(sequence).contains(.deleted)
@@ -183,7 +183,7 @@ extension ChannelState {
     if held == nil { held = effect } else { effects.append(.channel(number, effect)) }
   }
 
-  /// The pages of acknowledgements that an effect empties besides the page that it is addressed to.
+  /// Return the pages of acknowledgements that an effect empties besides the page that it is addressed to.
   package func acknowledgementPagesEmptied(by effect: ChannelEffect) -> [SequenceNumber] {
     switch effect {
     case .messageDeleted(let sequence, _):

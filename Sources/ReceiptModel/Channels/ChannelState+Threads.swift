@@ -3,7 +3,7 @@ extension ChannelState {
   /// Whether this is a thread within a channel.
   package var isThread: Bool { parent != .zero }
 
-  /// Whether a thread's parent is deleted: then its replies count as deleted, and none can be added.
+  /// Return whether a thread's parent is deleted: then its replies count as deleted, and none can be added.
   func isClosed(_ index: Int) -> Bool { messages.flags(threads[index].parent).contains(.deleted) }
 
   /// Assign an effect to a thread; the first effect creates the thread.
@@ -24,7 +24,7 @@ extension ChannelState {
     return threads.insert(thread)
   }
 
-  /// The effects that reproduce a page of a thread.
+  /// Return the effects that reproduce a page of a thread.
   func effects(of page: PageID, inThread parent: SequenceNumber) -> [Effect] {
     guard let index = threads.index(of: parent) else { return [] }
     var effects = threads[index].effects(of: page)
@@ -58,9 +58,9 @@ extension ChannelState {
     )
   }
 
-  /// Rows newest first, below an index; the first page (no index) begins with the viewer's own row (R12). An unseen
-  /// member of the thread is shown only to themselves. The cursor names a row by its user, because its number would
-  /// reveal how many came before it.
+  /// Return rows newest first, below an index; the first page (no index) begins with the viewer's own row (R12). An
+  /// unseen member of the thread is shown only to themselves. The cursor names a row by its user, because its number
+  /// would reveal how many came before it.
   func threadRows(
     _ viewer: ChannelViewer,
     limit: Int,
@@ -96,8 +96,8 @@ extension ChannelState {
   /// Later than any row joins, so that the first row that is not the viewer's own comes next.
   private static let endOfTime = Timestamp(milliseconds: Int64(Int32.max) * 1_000_000)
 
-  /// The index of the row with which a user joined at a time. If there is no such row any more, the end of the rows of
-  /// that time, so that no row is skipped.
+  /// Return the index of the row with which a user joined at a time. If there is no such row any more, the end of the
+  /// rows of that time, so that no row is skipped.
   ///
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
   func index(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
@@ -114,8 +114,8 @@ extension ChannelState {
     return end
   }
 
-  /// Number of unread replies that mention a member, in the threads where they have a row; without threads of deleted
-  /// parents.
+  /// Return the number of unread replies that mention a member, in the threads where they have a row; without threads
+  /// of deleted parents.
   func unreadMentionsInThreads(_ row: MemberOrdinal) -> UInt32 {
     guard threads.hasMentions else { return 0 }
     let user = users.id(rows.user(row))
@@ -126,7 +126,8 @@ extension ChannelState {
     return count
   }
 
-  /// Number of threads with unread replies in which this member has a row; without threads of deleted parents.
+  /// Return the number of threads with unread replies in which this member has a row; without threads of deleted
+  /// parents.
   func unreadThreads(_ row: MemberOrdinal) -> UInt32 {
     if threads.isEmpty { return 0 }
     let user = users.id(rows.user(row))

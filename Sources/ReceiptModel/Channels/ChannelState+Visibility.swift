@@ -13,7 +13,7 @@ struct ShownTime: Hashable, Sendable {
     sortTime = isBound ? .unknown : at
   }
 
-  /// The earlier of two times; of two equal times, an exact one.
+  /// Return the earlier of two times; of two equal times, an exact one.
   static func earlier(_ a: ShownTime?, _ b: ShownTime?) -> ShownTime? {
     guard let a, let b else { return a ?? b }
     var earlier = a.at < b.at || a.at == b.at && a.isExact ? a : b
@@ -36,7 +36,7 @@ package struct MemberTimes: Sendable {
     self.segments = segments
   }
 
-  /// The latest that a time may have been.
+  /// Return the latest that a time may have been.
   func latest(_ time: Timestamp) -> Timestamp { time == .unknown ? now : time }
 
   /// Record a missing range. Rows are processed page by page, so a repeated range is among the last.
@@ -59,23 +59,24 @@ enum Viewpoint {
 
 /// The status of one member for one message, with its time. All lists and member statuses derive from these.
 extension ChannelState {
-  /// Whether a member counts for the message: a current member who joined before it and did not send it (R1, R6, R15).
+  /// Return whether a member counts for the message: a current member who joined before it and did not send it (R1, R6,
+  /// R15).
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     rows.isExpected(row, sequence, options) && rows.user(row) != messages.sender(sequence)
   }
 
-  /// Whether others see that a recipient has read the message: by position or by acknowledgement (R9).
+  /// Return whether others see that a recipient has read the message: by position or by acknowledgement (R9).
   func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     guard options.readEvents, !rows.hidesRead(row) else { return false }
     return hasReached(row, sequence, options: options, viewpoint: .others) || hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that a recipient has acknowledged the message (R7, R9), even if the channel hides reads.
+  /// Return whether others see that a recipient has acknowledged the message (R7, R9), even if the channel hides reads.
   func showsAcknowledgement(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     !rows.hidesRead(row) && hasAcknowledged(row, sequence)
   }
 
-  /// Whether others see that a recipient has had the message delivered: by the delivered position, or by the
+  /// Return whether others see that a recipient has had the message delivered: by the delivered position, or by the
   /// read watermark regardless of a marker (R3, R4, R7, R8). Ignores acknowledgements.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
@@ -93,7 +94,7 @@ extension ChannelState {
       && rows.delivered[row] >= sequence
   }
 
-  /// Whether the read watermark, without the marker, has reached the message.
+  /// Return whether the read watermark, without the marker, has reached the message.
   private func isReached(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -104,7 +105,7 @@ extension ChannelState {
       && rows.read[row] >= sequence
   }
 
-  /// When a recipient read the message: the earlier of the step that reached it and of their acknowledgement
+  /// Return when a recipient read the message: the earlier of the step that reached it and of their acknowledgement
   /// (R9, R17). Nil if there is neither.
   ///
   /// - Parameter viewpoint: for `others`, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
@@ -134,7 +135,7 @@ extension ChannelState {
     )
   }
 
-  /// When a recipient had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
+  /// Return when a recipient had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
   /// if none has.
   func deliveredTime(
     _ row: MemberOrdinal,
@@ -169,7 +170,7 @@ extension ChannelState {
     return ShownTime.earlier(read, delivered)
   }
 
-  /// The note of a reader's acknowledgement; empty: no note, or its record was dropped.
+  /// Return the note of a reader's acknowledgement; empty: no note, or its record was dropped.
   func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
     guard messages.flags(sequence).contains(.requestsAcknowledgement) else { return "" }
     return acknowledgementTable.record(sequence, row)?.note ?? ""
@@ -177,8 +178,8 @@ extension ChannelState {
 
   // MARK: Details
 
-  /// Whether the position has reached the message. Members see their own position, which a marker lowers (R4); others
-  /// see the watermark, unless `mark_unread` is `public`.
+  /// Return whether the position has reached the message. Members see their own position, which a marker lowers (R4);
+  /// others see the watermark, unless `mark_unread` is `public`.
   private func hasReached(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,

@@ -48,7 +48,7 @@ package struct ChannelState: ~Copyable, Sendable {
     rows = ReadVector(isOfThread: parent != .zero)
   }
 
-  /// The content of a free slot.
+  /// Return the content of a free slot.
   static func vacant() -> ChannelState {
     ChannelState(number: vacantNumber, cid: [], created: .none, ownOptions: OptionPatch(), type: 0)
   }
@@ -76,11 +76,11 @@ package struct ChannelState: ~Copyable, Sendable {
       + acknowledgementTable.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
   }
 
-  /// The row of a current member. Inlined, because every mark calls it.
+  /// Return the row of a current member. Inlined, because every mark calls it.
   @inline(__always)
   package func row(of user: RawSpan) -> MemberOrdinal? { users.find(user).flatMap { rows.row(of: $0) } }
 
-  /// The row of a current member.
+  /// Return the row of a current member.
   func row(of user: String) -> MemberOrdinal? {
     var user = user
     return user.withUTF8 { row(of: $0.span.bytes) }
@@ -101,7 +101,7 @@ package struct ChannelState: ~Copyable, Sendable {
 
   // MARK: Row views
 
-  /// The member's own row: own positions and unread count, regardless of what others may see (R2, R4, R8, R18).
+  /// Return the member's own row: own positions and unread count, regardless of what others may see (R2, R4, R8, R18).
   ///
   /// - Parameter hiddenThrough: messages up to here are hidden from the member (R6).
   func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> ShownRow {
@@ -122,10 +122,10 @@ package struct ChannelState: ~Copyable, Sendable {
     return shown
   }
 
-  /// A row as other members see it (R3, R4, R7, R8). It has the watermarks, or the own position where `mark_unread` is
-  /// `public`, of the kinds that the channel and the member show. The shown delivered position is at least the read
-  /// watermark, if that may be shown. A hidden kind shows the position at the join. A thread member whom others cannot
-  /// see has an empty row.
+  /// Return a row as other members see it (R3, R4, R7, R8). It has the watermarks, or the own position where
+  /// `mark_unread` is `public`, of the kinds that the channel and the member show. The shown delivered position is at
+  /// least the read watermark, if that may be shown. A hidden kind shows the position at the join. A thread member whom
+  /// others cannot see has an empty row.
   ///
   /// - Parameter settings: the shard's, as copied into the rows.
   func shownRow(
@@ -168,7 +168,7 @@ package struct ChannelState: ~Copyable, Sendable {
     )
   }
 
-  /// A member's position at the join (R6); in a thread always before the first reply.
+  /// Return a member's position at the join (R6); in a thread always before the first reply.
   func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
     isThread || rows.hidesHistory(row) ? .zero : rows.joined(row)
   }
@@ -192,10 +192,10 @@ package struct ChannelState: ~Copyable, Sendable {
     )
   }
 
-  /// Number of messages that the member has not read (R14).
+  /// Return the number of messages that the member has not read (R14).
   func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
 
-  /// Number of unread messages that mention the member, including replies in the channel's threads (R14).
+  /// Return the number of unread messages that mention the member, including replies in the channel's threads (R14).
   func unreadMentions(_ row: MemberOrdinal) -> UInt32 { unreadMentions(row, after: unreadFloor(row)) }
 
   @inline(__always)
@@ -220,8 +220,8 @@ package struct ChannelState: ~Copyable, Sendable {
     return unread - messages.countable(after: floor, sentBy: rows.user(row))
   }
 
-  /// Messages up to here do not count as unread for this member (R6, R15). In a thread, an unread marker overrides
-  /// this, even before the reply from which the member takes part.
+  /// Return the position up to which messages do not count as unread for this member (R6, R15). In a thread, an unread
+  /// marker overrides this, even before the reply from which the member takes part.
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
     if isThread {
@@ -231,7 +231,7 @@ package struct ChannelState: ~Copyable, Sendable {
     return rows.hidesHistory(row) ? max(own, rows.joined(row)) : own
   }
 
-  /// The rows of the members that a message mentions.
+  /// Return the rows of the members that a message mentions.
   func resolve(_ mentions: ShardState.NewMentions, sender: String) -> MessageMentions {
     switch mentions {
     case .nobody: return .nobody
@@ -308,13 +308,14 @@ package struct ChannelState: ~Copyable, Sendable {
     effects.append(.channel(number, .unreadFlagAssigned(row, isSet: false, epoch: rows.epoch(row), at: time)))
   }
 
-  /// Whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice (R4).
+  /// Return whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice
+  /// (R4).
   func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool { rows.markers.isStale(epoch, row) }
 
   // MARK: Read state
 
-  /// Rows newest first, below `cursor`. On the first page (no cursor) the viewer's own row comes first and is not
-  /// repeated (R12). It is the only row if others are not shown (R10).
+  /// Return rows newest first, below `cursor`. On the first page (no cursor) the viewer's own row comes first and is
+  /// not repeated (R12). It is the only row if others are not shown (R10).
   ///
   /// - Returns: the rows, and the cursor of the next page if there is one.
   func readState(
@@ -343,7 +344,7 @@ package struct ChannelState: ~Copyable, Sendable {
     return (shown, nil)
   }
 
-  /// Another member's row as a viewer sees it (R4, R6, R7, R8).
+  /// Return another member's row as a viewer sees it (R4, R6, R7, R8).
   func othersRow(
     _ row: MemberOrdinal,
     to viewer: ChannelViewer,
@@ -458,7 +459,7 @@ package struct ChannelState: ~Copyable, Sendable {
 
   // MARK: Pages
 
-  /// The effects that reproduce a page's current state; empty for an empty page.
+  /// Return the effects that reproduce a page's current state; empty for an empty page.
   func effects(of page: PageID) -> [Effect] {
     switch page {
     case .head:
@@ -548,7 +549,7 @@ package struct ChannelState: ~Copyable, Sendable {
     )
   }
 
-  /// A thread's bound for a row; nil: it is the position of the join.
+  /// Return a thread's bound for a row; nil: it is the position of the join.
   private func unlessJoined(_ bound: SequenceNumber, _ row: MemberOrdinal) -> SequenceNumber? {
     bound == rows.joined(row) ? nil : bound
   }

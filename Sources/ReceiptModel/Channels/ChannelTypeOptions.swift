@@ -41,7 +41,7 @@ package enum StatusRule: Hashable, Sendable {
   /// A share of the recipients, rounded up; 1 to 100.
   case percentage(UInt8)
 
-  /// The number of members needed out of `expected`; at least 1.
+  /// Return the number of members needed out of `expected`; at least 1.
   package func needed(of expected: UInt32) -> UInt32 {
     switch self {
     case .any: 1
@@ -91,7 +91,7 @@ package struct ChannelTypeOptions: Hashable, Sendable {
   /// The defaults of Proto/openapi.yaml.
   package init() {}
 
-  /// These options with `patch` applied.
+  /// Return these options with `patch` applied.
   package func applying(_ patch: OptionPatch) -> ChannelTypeOptions {
     var result = self
     if let value = patch.readEvents { result.readEvents = value }
@@ -155,7 +155,7 @@ package struct OptionPatch: Hashable, Sendable {
   /// Whether no option is set.
   package var isEmpty: Bool { self == OptionPatch() }
 
-  /// This patch overridden by `later`.
+  /// Return this patch overridden by `later`.
   package func merging(_ later: OptionPatch) -> OptionPatch {
     var result = self
     if let value = later.readEvents { result.readEvents = value }

@@ -17,7 +17,7 @@ extension ReadVector {
     /// Those of ``delivered`` who do not hide deliveries.
     var deliveredNotHiding: UInt32 = 0
 
-    /// The message's status under the rule (R19).
+    /// Return the message's status under the rule (R19).
     func status(_ rule: StatusRule) -> MessageStatus {
       if read >= rule.needed(of: members - hidingRead) { return .read }
       return deliveredNotHiding >= rule.needed(of: members - hidingDelivered) ? .delivered : .sent
@@ -50,14 +50,14 @@ extension ReadVector {
     )
   }
 
-  /// Whether the row's member counts for a message: a current member who joined before it (R6) or, in a thread, has
-  /// visibly read it (R15). Does not check for the sender.
+  /// Return whether the row's member counts for a message: a current member who joined before it (R6) or, in a thread,
+  /// has visibly read it (R15). Does not check for the sender.
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     Int(row.rawValue) < rowCount && isActive(row) && !isUnseen(row, options)
       && counts(row, sequence, through: countedThrough(row, options))
   }
 
-  /// Whether a visible member counts for a message.
+  /// Return whether a visible member counts for a message.
   ///
   /// - Parameter end: how far the member has read, in a thread.
   func counts(_ row: MemberOrdinal, _ sequence: SequenceNumber, through end: UInt32) -> Bool {
@@ -101,7 +101,7 @@ extension ReadVector {
 
   // MARK: One message
 
-  /// The counts of one message, including its sender: one pass over the rows that joined before it.
+  /// Return the counts of one message, including its sender: one pass over the rows that joined before it.
   func counts(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
     if isOfThread { return countsInThread(sequence, options) }
     let prefix = joinedBefore(sequence)
@@ -133,7 +133,8 @@ extension ReadVector {
     return counts
   }
 
-  /// The counts of one message in a thread, row by row: some rows are unseen, and later rows may have read the message.
+  /// Return the counts of one message in a thread, row by row: some rows are unseen, and later rows may have read the
+  /// message.
   private func countsInThread(_ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Counts {
     var counts = Counts()
     for position in 0..<rowCount {
@@ -179,8 +180,8 @@ extension ReadVector {
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: receivers)
     }
 
-    /// With own positions. A row without a marker has the maximum there, above every message. A reached watermark
-    /// counts as delivered, whatever the marker (R4).
+    /// Count the rows in a block with own positions. A row without a marker has the maximum there, above every message.
+    /// A reached watermark counts as delivered, whatever the marker (R4).
     func shownOwn(
       _ read: UnsafeBufferPointer<UInt32>,
       _ markers: UnsafeBufferPointer<UInt32>,
@@ -196,7 +197,7 @@ extension ReadVector {
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: receivers)
     }
 
-    /// With the kinds that rows hide, as bits.
+    /// Count the rows in a block with the kinds that rows hide, as bits.
     func hidden(
       _ read: UnsafeBufferPointer<UInt32>,
       _ delivered: UnsafeBufferPointer<UInt32>,
@@ -241,7 +242,7 @@ extension ReadVector {
 
   // MARK: Several messages
 
-  /// The counts of several messages, including their senders, in one pass over the rows.
+  /// Compute the counts of several messages, including their senders, in one pass over the rows.
   ///
   /// A row that joined after `a` of the messages and whose position has reached `b` of them has those from `a` up to
   /// `b`. Rows are in join order, so `a` only rises: at message `i` all rows that joined before it have begun, and

@@ -11,18 +11,18 @@ extension FlagSet {
   @inlinable @inline(__always)
   package var isEmpty: Bool { rawValue == 0 }
 
-  /// Whether all of `others` are set.
+  /// Return whether all of `others` are set.
   @inlinable @inline(__always)
   package func contains(_ others: Self) -> Bool { rawValue & others.rawValue == others.rawValue }
 
-  /// Whether none of `others` is set.
+  /// Return whether none of `others` is set.
   @inlinable @inline(__always)
   package func isDisjoint(with others: Self) -> Bool { rawValue & others.rawValue == 0 }
 
   @inlinable @inline(__always)
   package mutating func insert(_ others: Self) { self = Self(rawValue: rawValue | others.rawValue) }
 
-  /// These flags with `others` set or cleared.
+  /// Return these flags with `others` set or cleared.
   @inlinable @inline(__always)
   package func setting(_ others: Self, _ isSet: Bool) -> Self {
     Self(rawValue: isSet ? rawValue | others.rawValue : rawValue & ~others.rawValue)

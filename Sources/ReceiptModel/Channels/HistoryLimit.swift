@@ -49,7 +49,7 @@ private struct EventSubject {
 }
 
 extension ShardState {
-  /// The limits of a channel's event, in falling order of join times. Empty for nearly every event: most concern
+  /// Return the limits of a channel's event, in falling order of join times. Empty for nearly every event: most concern
   /// messages newer than the last join.
   package func historyLimits(of event: ChannelEvent, in slot: ChannelSlot) -> [HistoryLimit] {
     guard self[slot].rows.hidingHistoryCount > 0 else { return [] }
@@ -63,8 +63,8 @@ extension ShardState {
     }
   }
 
-  /// Whether a row event includes the newest message at the member's join. Not if any member is under hidden history:
-  /// each who joined later would have to see their own join there.
+  /// Return whether a row event includes the newest message at the member's join. Not if any member is under hidden
+  /// history: each who joined later would have to see their own join there.
   package func includesJoin(in slot: ChannelSlot) -> Bool {
     self[slot.channel].rows.hidingHistoryCount == 0
   }
@@ -153,7 +153,7 @@ extension ShardState {
     return limits
   }
 
-  /// The parts hidden from a member with this row, if the member is under hidden history.
+  /// Return the parts hidden from a member with this row, if the member is under hidden history.
   private func hidden(
     _ subject: EventSubject,
     fromRow row: MemberOrdinal,
@@ -179,7 +179,7 @@ extension ShardState {
     return hidden
   }
 
-  /// Whether a position is hidden from the row's member. If nothing precedes the join, no position is hidden.
+  /// Return whether a position is hidden from the row's member. If nothing precedes the join, no position is hidden.
   private func isHidden(
     _ position: SequenceNumber,
     _ slot: ChannelSlot,
@@ -191,7 +191,7 @@ extension ShardState {
     return first <= self[slot].messages.newest && self[slot].messages.registeredAt(first) < joinedAt
   }
 
-  /// The limits of an event that only its message's sender receives.
+  /// Return the limits of an event that only its message's sender receives.
   private func limits(
     ofSender sender: UserNumber,
     _ slot: ChannelSlot?,
@@ -206,7 +206,7 @@ extension ShardState {
     return [HistoryLimit(from: joinedAt, through: joinedAt, hidden: .event)]
   }
 
-  /// The channel row of a user of the channel or of one of its threads.
+  /// Return the channel row of a user of the channel or of one of its threads.
   private func member(_ user: UserNumber, in slot: ChannelSlot) -> MemberOrdinal? {
     guard user != .nobody else { return nil }
     return slot.isThread

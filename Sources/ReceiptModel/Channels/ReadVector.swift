@@ -35,74 +35,74 @@ package struct ReadVector: ~Copyable, Sendable {
 
   func hidesHistory(_ row: MemberOrdinal) -> Bool { flags.hidesHistory(row) }
 
-  /// Whether the member hides their read positions from others (R7).
+  /// Return whether the member hides their read positions from others (R7).
   package func hidesRead(_ row: MemberOrdinal) -> Bool { flags.hidesRead(row) }
 
-  /// Whether the member hides their delivered positions from others (R7).
+  /// Return whether the member hides their delivered positions from others (R7).
   package func hidesDelivered(_ row: MemberOrdinal) -> Bool { flags.hidesDelivered(row) }
 
-  /// Whether the last move was made while the member hid it, so that its time must not be shown.
+  /// Return whether the last move was made while the member hid it, so that its time must not be shown.
   func readIsHidden(_ row: MemberOrdinal) -> Bool { flags.readIsHidden(row) }
   func deliveredIsHidden(_ row: MemberOrdinal) -> Bool { flags.deliveredIsHidden(row) }
 
-  /// Whether the member is in this thread only because they marked it read.
+  /// Return whether the member is in this thread only because they marked it read.
   func joinedByReading(_ row: MemberOrdinal) -> Bool { flags.joinedByReading(row) }
 
-  /// Whether others may see what the member reads: both the member (R7) and the channel (R8) allow it.
+  /// Return whether others may see what the member reads: both the member (R7) and the channel (R8) allow it.
   func showsRead(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
     options.readEvents && !hidesRead(row)
   }
 
-  /// Whether others do not see that the member is in this thread: they have only read in it, and that is hidden.
+  /// Return whether others do not see that the member is in this thread: they have only read in it, and that is hidden.
   func isUnseen(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
     joinedByReading(row) && !showsRead(row, options)
   }
 
-  /// Whether others see the member's delivered position (R7, R8). In a thread only from the first reply that counts for
-  /// the member: a delivery without taking part never counts (R15).
+  /// Return whether others see the member's delivered position (R7, R8). In a thread only from the first reply that
+  /// counts for the member: a delivery without taking part never counts (R15).
   func showsDelivered(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
     options.deliveryEvents && !hidesDelivered(row) && (!isOfThread || delivered[row] > joined(row))
   }
 
   func user(_ row: MemberOrdinal) -> UserNumber { roster.user(row) }
 
-  /// The row of a current member.
+  /// Return the row of a current member.
   @inline(__always)
   package func row(of user: UserNumber) -> MemberOrdinal? { roster.row(of: user) }
 
-  /// All rows that a user has had, rising: one pass.
+  /// Return all rows that a user has had, rising: one pass.
   func rows(of user: UserNumber) -> [MemberOrdinal] { roster.rows(of: user) }
 
-  /// The newest message when the member joined.
+  /// Return the newest message when the member joined.
   @inline(__always)
   func joined(_ row: MemberOrdinal) -> SequenceNumber { roster.joined(row) }
 
   @inline(__always)
   func joinedAt(_ row: MemberOrdinal) -> Timestamp { roster.joinedAt(row) }
 
-  /// The member's role; nil: none.
+  /// Return the member's role; nil: none.
   func role(_ row: MemberOrdinal) -> String? { roster.role(row) }
 
-  /// The number of rows that joined before message `sequence`.
+  /// Return the number of rows that joined before message `sequence`.
   func joinedBefore(_ sequence: SequenceNumber) -> Int { roster.joinedBefore(sequence) }
 
-  /// In a thread: the position up to which the member has visibly read (R7, R8). Zero in a channel.
+  /// Return, in a thread, the position up to which the member has visibly read (R7, R8). Zero in a channel.
   func countedThrough(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> UInt32 {
     isOfThread && showsRead(row, options) ? read[row].rawValue : 0
   }
 
-  /// The message after which other members' statuses can depend on this row.
+  /// Return the message after which other members' statuses can depend on this row.
   func firstCounted(_ row: MemberOrdinal) -> UInt32 {
     isOfThread ? bounds.countedAfter(row).rawValue : joined(row).rawValue
   }
 
-  /// Whether exactly `count` members are in this thread, none of them by reading only.
+  /// Return whether exactly `count` members are in this thread, none of them by reading only.
   func isComplete(_ count: Int) -> Bool { activeCount == count && !flags.hasMemberByReading }
 
-  /// The first current members, at most `wanted`.
+  /// Return the first current members, at most `wanted`.
   func firstMembers(_ wanted: Int) -> [MemberOrdinal] { flags.firstActive(wanted) }
 
-  /// The own position: where the member's own unread count starts (docs/architecture.md).
+  /// Return the own position: where the member's own unread count starts (docs/architecture.md).
   @inline(__always)
   package func ownPosition(_ row: MemberOrdinal) -> SequenceNumber {
     markers.ownPosition(row, read: read[row])
@@ -110,34 +110,34 @@ package struct ReadVector: ~Copyable, Sendable {
 
   func marker(_ row: MemberOrdinal) -> SequenceNumber? { markers.marker(row) }
 
-  /// When the marker was last set, moved or cleared; none: never.
+  /// Return when the marker was last set, moved or cleared; none: never.
   func markedAt(_ row: MemberOrdinal) -> Timestamp { markers.markedAt(row) }
 
-  /// The row's unread epoch (R4).
+  /// Return the row's unread epoch (R4).
   func epoch(_ row: MemberOrdinal) -> UInt32 { markers.epoch(row) }
 
-  /// Whether the member excludes the channel from their unread totals (R14).
+  /// Return whether the member excludes the channel from their unread totals (R14).
   package func isMuted(_ row: MemberOrdinal) -> Bool { roster.isMuted(row) }
 
-  /// Whether the member has flagged the channel unread as a whole (R4).
+  /// Return whether the member has flagged the channel unread as a whole (R4).
   @inline(__always)
   package func isFlaggedUnread(_ row: MemberOrdinal) -> Bool { markers.isFlagged(row) }
 
-  /// When the flag was last set or cleared; none: never.
+  /// Return when the flag was last set or cleared; none: never.
   func flaggedAt(_ row: MemberOrdinal) -> Timestamp { markers.flaggedAt(row) }
 
-  /// The shown time of the last delivered move (R20): the acknowledged time, if there is one.
+  /// Return the shown time of the last delivered move (R20): the acknowledged time, if there is one.
   func deliveredShownAt(_ row: MemberOrdinal) -> Timestamp { ackedAt(row).or(delivered.time(row)) }
 
-  /// The acknowledged time of the last delivered move; none: its own time is shown.
+  /// Return the acknowledged time of the last delivered move; none: its own time is shown.
   func ackedAt(_ row: MemberOrdinal) -> Timestamp {
     ackedTimes.time(row, stepCount: delivered.stepCount(row))
   }
 
-  /// When a left row's member left or was erased.
+  /// Return when a left row's member left or was erased.
   func leftAt(_ row: MemberOrdinal) -> Timestamp { read.time(row) }
 
-  /// How far mark-read has acknowledged the messages.
+  /// Return how far mark-read has acknowledged the messages.
   func acknowledgedThrough(_ row: MemberOrdinal) -> SequenceNumber {
     SequenceNumber(acknowledged[Int(row.rawValue)])
   }

@@ -18,20 +18,20 @@ struct Roster: ~Copyable, Sendable {
 
   func user(_ row: MemberOrdinal) -> UserNumber { UserNumber(users[Int(row.rawValue)]) }
 
-  /// The newest message when the member joined.
+  /// Return the newest message when the member joined.
   @inline(__always)
   func joined(_ row: MemberOrdinal) -> SequenceNumber { SequenceNumber(joined[Int(row.rawValue)]) }
 
   @inline(__always)
   func joinedAt(_ row: MemberOrdinal) -> Timestamp { Timestamp(milliseconds: joinedAt[Int(row.rawValue)]) }
 
-  /// The member's role; nil: none.
+  /// Return the member's role; nil: none.
   func role(_ row: MemberOrdinal) -> String? { roles[row.rawValue] }
 
-  /// Whether the member excludes the channel from their unread totals (R14).
+  /// Return whether the member excludes the channel from their unread totals (R14).
   func isMuted(_ row: MemberOrdinal) -> Bool { mutedRows.contains(row.rawValue) }
 
-  /// The row of a current member.
+  /// Return the row of a current member.
   @inline(__always)
   func row(of user: UserNumber) -> MemberOrdinal? {
     let number = Int(user.rawValue)
@@ -39,12 +39,12 @@ struct Roster: ~Copyable, Sendable {
     return MemberOrdinal(rowOf[number] - 1)
   }
 
-  /// All rows that a user has had, rising: one pass.
+  /// Return all rows that a user has had, rising: one pass.
   func rows(of user: UserNumber) -> [MemberOrdinal] {
     users.indices.filter { users[$0] == user.rawValue }.map { MemberOrdinal(UInt32($0)) }
   }
 
-  /// The number of rows that joined before message `sequence`.
+  /// Return the number of rows that joined before message `sequence`.
   func joinedBefore(_ sequence: SequenceNumber) -> Int {
     var low = 0
     var high = joined.count

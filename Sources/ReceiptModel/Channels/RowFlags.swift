@@ -36,15 +36,15 @@ struct RowFlags: ~Copyable, Sendable {
 
   func hidesDelivered(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.hidesDelivered != 0 }
 
-  /// Whether the last read was made while the member hid reads, so that its time must not be shown.
+  /// Return whether the last read was made while the member hid reads, so that its time must not be shown.
   func readIsHidden(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.readMovedHidden != 0 }
 
-  /// The same for the last delivery.
+  /// Return whether the last delivery was made while the member hid deliveries.
   func deliveredIsHidden(_ row: MemberOrdinal) -> Bool {
     flags[Int(row.rawValue)] & Self.deliveredMovedHidden != 0
   }
 
-  /// Whether the member is in a thread only because they marked it read.
+  /// Return whether the member is in a thread only because they marked it read.
   func joinedByReading(_ row: MemberOrdinal) -> Bool { flags[Int(row.rawValue)] & Self.joinedByReading != 0 }
 
   /// Whether a current member is in the thread only because they marked it read.
@@ -52,7 +52,7 @@ struct RowFlags: ~Copyable, Sendable {
     flags.contains { $0 & (Self.left | Self.joinedByReading) == Self.joinedByReading }
   }
 
-  /// The first current members, at most `wanted`.
+  /// Return the first current members, at most `wanted`.
   func firstActive(_ wanted: Int) -> [MemberOrdinal] {
     var found: [MemberOrdinal] = []
     for position in flags.indices where flags[position] & Self.left == 0 {
@@ -62,7 +62,7 @@ struct RowFlags: ~Copyable, Sendable {
     return found
   }
 
-  /// The number of rows with a flag among the first `prefix`.
+  /// Return the number of rows with a flag among the first `prefix`.
   func count(_ flag: UInt8, inFirst prefix: Int) -> UInt32 {
     flags.withUnsafeBufferPointer { flags in
       var count: UInt32 = 0
@@ -123,7 +123,7 @@ struct RowFlags: ~Copyable, Sendable {
     set(Self.readMovedHidden, row, isHidden)
   }
 
-  /// The same for the last delivery.
+  /// Set whether the last delivery was made while the member hid deliveries.
   @inline(__always)
   mutating func assignDeliveredIsHidden(_ row: MemberOrdinal, _ isHidden: Bool) {
     set(Self.deliveredMovedHidden, row, isHidden)

@@ -64,7 +64,7 @@ extension ShardState {
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
   }
 
-  /// The number of entries in a list, as the viewer's status counts them.
+  /// Return the number of entries in a list, as the viewer's status counts them.
   package func total(
     _ list: MemberList,
     _ slot: ChannelSlot,
@@ -93,8 +93,8 @@ extension ShardState {
     }
   }
 
-  /// One user's status for a message, as the viewer sees it. Viewers see their own entry regardless of their privacy
-  /// settings.
+  /// Return one user's status for a message, as the viewer sees it. Viewers see their own entry regardless of their
+  /// privacy settings.
   package func memberStatus(
     _ slot: ChannelSlot,
     viewer: ChannelViewer,
@@ -126,7 +126,7 @@ extension ShardState {
     )
   }
 
-  /// Whether a message was registered with an acknowledgement request.
+  /// Return whether a message was registered with an acknowledgement request.
   package func hasAcknowledgementRequest(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
     self[slot].messages.flags(sequence).contains(.requestsAcknowledgement)
   }

@@ -87,18 +87,18 @@ extension ShardState {
 
   // MARK: Users
 
-  /// Whether a user is being erased: nothing new is created in their name.
+  /// Return whether a user is being erased: nothing new is created in their name.
   @inline(__always)
   package func isErasing(_ user: RawSpan) -> Bool { settings.hasErasing && settings.isErasing(user) }
 
-  /// Whether a user is being erased.
+  /// Return whether a user is being erased.
   func isErasing(_ user: String) -> Bool {
     guard settings.hasErasing else { return false }
     var user = user
     return user.withUTF8 { settings.isErasing($0.span.bytes) }
   }
 
-  /// Whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
+  /// Return whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
   package func canErase(_ user: String) -> Bool {
     isErasing(user) || settings.find(user) == nil && settings.tombstone(of: user) == nil
   }

@@ -17,7 +17,7 @@ extension ShardState {
   /// deleted, has fewer entries than requested, and a next page.
   package static let rosterScanLimit = 8_192
 
-  /// A page of a channel's members in join order. Rosters are not history (R6).
+  /// Return a page of a channel's members in join order. Rosters are not history (R6).
   ///
   /// - Parameters:
   ///   - limit: entries in the page, 1 to 100.
@@ -42,7 +42,7 @@ extension ShardState {
     return (rows, next < end ? UInt32(next) : nil)
   }
 
-  /// When a member joined.
+  /// Return when a member joined.
   package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
     self[slot].rows.joinedAt(row)
   }
@@ -56,7 +56,7 @@ extension ShardState {
     package var parent: SequenceNumber
   }
 
-  /// A page of a channel's messages, newest first. The replies to a message precede it, newest first too.
+  /// Return a page of a channel's messages, newest first. The replies to a message precede it, newest first too.
   ///
   /// - Parameters:
   ///   - limit: entries in the page, 1 to 100.

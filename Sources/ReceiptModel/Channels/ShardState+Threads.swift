@@ -3,8 +3,8 @@
 extension ShardState {
   // MARK: Slots
 
-  /// The thread under a message, by the message's id, with its users' settings applied to its rows. Nil if the message
-  /// has no reply yet.
+  /// Return the thread under a message, by the message's id, with its users' settings applied to its rows. Nil if the
+  /// message has no reply yet.
   ///
   /// - Parameter member: a row in the channel. A thread that does not exist for this member is refused like an unknown
   ///   one (R6). Nil: a server without a user, for which every thread exists.
@@ -41,7 +41,7 @@ extension ShardState {
     }
   }
 
-  /// The thread that contains a reply, by the reply's id. Nil if there is no such reply.
+  /// Return the thread that contains a reply, by the reply's id. Nil if there is no such reply.
   package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot) -> ChannelSlot? {
     guard let index = self[slot].threads.index(ofReply: id) else { return nil }
     let thread = slot.thread(index)
@@ -49,7 +49,7 @@ extension ShardState {
     return thread
   }
 
-  /// The same, for a member. Also nil if the reply does not exist for the member (R6).
+  /// Return the same, for a member. Also nil if the reply does not exist for the member (R6).
   package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot?
   {
     guard let thread = thread(withReply: id, in: slot) else { return nil }
@@ -57,14 +57,14 @@ extension ShardState {
     return find(id, in: thread, hiddenThrough: hiddenThrough(thread, member)) == nil ? nil : thread
   }
 
-  /// The slot that contains a message: a thread's slot if the message is a reply, otherwise the channel's, also if the
-  /// message is unknown.
+  /// Return the slot that contains a message: a thread's slot if the message is a reply, otherwise the channel's, also
+  /// if the message is unknown.
   package mutating func targetSlot(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
     if self[slot].threads.isEmpty || self[slot].messages.find(message) != nil { return slot }
     return thread(withReply: message, in: slot) ?? slot
   }
 
-  /// The message that a thread can hang under: a message of the channel itself, not deleted.
+  /// Return the message that a thread can hang under: a message of the channel itself, not deleted.
   private func parent(_ id: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
     guard let sequence = self[slot].messages.find(id) else {
       throw self[slot].threads.index(ofReply: id) == nil ? .messageNotFound : .nestedReply
@@ -73,7 +73,7 @@ extension ShardState {
     return sequence
   }
 
-  /// Whether a message has no status any more: the message or its thread's parent was deleted.
+  /// Return whether a message has no status any more: the message or its thread's parent was deleted.
   func isDeleted(_ sequence: SequenceNumber, in slot: ChannelSlot) -> Bool {
     if self[slot].messages.flags(sequence).contains(.deleted) { return true }
     return slot.isThread && isClosed(slot)
@@ -174,7 +174,8 @@ extension ShardState {
     guard message.isEmpty else { throw .messageNotFound }
   }
 
-  /// Why a successful read or delivery does not count (R15); nil: it counts, as far as the member's settings show it.
+  /// Return why a successful read or delivery does not count (R15); nil: it counts, as far as the member's settings
+  /// show it.
   ///
   /// - Parameter message: a reply of the thread; empty: the newest.
   package func uncounted(_ thread: ChannelSlot, user: RawSpan, message: RawSpan) -> Uncounted? {
@@ -184,12 +185,13 @@ extension ShardState {
     return counts(sequence, for: row, in: thread) ? nil : .registeredBefore
   }
 
-  /// Whether a reply counts for this row's member, regardless of privacy settings.
+  /// Return whether a reply counts for this row's member, regardless of privacy settings.
   func counts(_ sequence: SequenceNumber, for row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
     self[thread].rows.counts(row, sequence, through: self[thread].rows.read[row].rawValue)
   }
 
-  /// A new row of a thread. From the next reply on everything counts for the member (R15); nothing before it is unread.
+  /// Return a new row of a thread. From the next reply on everything counts for the member (R15); nothing before it is
+  /// unread.
   ///
   /// - Parameters:
   ///   - thread: nil: the thread begins with this row.
@@ -351,8 +353,8 @@ extension ShardState {
     return sequence
   }
 
-  /// The members who take part in a thread from a reply on (R15), by their rows in the channel, each once. These are:
-  /// the parent's sender with the first reply, both members of a two-member channel, the reply's sender, and the
+  /// Return the members who take part in a thread from a reply on (R15), by their rows in the channel, each once. These
+  /// are: the parent's sender with the first reply, both members of a two-member channel, the reply's sender, and the
   /// members mentioned by name.
   private func newParticipants(
     _ channel: ChannelSlot,
@@ -374,8 +376,8 @@ extension ShardState {
     return participants
   }
 
-  /// The members that a reply mentions by name, by their rows in the channel, each once, without its sender. A mention
-  /// of all names nobody.
+  /// Return the members that a reply mentions by name, by their rows in the channel, each once, without its sender. A
+  /// mention of all names nobody.
   private func mentionedMembers(
     _ mentions: NewMentions,
     in channel: ChannelSlot,
@@ -462,14 +464,14 @@ extension ShardState {
     effects.append(.channel(number, .markerAssigned(row, marker: nil, epoch: epoch, at: time)))
   }
 
-  /// The effect that drops a thread's full tail of steps; a thread's steps are never sealed.
+  /// Return the effect that drops a thread's full tail of steps; a thread's steps are never sealed.
   func droppingSteps(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Effect {
     let rowPage = row.rawValue / PageID.rowsPerPage
     let next = self[slot].steps.segments(rowPage).upperBound
     return .channel(self[slot].number, .stepsTrimmed(rowPage: rowPage, first: next + 1))
   }
 
-  /// A known reply, by its id; refused if the reply or its parent was deleted.
+  /// Return a known reply, by its id; refused if the reply or its parent was deleted.
   func knownReply(
     _ id: RawSpan,
     in slot: ChannelSlot
@@ -500,8 +502,8 @@ extension ShardState {
 
   // MARK: Queries
 
-  /// A page of a thread's read state (R12): the rows of visible thread members, newest first. The first page begins
-  /// with the viewer's own row.
+  /// Return a page of a thread's read state (R12): the rows of visible thread members, newest first. The first page
+  /// begins with the viewer's own row.
   ///
   /// - Parameters:
   ///   - viewer: the viewer in the thread.
@@ -537,7 +539,7 @@ extension ShardState {
     return self[slot.channel].viewer(viewer, inThread: Int(slot.thread) - 1)
   }
 
-  /// The refusal for a user without a row in a reply's thread: nothing is expected of them.
+  /// Return the refusal for a user without a row in a reply's thread: nothing is expected of them.
   func nonParticipantRefusal(
     _ thread: ChannelSlot,
     viewer: ChannelViewer,
@@ -550,13 +552,14 @@ extension ShardState {
       ? .notExpected : .countsNotVisible
   }
 
-  /// Rows that must be examined to count one of several messages separately; 0 if the messages are counted together.
+  /// Return the number of rows that must be examined to count one of several messages separately; 0 if the messages are
+  /// counted together.
   package func rowsCounted(_ slot: ChannelSlot, for asked: ShownStatus) -> Int {
     if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
     return hasAcknowledgementRequest(slot, asked.sequence) ? self[slot].rows.rowCount : 0
   }
 
-  /// A member's unread messages of the channel and its threads with unread replies (R14).
+  /// Return a member's unread messages of the channel and its threads with unread replies (R14).
   package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UnreadCounts {
     UnreadCounts(
       messages: self[slot].unreadMessages(row),
@@ -567,14 +570,14 @@ extension ShardState {
     )
   }
 
-  /// Messages that the member of a thread's row has not read in its channel.
+  /// Return the number of messages that the member of a thread's row has not read in its channel.
   package func unreadMessagesOfChannel(_ thread: ChannelSlot, _ row: MemberOrdinal) -> UInt32 {
     let channel = thread.channel
     guard let member = withUser(thread, row, { self[channel].row(of: $0) }) else { return 0 }
     return self[channel].unreadMessages(member)
   }
 
-  /// The unread counts of a current member.
+  /// Return the unread counts of a current member.
   package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> UnreadCounts {
     unread(slot, try member(user, in: slot))
   }

@@ -13,11 +13,11 @@ struct ThreadBounds: ~Copyable, Sendable {
 
   init(isOfThread: Bool) { self.isOfThread = isOfThread }
 
-  /// In a thread: the reply after which others' statuses can depend on the row.
+  /// Return, in a thread, the reply after which others' statuses can depend on the row.
   @inline(__always)
   func countedAfter(_ row: MemberOrdinal) -> SequenceNumber { SequenceNumber(counted[Int(row.rawValue)]) }
 
-  /// In a thread: the reply after which messages are unread for the member.
+  /// Return, in a thread, the reply after which messages are unread for the member.
   @inline(__always)
   func unreadAfter(_ row: MemberOrdinal) -> SequenceNumber { SequenceNumber(unread[Int(row.rawValue)]) }
 

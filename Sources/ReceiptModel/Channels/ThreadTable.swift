@@ -45,7 +45,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     _modify { yield &states[index] }
   }
 
-  /// A thread's address in memory, valid until the table is changed; see ``ChannelDirectory/address(of:)``.
+  /// Return a thread's address in memory, valid until the table is changed; see ``ChannelDirectory/address(of:)``.
   func address(of index: Int) -> UnsafePointer<ChannelState> {
     precondition(index < states.count, "no such thread")
     return states.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + index
@@ -59,26 +59,26 @@ package struct ThreadTable: ~Copyable, Sendable {
 
   // MARK: Looking up
 
-  /// The index of the thread under a message.
+  /// Return the index of the thread under a message.
   package func index(of parent: SequenceNumber) -> Int? {
     byParent.find(Self.hash(parent)) { states[Int($0)].parent == parent }.map { Int($0) }
   }
 
-  /// The index of the thread that contains a reply, also a deleted one.
+  /// Return the index of the thread that contains a reply, also a deleted one.
   func index(ofReply id: RawSpan) -> Int? {
     if isEmpty { return nil }
     return replies.find(StableHash.hash(id)) { states[Int($0)].messages.find(id) != nil }.map { Int($0) }
   }
 
-  /// The indices of the threads in which this user has a row, in the order of their parents. The order of indices
-  /// differs between a channel that was loaded and one that was not, and effects must not depend on that.
+  /// Return the indices of the threads in which this user has a row, in the order of their parents. The order of
+  /// indices differs between a channel that was loaded and one that was not, and effects must not depend on that.
   func indices(of user: RawSpan) -> [Int] {
     guard let found = byUser[StableHash.hash(user)] else { return [] }
     return found.map { Int($0) }.filter { states[$0].row(of: user) != nil }
       .sorted { states[$0].parent < states[$1].parent }
   }
 
-  /// Fibonacci hashing: parents may be consecutive.
+  /// Return the Fibonacci hash: parents may be consecutive.
   private static func hash(_ parent: SequenceNumber) -> UInt64 {
     UInt64(parent.rawValue) &* 0x9E37_79B9_7F4A_7C15
   }
@@ -120,8 +120,8 @@ package struct ThreadTable: ~Copyable, Sendable {
     }
   }
 
-  /// The row that an effect assigns to a user or takes from them. An erased user loses their id with the first effect
-  /// of the erasure. That may concern one of their messages, or a row that they left before.
+  /// Return the row that an effect assigns to a user or takes from them. An erased user loses their id with the first
+  /// effect of the erasure. That may concern one of their messages, or a row that they left before.
   private func participant(touchedBy effect: ChannelEffect, at index: Int) -> MemberOrdinal? {
     switch effect {
     case .rowAssigned(let row, _), .rowLeft(let row, _): return row
@@ -133,7 +133,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     }
   }
 
-  /// The hash of the id of a row's user; nil if the row does not exist or was left, or its user was erased.
+  /// Return the hash of the id of a row's user; nil if the row does not exist or was left, or its user was erased.
   private func participant(_ row: MemberOrdinal, at index: Int) -> UInt64? {
     guard Int(row.rawValue) < states[index].rows.rowCount, states[index].rows.isActive(row) else {
       return nil

@@ -18,7 +18,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
     var at: Timestamp
   }
 
-  /// The own position: where the member's own unread count starts (docs/architecture.md).
+  /// Return the own position: where the member's own unread count starts (docs/architecture.md).
   ///
   /// - Parameter read: the row's read watermark.
   @inline(__always)
@@ -31,7 +31,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
     return marker == Self.noMarker ? nil : SequenceNumber(marker)
   }
 
-  /// When the marker was last set, moved or cleared; none: never.
+  /// Return when the marker was last set, moved or cleared; none: never.
   func markedAt(_ row: MemberOrdinal) -> Timestamp {
     let position = Int(row.rawValue)
     return position < markedAt.count ? Timestamp(milliseconds: markedAt[position]) : .none
@@ -39,21 +39,22 @@ struct UnreadMarkers: ~Copyable, Sendable {
 
   func epoch(_ row: MemberOrdinal) -> UInt32 { epochs[Int(row.rawValue)] }
 
-  /// The epoch that the next mark-unread sets. After four billion changes by one member, a stale device is
+  /// Return the epoch that the next mark-unread sets. After four billion changes by one member, a stale device is
   /// indistinguishable from a current one.
   func raisedEpoch(_ row: MemberOrdinal) -> UInt32 {
     let epoch = epoch(row)
     return epoch == .max ? .max : epoch + 1
   }
 
-  /// Whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice.
+  /// Return whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice.
   func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool { epoch.map { $0 < self.epoch(row) } ?? false }
 
-  /// Whether the member has flagged the channel unread as a whole. Every mark asks this; most channels have no flags.
+  /// Return whether the member has flagged the channel unread as a whole. Every mark asks this; most channels have no
+  /// flags.
   @inline(__always)
   func isFlagged(_ row: MemberOrdinal) -> Bool { !flags.isEmpty && flags[row.rawValue]?.isSet ?? false }
 
-  /// When the flag was last set or cleared; none: never.
+  /// Return when the flag was last set or cleared; none: never.
   func flaggedAt(_ row: MemberOrdinal) -> Timestamp { flags[row.rawValue]?.at ?? .none }
 
   /// Call `body` with the markers of all rows, for a pass over them; the maximum stands for no marker.
@@ -115,7 +116,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
       return isFlagged(row) && epoch(row) == 0 ? "row \(row.rawValue): a flag without an epoch" : nil
     }
 
-    /// Whether nothing is left of a row that was left.
+    /// Return whether nothing is left of a row that was left.
     func isClear(_ row: MemberOrdinal) -> Bool {
       marker(row) == nil && epoch(row) == 0 && markedAt(row) == .none && flaggedAt(row) == .none
     }

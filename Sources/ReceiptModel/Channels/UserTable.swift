@@ -27,12 +27,12 @@ struct UserTable: ~Copyable, Sendable {
 
   init() {}
 
-  /// The number of a known user.
+  /// Return the number of a known user.
   func find(_ id: RawSpan) -> UserNumber? {
     index.find(StableHash.hash(id)) { self.matches($0, id) }.map { UserNumber($0 + 1) }
   }
 
-  /// The number of this user; assigns a new one if needed.
+  /// Return the number of this user; assigns a new one if needed.
   mutating func intern(_ id: RawSpan) -> UserNumber {
     if let known = find(id) { return known }
     locations.append(append(id))
@@ -46,21 +46,21 @@ struct UserTable: ~Copyable, Sendable {
     return location
   }
 
-  /// The number of this user, assigning a new one if needed; nobody for the empty string.
+  /// Return the number of this user, assigning a new one if needed; nobody for the empty string.
   mutating func intern(_ id: String) -> UserNumber {
     if id.isEmpty { return .nobody }
     var id = id
     return id.withUTF8 { intern($0.span.bytes) }
   }
 
-  /// The id's bytes; empty for nobody.
+  /// Return the id's bytes; empty for nobody.
   @_lifetime(borrow self)
   borrowing func id(_ number: UserNumber) -> RawSpan {
     guard number != .nobody else { return bytes.span.bytes.extracting(first: 0) }
     return bytes.span.bytes.extracting(range(Int(number.rawValue) - 1))
   }
 
-  /// The id as text; empty for nobody.
+  /// Return the id as text; empty for nobody.
   func text(_ number: UserNumber) -> String {
     id(number).withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
   }
@@ -83,7 +83,7 @@ struct UserTable: ~Copyable, Sendable {
   /// Number of assigned numbers, including those without an id.
   var count: Int { locations.count }
 
-  /// Whether a number's id was erased.
+  /// Return whether a number's id was erased.
   func isErased(_ number: UserNumber) -> Bool {
     number != .nobody && range(Int(number.rawValue) - 1).isEmpty
   }
@@ -103,7 +103,7 @@ struct UserTable: ~Copyable, Sendable {
     if references[position] == 0 { erase(number) }
   }
 
-  /// Number of references to a user.
+  /// Return the number of references to a user.
   func referenceCount(_ number: UserNumber) -> Int {
     let position = Int(number.rawValue) - 1
     return position < references.count ? Int(references[position]) : 0

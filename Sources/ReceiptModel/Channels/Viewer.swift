@@ -36,7 +36,7 @@ package struct ChannelViewer: Hashable, Sendable {
   /// Whether the viewer sees what `counts_visible_to` hides from members: a server without a user.
   var isUnrestricted: Bool { isServer && user == .nobody }
 
-  /// Whether a message of the queried room exists for the viewer (R6).
+  /// Return whether a message of the queried room exists for the viewer (R6).
   func sees(_ sequence: SequenceNumber) -> Bool { sequence > hiddenThrough }
 
   /// Whether rows include own details besides the viewer's own row. Other members' unread counts and epochs would
@@ -47,8 +47,8 @@ package struct ChannelViewer: Hashable, Sendable {
 /// The messages that do not exist for a member who joined under hidden history (R6). Every message named in a request
 /// or a result is checked here.
 extension ShardState {
-  /// The number of a room's messages from before a member joined, if hidden history hides these from them; otherwise
-  /// zero.
+  /// Return the number of a room's messages from before a member joined, if hidden history hides these from them;
+  /// otherwise zero.
   ///
   /// - Parameters:
   ///   - slot: the channel, or one of its threads. A thread's replies are hidden if they were registered before the
@@ -63,7 +63,7 @@ extension ShardState {
     )
   }
 
-  /// A message by its id, unless it does not exist for the viewer.
+  /// Return a message by its id, unless it does not exist for the viewer.
   ///
   /// - Parameter hiddenThrough: from ``hiddenThrough(_:_:)``, or the viewer's.
   @inline(__always)
@@ -76,8 +76,8 @@ extension ShardState {
     return sequence
   }
 
-  /// Whether a thread exists for a member. If its parent precedes their join, it exists from its first reply after the
-  /// join on.
+  /// Return whether a thread exists for a member. If its parent precedes their join, it exists from its first reply
+  /// after the join on.
   func exists(_ thread: ChannelSlot, for member: MemberOrdinal) -> Bool {
     self[thread].parent > hiddenThrough(thread.channel, member)
       || self[thread].messages.newest > hiddenThrough(thread, member)
@@ -97,14 +97,14 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// Number of messages registered before a time.
+  /// Return the number of messages registered before a time.
   func repliesBefore(_ time: Timestamp) -> SequenceNumber {
     SequenceNumber(messages.first(registeredSince: time).rawValue - 1)
   }
 }
 
 extension ChannelState {
-  /// Whether a viewer may see the counts, lists and acknowledgements of a message (R10).
+  /// Return whether a viewer may see the counts, lists and acknowledgements of a message (R10).
   func showsCounts(
     of sequence: SequenceNumber,
     to viewer: ChannelViewer,
@@ -116,7 +116,7 @@ extension ChannelState {
 }
 
 extension ShardState {
-  /// The viewer that a frame names (Proto/frames.md, *viewer*); a named user must be a member.
+  /// Return the viewer that a frame names (Proto/frames.md, *viewer*); a named user must be a member.
   ///
   /// - Parameter user: empty for none.
   package func viewer(_ user: RawSpan, isServer: Bool, in slot: ChannelSlot) throws(Refusal) -> ChannelViewer
@@ -134,7 +134,7 @@ extension ShardState {
     )
   }
 
-  /// The viewer for a message's sender, who may be no member; a server if the system sent the message.
+  /// Return the viewer for a message's sender, who may be no member; a server if the system sent the message.
   ///
   /// - Parameter user: empty for the system.
   package func sender(_ user: RawSpan, in slot: ChannelSlot) -> ChannelViewer {

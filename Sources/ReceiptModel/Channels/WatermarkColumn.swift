@@ -10,11 +10,11 @@ struct WatermarkColumn: ~Copyable, Sendable {
   @inline(__always)
   subscript(row: MemberOrdinal) -> SequenceNumber { SequenceNumber(positions[Int(row.rawValue)]) }
 
-  /// When the watermark last moved; none: never.
+  /// Return when the watermark last moved; none: never.
   @inline(__always)
   func time(_ row: MemberOrdinal) -> Timestamp { Timestamp(milliseconds: times[Int(row.rawValue)]) }
 
-  /// How often the watermark has moved (R17).
+  /// Return how often the watermark has moved (R17).
   @inline(__always)
   func stepCount(_ row: MemberOrdinal) -> UInt32 { stepCounts[Int(row.rawValue)] }
 

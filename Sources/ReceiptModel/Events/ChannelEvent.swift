@@ -76,8 +76,8 @@ package enum ChannelEvent: Hashable, Sendable {
     /// Whether there is anything to report.
     var hasAudience: Bool { isRead || isUnread || isForOthers }
 
-    /// The events for the own devices and for others. One event if both changed at the same time; otherwise one each
-    /// with its own time, so that neither reveals the other.
+    /// Return the events for the own devices and for others. One event if both changed at the same time; otherwise one
+    /// each with its own time, so that neither reveals the other.
     static func events(own: RowEvent, shown: RowEvent) -> [RowEvent] {
       guard own.hasAudience, shown.hasAudience, own.at == shown.at else {
         return [own, shown].filter { $0.hasAudience }

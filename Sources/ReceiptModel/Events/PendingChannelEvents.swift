@@ -143,13 +143,13 @@ package struct PendingChannelEvents: Sendable {
     }
   }
 
-  /// Whether the last recorded change is the registration of this message.
+  /// Return whether the last recorded change is the registration of this message.
   func isNewest(_ sequence: SequenceNumber, inThread thread: SequenceNumber) -> Bool {
     guard case .messageNew(thread, sequence, _)? = happened.last?.event else { return false }
     return true
   }
 
-  /// Whether the last recorded message moves this row's positions.
+  /// Return whether the last recorded message moves this row's positions.
   func isSending(_ row: MemberOrdinal, inThread thread: SequenceNumber) -> Bool {
     sendingKey == Self.key(row, thread)
   }
@@ -249,7 +249,7 @@ package struct PendingChannelEvents: Sendable {
     if optionsBefore == nil { optionsBefore = options }
   }
 
-  /// The recorded change of a row; nil: it has not changed.
+  /// Return the recorded change of a row; nil: it has not changed.
   func change(of row: MemberOrdinal, inThread thread: SequenceNumber) -> PendingRowChange? {
     changedRows[Self.key(row, thread)]
   }
@@ -268,7 +268,7 @@ package struct PendingChannelEvents: Sendable {
 }
 
 extension ChannelTypeOptions {
-  /// Whether rows may look different to others than under `other` (R4, R8).
+  /// Return whether rows may look different to others than under `other` (R4, R8).
   func showsRowsDifferently(_ other: ChannelTypeOptions) -> Bool {
     readEvents != other.readEvents || deliveryEvents != other.deliveryEvents
       || (markUnread == .public) != (other.markUnread == .public)

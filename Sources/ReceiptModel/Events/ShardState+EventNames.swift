@@ -16,48 +16,48 @@ extension ShardState {
     body(self[slot].users.id(self[slot].messages.sender(sequence)))
   }
 
-  /// A member's role; empty: none.
+  /// Return a member's role; empty: none.
   package func role(_ slot: ChannelSlot, _ row: MemberOrdinal) -> String {
     self[slot].rows.role(row) ?? ""
   }
 
-  /// A member's position at the join (R6): the newest message of that time, or zero under hidden history.
+  /// Return a member's position at the join (R6): the newest message of that time, or zero under hidden history.
   package func positionOfJoining(_ slot: ChannelSlot, _ row: MemberOrdinal) -> SequenceNumber {
     self[slot].positionOfJoining(row)
   }
 
-  /// The newest message at a member's join.
+  /// Return the newest message at a member's join.
   package func joined(_ slot: ChannelSlot, _ row: MemberOrdinal) -> SequenceNumber {
     self[slot].rows.joined(row)
   }
 
-  /// A message's flags.
+  /// Return a message's flags.
   package func flags(_ slot: ChannelSlot, of sequence: SequenceNumber) -> MessageRecord.Flags {
     self[slot].messages.flags(sequence)
   }
 
-  /// The newest message; zero: no message.
+  /// Return the newest message; zero: no message.
   package func newest(_ slot: ChannelSlot) -> SequenceNumber { self[slot].messages.newest }
 
-  /// When a message was created, for display (R20).
+  /// Return when a message was created, for display (R20).
   package func createdAt(_ slot: ChannelSlot, of sequence: SequenceNumber) -> Timestamp {
     self[slot].messages.createdAt(sequence)
   }
 
-  /// The note of a row's acknowledgement; empty: no note, or no longer kept (R9).
+  /// Return the note of a row's acknowledgement; empty: no note, or no longer kept (R9).
   package func note(_ slot: ChannelSlot, of sequence: SequenceNumber, by row: MemberOrdinal) -> String {
     self[slot].acknowledgementTable.record(sequence, row)?.note ?? ""
   }
 
-  /// When a row acknowledged a message; none: not acknowledged, or the time is not kept (R9).
+  /// Return when a row acknowledged a message; none: not acknowledged, or the time is not kept (R9).
   package func acknowledgedAt(_ slot: ChannelSlot, _ sequence: SequenceNumber, by row: MemberOrdinal)
     -> Timestamp
   {
     self[slot].acknowledgementTable.record(sequence, row)?.at ?? .none
   }
 
-  /// The thread under a message, with its users' settings applied; the channel itself for zero. Nil if there is no such
-  /// thread.
+  /// Return the thread under a message, with its users' settings applied; the channel itself for zero. Nil if there is
+  /// no such thread.
   package mutating func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
     guard let index = self[slot].threads.index(of: parent) else { return nil }

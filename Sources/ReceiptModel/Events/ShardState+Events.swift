@@ -185,7 +185,7 @@ extension ShardState {
     if isShown { recordStatuses(row, in: slot, thread: thread, at: time, &pending) }
   }
 
-  /// A row as others saw it before the change that is being recorded.
+  /// Return a row as others saw it before the change that is being recorded.
   ///
   /// - Parameter options: the options before, if they changed.
   private func shownBefore(
@@ -211,7 +211,7 @@ extension ShardState {
     }
   }
 
-  /// Whether a row's move comes from its member sending the message that was recorded last (R5).
+  /// Return whether a row's move comes from its member sending the message that was recorded last (R5).
   private func isSend(
     to sequence: SequenceNumber,
     of row: MemberOrdinal,
@@ -317,9 +317,9 @@ extension ShardState {
 
   // MARK: Creating events
 
-  /// The events for the recorded changes, in the order in which they happened, computed from the current state. A row's
-  /// event stands at its last change; status events follow all events that caused them. Applies members' settings to
-  /// the threads concerned, as the caller has done for the channel.
+  /// Return the events for the recorded changes, in the order in which they happened, computed from the current state.
+  /// A row's event stands at its last change; status events follow all events that caused them. Applies members'
+  /// settings to the threads concerned, as the caller has done for the channel.
   package mutating func events(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
     if pending.isEmpty { return [] }
     refresh(slot)
@@ -351,7 +351,8 @@ extension ShardState {
     return events
   }
 
-  /// The slot of the channel or of one of its threads; nil if the thread does not exist or its parent is deleted.
+  /// Return the slot of the channel or of one of its threads; nil if the thread does not exist or its parent is
+  /// deleted.
   private func targetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
     guard let index = self[slot].threads.index(of: parent), !self[slot].isClosed(index) else { return nil }
@@ -474,7 +475,7 @@ extension ChannelEvent.RowEvent {
 }
 
 extension ReadVector {
-  /// Whether others may see a row's move (R4, R7, R8).
+  /// Return whether others may see a row's move (R4, R7, R8).
   fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool
   {
     if isUnseen(row, options) { return false }
@@ -487,7 +488,7 @@ extension ReadVector {
 }
 
 extension ChannelState {
-  /// Whether a row's member sent a message in a way that moved the row to it (R5).
+  /// Return whether a row's member sent a message in a way that moved the row to it (R5).
   func isSender(_ row: MemberOrdinal, of sequence: SequenceNumber) -> Bool {
     let position = Int(row.rawValue)
     return position < rows.rowCount && rows.isActive(row) && rows.user(row) == messages.sender(sequence)
@@ -495,10 +496,10 @@ extension ChannelState {
       && !messages.flags(sequence).contains(.keepsSenderPosition)
   }
 
-  /// Whether others may see that the row acknowledged a message (R7).
+  /// Return whether others may see that the row acknowledged a message (R7).
   func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
 
-  /// The acknowledged messages that others may see, or could see at some time (R7).
+  /// Return the acknowledged messages that others may see, or could see at some time (R7).
   func acknowledgedMessages(_ settings: borrowing UserSettingsTable) -> [SequenceNumber] {
     if acknowledgementTable.isEmpty { return [] }
     return acknowledgementTable.acknowledged(after: .zero, through: messages.newest).filter { sequence in
@@ -513,7 +514,7 @@ extension ChannelState {
     }
   }
 
-  /// A row as others see it right after the join.
+  /// Return a row as others see it right after the join.
   fileprivate func joinedRow(_ row: MemberOrdinal) -> ShownRow {
     let joinedAt = rows.joinedAt(row)
     let read = positionOfJoining(row)

@@ -1,8 +1,8 @@
 /// The changes since a time, for clients that missed events (docs/architecture.md). Rows, messages and options keep the
 /// time of their last change.
 extension ShardState {
-  /// The changes in a channel at or after a time, as events: the channel's own first, status events after the events
-  /// that caused them. May include unchanged things.
+  /// Return the changes in a channel at or after a time, as events: the channel's own first, status events after the
+  /// events that caused them. May include unchanged things.
   ///
   /// Costs one pass over the rows, and one over the messages whose statuses may have changed. Those are the messages
   /// that rows moved over according to the steps in memory, and all messages of a row whose earlier position is
@@ -34,8 +34,8 @@ extension ShardState {
     return events.all
   }
 
-  /// Whether a channel was created at or after a time. A channel that had its name before, or a missing one, is not the
-  /// same channel.
+  /// Return whether a channel was created at or after a time. A channel that had its name before, or a missing one, is
+  /// not the same channel.
   package func isNew(_ slot: ChannelSlot, since time: Timestamp) -> Bool {
     self[slot].created >= time
   }
@@ -93,7 +93,7 @@ extension ShardState {
       }
     }
 
-    /// The messages whose statuses must be counted, in few spans: each span takes a pass over the rows.
+    /// Return the messages whose statuses must be counted, in few spans: each span takes a pass over the rows.
     ///
     /// - Parameter between: from the truncation point to the newest message.
     /// - Returns: nil if there are too many.
@@ -196,7 +196,7 @@ extension ShardState {
     }
   }
 
-  /// The sender's positions that a message moved and that are still at the message.
+  /// Return the sender's positions that a message moved and that are still at the message.
   private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in slot: ChannelSlot)
     -> ChannelEvent.SenderMoves
   {
@@ -217,8 +217,8 @@ extension ShardState {
     return moves
   }
 
-  /// The row's moves that a message event already reports, if the message moved one of the row's watermarks and is
-  /// itself reported.
+  /// Return the row's moves that a message event already reports, if the message moved one of the row's watermarks and
+  /// is itself reported.
   ///
   /// - Parameter sequence: the watermark's current position.
   private func sent(
@@ -272,8 +272,8 @@ extension ShardState {
     return true
   }
 
-  /// Whether a row was left because its member got a new row, with which they visibly take part in the thread. Nobody
-  /// saw the old row (R7).
+  /// Return whether a row was left because its member got a new row, with which they visibly take part in the thread.
+  /// Nobody saw the old row (R7).
   private func wasTakenOver(_ row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
     guard self[thread].rows.joinedByReading(row), self[thread].rows.user(row) != .nobody,
       let taken = self[thread].rows.row(of: self[thread].rows.user(row))
@@ -329,7 +329,7 @@ extension ShardState {
     // A new row in a thread has an epoch that the own devices may not know.
     let isNewRow = slot.isThread && !events.isPast(joinedAt)
     guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
-    /// Evaluated for each watermark separately, so that a hidden read does not influence what is reported of deliveries
+    /// Evaluate each watermark separately, so that a hidden read does not influence what is reported of deliveries
     /// (R7).
     func reportedMoves(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
       isMoved
@@ -435,7 +435,7 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// The acknowledgements of a message made at or after a time that others may see (R7), in order of time.
+  /// Return the acknowledgements of a message made at or after a time that others may see (R7), in order of time.
   fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
     acknowledgementTable.acknowledgements(of: sequence).filter {
       $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)

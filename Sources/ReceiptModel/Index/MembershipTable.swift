@@ -76,12 +76,12 @@ package struct MembershipTable: ~Copyable, Sendable {
         + index.byteCount
   }
 
-  /// The position of a channel.
+  /// Return the position of a channel.
   package func position(of cid: RawSpan) -> UInt32? {
     index.find(StableHash.hash(cid)) { self.cid($0).isEqual(to: cid) }
   }
 
-  /// The position of a channel.
+  /// Return the position of a channel.
   package func position(of cid: String) -> UInt32? {
     var cid = cid
     return cid.withUTF8 { position(of: $0.span.bytes) }
@@ -109,27 +109,27 @@ package struct MembershipTable: ~Copyable, Sendable {
     )
   }
 
-  /// Whether there is an entry of a channel that the user is a member of.
+  /// Return whether there is an entry of a channel that the user is a member of.
   package func isMember(_ position: UInt32) -> Bool { entries[Int(position)].isMember }
 
-  /// Whether there is an entry of a channel that knows the user.
+  /// Return whether there is an entry of a channel that knows the user.
   package func isKnown(_ position: UInt32) -> Bool { isOccupied(position) && !entries[Int(position)].isGone }
 
-  /// When an earlier channel of an entry's name was deleted; none: never, or no longer kept.
+  /// Return when an earlier channel of an entry's name was deleted; none: never, or no longer kept.
   package func deletedAt(_ position: UInt32) -> Timestamp {
     Timestamp(milliseconds: entries[Int(position)].deletedAt)
   }
 
-  /// Whether all deletions at or after a time are kept.
+  /// Return whether all deletions at or after a time are kept.
   package func keepsDeletions(since time: Timestamp) -> Bool {
     guard deletions.count >= Self.deletionsMax, let oldest = deletions.first else { return true }
     return time > oldest.at
   }
 
-  /// Whether there is an entry, or a tombstone.
+  /// Return whether there is an entry, or a tombstone.
   package func isOccupied(_ position: UInt32) -> Bool { entries[Int(position)].channel != 0 }
 
-  /// The epoch of an entry.
+  /// Return the epoch of an entry.
   package func epoch(_ position: UInt32) -> UInt64 { entries[Int(position)].epoch }
 
   @_lifetime(borrow self)

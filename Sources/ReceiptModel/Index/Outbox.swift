@@ -29,7 +29,7 @@ package struct Outbox: ~Copyable, Sendable {
     /// Changes were queued since the last ``Outbox/takeQueued()``.
     var isQueued = false
 
-    /// The index of the first of `changes` whose number is above `number`.
+    /// Return the index of the first of `changes` whose number is above `number`.
     func index(after number: UInt64) -> Int {
       var low = head
       var high = changes.count
@@ -62,7 +62,7 @@ package struct Outbox: ~Copyable, Sendable {
 
   package var isFull: Bool { count > Self.pendingMax }
 
-  /// The home shard of this user, to which the user's changes go.
+  /// Return the home shard of this user, to which the user's changes go.
   package func target(of user: String) -> ShardID {
     var user = user
     return user.withUTF8 { ShardID.owning($0.span.bytes, count: shardCount) }
@@ -77,10 +77,10 @@ package struct Outbox: ~Copyable, Sendable {
     Int(shard.rawValue) < peers.count ? peers[Int(shard.rawValue)] : nil
   }
 
-  /// The number up to which another shard has applied this shard's changes, according to the log.
+  /// Return the number up to which another shard has applied this shard's changes, according to the log.
   package func sent(to shard: ShardID) -> UInt64 { peer(shard)?.sent ?? 0 }
 
-  /// The number up to which changes from another shard are in the index.
+  /// Return the number up to which changes from another shard are in the index.
   package func received(from shard: ShardID) -> UInt64 { peer(shard)?.received ?? 0 }
 
   // MARK: Pending changes
@@ -93,7 +93,7 @@ package struct Outbox: ~Copyable, Sendable {
     return queued
   }
 
-  /// At most `limit` changes for a shard with numbers above `first` and up to `end`.
+  /// Return at most `limit` changes for a shard with numbers above `first` and up to `end`.
   package func changes(for shard: ShardID, after first: UInt64, through end: UInt64, limit: Int)
     -> [QueuedChange]
   {
@@ -103,18 +103,18 @@ package struct Outbox: ~Copyable, Sendable {
     return Array(peers[Int(shard.rawValue)].changes[start..<stop])
   }
 
-  /// Number of changes for a shard with numbers above `first` and up to `end`.
+  /// Return the number of changes for a shard with numbers above `first` and up to `end`.
   package func count(for shard: ShardID, after first: UInt64, through end: UInt64) -> Int {
     guard Int(shard.rawValue) < peers.count, first < end else { return 0 }
     return peers[Int(shard.rawValue)].index(after: end) - peers[Int(shard.rawValue)].index(after: first)
   }
 
-  /// Whether a change with this number or a lower one is kept, applied or not.
+  /// Return whether a change with this number or a lower one is kept, applied or not.
   package func keepsChanges(through number: UInt64) -> Bool {
     peers.contains { $0.head < $0.changes.count && $0.changes[$0.head].number <= number }
   }
 
-  /// Whether there is a change for this shard above a number.
+  /// Return whether there is a change for this shard above a number.
   package func hasChanges(for shard: ShardID, after number: UInt64) -> Bool {
     guard Int(shard.rawValue) < peers.count else { return false }
     return peers[Int(shard.rawValue)].changes.last.map { $0.number > number } ?? false
@@ -180,8 +180,8 @@ package struct Outbox: ~Copyable, Sendable {
 
   // MARK: Pages
 
-  /// The pages that keep changes for a shard up to a number, each once. They must be written again once these changes
-  /// are applied.
+  /// Return the pages that keep changes for a shard up to a number, each once. They must be written again once these
+  /// changes are applied.
   package func pages(for shard: ShardID, through number: UInt64) -> [UInt32] {
     guard Int(shard.rawValue) < peers.count else { return [] }
     let changes = peers[Int(shard.rawValue)].changes
@@ -195,7 +195,7 @@ package struct Outbox: ~Copyable, Sendable {
     return pages
   }
 
-  /// The effects that reproduce a page of pending changes.
+  /// Return the effects that reproduce a page of pending changes.
   func effects(of page: UInt32) -> [Effect] {
     guard
       let oldest = peers.lazy.compactMap({ $0.head < $0.changes.count ? $0.changes[$0.head].number : nil })

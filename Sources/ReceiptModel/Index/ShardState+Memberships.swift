@@ -21,7 +21,7 @@ extension ShardState {
     effects.append(.shard(.membershipQueued(nextChange(behind: effects), change)))
   }
 
-  /// The number of the next change, after those already decided but not yet assigned.
+  /// Return the number of the next change, after those already decided but not yet assigned.
   private func nextChange(behind effects: [Effect]) -> UInt64 {
     var position = effects.count
     while position > 0 {
@@ -41,7 +41,7 @@ extension ShardState {
     decideMembership(Self.text(sender), senderOnly(slot), isGone: false, into: &effects)
   }
 
-  /// The index entry for a channel in which the user has only sent messages.
+  /// Return the index entry for a channel in which the user has only sent messages.
   private func senderOnly(_ slot: ChannelSlot) -> Membership {
     Membership(
       cid: text(of: slot),
@@ -53,8 +53,8 @@ extension ShardState {
     )
   }
 
-  /// Whether a channel, without its threads, does not know this user: the user has no row in it and sent none of its
-  /// messages.
+  /// Return whether a channel, without its threads, does not know this user: the user has no row in it and sent none of
+  /// its messages.
   package func isNew(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
     !user.isEmpty && self[slot].users.find(user) == nil
   }
@@ -146,13 +146,13 @@ extension ShardState {
     if isErased && isLast { effects.append(.channel(self[slot].number, .channelDeleted(cid: change.user))) }
   }
 
-  /// The deletion kept with an entry; none: there is none, or it has expired.
+  /// Return the deletion kept with an entry; none: there is none, or it has expired.
   private func deletion(_ position: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
     let at = self[slot].memberships.deletedAt(position)
     return Self.isForgotten(at, at: time) ? .none : at
   }
 
-  /// Whether a deletion is too old to be reported.
+  /// Return whether a deletion is too old to be reported.
   private static func isForgotten(_ deletion: Timestamp, at time: Timestamp) -> Bool {
     time.milliseconds - deletion.milliseconds > MembershipTable.deletionsKeptMilliseconds
   }
@@ -294,8 +294,8 @@ extension ShardState {
     return true
   }
 
-  /// When a row's member ceases to be one: with the deletion of the channel, or earlier by leaving. Earlier reports
-  /// about the channel said otherwise.
+  /// Return when a row's member ceases to be one: with the deletion of the channel, or earlier by leaving. Earlier
+  /// reports about the channel said otherwise.
   private func ceased(_ row: MemberOrdinal, _ slot: ChannelSlot) -> Timestamp {
     self[slot].rows.isActive(row) ? time : self[slot].rows.leftAt(row)
   }
@@ -334,7 +334,7 @@ extension ShardState {
 
   // MARK: Pages
 
-  /// The effects that reproduce a page of the outbox.
+  /// Return the effects that reproduce a page of the outbox.
   package func outboxEffects(_ page: UInt32) -> [Effect] { outbox.effects(of: page) }
 
   /// The effects that reproduce the page of the progress of sent and received changes.

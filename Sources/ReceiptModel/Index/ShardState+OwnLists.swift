@@ -43,7 +43,7 @@ extension ShardState {
   /// than requested.
   package static let acknowledgementScanLimit = 4_096
 
-  /// The messages of a channel that request acknowledgement from a member, newest first.
+  /// Return the messages of a channel that request acknowledgement from a member, newest first.
   ///
   /// - Parameters:
   ///   - below: only messages before this one; nil: all.
@@ -94,7 +94,8 @@ extension ShardState {
     return (found, nil)
   }
 
-  /// The threads of a channel in which a member takes part, newest parent first; without threads of deleted parents.
+  /// Return the threads of a channel in which a member takes part, newest parent first; without threads of deleted
+  /// parents.
   ///
   /// - Parameters:
   ///   - below: only threads of parents before this one; nil: all.

@@ -1,6 +1,6 @@
 /// The state of a message's acknowledgement request (R9).
 extension ChannelState {
-  /// The status of an acknowledgement request. It is `done` once every recipient who does not hide reads has
+  /// Return the status of an acknowledgement request. It is `done` once every recipient who does not hide reads has
   /// acknowledged it, of whom there must be at least one; otherwise `expired` or `processing`.
   ///
   /// - Parameter time: the shard's.
@@ -10,14 +10,14 @@ extension ChannelState {
     return acknowledgementProgress(sequence).isDone ? .done : unacknowledgedStatus(sequence, at: time)
   }
 
-  /// The status for viewers who may not see who has acknowledged the message (R10).
+  /// Return the status for viewers who may not see who has acknowledged the message (R10).
   func unacknowledgedStatus(_ sequence: SequenceNumber, at time: Timestamp) -> AcknowledgementStatus {
     guard acknowledgementTable.isRequested(sequence) else { return .none }
     return isExpired(sequence, at: time) ? .expired : .processing
   }
 
-  /// Whether a message's acknowledgement request has expired. False for a message without an acknowledgement request,
-  /// or with one that never expires.
+  /// Return whether a message's acknowledgement request has expired. False for a message without an acknowledgement
+  /// request, or with one that never expires.
   func isExpired(_ sequence: SequenceNumber, at time: Timestamp) -> Bool {
     let expiry = acknowledgementTable.expiresAt(sequence)
     return expiry != .none && time >= expiry

@@ -28,26 +28,26 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
 
   // MARK: Looking up
 
-  /// The indices of the messages with acknowledgement requests after `start` and up to `end`.
+  /// Return the indices of the messages with acknowledgement requests after `start` and up to `end`.
   func indices(after start: SequenceNumber, through end: SequenceNumber) -> Range<Int> {
     let first = index(after: start)
     return first..<max(first, index(after: end))
   }
 
-  /// The message at an index.
+  /// Return the message at an index.
   func sequence(at index: Int) -> SequenceNumber { SequenceNumber(sequences[index]) }
 
-  /// When the message's acknowledgement request expires; none: never, or it has no acknowledgement request.
+  /// Return when the message's acknowledgement request expires; none: never, or it has no acknowledgement request.
   package func expiresAt(_ sequence: SequenceNumber) -> Timestamp {
     index(of: sequence).map { entries[$0].expiresAt } ?? .none
   }
 
-  /// Whether the message was registered with an acknowledgement request.
+  /// Return whether the message was registered with an acknowledgement request.
   func isRequested(_ sequence: SequenceNumber) -> Bool {
     index(of: sequence).map { entries[$0].isRequested } ?? false
   }
 
-  /// Whether this row has acknowledged the message, visibly or hidden; also if the record was dropped.
+  /// Return whether this row has acknowledged the message, visibly or hidden; also if the record was dropped.
   func hasAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Bool {
     index(of: sequence).map { entries[$0].hasAcknowledged(row) } ?? false
   }
@@ -57,43 +57,43 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
     if let index = index(of: sequence) { entries[index].forEachAcknowledged(body) }
   }
 
-  /// All of a message's acknowledgements, as stored in its page: first those whose record was dropped, then the others
-  /// in order of acknowledgement.
+  /// Return all of a message's acknowledgements, as stored in its page: first those whose record was dropped, then the
+  /// others in order of acknowledgement.
   func acknowledgements(of sequence: SequenceNumber) -> [Acknowledgement] {
     index(of: sequence).map { entries[$0].acknowledgements } ?? []
   }
 
-  /// The row's acknowledgement of the message, without time and note if its record was dropped; nil if it has not
-  /// acknowledged the message.
+  /// Return the row's acknowledgement of the message, without time and note if its record was dropped; nil if it has
+  /// not acknowledged the message.
   func record(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Acknowledgement? {
     index(of: sequence).flatMap { entries[$0].record(row) }
   }
 
-  /// Number of the message's kept records, either those made while hidden or the visible ones.
+  /// Return the number of the message's kept records, either those made while hidden or the visible ones.
   func keptCount(_ sequence: SequenceNumber, isHidden: Bool) -> Int {
     guard let index = index(of: sequence) else { return 0 }
     return isHidden ? entries[index].hiddenCount : entries[index].visibleCount
   }
 
-  /// The rows of the message's `wanted` oldest kept records (or all), either those made while hidden or the visible
-  /// ones.
+  /// Return the rows of the message's `wanted` oldest kept records (or all), either those made while hidden or the
+  /// visible ones.
   func oldest(_ wanted: Int, of sequence: SequenceNumber, isHidden: Bool) -> [MemberOrdinal] {
     index(of: sequence).map { entries[$0].oldest(wanted, isHidden: isHidden) } ?? []
   }
 
-  /// The time of the last visible acknowledgement of the message; unknown if a record was dropped, none if there is
-  /// none.
+  /// Return the time of the last visible acknowledgement of the message; unknown if a record was dropped, none if there
+  /// is none.
   func lastShown(_ sequence: SequenceNumber) -> Timestamp {
     index(of: sequence).map { entries[$0].lastShown } ?? .none
   }
 
-  /// The messages whose acknowledgement requests expire in a range of times, in rising order.
+  /// Return the messages whose acknowledgement requests expire in a range of times, in rising order.
   func expiring(in times: ClosedRange<Timestamp>) -> [SequenceNumber] {
     sequences.indices.filter { isExpiring($0) && times.contains(entries[$0].expiresAt) }
       .map { sequence(at: $0) }
   }
 
-  /// When the next acknowledgement request after a time expires; none: no acknowledgement request does.
+  /// Return when the next acknowledgement request after a time expires; none: no acknowledgement request does.
   func nextExpiry(after time: Timestamp) -> Timestamp {
     var next = Timestamp.none
     for index in sequences.indices where isExpiring(index) && entries[index].expiresAt > time {
@@ -111,7 +111,7 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
     return index >= 0 && sequences[index] == sequence.rawValue ? index : nil
   }
 
-  /// The index of the first message after `sequence`.
+  /// Return the index of the first message after `sequence`.
   private func index(after sequence: SequenceNumber) -> Int {
     var low = 0
     var high = sequences.count
@@ -132,7 +132,7 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
     var wordsVisited: Int
   }
 
-  /// Whether all awaited rows have acknowledged the message.
+  /// Return whether all awaited rows have acknowledged the message.
   ///
   /// - Parameters:
   ///   - awaited: a bit for each awaited row.
@@ -191,13 +191,13 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
     entryBytes += entries[index].heapByteCount
   }
 
-  /// The acknowledged messages after `start` and up to `end`.
+  /// Return the acknowledged messages after `start` and up to `end`.
   func acknowledged(after start: SequenceNumber, through end: SequenceNumber) -> [SequenceNumber] {
     indices(after: start, through: end).filter { entries[$0].count > 0 }.map { sequence(at: $0) }
   }
 
-  /// The index of a message, inserted if missing. Messages come in rising order, but a page of acknowledgements may
-  /// load before its message.
+  /// Return the index of a message, inserted if missing. Messages come in rising order, but a page of acknowledgements
+  /// may load before its message.
   private mutating func makeIndex(of sequence: SequenceNumber) -> Int {
     if let known = index(of: sequence) { return known }
     let index = index(after: sequence)

@@ -11,11 +11,11 @@ struct CountableMessages: ~Copyable, Sendable {
   /// Number of segments begun.
   var segmentCount: Int { before.count }
 
-  /// Whether the message at a position, from 0, is countable.
+  /// Return whether the message at a position, from 0, is countable.
   @inline(__always)
   func contains(_ position: Int) -> Bool { words[position >> 6] >> UInt64(position & 63) & 1 == 1 }
 
-  /// Number of countable messages among 1 through `sequence`.
+  /// Return the number of countable messages among 1 through `sequence`.
   func count(through sequence: SequenceNumber) -> UInt32 {
     guard sequence > .zero else { return 0 }
     let position = Int(sequence.rawValue) - 1
@@ -28,7 +28,7 @@ struct CountableMessages: ~Copyable, Sendable {
     return UInt32(total)
   }
 
-  /// Number of countable messages in each segment.
+  /// Return the number of countable messages in each segment.
   ///
   /// - Parameter newest: the newest message.
   func countPerSegment(through newest: SequenceNumber) -> [UInt32] {
@@ -37,7 +37,7 @@ struct CountableMessages: ~Copyable, Sendable {
     return zip(ends, before).map { $0 - $1 }
   }
 
-  /// The first countable position from `start` on that satisfies a condition.
+  /// Return the first countable position from `start` on that satisfies a condition.
   @inline(__always)
   func first(from start: Int, where isWanted: (Int) -> Bool) -> Int? {
     guard start >> 6 < words.count else { return nil }

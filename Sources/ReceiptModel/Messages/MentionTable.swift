@@ -27,25 +27,25 @@ struct MentionTable: ~Copyable, Sendable {
     heapBytes(toAll) + (byRow.capacity + rowsOf.capacity) * 64 + entryCount * MemoryLayout<UInt32>.stride
   }
 
-  /// The mentions of a message; `nobody` if it was deleted or is not countable.
+  /// Return the mentions of a message; `nobody` if it was deleted or is not countable.
   func mentions(_ sequence: SequenceNumber) -> MessageMentions {
     if let rows = rowsOf[sequence.rawValue] { return .rows(rows) }
     let index = toAll.countThrough(sequence.rawValue - 1)
     return index < toAll.count && toAll[index] == sequence.rawValue ? .all : .nobody
   }
 
-  /// Number of messages above `floor` that mention a row individually.
+  /// Return the number of messages above `floor` that mention a row individually.
   func count(of row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
     guard let sequences = byRow[row.rawValue] else { return 0 }
     return UInt32(sequences.count - sequences.countThrough(floor.rawValue))
   }
 
-  /// Number of messages above `floor` that mention all.
+  /// Return the number of messages above `floor` that mention all.
   func countToAll(after floor: SequenceNumber) -> UInt32 {
     UInt32(toAll.count - toAll.countThrough(floor.rawValue))
   }
 
-  /// Number of messages above `floor` that mention all and satisfy a predicate.
+  /// Return the number of messages above `floor` that mention all and satisfy a predicate.
   func countToAll(after floor: SequenceNumber, where passes: (SequenceNumber) -> Bool) -> UInt32 {
     UInt32(toAll[toAll.countThrough(floor.rawValue)...].count { passes(SequenceNumber($0)) })
   }
@@ -94,7 +94,7 @@ struct MentionTable: ~Copyable, Sendable {
 }
 
 extension [UInt32] {
-  /// In a rising array: the number of elements at or below `number`.
+  /// Return, in a rising array, the number of elements at or below `number`.
   fileprivate func countThrough(_ number: UInt32) -> Int {
     var low = 0
     var high = count

@@ -43,7 +43,7 @@ struct MessageAcknowledgements: ~Copyable, Sendable {
     return word < acknowledged.count && acknowledged[word] >> UInt64(row.rawValue & 63) & 1 == 1
   }
 
-  /// The row's acknowledgement, without time and note if its record was dropped; nil if it has not acknowledged.
+  /// Return the row's acknowledgement, without time and note if its record was dropped; nil if it has not acknowledged.
   func record(_ row: MemberOrdinal) -> Acknowledgement? {
     guard hasAcknowledged(row) else { return nil }
     guard let index = index(ofRow: row.rawValue) else { return Acknowledgement(row: row, at: .none) }
@@ -57,7 +57,8 @@ struct MessageAcknowledgements: ~Copyable, Sendable {
     return index.map { Timestamp(milliseconds: times[$0]) } ?? .none
   }
 
-  /// The rows of the `wanted` oldest kept records (or all), either of those made while hidden or of the visible ones.
+  /// Return the rows of the `wanted` oldest kept records (or all), either of those made while hidden or of the visible
+  /// ones.
   func oldest(_ wanted: Int, isHidden: Bool) -> [MemberOrdinal] {
     let left = min(wanted, isHidden ? hiddenCount : visibleCount)
     var oldest: [MemberOrdinal] = []
@@ -110,7 +111,7 @@ struct MessageAcknowledgements: ~Copyable, Sendable {
     rows[index] != Self.gone && (rows[index] & Self.hiddenBit != 0) == isHidden
   }
 
-  /// Fibonacci hashing: rows are small consecutive numbers.
+  /// Return the Fibonacci hash: rows are small consecutive numbers.
   private static func hash(_ row: UInt32) -> UInt64 { UInt64(row) &* 0x9E37_79B9_7F4A_7C15 }
 
   // MARK: Assignment

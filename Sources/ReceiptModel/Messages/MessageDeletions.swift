@@ -10,8 +10,8 @@ struct MessageDeletions: ~Copyable, Sendable {
   /// The messages up to here are gone, including those assigned later.
   private(set) var truncatedThrough = SequenceNumber.zero
 
-  /// The last message of this message's segment, if no message of the segment was deleted individually at or after a
-  /// time; otherwise nil.
+  /// Return the last message of this message's segment, if no message of the segment was deleted individually at or
+  /// after a time; otherwise nil.
   func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
     let segment = Self.segment(sequence)
     if segment < lastOfSegments.count, lastOfSegments[segment] >= time.milliseconds { return nil }

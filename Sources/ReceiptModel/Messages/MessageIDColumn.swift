@@ -12,7 +12,7 @@ struct MessageIDColumn: ~Copyable, Sendable {
   /// Whether another id fits.
   var hasRoom: Bool { bytes.count <= Self.bytesMax }
 
-  /// The sequence number of a message id.
+  /// Return the sequence number of a message id.
   @inline(__always)
   func find(_ id: RawSpan) -> SequenceNumber? {
     index.find(StableHash.hash(id)) { position in

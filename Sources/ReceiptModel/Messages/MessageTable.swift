@@ -30,7 +30,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   // MARK: Looking up
 
-  /// The sequence number of a message id, including deleted messages.
+  /// Return the sequence number of a message id, including deleted messages.
   func find(_ id: RawSpan) -> SequenceNumber? { ids.find(id) }
 
   /// Call `body` with a message's id; an empty one for position 0.
@@ -38,7 +38,7 @@ package struct MessageTable: ~Copyable, Sendable {
     ids.withID(sequence, body)
   }
 
-  /// The id of a message as text; empty for position 0.
+  /// Return the id of a message as text; empty for position 0.
   package func text(_ sequence: SequenceNumber) -> String {
     withID(sequence) { id in id.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
   }
@@ -56,17 +56,17 @@ package struct MessageTable: ~Copyable, Sendable {
   /// When the newest message was registered; none: no message.
   var newestRegisteredAt: Timestamp { Timestamp(milliseconds: registeredAt.last ?? 0) }
 
-  /// The time for display: as given, otherwise the registration time (R20).
+  /// Return the time for display: as given, otherwise the registration time (R20).
   func createdAt(_ sequence: SequenceNumber) -> Timestamp {
     let created = createdOrDeletedAt[Self.position(sequence)]
     return created == 0 ? registeredAt(sequence) : Timestamp(milliseconds: created)
   }
 
-  /// When an individually deleted message was deleted.
+  /// Return when an individually deleted message was deleted.
   func deletedAt(_ sequence: SequenceNumber) -> Timestamp { createdAt(sequence) }
 
-  /// The first message registered at or after a time; otherwise the position after the newest. Messages are in this
-  /// order because a shard's time never goes back.
+  /// Return the first message registered at or after a time; otherwise the position after the newest. Messages are in
+  /// this order because a shard's time never goes back.
   func first(registeredSince time: Timestamp) -> SequenceNumber {
     var low = 0
     var high = registeredAt.count
@@ -77,8 +77,8 @@ package struct MessageTable: ~Copyable, Sendable {
     return SequenceNumber(UInt32(low) + 1)
   }
 
-  /// The first message after `start` that was created at or after a time and is not deleted; nil if there is none.
-  /// Creation times are the callers', in no order.
+  /// Return the first message after `start` that was created at or after a time and is not deleted; nil if there is
+  /// none. Creation times are the callers', in no order.
   func first(createdSince time: Timestamp, after start: SequenceNumber) -> SequenceNumber? {
     for position in Int(start.rawValue)..<max(Int(start.rawValue), senders.count)
     where flags[position] & MessageRecord.Flags.deleted.rawValue == 0 {
@@ -99,15 +99,15 @@ package struct MessageTable: ~Copyable, Sendable {
 
   // MARK: Counting
 
-  /// Number of countable messages among 1 through `sequence`.
+  /// Return the number of countable messages among 1 through `sequence`.
   func countable(through sequence: SequenceNumber) -> UInt32 { countable.count(through: sequence) }
 
   /// Whether any user's own messages are tracked.
   var tracksOwn: Bool { !own.isEmpty }
 
-  /// Number of countable messages after `sequence`, an unread floor, that `user` sent. Sending moves the own position
-  /// past everything that the user sent (R5). After it are only messages after an unread marker, and messages that did
-  /// not move the position.
+  /// Return the number of countable messages after `sequence`, an unread floor, that `user` sent. Sending moves the own
+  /// position past everything that the user sent (R5). After it are only messages after an unread marker, and messages
+  /// that did not move the position.
   func countable(after sequence: SequenceNumber, sentBy user: UserNumber) -> UInt32 {
     own.count(of: user, after: sequence)
   }
@@ -118,7 +118,7 @@ package struct MessageTable: ~Copyable, Sendable {
   /// Number of countable messages in each segment.
   var countablePerSegment: [UInt32] { countable.countPerSegment(through: newest) }
 
-  /// The first countable message after `sequence` that `user` did not send; nil if there is none.
+  /// Return the first countable message after `sequence` that `user` did not send; nil if there is none.
   func firstCountable(after sequence: SequenceNumber, notSentBy user: UserNumber) -> SequenceNumber? {
     let start = own.endOfRun(of: user, after: sequence) { countable.count(through: $0) }
     return countable.first(from: Int(start.rawValue)) { senders[$0] != user.rawValue }
@@ -140,7 +140,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   var hasMentions: Bool { !mentions.isEmpty }
 
-  /// Number of countable messages after `floor`, an unread floor, that mention a row (R14).
+  /// Return the number of countable messages after `floor`, an unread floor, that mention a row (R14).
   ///
   /// - Parameter joined: a message that mentions all counts only if it came after the row joined.
   func mentions(
@@ -227,7 +227,7 @@ package struct MessageTable: ~Copyable, Sendable {
     senders[position] = UserNumber.nobody.rawValue
   }
 
-  /// The first message that a user sent after `start` and up to `end`; nil if there is none.
+  /// Return the first message that a user sent after `start` and up to `end`; nil if there is none.
   func first(sentBy user: UserNumber, after start: SequenceNumber, through end: SequenceNumber)
     -> SequenceNumber?
   {

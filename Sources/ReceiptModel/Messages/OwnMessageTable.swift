@@ -9,13 +9,13 @@ struct OwnMessageTable: ~Copyable, Sendable {
   /// Whether no user's messages are tracked.
   var isEmpty: Bool { byUser.isEmpty }
 
-  /// Number of a user's messages after `sequence`.
+  /// Return the number of a user's messages after `sequence`.
   func count(of user: UserNumber, after sequence: SequenceNumber) -> UInt32 {
     guard let own = byUser[user.rawValue] else { return 0 }
     return UInt32(own.sequences.count - own.index(after: sequence))
   }
 
-  /// The end of the run of countable messages after `sequence` that are all this user's: its last message, or
+  /// Return the end of the run of countable messages after `sequence` that are all this user's: its last message, or
   /// `sequence` itself if the run is empty.
   ///
   /// - Parameter countable: number of countable messages through a position.
@@ -27,8 +27,8 @@ struct OwnMessageTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// The positions of messages, from 0, to examine before a user's messages after `start` can be tracked; nil: they
-  /// are tracked. Each message is examined once per user while the channel is loaded.
+  /// Return the positions of messages, from 0, to examine before a user's messages after `start` can be tracked; nil:
+  /// they are tracked. Each message is examined once per user while the channel is loaded.
   func untracked(_ user: UserNumber, after start: SequenceNumber, through newest: SequenceNumber) -> Range<
     Int
   >? {
@@ -78,7 +78,7 @@ private struct OwnMessages: Sendable {
   var after: SequenceNumber
   var sequences: [UInt32]
 
-  /// Number of messages at or below `sequence`.
+  /// Return the number of messages at or below `sequence`.
   func index(after sequence: SequenceNumber) -> Int {
     var low = 0
     var high = sequences.count
@@ -89,7 +89,7 @@ private struct OwnMessages: Sendable {
     return low
   }
 
-  /// The end of the run of countable messages after `sequence` that are all this user's: its last message, or
+  /// Return the end of the run of countable messages after `sequence` that are all this user's: its last message, or
   /// `sequence` itself if the run is empty.
   ///
   /// - Parameter countable: number of countable messages through a position.

@@ -38,7 +38,7 @@ package struct ReadSegments: Sendable {
   /// The row pages with segments here, unordered.
   package var rowPages: [UInt32] { Array(counts.keys) }
 
-  /// Number of segments of this row page.
+  /// Return the number of segments of this row page.
   func count(of rowPage: UInt32) -> UInt32 { counts[rowPage] ?? 0 }
 
   func steps(_ rowPage: UInt32, _ segment: UInt32) -> [Step]? {

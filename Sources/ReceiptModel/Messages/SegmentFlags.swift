@@ -15,19 +15,19 @@ package struct SegmentFlags: Hashable, Sendable {
   }
 
   /// The encoding in a page: 1 leaving, 2 mentions.
-  package var what: UInt8 { (hasUnmovedSender ? 1 : 0) | (hasMentions ? 2 : 0) }
+  package var rawFlags: UInt8 { (hasUnmovedSender ? 1 : 0) | (hasMentions ? 2 : 0) }
 
-  package var isEmpty: Bool { what == 0 }
+  package var isEmpty: Bool { rawFlags == 0 }
 
   /// Decode the flags of a segment.
   ///
   /// - Returns: nil for unknown or no flags.
-  package init?(segment: UInt32, what: UInt8) {
-    guard (1...Self.whatMax).contains(what) else { return nil }
-    self.init(segment: segment, hasUnmovedSender: what & 1 != 0, hasMentions: what & 2 != 0)
+  package init?(segment: UInt32, rawFlags: UInt8) {
+    guard (1...Self.rawFlagsMax).contains(rawFlags) else { return nil }
+    self.init(segment: segment, hasUnmovedSender: rawFlags & 1 != 0, hasMentions: rawFlags & 2 != 0)
   }
 
-  private static let whatMax: UInt8 = 3
+  private static let rawFlagsMax: UInt8 = 3
 }
 
 /// The segments of a channel that have flags: a bit for each, only as long as needed.
@@ -66,7 +66,7 @@ struct FlaggedSegments: ~Copyable, Sendable {
 }
 
 extension [UInt64] {
-  /// Whether a bit is set; bits after the end are not.
+  /// Return whether a bit is set; bits after the end are not.
   func hasBit(_ position: Int) -> Bool {
     position >> 6 < count && self[position >> 6] >> UInt64(position & 63) & 1 == 1
   }

@@ -27,7 +27,7 @@ extension ShardState {
     return AcknowledgementGrant(flags: .requestsAcknowledgement, expiresAt: expiry ?? .none)
   }
 
-  /// Why a message that requested acknowledgement was registered without one; the same for every repeat of its
+  /// Return why a message that requested acknowledgement was registered without one; the same for every repeat of its
   /// registration.
   package func receiptRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> ReceiptRefusal {
     let flags = self[slot].messages.flags(sequence)
@@ -56,7 +56,7 @@ extension ShardState {
     try decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
   }
 
-  /// The same, for a member whose row is known.
+  /// Do the same for a member whose row is known.
   package func decideAcknowledge(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
@@ -81,7 +81,7 @@ extension ShardState {
     self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
   }
 
-  /// When a message's acknowledgement request expires; none: never, or there is no such message.
+  /// Return when a message's acknowledgement request expires; none: never, or there is no such message.
   package func acknowledgementExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
     self[slot].messages.find(message).map { self[slot].acknowledgementTable.expiresAt($0) } ?? .none
   }
@@ -123,8 +123,8 @@ extension ShardState {
 extension ChannelState {
   private static let millisecondsPerDay: Int64 = 86_400_000
 
-  /// Number of messages with acknowledgement requests that were registered in the UTC day of `time`, including deleted
-  /// ones.
+  /// Return the number of messages with acknowledgement requests that were registered in the UTC day of `time`,
+  /// including deleted ones.
   fileprivate func acknowledgementRequestsOfDay(_ time: Timestamp) -> Int {
     let start = time.milliseconds - time.milliseconds % Self.millisecondsPerDay
     // A shard's time never goes back, so acknowledgement requests are in order of registration.
@@ -138,7 +138,7 @@ extension ChannelState {
     return acknowledgementTable.count - low
   }
 
-  /// The first reason why a member must not acknowledge a message.
+  /// Return the first reason why a member must not acknowledge a message.
   fileprivate func refusesAcknowledgement(
     of sequence: SequenceNumber,
     by row: MemberOrdinal,

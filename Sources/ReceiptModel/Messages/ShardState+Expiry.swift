@@ -23,12 +23,13 @@ extension ShardState {
     return !expired.isEmpty
   }
 
-  /// When the channel's next acknowledgement request after a time expires; none: no acknowledgement request does.
+  /// Return when the channel's next acknowledgement request after a time expires; none: no acknowledgement request
+  /// does.
   package func nextExpiry(in slot: ChannelSlot, after time: Timestamp) -> Timestamp {
     self[slot].acknowledgementTable.isEmpty ? .none : self[slot].acknowledgementTable.nextExpiry(after: time)
   }
 
-  /// When the channel's last expired acknowledgement request expired; none: none has.
+  /// Return when the channel's last expired acknowledgement request expired; none: none has.
   package func lastExpiry(in slot: ChannelSlot) -> Timestamp {
     guard time > .none else { return .none }
     let expired = self[slot].acknowledgementTable.expiring(in: Timestamp(milliseconds: 1)...time)
@@ -37,7 +38,7 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// The messages whose acknowledgement requests expire in a range of times and are not done.
+  /// Return the messages whose acknowledgement requests expire in a range of times and are not done.
   func expired(in times: ClosedRange<Timestamp>) -> [SequenceNumber] {
     acknowledgementTable.expiring(in: times).filter { !isGone($0) && !acknowledgementProgress($0).isDone }
   }

@@ -72,7 +72,7 @@ struct StatusChanges: Sendable {
 /// the table gives every message's counts. The previous counts are computed in the same pass, from a table of the
 /// differences that the moved rows make.
 extension ChannelState {
-  /// The runs, in order of their first messages. O(rows + examined messages + their acknowledgements).
+  /// Return the runs, in order of their first messages. O(rows + examined messages + their acknowledgements).
   func statusRuns(_ changes: StatusChanges, _ options: ChannelTypeOptions) -> [ChannelEvent.StatusRun] {
     guard let range = range(of: changes, options) else { return [] }
     let (now, difference) = tables(changes, over: range, options)
@@ -125,7 +125,7 @@ extension ChannelState {
     return runs
   }
 
-  /// The range of messages to examine. It covers the messages between each row's previous and current ends, the
+  /// Return the range of messages to examine. It covers the messages between each row's previous and current ends, the
   /// acknowledged and the new messages, and all in between.
   private func range(of changes: StatusChanges, _ options: ChannelTypeOptions) -> ClosedRange<UInt32>? {
     let newest = messages.newest.rawValue
@@ -153,9 +153,9 @@ extension ChannelState {
     return first <= last ? first...last : nil
   }
 
-  /// Two tables over the range, each holding differences from one message to the next. The first is of the current
-  /// counts, the second of the differences between previous and current counts. The second is empty if no row has
-  /// moved.
+  /// Return two tables over the range, each holding differences from one message to the next. The first is of the
+  /// current counts, the second of the differences between previous and current counts. The second is empty if no row
+  /// has moved.
   private func tables(
     _ changes: StatusChanges,
     over range: ClosedRange<UInt32>,
@@ -235,7 +235,8 @@ extension ReadVector.Counts {
 }
 
 extension ReadVector {
-  /// The share of a visible row in a message's counts, by its position; zero if the message does not count for it.
+  /// Return the share of a visible row in a message's counts, by its position; zero if the message does not count for
+  /// it.
   fileprivate func share(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber) -> SIMD8<Int32> {
     guard counts(row, sequence, through: ends.counted) else { return .zero }
     let hidesDelivered = hidesDelivered(row)
@@ -245,8 +246,8 @@ extension ReadVector {
     return share
   }
 
-  /// The share of an expected row with visible reads from acknowledging the message (R9), if its position does not
-  /// cover it already.
+  /// Return the share of an expected row with visible reads from acknowledging the message (R9), if its position does
+  /// not cover it already.
   fileprivate func acknowledgement(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber)
     -> SIMD8<Int32>
   {

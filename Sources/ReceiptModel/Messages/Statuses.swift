@@ -5,7 +5,7 @@ extension ChannelState {
   /// near each other, against 16 µs for each single message, or 35 µs where a member hides something.
   static let batchMin = 24
 
-  /// The status and counts of a message that is not deleted.
+  /// Return the status and counts of a message that is not deleted.
   ///
   /// - Parameter time: the shard's.
   func status(
@@ -99,7 +99,7 @@ extension ChannelState {
     )
   }
 
-  /// The result for viewers other than the sender where `counts_visible_to` is `sender` (R10).
+  /// Return the result for viewers other than the sender where `counts_visible_to` is `sender` (R10).
   private func statusWithoutCounts(
     _ sequence: SequenceNumber,
     _ options: ChannelTypeOptions,

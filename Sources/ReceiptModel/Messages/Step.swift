@@ -121,7 +121,7 @@ struct StepCursor {
   /// The bytes were not written by a ``StepWriter``.
   private(set) var isDamaged = false
 
-  /// The next step; nil at the end, and for damaged bytes.
+  /// Return the next step; nil at the end, and for damaged bytes.
   mutating func next(_ bytes: Span<UInt8>) -> Step? {
     guard offset < bytes.count, !isDamaged else { return nil }
     guard let flags = varint(bytes), flags < StepWriter.ackedFlag << 1, let sequenceChange = varint(bytes),
@@ -179,10 +179,10 @@ struct StepCursor {
 
 /// Encoding and merging of stored steps.
 package enum StepBytes {
-  /// Whether the bytes are valid steps; data from storage is checked before it is used.
+  /// Return whether the bytes are valid steps; data from storage is checked before it is used.
   package static func areWhole(_ bytes: [UInt8]) -> Bool { steps(bytes) != nil }
 
-  /// The decoded steps; nil if the bytes are not valid steps.
+  /// Return the decoded steps; nil if the bytes are not valid steps.
   package static func steps(_ bytes: [UInt8]) -> [Step]? {
     var steps: [Step] = []
     var cursor = StepCursor()

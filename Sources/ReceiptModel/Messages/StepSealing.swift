@@ -39,7 +39,7 @@ extension ShardState {
     effects.append(.channel(number, .stepTailCut(rowPage: rowPage, end: tail.end)))
   }
 
-  /// Whether a row page has about twice the segments that its kept steps need, so that rewriting them pays off.
+  /// Return whether a row page has about twice the segments that its kept steps need, so that rewriting them pays off.
   package func needsTrim(_ slot: ChannelSlot, _ rowPage: UInt32) -> Bool {
     let count = self[slot].steps.segments(rowPage).count
     guard count > 2 else { return false }
@@ -78,7 +78,7 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// When the row's watermark first reached a message that it has reached by a move (R17).
+  /// Return when the row's watermark first reached a message that it has reached by a move (R17).
   ///
   /// - Parameters:
   ///   - kept: the option `kept_steps`.
@@ -111,19 +111,19 @@ extension ChannelState {
     )
   }
 
-  /// Whether the tail of a row's page has its maximum number of steps.
+  /// Return whether the tail of a row's page has its maximum number of steps.
   func isTailFull(_ row: MemberOrdinal) -> Bool {
     steps.tailCount(row) >= tailStepsMax(row.rawValue / PageID.rowsPerPage)
   }
 
-  /// Maximum number of steps in a row page's tail: one for each row, within bounds.
+  /// Return the maximum number of steps in a row page's tail: one for each row, within bounds.
   func tailStepsMax(_ rowPage: UInt32) -> Int {
     let count = rows.rowCount - Int(rowPage * PageID.rowsPerPage)
     return min(max(count, StepTable.tailStepsMin), StepTable.tailStepsMax)
   }
 
-  /// The highest step number that is dropped; later steps are kept. One step more than the option says is kept: the
-  /// position of the step before the oldest tells whether that one was the first to reach a message.
+  /// Return the highest step number that is dropped; later steps are kept. One step more than the option says is kept:
+  /// the position of the step before the oldest tells whether that one was the first to reach a message.
   private func dropped(_ row: MemberOrdinal, _ kind: StepKind, kept: UInt16) -> UInt32 {
     let count = kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row)
     return count > UInt32(kept) + 1 ? count - UInt32(kept) - 1 : 0
@@ -134,7 +134,7 @@ extension ChannelState {
     return first..<min(first + Int(PageID.rowsPerPage), rows.rowCount)
   }
 
-  /// Number of segments, of the size that a tail makes, that hold all kept steps of a row page.
+  /// Return the number of segments, of the size that a tail makes, that hold all kept steps of a row page.
   func segmentsNeeded(_ rowPage: UInt32, kept: UInt16) -> Int {
     guard kept > 0 else { return 0 }
     var steps = 0

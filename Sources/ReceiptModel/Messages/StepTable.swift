@@ -69,7 +69,7 @@ package struct StepTable: ~Copyable, Sendable {
       return index < unwritten.count && unwritten[index].segment == segment ? unwritten[index].bytes : nil
     }
 
-    /// The index of the first unwritten segment not before `segment`.
+    /// Return the index of the first unwritten segment not before `segment`.
     func unwrittenIndex(_ segment: UInt32) -> Int {
       var low = 0
       var high = unwritten.count
@@ -181,7 +181,7 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Contents
 
-  /// The step state for the row page; nil if it has none.
+  /// Return the step state for the row page; nil if it has none.
   func record(of rowPage: UInt32) -> StepTailRecord? {
     guard Int(rowPage) < pages.count else { return nil }
     let page = pages[Int(rowPage)]
@@ -189,12 +189,12 @@ package struct StepTable: ~Copyable, Sendable {
     return StepTailRecord(first: page.first, ends: page.ends, tail: page.tail.bytes)
   }
 
-  /// The bytes of a segment that is still in memory.
+  /// Return the bytes of a segment that is still in memory.
   package func segment(_ rowPage: UInt32, _ segment: UInt32) -> [UInt8]? {
     Int(rowPage) < pages.count ? pages[Int(rowPage)].unwrittenBytes(segment) : nil
   }
 
-  /// The live segments.
+  /// Return the live segments.
   package func segments(_ rowPage: UInt32) -> Range<UInt32> {
     guard Int(rowPage) < pages.count, pages[Int(rowPage)].next >= pages[Int(rowPage)].first else {
       return 0..<0
@@ -202,7 +202,7 @@ package struct StepTable: ~Copyable, Sendable {
     return pages[Int(rowPage)].first..<pages[Int(rowPage)].next
   }
 
-  /// Number of steps in the tail of a row's page.
+  /// Return the number of steps in the tail of a row's page.
   @inline(__always)
   func tailCount(_ row: MemberOrdinal) -> Int {
     let page = Int(row.rawValue / PageID.rowsPerPage)
@@ -232,8 +232,8 @@ package struct StepTable: ~Copyable, Sendable {
     return reached
   }
 
-  /// The time at which this row's watermark first reached a message. The watermark must have reached it by a move, not
-  /// by joining.
+  /// Return the time at which this row's watermark first reached a message. The watermark must have reached it by a
+  /// move, not by joining.
   ///
   /// - Parameters:
   ///   - count: how often the watermark has moved.
@@ -306,7 +306,7 @@ package struct StepTable: ~Copyable, Sendable {
     return search.isExact(isWhole: isWhole) ? .exact(step.shownAt) : .latest(step.shownAt)
   }
 
-  /// The index of the first of rising times not before `time`.
+  /// Return the index of the first of rising times not before `time`.
   private static func firstIndex(_ times: [Timestamp], notBefore time: Timestamp) -> Int {
     var low = 0
     var high = times.count
@@ -318,7 +318,7 @@ package struct StepTable: ~Copyable, Sendable {
   }
 
   #if DEBUG
-    /// The value that ``byteCount`` must have.
+    /// Return the value that ``byteCount`` must have.
     func countBytes() -> Int { heapBytes(pages) + pages.reduce(0) { $0 + $1.byteCount } }
   #endif
 }
@@ -344,7 +344,7 @@ private struct StepSearch {
   /// Whether no step lies between ``found`` and the last one before it.
   var isNext: Bool { found.map { $0.number == (before?.number ?? 0) &+ 1 } ?? false }
 
-  /// Whether ``found`` is the step that reached the message, given that all relevant segments were searched.
+  /// Return whether ``found`` is the step that reached the message, given that all relevant segments were searched.
   ///
   /// - Parameter isWhole: only steps from before the message were skipped, and steps were dropped only by merging.
   func isExact(isWhole: Bool) -> Bool {

@@ -51,8 +51,8 @@ extension ShardState {
     return target
   }
 
-  /// The numbers for a ticket. Refused for a deleted message, though a ticket issued before still marks its position
-  /// (R16).
+  /// Return the numbers for a ticket. Refused for a deleted message, though a ticket issued before still marks its
+  /// position (R16).
   package func ticketPlace(_ target: PushTarget) throws(Refusal) -> TicketPlace {
     guard !isDeleted(target.sequence, in: target.slot) else { throw .messageDeleted }
     return TicketPlace(
@@ -105,9 +105,9 @@ extension ShardState {
     if slot.isThread { effects.wrapInThread(self[slot].parent, from: start) }
   }
 
-  /// The shown time of an acknowledged move (R20). It is clamped to be not before the message's registration, nor
-  /// before the row's last step that others may have seen. Nor is it before the user became visible again: a delivery
-  /// made while hidden has no time to show (R7). It is not after now.
+  /// Return the shown time of an acknowledged move (R20). It is clamped to be not before the message's registration,
+  /// nor before the row's last step that others may have seen. Nor is it before the user became visible again: a
+  /// delivery made while hidden has no time to show (R7). It is not after now.
   private func shownTime(
     acked: Timestamp,
     _ slot: ChannelSlot,
@@ -122,7 +122,7 @@ extension ShardState {
     return min(max(acked, earliest), now)
   }
 
-  /// The row that an acknowledgement moves; nil: the member is not in the thread.
+  /// Return the row that an acknowledgement moves; nil: the member is not in the thread.
   private func row(of target: PushTarget) -> MemberOrdinal? {
     guard target.slot.isThread else { return target.member }
     return withUser(target.slot.channel, target.member) { self[target.slot].row(of: $0) }
@@ -130,7 +130,7 @@ extension ShardState {
 
   // MARK: Reply
 
-  /// Why an acknowledgement does not count (R15); nil: it counts.
+  /// Return why an acknowledgement does not count (R15); nil: it counts.
   package func uncounted(_ target: PushTarget) -> Uncounted? {
     guard target.slot.isThread else {
       return uncounted(MarkResult(row: target.member, sequence: target.sequence), in: target.slot)
@@ -139,19 +139,19 @@ extension ShardState {
     return counts(target.sequence, for: row, in: target.slot) ? nil : .registeredBefore
   }
 
-  /// The shown time at which the member's delivered watermark reached its position; none: it never moved.
+  /// Return the shown time at which the member's delivered watermark reached its position; none: it never moved.
   package func deliveredAt(_ target: PushTarget) -> Timestamp {
     row(of: target).map { self[target.slot].rows.deliveredShownAt($0) } ?? .none
   }
 
-  /// When the message was registered.
+  /// Return when the message was registered.
   package func sentAt(_ target: PushTarget) -> Timestamp {
     self[target.slot].messages.registeredAt(target.sequence)
   }
 
   // MARK: Webhooks
 
-  /// Whether a webhook was accepted before and is still remembered.
+  /// Return whether a webhook was accepted before and is still remembered.
   ///
   /// - Parameter key: the XXH64 of its key.
   package func knowsWebhook(_ key: UInt64, at time: Timestamp) -> Bool {

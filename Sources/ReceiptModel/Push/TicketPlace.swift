@@ -24,7 +24,7 @@ package struct TicketPlace: Hashable, Sendable {
     self.check = check
   }
 
-  /// The XXH64 of cid, a zero byte, user, a zero byte and message.
+  /// Return the XXH64 of cid, a zero byte, user, a zero byte and message.
   package static func check(cid: RawSpan, user: RawSpan, message: RawSpan) -> UInt64 {
     let count = cid.byteCount + user.byteCount + message.byteCount + 2
     return withUnsafeTemporaryAllocation(byteCount: count, alignment: 1) { bytes in

@@ -21,7 +21,7 @@ package struct WebhookTable: Sendable {
   /// Number of webhooks, including expired ones.
   package var count: Int { order.count }
 
-  /// The last time at which a webhook is remembered, which may be past; nil: unknown webhook.
+  /// Return the last time at which a webhook is remembered, which may be past; nil: unknown webhook.
   ///
   /// - Parameter key: the XXH64 of its key.
   package func until(_ key: UInt64) -> Timestamp? {
@@ -29,7 +29,7 @@ package struct WebhookTable: Sendable {
     return pages[Int(PageID.webhookPage(of: key))][key].map { Timestamp(milliseconds: $0) }
   }
 
-  /// When there is room for another webhook; none: there is room now.
+  /// Return when there is room for another webhook; none: there is room now.
   package func full(at time: Timestamp) -> Timestamp {
     guard order.count >= Self.countMax, let first = order.first, first.until >= time.milliseconds else {
       return .none
@@ -47,7 +47,7 @@ package struct WebhookTable: Sendable {
     insert(Entry(until: until.milliseconds, key: key))
   }
 
-  /// The effects that reproduce a page: the webhooks remembered at `time`.
+  /// Return the effects that reproduce a page: the webhooks remembered at `time`.
   func effects(of page: UInt32, at time: Timestamp) -> [Effect] {
     guard !pages.isEmpty else { return [] }
     return pages[Int(page)].filter { $0.value >= time.milliseconds }.sorted { $0.key < $1.key }

@@ -25,7 +25,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   /// Number of slots, including free ones.
   var slotCount: Int { channels.count }
 
-  /// Whether this slot holds a channel.
+  /// Return whether this slot holds a channel.
   func isLoaded(_ slot: ChannelSlot) -> Bool { self[slot].number != ChannelState.vacantNumber }
 
   /// A loaded channel, or one of its threads.
@@ -36,9 +36,9 @@ struct ChannelDirectory: ~Copyable, Sendable {
     unsafeMutableAddress { mutableAddress(of: slot) }
   }
 
-  /// The address of a loaded channel, or of one of its threads; valid until the directory is changed. By address, like
-  /// the arrays under it: a yielding accessor with two branches allocates memory for each access, which doubled the
-  /// instructions of a mark.
+  /// Return the address of a loaded channel, or of one of its threads; valid until the directory is changed. By
+  /// address, like the arrays under it: a yielding accessor with two branches allocates memory for each access, which
+  /// doubled the instructions of a mark.
   @inline(__always)
   func address(of slot: ChannelSlot) -> UnsafePointer<ChannelState> {
     precondition(Int(slot.rawValue) < channels.count, "no such slot")
@@ -58,13 +58,13 @@ struct ChannelDirectory: ~Copyable, Sendable {
 
   // MARK: Looking up
 
-  /// The slot of a loaded channel, by its cid.
+  /// Return the slot of a loaded channel, by its cid.
   @inline(__always)
   func slot(of cid: RawSpan) -> ChannelSlot? {
     names.find(StableHash.hash(cid)) { slot in channels[Int(slot)].hasCID(cid) }.map(ChannelSlot.init)
   }
 
-  /// The slot of a user's channel index, if loaded.
+  /// Return the slot of a user's channel index, if loaded.
   func index(of user: RawSpan) -> ChannelSlot? {
     indexes.find(StableHash.hash(user)) { slot in
       channels[Int(slot)].withIndexOwner { $0.isEqual(to: user) }
@@ -72,12 +72,12 @@ struct ChannelDirectory: ~Copyable, Sendable {
     .map { ChannelSlot($0) }
   }
 
-  /// The slot of a loaded channel, by its number.
+  /// Return the slot of a loaded channel, by its number.
   func slot(numbered number: ChannelNumber) -> ChannelSlot? {
     numbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
   }
 
-  /// The slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
+  /// Return the slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
   func loadedSlot(numbered number: ChannelNumber) -> ChannelSlot? {
     if let slot = slot(numbered: number) { return slot }
     return indexNumbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
@@ -89,7 +89,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
     if !isWanted { indexNumbers = HashIndex() }
   }
 
-  /// The slot of the channel or the user's index with this name.
+  /// Return the slot of the channel or the user's index with this name.
   func slot(named name: [UInt8]) -> ChannelSlot? {
     IndexName.isIndex(name)
       ? index(of: name.span.bytes.extracting(droppingFirst: IndexName.userOffset(name)))

@@ -18,6 +18,6 @@ package struct ChannelSlot: Hashable, Sendable {
   package var isThread: Bool { thread > 0 }
   /// The slot of the channel itself.
   package var channel: ChannelSlot { ChannelSlot(rawValue) }
-  /// The slot of one of this channel's threads.
+  /// Return the slot of one of this channel's threads.
   package func thread(_ index: Int) -> ChannelSlot { ChannelSlot(rawValue, thread: UInt32(index) + 1) }
 }

@@ -21,16 +21,16 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   /// Whether another type can be set.
   var hasRoom: Bool { setRecords.count < Self.typesMax }
 
-  /// The record of a channel type; version 0 and the defaults if it was never set.
+  /// Return the record of a channel type; version 0 and the defaults if it was never set.
   func record(_ name: String) -> ChannelTypeRecord {
     positions[name].map { records[$0] } ?? ChannelTypeRecord(name: name)
   }
 
-  /// A type's options.
+  /// Return a type's options.
   @inline(__always)
   func options(_ position: Int) -> ChannelTypeOptions { records[position].options }
 
-  /// A type's options before its last change since the shard was loaded.
+  /// Return a type's options before its last change since the shard was loaded.
   func optionsBefore(_ position: Int) -> ChannelTypeOptions {
     optionsBefore[position] ?? records[position].options
   }
@@ -46,7 +46,7 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// The index of a type's record. Adds a record with the defaults for an unknown type.
+  /// Return the index of a type's record. Adds a record with the defaults for an unknown type.
   mutating func position(_ name: String) -> Int {
     if let position = positions[name] { return position }
     records.append(ChannelTypeRecord(name: name))

@@ -48,18 +48,18 @@ package struct RevokedTokenTable: Sendable {
   /// Number of entries in memory, including expired ones.
   package var count: Int { entries.count }
 
-  /// A token's effective revocation.
+  /// Return a token's effective revocation.
   package func revocation(of id: String, at time: Timestamp) -> TokenRevocation? {
     guard !entries.isEmpty, let entry = entries[ExactText(id)], entry.until > time else { return nil }
     return entry
   }
 
-  /// Whether one more token can be revoked. Searches for expired entries only if the table is full.
+  /// Return whether one more token can be revoked. Searches for expired entries only if the table is full.
   package func hasRoom(at time: Timestamp) -> Bool {
     entries.count < Self.countMax || entries.values.contains { $0.until <= time }
   }
 
-  /// The latest time at which an entry expired; none: no entry expired since the start.
+  /// Return the latest time at which an entry expired; none: no entry expired since the start.
   package func ended(at time: Timestamp) -> Timestamp {
     guard nextEnd <= time else { return endedBefore }
     var latest = endedBefore
@@ -67,7 +67,7 @@ package struct RevokedTokenTable: Sendable {
     return latest
   }
 
-  /// At most `limit` effective revocations above a version, by rising version.
+  /// Return at most `limit` effective revocations above a version, by rising version.
   package func revocations(after version: UInt64, at time: Timestamp, limit: Int) -> [TokenRevocation] {
     guard version < self.version else { return [] }
     var first = 0

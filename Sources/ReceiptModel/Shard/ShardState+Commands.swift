@@ -37,8 +37,8 @@ extension ShardState {
     }
   }
 
-  /// Why a successful read or delivery in a channel does not count: the message precedes the member's join (R6). Nil:
-  /// it counts, as far as the member's privacy settings show it.
+  /// Return why a successful read or delivery in a channel does not count: the message precedes the member's join (R6).
+  /// Nil: it counts, as far as the member's privacy settings show it.
   package func uncounted(_ marked: MarkResult, in slot: ChannelSlot) -> Uncounted? {
     let joined = self[slot].rows.joined(marked.row)
     return marked.sequence == .zero || marked.sequence > joined ? nil : .registeredBefore
@@ -139,13 +139,13 @@ extension ShardState {
     return row
   }
 
-  /// The row of a current member.
+  /// Return the row of a current member.
   package func member(_ user: RawSpan, in slot: ChannelSlot) throws(Refusal) -> MemberOrdinal {
     guard let row = self[slot].row(of: user) else { throw .notAMember }
     return row
   }
 
-  /// The position that a mark names. Zero if the mark means the newest message and none exists for the member.
+  /// Return the position that a mark names. Zero if the mark means the newest message and none exists for the member.
   func position(
     _ message: RawSpan,
     in slot: ChannelSlot,

@@ -1,19 +1,19 @@
 /// The queries. They change nothing; their results are numbers whose names are looked up at encoding. Call
 /// ``refresh(_:)`` on the channel before a query.
 extension ShardState {
-  /// A member's own row (R2, R4, R18).
+  /// Return a member's own row (R2, R4, R18).
   package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> ShownRow {
     self[slot].ownRow(row, hiddenThrough: hiddenThrough(slot, ofRow: row))
   }
 
-  /// When a user joined a channel; none: not a member.
+  /// Return when a user joined a channel; none: not a member.
   package func joinedAt(_ user: RawSpan, in slot: ChannelSlot) -> Timestamp {
     guard let row = self[slot].row(of: user) else { return .none }
     return self[slot].rows.joinedAt(row)
   }
 
-  /// The position up to which hidden history hides messages from a row's member. In a thread, the row differs from the
-  /// member's row in the channel.
+  /// Return the position up to which hidden history hides messages from a row's member. In a thread, the row differs
+  /// from the member's row in the channel.
   func hiddenThrough(_ slot: ChannelSlot, ofRow row: MemberOrdinal) -> SequenceNumber {
     guard slot.isThread else { return hiddenThrough(slot, row) }
     guard self[slot.channel].rows.hidingHistoryCount > 0,
@@ -22,18 +22,18 @@ extension ShardState {
     return hiddenThrough(slot, member)
   }
 
-  /// A member's row as others see it (R4, R7, R8).
+  /// Return a member's row as others see it (R4, R7, R8).
   package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> ShownRow {
     self[slot].shownRow(row, options: options(slot), settings: settings, withOwnDetails: withOwnDetails)
   }
 
-  /// The times from which a member's positions moved while hidden count (R7); none for positions not moved while
+  /// Return the times from which a member's positions moved while hidden count (R7); none for positions not moved while
   /// hidden.
   package func shownSince(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UserSettingsTable.ShownSince {
     withUser(slot, row) { settings.shownSince($0) }
   }
 
-  /// A page of a channel's read state (R12).
+  /// Return a page of a channel's read state (R12).
   ///
   /// - Parameters:
   ///   - viewer: the user whose own row comes first on the first page; must be a member. Empty for none.
@@ -56,7 +56,7 @@ extension ShardState {
     )
   }
 
-  /// One message's status and counts (R1, R10).
+  /// Return one message's status and counts (R1, R10).
   package func status(
     _ slot: ChannelSlot,
     message: RawSpan,
@@ -65,7 +65,7 @@ extension ShardState {
     status(slot, try shownMessage(message, in: slot, viewer), viewer: viewer)
   }
 
-  /// The status of a registered message that is not deleted.
+  /// Return the status of a registered message that is not deleted.
   package func status(
     _ slot: ChannelSlot,
     _ sequence: SequenceNumber,
@@ -93,7 +93,7 @@ extension ShardState {
     }
   }
 
-  /// The statuses and counts of several messages, counted together (R10).
+  /// Compute the statuses and counts of several messages, counted together (R10).
   ///
   /// - Parameter answers: from ``askedStatus(_:message:viewer:)``, at most 255.
   package func statuses(
@@ -118,7 +118,7 @@ extension ShardState {
     }
   }
 
-  /// A message with a status: registered, not hidden from the viewer, and not deleted.
+  /// Return a message with a status: registered, not hidden from the viewer, and not deleted.
   package func shownMessage(
     _ message: RawSpan,
     in slot: ChannelSlot,

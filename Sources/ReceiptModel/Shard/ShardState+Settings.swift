@@ -1,9 +1,9 @@
 /// Users' settings (R7), and the replication of settings and channel types: a change is made in the home shard,
 /// assigned to all other shards, then marked as replicated at home.
 extension ShardState {
-  /// A user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no settings
-  /// since has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits this
-  /// revocation with their first settings.
+  /// Return a user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no
+  /// settings since has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits
+  /// this revocation with their first settings.
   package func userSettings(_ user: String) -> UserSettings {
     if let number = settings.find(user) { return settings[number] }
     guard let tombstone = settings.tombstone(of: user) else { return UserSettings(user: user) }
@@ -89,8 +89,8 @@ extension ShardState {
     return true
   }
 
-  /// Whether a request is refused because its token was issued to this user before a revocation (Proto/frames.md, flag
-  /// `issued`).
+  /// Return whether a request is refused because its token was issued to this user before a revocation
+  /// (Proto/frames.md, flag `issued`).
   ///
   /// - Parameter issued: seconds since 1970.
   @inline(__always)
@@ -98,8 +98,8 @@ extension ShardState {
     settings.hasRevoked && settings.isRevoked(user, issued: issued)
   }
 
-  /// A user's number among those with settings; an erased user's former number. A new user gets a free number, or the
-  /// next.
+  /// Return a user's number among those with settings; an erased user's former number. A new user gets a free number,
+  /// or the next.
   func number(of user: String) -> UInt32 {
     settings.find(user) ?? settings.tombstone(of: user)?.number ?? settings.freeNumber(at: time)
       ?? UInt32(settings.count)
@@ -107,7 +107,7 @@ extension ShardState {
 }
 
 extension UserSettings {
-  /// Whether these settings show the user to others in the same way as `other`.
+  /// Return whether these settings show the user to others in the same way as `other`.
   fileprivate func showsAs(_ other: UserSettings) -> Bool {
     hidesRead == other.hidesRead && hidesDelivered == other.hidesDelivered
       && readShownSince == other.readShownSince && deliveredShownSince == other.deliveredShownSince

@@ -37,7 +37,7 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Time
 
-  /// The shard's time for a decision made now: max(clock, last logged time) (R20).
+  /// Return the shard's time for a decision made now: max(clock, last logged time) (R20).
   package mutating func advance(clock: Timestamp) -> Timestamp {
     time = max(time, clock)
     return time
@@ -48,19 +48,19 @@ package struct ShardState: ~Copyable, Sendable {
   /// Number of slots, including free ones.
   package var slotCount: Int { directory.slotCount }
 
-  /// Whether this slot holds a channel.
+  /// Return whether this slot holds a channel.
   package func isLoaded(_ slot: ChannelSlot) -> Bool { directory.isLoaded(slot) }
 
-  /// The slot of a loaded channel, by its cid.
+  /// Return the slot of a loaded channel, by its cid.
   package func slot(of cid: RawSpan) -> ChannelSlot? { directory.slot(of: cid) }
 
-  /// The slot of a user's channel index, if loaded.
+  /// Return the slot of a user's channel index, if loaded.
   package func index(of user: RawSpan) -> ChannelSlot? { directory.index(of: user) }
 
-  /// The slot of a loaded channel, by its number.
+  /// Return the slot of a loaded channel, by its number.
   package func slot(numbered number: ChannelNumber) -> ChannelSlot? { directory.slot(numbered: number) }
 
-  /// The slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
+  /// Return the slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
   package func loadedSlot(numbered number: ChannelNumber) -> ChannelSlot? {
     directory.loadedSlot(numbered: number)
   }
@@ -68,7 +68,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// Keep the numbers of users' indexes too, for a shard that follows another one's log, or forget them.
   package mutating func keepIndexNumbers(_ isWanted: Bool) { directory.keepIndexNumbers(isWanted) }
 
-  /// The slot of the channel or the user's index with this name.
+  /// Return the slot of the channel or the user's index with this name.
   package func slot(named name: [UInt8]) -> ChannelSlot? { directory.slot(named: name) }
 
   /// Return the shards for which changes were queued since the last call.
@@ -104,8 +104,8 @@ package struct ShardState: ~Copyable, Sendable {
   /// Evict a channel from memory.
   package mutating func remove(_ slot: ChannelSlot) { directory.remove(slot) }
 
-  /// The effective options of a channel: its type's, overridden by its own. A thread has its channel's options, except
-  /// that new members start read and replies have no acknowledgement requests (R15).
+  /// Return the effective options of a channel: its type's, overridden by its own. A thread has its channel's options,
+  /// except that new members start read and replies have no acknowledgement requests (R15).
   package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
     let channel = slot.channel
     var options = types.options(self[channel].type).applying(self[channel].ownOptions)
@@ -123,7 +123,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// Whether another type can be set.
   package var hasRoomForType: Bool { types.hasRoom }
 
-  /// The record of a channel type; version 0 and the defaults if it was never set.
+  /// Return the record of a channel type; version 0 and the defaults if it was never set.
   package func channelType(_ name: String) -> ChannelTypeRecord { types.record(name) }
 
   // MARK: Assignment
@@ -189,14 +189,14 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Numbers to names
 
-  /// A member's user id, as bytes.
+  /// Call `body` with a member's user id, as bytes.
   package func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
     -> Result
   {
     body(self[slot].users.id(self[slot].rows.user(row)))
   }
 
-  /// A message's id, as bytes; empty for position 0.
+  /// Call `body` with a message's id, as bytes; empty for position 0.
   package func withMessage<Result>(
     _ slot: ChannelSlot,
     _ sequence: SequenceNumber,
@@ -207,16 +207,16 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Pages
 
-  /// The effects that reproduce a page's current state; empty for an empty page.
+  /// Return the effects that reproduce a page's current state; empty for an empty page.
   package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] { self[slot].effects(of: page) }
 
   /// The effects that reproduce the types page.
   package var typeEffects: [Effect] { types.effects }
 
-  /// The effects that reproduce a page of users' settings.
+  /// Return the effects that reproduce a page of users' settings.
   package func userEffects(_ page: UInt32) -> [Effect] { settings.effects(of: page) }
 
-  /// The effects that reproduce a page of remembered webhooks.
+  /// Return the effects that reproduce a page of remembered webhooks.
   package func webhookEffects(_ page: UInt32) -> [Effect] { webhooks.effects(of: page, at: time) }
 
   /// The effects that reproduce the page of revoked tokens.

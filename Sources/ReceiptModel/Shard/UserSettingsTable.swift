@@ -59,10 +59,10 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     ids.byteCount + heapBytes(records) + heapBytes(journal) + tombstones.capacity * 64
   }
 
-  /// The number of a user who has settings.
+  /// Return the number of a user who has settings.
   package func find(_ user: RawSpan) -> UInt32? { ids.find(user).map { $0.rawValue - 1 } }
 
-  /// The number of a user who has settings.
+  /// Return the number of a user who has settings.
   package func find(_ user: String) -> UInt32? {
     var user = user
     return user.withUTF8 { find($0.span.bytes) }
@@ -84,12 +84,13 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     )
   }
 
-  /// When this shard last applied or announced a change of the user's privacy settings; none: they were never set.
+  /// Return when this shard last applied or announced a change of the user's privacy settings; none: they were never
+  /// set.
   func appliedAt(_ user: RawSpan) -> Timestamp {
     find(user).map { Timestamp(milliseconds: records[Int($0)].appliedAt) } ?? .none
   }
 
-  /// Whether every shard has this user's settings, as far as this shard knows.
+  /// Return whether every shard has this user's settings, as far as this shard knows.
   package func isReplicated(_ number: UInt32) -> Bool { records[Int(number)].isReplicated }
 
   func hides(_ number: UInt32) -> (read: Bool, delivered: Bool) {
@@ -117,10 +118,10 @@ package struct UserSettingsTable: ~Copyable, Sendable {
 
   // MARK: Erased users (R16)
 
-  /// Whether a number belonged to an erased user and was not reused since.
+  /// Return whether a number belonged to an erased user and was not reused since.
   package func isNameless(_ number: UInt32) -> Bool { tombstones[number] != nil }
 
-  /// The tombstone of an erased user without new settings.
+  /// Return the tombstone of an erased user without new settings.
   func tombstone(of user: String) -> Tombstone? {
     var user = user
     return user.withUTF8 { tombstone(of: $0.span.bytes) }
@@ -131,7 +132,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     return numbersErased[StableHash.hash(user)].flatMap { tombstones[$0] }
   }
 
-  /// An erased user's number that is free for reuse, if any.
+  /// Return an erased user's number that is free for reuse, if any.
   func freeNumber(at time: Timestamp) -> UInt32? {
     guard let oldestTombstone,
       time.milliseconds - oldestTombstone.at.milliseconds >= Self.tombstoneMilliseconds
@@ -156,7 +157,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     return Int64(issued) * 1_000 < before
   }
 
-  /// The users whose settings changed since change number `seen`; nil if those changes are no longer kept.
+  /// Return the users whose settings changed since change number `seen`; nil if those changes are no longer kept.
   func changes(since seen: UInt64) -> ArraySlice<UInt32>? {
     let missed = changeCount - seen
     return missed <= UInt64(journal.count) ? journal.suffix(Int(missed)) : nil

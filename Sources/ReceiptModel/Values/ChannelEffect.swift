@@ -182,7 +182,7 @@ extension ChannelEffect {
 
   // MARK: Times
 
-  /// The effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
+  /// Return the effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
   func clamped(by repair: TimeRepair) throws(TimeRepair.Damage) -> (ChannelEffect, TimeRepair.Kind?) {
     switch self {
     case .channelAssigned(let cid, let created, let own):

@@ -67,7 +67,7 @@ struct StoredIDs {
       && all(name, IndexName.isIndex(Array(name.utf8)) ? Identifier.isLegacyUser : Identifier.isLegacyCID))
   }
 
-  /// Whether an id is empty or satisfies the predicate.
+  /// Return whether an id is empty or satisfies the predicate.
   private func all(_ id: String, _ isInRange: (RawSpan) -> Bool) -> Bool {
     var id = id
     return id.isEmpty || id.withUTF8 { isInRange($0.span.bytes) }

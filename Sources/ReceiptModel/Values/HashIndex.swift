@@ -14,7 +14,7 @@ struct HashIndex: ~Copyable, Sendable {
 
   private static func fragment(_ hash: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: hash ^ (hash >> 32)) }
 
-  /// The number whose key has this hash and satisfies `matches`.
+  /// Return the number whose key has this hash and satisfies `matches`.
   @inline(__always)
   func find(_ hash: UInt64, matches: (UInt32) -> Bool) -> UInt32? {
     guard !entries.isEmpty else { return nil }
@@ -79,8 +79,9 @@ struct HashIndex: ~Copyable, Sendable {
   }
 }
 
-/// The heap size of an array that grew by doubling, in bytes: capacity and header. Computed from the count alone:
-/// allocators may round up differently, and eviction must not depend on that, or a history could not be replayed.
+/// Return the heap size of an array that grew by doubling, in bytes: capacity and header. Computed from the count
+/// alone: allocators may round up differently, and eviction must not depend on that, or a history could not be
+/// replayed.
 func heapBytes<Element>(_ array: [Element]) -> Int {
   guard !array.isEmpty else { return 0 }
   let slots = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)
@@ -88,7 +89,7 @@ func heapBytes<Element>(_ array: [Element]) -> Int {
 }
 
 extension RawSpan {
-  /// Whether both spans have the same bytes.
+  /// Return whether both spans have the same bytes.
   func isEqual(to other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
     var offset = 0

@@ -30,7 +30,7 @@ package struct ShardID: Hashable, Comparable, Sendable, BitwiseCopyable {
   package init(_ rawValue: UInt16) { self.rawValue = rawValue }
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 
-  /// The shard of a channel, or the home shard of a channel type: `XXH64(bytes) mod count`
+  /// Return the shard of a channel, or the home shard of a channel type: `XXH64(bytes) mod count`
   /// (Proto/frames.md, "Channel to shard").
   package static func owning(_ identifier: RawSpan, count: Int) -> ShardID {
     ShardID(UInt16(truncatingIfNeeded: StableHash.hash(identifier) % UInt64(count)))
@@ -55,7 +55,7 @@ package struct Timestamp: Hashable, Comparable, Sendable {
   /// The end of the year 9999, later than every real time: the event has happened by now, but its time is not known.
   static let unknown = Timestamp(milliseconds: 253_402_300_799_999)
   package static func < (a: Self, b: Self) -> Bool { a.milliseconds < b.milliseconds }
-  /// This time, or `other` if this is ``none``.
+  /// Return this time, or `other` if this is ``none``.
   package func or(_ other: Timestamp) -> Timestamp { self == .none ? other : self }
 }
 
@@ -82,13 +82,13 @@ package enum Identifier {
   package static let messageLengthMax = idLengthMax
   package static let roleLengthMax = 64
 
-  /// Whether the bytes are `type:id`, split at the first colon.
+  /// Return whether the bytes are `type:id`, split at the first colon.
   package static func isCID(_ bytes: RawSpan) -> Bool {
     guard let colon = colonOffset(bytes) else { return false }
     return isType(bytes.extracting(0..<colon)) && isID(bytes.extracting((colon + 1)..<bytes.byteCount))
   }
 
-  /// The offset of the colon that ends a cid's type; nil if there is none.
+  /// Return the offset of the colon that ends a cid's type; nil if there is none.
   package static func colonOffset(_ bytes: RawSpan) -> Int? {
     for offset in 0..<min(bytes.byteCount, typeLengthMax + 1)
     where bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self) == UInt8(ascii: ":") {
@@ -97,8 +97,8 @@ package enum Identifier {
     return nil
   }
 
-  /// The type and id of a cid. Splits by bytes: followed by a combining character, the colon is not a `Character` of
-  /// its own.
+  /// Return the type and id of a cid. Splits by bytes: followed by a combining character, the colon is not a
+  /// `Character` of its own.
   package static func parts(cid: String) -> (type: Substring, id: Substring) {
     guard let colon = cid.utf8.firstIndex(of: UInt8(ascii: ":")) else { return (cid[...], "") }
     return (cid[..<colon], cid[cid.utf8.index(after: colon)...])
@@ -109,7 +109,7 @@ package enum Identifier {
   package static func isMessage(_ bytes: RawSpan) -> Bool { isID(bytes) }
   package static func isRole(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...roleLengthMax, .role) }
 
-  /// Whether the bytes are 1 to 255 bytes of UTF-8 without control characters (C0, DEL, C1).
+  /// Return whether the bytes are 1 to 255 bytes of UTF-8 without control characters (C0, DEL, C1).
   package static func isID(_ bytes: RawSpan) -> Bool {
     guard (1...idLengthMax).contains(bytes.byteCount) else { return false }
     for offset in 0..<bytes.byteCount {
@@ -119,7 +119,7 @@ package enum Identifier {
     return true
   }
 
-  /// Whether the bytes from `start` on are UTF-8 without control characters.
+  /// Return whether the bytes from `start` on are UTF-8 without control characters.
   private static func isText(_ bytes: RawSpan, from start: Int) -> Bool {
     var offset = start
     while offset < bytes.byteCount {
@@ -156,11 +156,11 @@ package enum Identifier {
 
   // MARK: Legacy id ranges
 
-  /// Whether older builds (until 2026) accept this user id.
+  /// Return whether older builds (until 2026) accept this user id.
   static func isLegacyUser(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...128, .narrowUser) }
-  /// Whether older builds accept this message id.
+  /// Return whether older builds accept this message id.
   static func isLegacyMessage(_ bytes: RawSpan) -> Bool { allBytes(bytes, 1...128, .narrowMessage) }
-  /// Whether older builds accept this cid.
+  /// Return whether older builds accept this cid.
   static func isLegacyCID(_ bytes: RawSpan) -> Bool {
     guard let colon = colonOffset(bytes) else { return false }
     return allBytes(bytes.extracting((colon + 1)..<bytes.byteCount), 1...128, .narrowChannel)
@@ -230,7 +230,7 @@ package struct ExactText: Hashable, Comparable, Sendable, CustomStringConvertibl
 }
 
 extension String {
-  /// Whether both strings have the same bytes.
+  /// Return whether both strings have the same bytes.
   package func isExactly(_ other: String) -> Bool {
     utf8.count == other.utf8.count && utf8.elementsEqual(other.utf8)
   }
@@ -242,20 +242,20 @@ extension String {
 package enum IndexName {
   private static let colon = UInt8(ascii: ":")
 
-  /// The name of a user's index.
+  /// Return the name of a user's index.
   package static func bytes(of user: RawSpan) -> [UInt8] {
     user.withUnsafeBytes { $0.contains(colon) ? [0] + $0 : Array($0) }
   }
 
-  /// The name of a user's index.
+  /// Return the name of a user's index.
   package static func text(of user: String) -> String { user.utf8.contains(colon) ? "\0" + user : user }
 
-  /// Whether the name is an index's.
+  /// Return whether the name is an index's.
   package static func isIndex(_ name: [UInt8]) -> Bool { name.first == 0 || !name.contains(colon) }
 
-  /// The offset of the user's id within an index's name.
+  /// Return the offset of the user's id within an index's name.
   package static func userOffset(_ name: [UInt8]) -> Int { name.first == 0 ? 1 : 0 }
 
-  /// The user whose index has this name.
+  /// Return the user whose index has this name.
   package static func user(_ name: [UInt8]) -> [UInt8] { Array(name[userOffset(name)...]) }
 }

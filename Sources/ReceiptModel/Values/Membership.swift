@@ -37,7 +37,7 @@ package struct Membership: Hashable, Sendable {
     self.isGone = isGone
   }
 
-  /// The tombstone that replaces this entry once no channel of its name knows the user.
+  /// Return the tombstone that replaces this entry once no channel of its name knows the user.
   func tombstone(at time: Timestamp) -> Membership {
     Membership(
       cid: cid,

@@ -48,15 +48,15 @@ package enum PageID: Hashable, Sendable {
   /// Number of pages that remembered webhooks are spread over, by the highest bits of their keys' hashes.
   package static let webhookPages: UInt32 = 256
 
-  /// The page of a webhook key.
+  /// Return the page of a webhook key.
   package static func webhookPage(of key: UInt64) -> UInt32 { UInt32(key >> 56) }
 
-  /// The outbox page that stores a pending change.
+  /// Return the outbox page that stores a pending change.
   package static func outboxPage(of number: UInt64) -> UInt32 {
     UInt32(number / changesPerOutboxPage % outboxPages)
   }
 
-  /// The thread's counterpart of this channel page. Threads have only row and message pages.
+  /// Return the thread's counterpart of this channel page. Threads have only row and message pages.
   package func inThread(_ parent: SequenceNumber) -> PageID {
     switch self {
     case .rows(let number): .threadRows(parent, number)

@@ -20,8 +20,8 @@ package struct SessionRecord: Hashable, Sendable {
     self.lastWritten = lastWritten
   }
 
-  /// Whether the command with this counter was already decided. Inlined, so that each command reads the record in place
-  /// instead of copying it.
+  /// Return whether the command with this counter was already decided. Inlined, so that each command reads the record
+  /// in place instead of copying it.
   @inline(__always)
   package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

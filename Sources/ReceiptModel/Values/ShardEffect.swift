@@ -64,7 +64,7 @@ extension ShardEffect {
 
   // MARK: Times
 
-  /// The effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
+  /// Return the effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
   func clamped(by repair: TimeRepair) -> (ShardEffect, TimeRepair.Kind?) {
     switch self {
     case .channelTypeAssigned(var record):

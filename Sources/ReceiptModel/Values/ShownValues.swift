@@ -282,7 +282,7 @@ package struct ShownRow: Hashable, Sendable {
     self.own = own
   }
 
-  /// The row of a thread member whom others do not see (R7, R15).
+  /// Return the row of a thread member whom others do not see (R7, R15).
   static func unseen(_ row: MemberOrdinal, own: OwnDetails?) -> ShownRow {
     ShownRow(
       row: row,
@@ -295,13 +295,13 @@ package struct ShownRow: Hashable, Sendable {
     )
   }
 
-  /// The message whose id names a position; zero: none.
+  /// Return the message whose id names a position; zero: none.
   package func named(_ position: SequenceNumber) -> SequenceNumber {
     position > idsHiddenThrough ? position : .zero
   }
 
-  /// The row as seen by a member who joined under hidden history. Positions at or below that member's join show as the
-  /// join (R6).
+  /// Return the row as seen by a member who joined under hidden history. Positions at or below that member's join show
+  /// as the join (R6).
   ///
   /// - Parameters:
   ///   - join: the newest message hidden from that member; not zero.

@@ -7,7 +7,7 @@ package enum StableHash {
   private static let prime4: UInt64 = 0x85EB_CA77_C2B2_AE63
   private static let prime5: UInt64 = 0x27D4_EB2F_1656_67C5
 
-  /// The 64-bit hash of `bytes`.
+  /// Return the 64-bit hash of `bytes`.
   package static func hash(_ bytes: RawSpan, seed: UInt64 = 0) -> UInt64 {
     let count = bytes.byteCount
     var offset = 0

@@ -33,7 +33,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// *limits* of Proto/frames.md.
+  /// Write *limits* of Proto/frames.md.
   package mutating func writeLimits(_ limits: [HistoryLimit]) {
     writeInteger(HistoryLimit.eventKind)
     writeVarint(limits.count)

@@ -115,7 +115,7 @@ package struct SetMemberRequest: Sendable {
 }
 
 extension FieldReader {
-  /// A list of strings, copied.
+  /// Read a list of strings, copied.
   @_lifetime(self: copy self)
   package mutating func texts() throws(WireError) -> [String] {
     var texts: [String] = []
@@ -123,7 +123,7 @@ extension FieldReader {
     return texts
   }
 
-  /// A list of users with their roles.
+  /// Read a list of users with their roles.
   @_lifetime(self: copy self)
   fileprivate mutating func newMembers() throws(WireError) -> [ShardState.NewMember] {
     var members: [ShardState.NewMember] = []

@@ -34,7 +34,7 @@ package struct StringListFields: ~Escapable {
     for _ in 0..<count { _ = try reader.string() }
   }
 
-  /// The next string; nil at the end.
+  /// Read the next string; nil at the end.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func next() -> RawSpan? {

@@ -1,7 +1,7 @@
-/// A field of a request: its notation, and the range that `POST /v1/frames` holds it to.
+/// A field of a request: its notation, and how `POST /v1/frames` validates it.
 package struct RequestField: Sendable {
-  /// The range of a field, where a frame that has it is accepted by `POST /v1/frames`.
-  package enum Range: Sendable {
+  /// The validation of a field, in a frame that `POST /v1/frames` accepts.
+  package enum Validation: Sendable {
     case user
     case userOrNone
     case message
@@ -35,11 +35,11 @@ package struct RequestField: Sendable {
   /// Proto/frames.md.
   package let notation: String
   /// Nil: in no frame that `POST /v1/frames` accepts.
-  package let range: Range?
+  package let validation: Validation?
 
-  fileprivate init(_ notation: String, _ range: Range?) {
+  fileprivate init(_ notation: String, _ validation: Validation?) {
     self.notation = notation
-    self.range = range
+    self.validation = validation
   }
 }
 
@@ -58,8 +58,8 @@ package struct RequestSpec: Sendable {
   /// not accept the kind.
   package let replyBytesMax: Int?
 
-  /// The fields after the cid and the counter, which have ranges where ``replyBytesMax`` is given.
-  package var ranges: [RequestField.Range] { fields.compactMap(\.range) }
+  /// The validations of the fields after the cid and the counter, if ``replyBytesMax`` is given.
+  package var validations: [RequestField.Validation] { fields.compactMap(\.validation) }
 
   private init(
     _ kind: FrameKind,
@@ -84,7 +84,7 @@ package struct RequestSpec: Sendable {
   private init(
     _ kind: FrameKind,
     _ name: String,
-    _ fields: KeyValuePairs<String, RequestField.Range>,
+    _ fields: KeyValuePairs<String, RequestField.Validation>,
     bytesMax: Int,
     reply: String
   ) {

@@ -1,6 +1,6 @@
 import ReceiptModel
 
-/// What kind of request a frame's kind is. A new kind of request states here what store and gateway do with it, and in
+/// The properties of a kind of request. A new kind of request states here what store and gateway do with it, and in
 /// ``RequestSpec`` which fields it has.
 package struct RequestTraits: FlagSet {
   package let rawValue: UInt8
@@ -22,7 +22,7 @@ package struct RequestTraits: FlagSet {
   package static let wide = RequestTraits(rawValue: 64)
 }
 
-/// What a request about a channel does if the channel does not exist.
+/// The action of a request about a channel if the channel does not exist.
 package enum AbsentChannelAction: Sendable {
   /// Create the channel.
   case create
@@ -37,7 +37,7 @@ package enum AbsentChannelAction: Sendable {
 }
 
 extension FrameKind {
-  /// What a request about a channel does if the channel does not exist.
+  /// The action of a request about a channel if the channel does not exist.
   package var absentChannelAction: AbsentChannelAction {
     switch self {
     case .putChannel: .create
@@ -51,7 +51,7 @@ extension FrameKind {
     }
   }
 
-  /// Empty for what is no request.
+  /// The properties of a request's kind; empty for other frames.
   package var traits: RequestTraits {
     switch self {
     case .putChannel, .changeMembers: [.command, .named, .orderedByChannel, .wide]

@@ -27,7 +27,7 @@ package struct PatchUserRequest: Sendable {
     try reader.end()
   }
 
-  /// Whether a kind of receipts is shown; nil: unchanged.
+  /// Return whether a kind of receipts is shown; nil: unchanged.
   package func shows(_ receipts: UInt64) -> Bool? { given & receipts == 0 ? nil : values & receipts != 0 }
 }
 
@@ -73,11 +73,11 @@ package struct MarkReplicatedRequest: Sendable {
   package static let user: UInt8 = 1
 
   /// ``channelType`` or ``user``, if known.
-  package let what: UInt8
+  package let subject: UInt8
   package let version: UInt64
 
   package init(_ reader: inout FieldReader) throws(WireError) {
-    what = try reader.byte()
+    subject = try reader.byte()
     version = try reader.varint()
     try reader.end()
   }

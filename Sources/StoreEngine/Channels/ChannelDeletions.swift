@@ -33,7 +33,7 @@ final class ChannelDeletions: ShardPart {
     return slicedDeletions.reduce(oldest) { min($0 ?? $1.index, $1.index) }
   }
 
-  /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
+  /// Return the batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
   func index(absent cid: [UInt8]) -> LogIndex? { drops.index(absent: cid) }
 
   /// Record that a channel of this name was created again.
@@ -70,14 +70,14 @@ final class ChannelDeletions: ShardPart {
 
   // MARK: Absent channels
 
-  /// Whether a channel that is not in memory was deleted, and may still be on storage.
+  /// Return whether a channel that is not in memory was deleted, and may still be on storage.
   func isDeleted(_ cid: RawSpan) -> Bool { deletedIndex(cid) != nil }
 
   private func deletedIndex(_ cid: RawSpan) -> LogIndex? {
     drops.isEmpty ? nil : drops.index(absent: cid.withUnsafeBytes { Array($0) })
   }
 
-  /// Earliest timing of a reply that a channel does not exist: when its deletion is durable.
+  /// Return the earliest timing of a reply that a channel does not exist: when its deletion is durable.
   func replyTiming(absent cid: RawSpan) -> ReplyLane.Timing { shard.replyTiming(deletedIndex(cid) ?? .zero) }
 
   // MARK: Start

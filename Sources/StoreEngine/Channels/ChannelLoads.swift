@@ -89,7 +89,7 @@ final class ChannelLoads: ShardPart {
     }
   }
 
-  /// Whether the work was not cancelled.
+  /// Return whether the work was not cancelled.
   private func isRunning(_ waiter: LoadWaiter) -> Bool {
     switch waiter {
     case .unread(let entry): shard.unreadQueries.isRunning(entry.requestID)
@@ -105,12 +105,13 @@ final class ChannelLoads: ShardPart {
     countForChanges += 1
   }
 
-  /// Whether this read is still wanted.
+  /// Return whether this read is still wanted.
   func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
     loads[reference]?.loadID == request.loadID
   }
 
-  /// Reference for reading from storage. A channel created in the log's tail is found there by number only, if at all.
+  /// Return the reference for reading from storage. A channel created in the log's tail is found there by number only,
+  /// if at all.
   private func storageReference(_ reference: ChannelReference) -> ChannelReference {
     if case .cid(let cid) = reference, let number = shard.tail.number(of: cid) { return .number(number) }
     return reference
@@ -258,7 +259,8 @@ final class ChannelLoads: ShardPart {
     return slot
   }
 
-  /// Name of a channel that is on storage or was created in the log's tail; nil if no channel has that number.
+  /// Return the name of a channel that is on storage or was created in the log's tail; nil if no channel has that
+  /// number.
   func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
     let location = "shard \(shard.state.id.rawValue), channel \(number.rawValue), head page"
     if let head = stored?.pages.first, head.page == .head,

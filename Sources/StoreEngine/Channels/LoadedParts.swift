@@ -8,8 +8,8 @@ struct LoadedParts {
   /// Highest position that a row names; valid once all effects were checked.
   private(set) var named: UInt32 = 0
 
-  /// Whether an effect is consistent with those before it. The part that it assigns must exist; further conditions
-  /// stand here.
+  /// Return whether an effect is consistent with those before it. The part that it assigns must exist; further
+  /// conditions stand here.
   mutating func follows(_ effect: ChannelEffect) -> Bool {
     switch effect {
     case .rowAssigned(let row, let record):

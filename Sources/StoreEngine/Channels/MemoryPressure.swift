@@ -34,8 +34,8 @@ struct MemoryPressure {
     isUnderPressure = resident > budget
   }
 
-  /// Whether another channel may be loaded, with `loading` loads in flight of the average size. The hard limit is a
-  /// quarter above the budget: the margin covers waiting for page writes and for the clock's hand.
+  /// Return whether another channel may be loaded, with `loading` loads in flight of the average size. The hard limit
+  /// is a quarter above the budget: the margin covers waiting for page writes and for the clock's hand.
   func admits(loading: Int) -> Bool {
     guard budget < .max else { return true }
     // One load is always admitted: a busy channel larger than the budget must not keep all others out.

@@ -34,7 +34,7 @@ struct PendingDrops {
     if !absent.isEmpty { absent[Array(cid.utf8)] = nil }
   }
 
-  /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
+  /// Return the batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
   func index(absent cid: [UInt8]) -> LogIndex? { absent.isEmpty ? nil : absent[cid]?.index }
 
   /// Take the drops whose deletion is durable.

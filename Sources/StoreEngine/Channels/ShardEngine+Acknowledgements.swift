@@ -62,7 +62,7 @@ extension ShardEngine {
 
   // MARK: Expiry
 
-  /// Earliest timing of a reply to a statuses query. Logs the time if an `expired` in the reply needs it.
+  /// Return the earliest timing of a reply to a statuses query. Logs the time if an `expired` in the reply needs it.
   func replyTiming(
     _ slot: ChannelSlot,
     saying results: [Result<ShownStatus, Refusal>],
@@ -75,9 +75,9 @@ extension ShardEngine {
     return replyTiming(lastEffect(slot), revealingExpiryAt: expiry, lane)
   }
 
-  /// Earliest timing of a reply that reveals an expiry at `expiry`: when a batch of that time or later is durable.
-  /// Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has that time
-  /// yet.
+  /// Return the earliest timing of a reply that reveals an expiry at `expiry`: when a batch of that time or later is
+  /// durable. Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has
+  /// that time yet.
   ///
   /// - Parameters:
   ///   - last: last effect that the reply reveals.

@@ -124,7 +124,7 @@ extension ShardEngine {
     }
   }
 
-  /// Whether one of the members is being erased in this channel.
+  /// Return whether one of the members is being erased in this channel.
   private func areErased(_ members: [ShardState.NewMember], in slot: ChannelSlot?) -> Bool {
     guard let slot, waiting.hasSlices else { return false }
     return members.contains { isBeingErased($0.user, in: slot) }
@@ -213,12 +213,12 @@ extension ShardEngine {
     return outgoing.replyWhenIndexed(request, slot) { $0.writeInteger(UInt8(scan.isKnown ? 1 : 0)) }
   }
 
-  /// Whether an erasure of this user in this channel has begun to apply effects.
+  /// Return whether an erasure of this user in this channel has begun to apply effects.
   func isBeingErased(_ user: String, in slot: ChannelSlot) -> Bool {
     waiting.hasSlices && waiting.isErasing(user, in: slot)
   }
 
-  /// Whether an erasure of this user in this channel has begun to apply effects.
+  /// Return whether an erasure of this user in this channel has begun to apply effects.
   func isBeingErased(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
     guard waiting.hasSlices else { return false }
     return waiting.isErasing(Self.text(user), in: slot)

@@ -76,7 +76,7 @@ final class StepSegments: ShardPart {
     return shard.waiting.add(request, for: .steps(readID))
   }
 
-  /// Whether a query may keep its steps, beside all other queries that keep some. One query always may.
+  /// Return whether a query may keep its steps, beside all other queries that keep some. One query always may.
   private func hasRoom(for request: borrowing Request) -> Bool {
     let kept = shard.waiting.keptSteps
     return kept == 0 || kept + request.segments.stepCount <= shard.configuration.suspendedStepsMax
@@ -133,7 +133,7 @@ final class StepSegments: ShardPart {
     return lastReadID
   }
 
-  /// Whether the channel is in memory with the same segments as when the steps were requested.
+  /// Return whether the channel is in memory with the same segments as when the steps were requested.
   private func isCurrent(_ read: StepRead) -> Bool {
     guard shard.state.isLoaded(read.slot), shard.state[read.slot].number == read.channel else { return false }
     return read.firsts.allSatisfy { shard.state[read.slot].steps.segments($0.rowPage).lowerBound == $0.first }

@@ -33,7 +33,7 @@ struct StoredChannelReader {
     /// Segments with messages that mention a user.
     var mentioning: Set<UInt32> = []
 
-    /// Number of messages in a segment.
+    /// Return the number of messages in a segment.
     func messageCount(_ segment: UInt32) -> UInt32 {
       min(newest.rawValue - segment * PageID.messagesPerSegment, PageID.messagesPerSegment)
     }

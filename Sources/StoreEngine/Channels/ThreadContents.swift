@@ -10,7 +10,7 @@ struct ThreadContents {
     threads.filter { $0.value.named > $0.value.newest }.keys.min()
   }
 
-  /// Whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
+  /// Return whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
   mutating func follows(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
     guard effect.traits.contains(.threadable) else { return false }
     switch effect {

@@ -122,7 +122,7 @@ extension ShardEvents {
 
   // MARK: Details
 
-  /// The channels of a request.
+  /// Return the channels of a request.
   private func channels(_ list: borrowing StringListFields) -> Result<[[UInt8]], RefusedRequest> {
     guard (1...Self.channelsMax).contains(list.count) else {
       return .failure(RefusedRequest(.invalidField, "channels: 1 to \(Self.channelsMax)"))

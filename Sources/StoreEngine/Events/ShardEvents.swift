@@ -19,7 +19,7 @@ final class ShardEvents: ShardPart {
   /// How often a connection without events receives the progress, in milliseconds. Ticks come ten times a second.
   private static let throughMilliseconds: Int64 = 900
 
-  /// Events are complete up to the last logged time.
+  /// Begin to serve: events are complete up to the last logged time.
   override func beginToServe() { eventProgress = DeclaredEventProgress(shard.log.durableTime) }
 
   func committed() { eventProgress.committed() }
@@ -37,7 +37,7 @@ final class ShardEvents: ShardPart {
   var channelCount: Int { subscriptions.channels.count }
   func watchedChannel(_ number: Int) -> [UInt8]? { subscriptions.channels[number]?.cid }
 
-  /// Number of events of a channel since it has been watched.
+  /// Return the number of events of a channel since it has been watched.
   func changes(in cid: [UInt8]) -> UInt32 {
     subscriptions.number(of: cid).flatMap { subscriptions.channels[Int($0)]?.changes } ?? 0
   }
@@ -50,7 +50,7 @@ final class ShardEvents: ShardPart {
   /// Clear the slot of a channel that has left memory.
   func clearSlot(_ slot: ChannelSlot) { subscriptions.clearSlot(slot) }
 
-  /// Whether the channel has unsent events; it must stay in memory until they are sent.
+  /// Return whether the channel has unsent events; it must stay in memory until they are sent.
   func hasUnsentEvents(_ slot: ChannelSlot) -> Bool { subscriptions.hasUnsentEvents(slot) }
 
   // MARK: Recording
@@ -279,7 +279,7 @@ final class ShardEvents: ShardPart {
     for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }
   }
 
-  /// Whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
+  /// Return whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
   /// interval.
   private func isDelayed(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
     -> Bool
@@ -290,7 +290,7 @@ final class ShardEvents: ShardPart {
     return shard.loop.elapsedMilliseconds - channel.sentAt < shard.configuration.eventIntervalMilliseconds
   }
 
-  /// The time up to which all events are sent: the shard's time, limited by pending events.
+  /// Return the time up to which all events are sent: the shard's time, limited by pending events.
   ///
   /// - Parameters:
   ///   - oldest: time of the oldest event that is recorded but not sent; none if there is none.
@@ -383,7 +383,7 @@ final class ShardEvents: ShardPart {
     sendEvents(shard.log.closed > shard.log.durable ? .afterCurrentCommit : .now)
   }
 
-  /// The progress that a reply may declare, and the reply's earliest timing.
+  /// Return the progress that a reply may declare, and the reply's earliest timing.
   ///
   /// The log of an idle shard without watchers may have ended long ago, and a reply may be only a little ahead of the
   /// log. So the shard logs its time now and the reply leaves with that batch. An immediate answer would hold back the
@@ -432,9 +432,9 @@ final class ShardEvents: ShardPart {
     shard.logTimeNow()
   }
 
-  /// The effective resume time for a client that has seen everything up to `since`. A time just after the end of the
-  /// log at the start may have been declared without being logged. If the clock was put back since, later events may
-  /// carry an equal or earlier time. The replay then begins at the end of the log (R20).
+  /// Return the effective resume time for a client that has seen everything up to `since`. A time just after the end of
+  /// the log at the start may have been declared without being logged. If the clock was put back since, later events
+  /// may carry an equal or earlier time. The replay then begins at the end of the log (R20).
   func logged(since: Timestamp) -> Timestamp {
     let isUnlogged =
       shard.log.startTime != .none && since > shard.log.startTime

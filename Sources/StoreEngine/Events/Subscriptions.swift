@@ -241,7 +241,7 @@ struct Subscriptions {
     channels[Int(number)]!.slot = nil
   }
 
-  /// Whether the channel has unsent events; it must stay in memory until they are sent.
+  /// Return whether the channel has unsent events; it must stay in memory until they are sent.
   func hasUnsentEvents(_ slot: ChannelSlot) -> Bool {
     number(in: slot).map { channels[Int($0)]!.unsent >= 0 } ?? false
   }

@@ -318,7 +318,7 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  /// Whether all changes up to this number are in the index.
+  /// Return whether all changes up to this number are in the index.
   func areConfirmed(through number: UInt64) -> Bool {
     durable >= number
       && sendings.allSatisfy {
@@ -328,7 +328,7 @@ final class OutgoingChanges: ShardPart {
 
   // MARK: Recovery
 
-  /// Whether an effect that was read back is valid for the outbox or the index; true for other effects.
+  /// Return whether an effect that was read back is valid for the outbox or the index; true for other effects.
   func isValidOutboxEffect(_ effect: ShardEffect) -> Bool {
     switch effect {
     case .membershipQueued(let number, let change):

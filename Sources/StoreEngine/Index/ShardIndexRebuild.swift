@@ -13,10 +13,10 @@ final class ShardIndexRebuild: ShardPart {
 
   var isRunning: Bool { rebuild != nil }
 
-  /// Whether the rebuild is scanning the channel or index in a slot, which must stay in memory.
+  /// Return whether the rebuild is scanning the channel or index in a slot, which must stay in memory.
   func isScanning(_ slot: ChannelSlot) -> Bool { rebuild?.slot == slot }
 
-  /// Whether the rebuild waits for this load.
+  /// Return whether the rebuild waits for this load.
   func isLoading(_ reference: ChannelReference) -> Bool {
     guard case .loading(let name, _)? = rebuild?.step else { return false }
     return reference == .cid(name)

@@ -118,7 +118,7 @@ final class UnreadQueries: ShardPart {
     return ShardID.owning(cid, count: shard.shardCount) == shard.state.id ? nil : .refused(.wrongShard)
   }
 
-  /// Whether a channel is being loaded, or must be because the log's tail has effects on it.
+  /// Return whether a channel is being loaded, or must be because the log's tail has effects on it.
   private func isBeingLoaded(_ cid: [UInt8]) -> Bool {
     shard.loads.isInFlight(.cid(cid)) || shard.tail.number(of: cid) != nil
   }

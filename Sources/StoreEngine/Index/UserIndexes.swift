@@ -141,7 +141,7 @@ final class UserIndexes: ShardPart {
     return user.withUTF8 { shard.state.index(of: $0.span.bytes) }
   }
 
-  /// Whether this user has no index, and no load is in flight that a new index would make stale.
+  /// Return whether this user has no index, and no load is in flight that a new index would make stale.
   private func isAbsent(_ user: String) -> Bool {
     guard !absent.isEmpty || shard.deletions.hasDrops else { return false }
     let name = Array(IndexName.text(of: user).utf8)
@@ -309,7 +309,7 @@ final class UserIndexes: ShardPart {
     return deletedAt != .none && deletedAt >= since
   }
 
-  /// Whether tombstones of this time are still kept. A future time was handed out before the clock was put back.
+  /// Return whether tombstones of this time are still kept. A future time was handed out before the clock was put back.
   private func isKept(_ since: Timestamp) -> Bool {
     let now = shard.advanceTime()
     return since <= now

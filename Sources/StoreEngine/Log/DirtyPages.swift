@@ -57,13 +57,13 @@ struct DirtyPages {
   /// Oldest effect of the pages of ``hasRecovered``. It looks at each of them.
   var oldestRecovered: LogIndex? { recovered.lazy.map(\.since).min() }
 
-  /// The log index of the last effect on a channel.
+  /// Return the log index of the last effect on a channel.
   func last(_ slot: ChannelSlot) -> LogIndex { LogIndex(trackers[Int(slot.rawValue)].last) }
 
-  /// Whether all of a channel's pages are on storage, or in flight to it.
+  /// Return whether all of a channel's pages are on storage, or in flight to it.
   func isClean(_ slot: ChannelSlot) -> Bool { trackers[Int(slot.rawValue)].dirtyCount == 0 }
 
-  /// Whether this page of acknowledgements or steps has effects that are not on storage.
+  /// Return whether this page of acknowledgements or steps has effects that are not on storage.
   func isDirty(_ slot: ChannelSlot, other page: PageID) -> Bool {
     trackers[Int(slot.rawValue)].others[page] != nil
   }

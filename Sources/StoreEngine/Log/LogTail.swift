@@ -66,7 +66,7 @@ final class LogTail {
     effectCount -= effects.removeValue(forKey: channel)?.count ?? 0
   }
 
-  /// Cid, creation time and own options of a channel that was created in the tail.
+  /// Return the cid, creation time and own options of a channel that was created in the tail.
   func head(of channel: ChannelNumber) -> (cid: String, created: Timestamp, own: OptionPatch)? {
     for (_, effect) in effects[channel] ?? [] {
       if case .channelAssigned(let cid, let created, let own) = effect { return (cid, created, own) }

@@ -37,7 +37,7 @@ struct ShardLog {
   var openBatchEffects: Int { effectCount }
   var openBatchBytes: Int { effectBytes.readableBytes }
 
-  /// Earliest timing of a reply that reveals effects up to this batch.
+  /// Return the earliest timing of a reply that reveals effects up to this batch.
   func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
     if last <= durable { return .now }
     return last <= closed ? .afterCurrentCommit : .afterNextCommit

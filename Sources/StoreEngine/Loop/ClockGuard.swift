@@ -128,9 +128,9 @@ package struct ClockGuard: Sendable {
     greatest = max(greatest, difference)
   }
 
-  /// Time that continues from the last accepted reading with the machine's uptime.
+  /// Return the time that continues from the last accepted reading with the machine's uptime.
   package func time(boot: Int64) -> Timestamp { Timestamp(milliseconds: boot + last) }
 
-  /// How far a reading is ahead of ``time(boot:)``, in milliseconds; 0 if it is not.
+  /// Return how far a reading is ahead of ``time(boot:)``, in milliseconds; 0 if it is not.
   package func ahead(wall: Timestamp, boot: Int64) -> Int64 { max(0, wall.milliseconds - boot - last) }
 }

@@ -21,7 +21,7 @@ struct LoadQueue {
   private var arrived: Deque<LoadedChannel> = []
   private var arrivedInBackground: Deque<LoadedChannel> = []
 
-  /// Whether no delayed load must start before this one.
+  /// Return whether no delayed load must start before this one.
   func canStart(_ request: LoadRequest) -> Bool {
     delayed.isEmpty && (delayedInBackground.isEmpty || !request.isBackground)
   }

@@ -58,7 +58,7 @@ final class ReplyDelivery: LoopPart {
     for lane in inFlight { lane.moveNextToInFlight() }
   }
 
-  /// Whether the turn cannot end while replies are being delivered. It then ends afterwards.
+  /// Return whether the turn cannot end while replies are being delivered. It then ends afterwards.
   func postponesTurnEnd() -> Bool {
     if isDelivering { endsTurnAgain = true }
     return isDelivering

@@ -137,7 +137,7 @@ package final class ReplyLane {
     return refusals
   }
 
-  /// Whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
+  /// Return whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
   private static func mayBeRefused(_ header: FrameHeader, _ payload: RawSpan) -> Bool {
     guard header.kind == .error else { return header.kind.isReplyToQuery }
     var reader = FieldReader(payload)

@@ -305,7 +305,7 @@ package final class StoreLoop {
     return position < 0 ? nil : shards[position]
   }
 
-  /// The shard with this id, which is one of the loop's.
+  /// Return the shard with this id, which is one of the loop's.
   func ownShard(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
 
   /// Newest time that any shard of this loop had logged when the loop was made; none if nothing was logged.
@@ -316,18 +316,18 @@ package final class StoreLoop {
     shards.map { ($0.state.id, $0.log.durable) }
   }
 
-  /// Whether a channel is in memory.
+  /// Return whether a channel is in memory.
   package func isLoaded(_ shard: ShardID, cid: RawSpan) -> Bool {
     self.shard(shard)?.state.slot(of: cid) != nil
   }
 
-  /// Whether a channel in memory is being deleted: requests do not find it, and its name is not free yet.
+  /// Return whether a channel in memory is being deleted: requests do not find it, and its name is not free yet.
   package func isBeingDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
     guard let shard = self.shard(shard), let slot = shard.state.slot(of: cid) else { return false }
     return shard.state[slot].isBeingDeleted
   }
 
-  /// Whether a channel was deleted whose pages storage may still have, so that it must not be looked up there.
+  /// Return whether a channel was deleted whose pages storage may still have, so that it must not be looked up there.
   package func isDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
     guard let shard = self.shard(shard), shard.state.slot(of: cid) == nil else { return false }
     return shard.deletions.isDeleted(cid)

@@ -24,13 +24,13 @@ struct PurgeRoundMachine: Equatable {
   /// Whether a round must begin.
   var isDue: Bool { stage == .none && isRequested }
 
-  /// Whether a page that has been dirty since `since` must be written for the current round.
+  /// Return whether a page that has been dirty since `since` must be written for the current round.
   func isPageDue(_ since: LogIndex) -> Bool {
     if case .trimming(let through) = stage { return since <= through }
     return false
   }
 
-  /// Whether a log that is trimmed through `trimmed` is trimmed as far as the current round needs.
+  /// Return whether a log that is trimmed through `trimmed` is trimmed as far as the current round needs.
   func isLogTrimmed(_ trimmed: LogIndex) -> Bool {
     switch stage {
     case .trimming(let through): trimmed >= through

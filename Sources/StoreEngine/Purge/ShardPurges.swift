@@ -34,7 +34,7 @@ final class ShardPurges: ShardPart {
 
   var isUnderWay: Bool { rounds.isUnderWay }
 
-  /// Whether a page that has been dirty since `since` must be written for the current round.
+  /// Return whether a page that has been dirty since `since` must be written for the current round.
   func isPageDue(_ since: LogIndex) -> Bool { rounds.isPageDue(since) }
 
   /// Whether the storage may be purged for this shard. Requires that no commit is in flight.

@@ -24,7 +24,7 @@ struct Request: ~Copyable, ~Escapable {
   private(set) var outboxBefore: UInt64 = 0
   /// Effects that were decided for the command. The shard has their buffer while no command is performed.
   var effects: [Effect] = []
-  /// What earlier attempts have found; nil for the first attempt.
+  /// The results of earlier attempts; nil for the first attempt.
   var attempt: RequestAttempt?
 
   @inline(__always)
@@ -85,7 +85,7 @@ struct Request: ~Copyable, ~Escapable {
   }
 }
 
-/// What earlier attempts at a request have found. Each attempt performs the request from its first byte, so every check
+/// The results of earlier attempts at a request. Each attempt performs the request from its first byte, so every check
 /// is repeated.
 struct RequestAttempt {
   /// Progress of a long request.

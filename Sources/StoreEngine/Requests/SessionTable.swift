@@ -118,7 +118,7 @@ struct SessionTable {
     entries[position].dropped = Deque(record.waiting)
   }
 
-  /// Session records for the shard's head page: sessions that were written or restored in the last
+  /// Return the session records for the shard's head page: sessions that were written or restored in the last
   /// `lifetimeMilliseconds`. Measured in elapsed time: a clock that is put forward must not make a shard forget what it
   /// has just applied.
   func records(elapsed: Int64, lifetimeMilliseconds: Int64) -> [SessionRecord] {

@@ -51,7 +51,7 @@ extension ShardEngine {
     refuse(waiting.header, refused, waiting.lane)
   }
 
-  /// A refusal because of the state. Like any answer, it leaves when that state is durable.
+  /// Return a refusal because of the state. Like any answer, it leaves when that state is durable.
   func refused(_ refusal: Refusal, _ slot: ChannelSlot?) -> Outcome {
     var detail = ""
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
@@ -84,7 +84,7 @@ extension ShardEngine {
     }
   }
 
-  /// Whether a request acts for this user with a revoked token.
+  /// Return whether a request acts for this user with a revoked token.
   @inline(__always)
   func isRevoked(_ user: RawSpan, _ request: borrowing Request) -> Bool {
     guard let issued = request.issued else { return false }
@@ -95,7 +95,7 @@ extension ShardEngine {
 
   static let userRange = "user: 1 to 255 bytes of UTF-8 without control characters"
 
-  /// Text of an identifier that was validated.
+  /// Return the text of an identifier that was validated.
   static func text(_ name: RawSpan) -> String {
     name.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
   }

@@ -80,7 +80,7 @@ final class ShardPush: ShardPart {
     case notFound
   }
 
-  /// The counter and the fields of redeem_ticket.
+  /// Return the counter and the fields of redeem_ticket.
   static func ticket(_ fields: consuming FieldReader) throws(WireError) -> (UInt64, RedeemTicketRequest) {
     var reader = fields
     let counter = try Request.counter(&reader)

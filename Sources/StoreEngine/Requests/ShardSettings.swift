@@ -205,9 +205,9 @@ final class ShardSettings: ShardPart {
     try shard.begin(&request)
     let fields = try MarkReplicatedRequest(&request.fields)
     let version = fields.version
-    let isUser = fields.what == MarkReplicatedRequest.user
+    let isUser = fields.subject == MarkReplicatedRequest.user
     var fault: String?
-    if fields.what > MarkReplicatedRequest.user {
+    if fields.subject > MarkReplicatedRequest.user {
       fault = "what: 0 (channel type) or 1 (user)"
     } else if isUser, !Identifier.isUser(name) {
       fault = ShardEngine.userRange

@@ -80,7 +80,7 @@ final class ShardTokens: ShardPart {
     return shard.reply(request, tokenReplyTiming(request.lane)) { $0.writeTokenState(fields) }
   }
 
-  /// Earliest timing of a reply about the list: when the reply is durable. The time is logged if the reply
+  /// Return the earliest timing of a reply about the list: when the reply is durable. The time is logged if the reply
   /// reveals that revocations have expired (R20).
   private func tokenReplyTiming(_ lane: ReplyLane) -> ReplyLane.Timing {
     shard.replyTiming(

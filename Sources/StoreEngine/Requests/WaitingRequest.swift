@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// What a request waits for.
+/// The reason why a request waits.
 enum WaitReason: Hashable {
   /// Its channel is loaded, or the name of a ticket's channel is looked up.
   case load(ChannelReference)

@@ -37,15 +37,15 @@ final class WaitingRequests: ShardPart {
     return kept
   }
 
-  /// Whether a request about this channel runs in slices.
+  /// Return whether a request about this channel runs in slices.
   func isSliced(_ slot: ChannelSlot) -> Bool { slices.contains { $0.slot == slot } }
 
-  /// Whether an erasure of this user in this channel has begun to apply effects.
+  /// Return whether an erasure of this user in this channel has begun to apply effects.
   func isErasing(_ user: String, in slot: ChannelSlot) -> Bool {
     slices.contains { $0.isErasing(user, in: slot) }
   }
 
-  /// Whether a request about this channel is postponed.
+  /// Return whether a request about this channel is postponed.
   func hasPostponed(of cid: RawSpan) -> Bool { postponed.contains { cid.isSame(as: $0.cid) } }
 
   // MARK: Bounds
@@ -172,7 +172,7 @@ final class WaitingRequests: ShardPart {
     }
   }
 
-  /// Whether any request waits for this.
+  /// Return whether any request waits for this.
   func hasWaiting(_ reason: WaitReason) -> Bool { others[reason] != nil }
 
   /// Run one slice of the request that has waited longest.

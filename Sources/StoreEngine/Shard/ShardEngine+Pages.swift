@@ -53,7 +53,7 @@ extension ShardEngine {
     return CommitGroup.PageWrite(key: key, cid: cid, bytes: bytes)
   }
 
-  /// The current effects of one of the shard's own pages.
+  /// Return the current effects of one of the shard's own pages.
   private func shardPageEffects(_ page: PageID) -> [Effect] {
     switch page {
     case .shardHead: headEffects

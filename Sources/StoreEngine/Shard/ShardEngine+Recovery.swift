@@ -63,7 +63,7 @@ extension ShardEngine {
     }
   }
 
-  /// Readable name of one of the shard's own pages.
+  /// Return the readable name of one of the shard's own pages.
   private static func name(_ page: PageID) -> String {
     switch page {
     case .shardHead: "head page"

@@ -178,7 +178,7 @@ final class ShardEngine {
     return slot
   }
 
-  /// Whether an effect has the shard's first wide id, which older builds reject.
+  /// Return whether an effect has the shard's first wide id, which older builds reject.
   private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.hasWideIDs }
 
   /// Make older builds refuse the directory from here on. The effect goes into the same batch as the first wide id,
@@ -208,13 +208,14 @@ final class ShardEngine {
     for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
   }
 
-  /// Last effect that a reply about this channel reveals: on the channel, its type or its members' privacy settings.
+  /// Return the last effect that a reply about this channel reveals: on the channel, its type or its members' privacy
+  /// settings.
   func lastEffect(_ slot: ChannelSlot) -> LogIndex {
     max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
   }
 
-  /// Earliest timing of a reply about this channel: when the last effect on the channel, its type or its members'
-  /// privacy settings is durable.
+  /// Return the earliest timing of a reply about this channel: when the last effect on the channel, its type or its
+  /// members' privacy settings is durable.
   func replyTiming(_ slot: ChannelSlot) -> ReplyLane.Timing {
     replyTiming(lastEffect(slot))
   }

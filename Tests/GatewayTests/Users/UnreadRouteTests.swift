@@ -120,7 +120,7 @@ import Testing
       _ = try await gateway.client.get("/v1/users/alice/unread")
       let frames = try await gateway.store.takeCountFrames()
       #expect(frames.count <= 4 && frames.reduce(0, +) == 30)
-      #expect(try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() == 0)
+      #expect(try await gateway.eventLoop.submit { gateway.loop.value.userScans.count }.get() == 0)
     }
   }
 
@@ -361,7 +361,7 @@ import Testing
         let found = response.status == 200 ? totals(response) : response.verdict
         #expect(found == expected, "\(mode)")
       }
-      let jobs = try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get()
+      let jobs = try await gateway.eventLoop.submit { gateway.loop.value.userScans.count }.get()
       #expect(jobs == 0)
     }
   }
@@ -396,7 +396,7 @@ import Testing
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await gateway.store.set(.ignoringKind(.markRead))
       let response = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
-      let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
+      let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userScans.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
       // The number of marks in flight is limited.
       try await eventually("as many marks are pending as may be in flight") {
@@ -459,7 +459,7 @@ import Testing
         )
       }
       try await eventually("three jobs are running") {
-        try await gateway.eventLoop.submit({ gateway.loop.value.userJobs.count }).get() >= 3
+        try await gateway.eventLoop.submit({ gateway.loop.value.userScans.count }).get() >= 3
       }
       for (method, path, body) in [
         (HTTP2Method.get, "/v1/users/alice/unread", nil), (.post, "/v1/channels/read", #"{"all":true}"#),

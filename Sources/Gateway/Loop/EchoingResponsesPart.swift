@@ -25,7 +25,7 @@ enum EchoingResponse {
 }
 
 /// The requests whose responses repeat names of the request. The names are kept when the request is parsed.
-final class EchoingResponses: GatewayPart {
+final class EchoingResponsesPart: GatewayPart {
   private var waiting = SlotTable<EchoingResponse>()
 
   /// Requests that wait for the store.

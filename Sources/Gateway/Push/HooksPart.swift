@@ -35,7 +35,7 @@ final class HookJob {
 }
 
 /// `POST /v1/push/hooks/{name}` (Proto/openapi.yaml): the hooks, and the webhooks in progress.
-final class Hooks: GatewayPart {
+final class HooksPart: GatewayPart {
   /// The hooks, with distinct names.
   private var hooks: [PushHook]
   private var jobs = SlotTable<HookJob>()
@@ -102,7 +102,7 @@ final class Hooks: GatewayPart {
     }
   }
 
-  /// The value of a header; empty where it is missing.
+  /// Return the value of a header; empty where it is missing.
   private static func header(_ name: StaticString, _ request: borrowing HTTP2Request) -> [UInt8] {
     request.header(name)?.bytes ?? []
   }

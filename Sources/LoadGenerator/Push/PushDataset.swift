@@ -4,7 +4,7 @@ internal import NIOCore
 internal import Synchronization
 
 /// Channels, members, messages and tickets of a ``PushBench``.
-struct PushWorld: Sendable {
+struct PushDataset: Sendable {
   private static let inFlight = 64
   /// Ticket requests in flight, each for a thousand tickets.
   private static let ticketRequestsInFlight = 4
@@ -27,17 +27,17 @@ struct PushWorld: Sendable {
     (0..<walk.members).map { PushWalk.user(channel * walk.members + $0) }
   }
 
-  /// All pieces of the request's body, with their tickets.
-  func bodies(_ way: PushWay, _ note: @escaping ProgressHandler) async throws -> PushBodies {
+  /// Return all pieces of the request's body, with their tickets.
+  func bodies(_ mode: PushMode, _ note: @escaping ProgressHandler) async throws -> PushBodies {
     let perBlock = PushBodies.piecesPerBlock(walk)
     let made = Mutex([ByteBuffer?](repeating: nil, count: perBlock * walk.messages))
     try await inParallel(perBlock * walk.messages, atOnce: Self.ticketRequestsInFlight) { number in
       let (message, piece) = (number / perBlock + 1, number % perBlock)
-      if piece == 0, way.usesTickets {
+      if piece == 0, mode.usesTickets {
         note("tickets of \(message) of \(walk.messages) messages fetched")
       }
-      let tickets = way.usesTickets ? try await tickets(message, piece) : []
-      let buffer = PushBodies.piece(piece, ofMessage: message, walk, way, tickets: tickets)
+      let tickets = mode.usesTickets ? try await tickets(message, piece) : []
+      let buffer = PushBodies.piece(piece, ofMessage: message, walk, mode, tickets: tickets)
       made.withLock { $0[number] = buffer }
     }
     return PushBodies(walk, pieces: made.withLock { $0.compactMap(\.self) })

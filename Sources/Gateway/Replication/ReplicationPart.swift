@@ -16,7 +16,7 @@ enum ReplicationStoreRequest {
 
 /// Background completion of changes of channel types and users that have not reached every shard: performs the steps of
 /// ``SettingsReplication``.
-final class Replication: GatewayPart {
+final class ReplicationPart: GatewayPart {
   private var machine = SettingsReplication()
   /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
@@ -104,7 +104,7 @@ final class Replication: GatewayPart {
       }
     case .announce(let replication, let value, let shardCount):
       let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
-      loop.userJobs.begin(UserScanJob(.replication(replication), scan))
+      loop.userScans.begin(UserScanJob(.replication(replication), scan))
       return []
     case .markReplicated(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)

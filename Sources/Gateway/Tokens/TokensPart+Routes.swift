@@ -5,8 +5,8 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// Revocation of single tokens by id.
-extension Tokens {
-  /// `PUT /v1/tokens/{jti}`.
+extension TokensPart {
+  /// Handle `PUT /v1/tokens/{jti}`.
   func putToken(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -16,7 +16,7 @@ extension Tokens {
     try sendTokenRequest(.revokeToken, match, context) { $0.writeRevokeToken(until: until) }
   }
 
-  /// `GET /v1/tokens/{jti}`.
+  /// Handle `GET /v1/tokens/{jti}`.
   func getToken(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try sendTokenRequest(.getToken, match, context) { _ in }
   }

@@ -16,7 +16,7 @@ enum EventStoreRequest {
 }
 
 /// The event streams of one loop: performs the actions of ``EventHub``, delivers events, and ends streams.
-final class EventStreams: GatewayPart {
+final class EventStreamsPart: GatewayPart {
   private(set) var hub: EventHub
   private(set) var table = EventStreamTable()
   let writer = EventWriter()
@@ -60,7 +60,7 @@ final class EventStreams: GatewayPart {
     if let user = stream.totalsOf { totals.remove(stream.ref, of: user) }
   }
 
-  /// The id of a stream's next event; nil: it has none.
+  /// Return the id of a stream's next event; nil: it has none.
   private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
 
   /// Write an event for one stream only.
@@ -463,12 +463,12 @@ final class EventStreams: GatewayPart {
   /// Start the counts that are due, as far as limits allow.
   private func countTotals() {
     guard loop.store.shardCount > 0 else { return }
-    while totals.countingCount < loop.limits.totalsJobs, loop.userJobs.count < loop.limits.userJobs,
+    while totals.countingCount < loop.limits.totalsJobs, loop.userScans.count < loop.limits.userJobs,
       let user = totals.next(at: loop.now)
     {
       let count = totals.countingCount
       let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
-      loop.userJobs.begin(UserScanJob(.totals(user: user), scan))
+      loop.userScans.begin(UserScanJob(.totals(user: user), scan))
       // The store's window is full.
       if totals.countingCount < count { return }
     }

@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// Tickets and push acks (Proto/openapi.yaml): the ticket keys, and the batches of push acks in progress.
-final class Push: GatewayPart {
+final class PushPart: GatewayPart {
   /// Nil: tickets are neither issued nor accepted.
   private(set) var tickets: TicketCodec?
   private var batches = SlotTable<AckBatch>()
@@ -27,10 +27,10 @@ final class Push: GatewayPart {
   var batchCount: Int { batches.count }
 }
 
-extension Push {
+extension PushPart {
   // MARK: Tickets
 
-  /// `POST /v1/push/tickets`: sends a frame per ticket, pipelined, to look up the message's and the user's place.
+  /// Handle `POST /v1/push/tickets`: send a frame per ticket, pipelined, to look up the message's and the user's place.
   func issueTickets(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -40,15 +40,15 @@ extension Push {
     let body = try loop.object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
-    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
     let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
-    var position = 0
-    var sent = entries.elements
-    while let entry = sent.next() {
+    var entryIndex = 0
+    var iterator = entries.elements
+    while let entry = iterator.next() {
       let device = Self.device(entry)
       loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
@@ -59,24 +59,24 @@ extension Push {
           to: .channel(cid.span.bytes),
           context,
           route: match.route,
-          entry: position,
+          entry: entryIndex,
           of: fanOut
         ) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
-        loop.fanOuts.finish(fanOut, position, error)
+        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error)
       }
-      position += 1
+      entryIndex += 1
     }
-    loop.fanOuts.finishSending(fanOut)
+    loop.fanOuts.closeSending(fanOut)
   }
 
   private static var noTicketSecret: Problem {
     Problem(.notImplemented, "tickets are disabled: this gateway was started without --ticket-secret-file")
   }
 
-  /// The lifetime of the body's tickets in seconds.
+  /// Return the lifetime of the body's tickets in seconds.
   private static func lifetime(_ body: JSONValue) throws(Problem) -> UInt64 {
     UInt64(
       try body.optionalInteger("ttl", in: 1...Int64(GatewayLimits.ticketSecondsMax))
@@ -111,7 +111,7 @@ extension Push {
     }
   }
 
-  /// The device label of a ticket, limited to values allowed in metrics.
+  /// Return the device label of a ticket, limited to values allowed in metrics.
   private static func device(_ entry: JSONValue) -> [UInt8] {
     guard let device = entry.optional("device")?.string, !device.isEmpty else { return [] }
     return LabelNames.isLabel(device) ? device.bytes : Array("other".utf8)
@@ -119,7 +119,7 @@ extension Push {
 
   // MARK: Push acks
 
-  /// `POST /v1/push/acks`: push acks in one JSON body, or as streamed lines.
+  /// Handle `POST /v1/push/acks`: push acks in one JSON body, or as streamed lines.
   func acknowledgePushes(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -151,7 +151,7 @@ extension Push {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }
     // Devices' batches have their own limit.
-    if context.caller.isServer && !loop.batches.canBegin(batchOf: entries.count, context) { return }
+    if context.caller.isServer && !loop.batches.beginOrEnqueue(batchOf: entries.count, context) { return }
     // One more for every four entries.
     let address = loop.client(request, context.connection)
     loop.chargeMore(entries.count / 4, context.caller, from: address)
@@ -182,7 +182,7 @@ extension Push {
 }
 
 /// Processing of push acks: begin a batch, add entries, end the batch; the last reply answers.
-extension Push {
+extension PushPart {
   // MARK: Batches
 
   /// Begin a batch.
@@ -338,7 +338,7 @@ extension Push {
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 
-  /// The code of a failed push ack. A ticket proves that its user was a member, so its holder may learn that the
+  /// Return the code of a failed push ack. A ticket proves that its user was a member, so its holder may learn that the
   /// user has left.
   static func code(_ failure: StoreFailure, isByName: Bool) -> ProblemCode {
     if case .refused(.notAMember, _, _) = failure, !isByName { return .notAMember }

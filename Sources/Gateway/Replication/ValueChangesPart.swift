@@ -44,7 +44,7 @@ final class ValueChange {
 
 /// The changes of channel types and users in progress: the home shard makes the change, and ``ValueReplication`` brings
 /// it to every other shard before the response.
-final class ValueChanges: GatewayPart {
+final class ValueChangesPart: GatewayPart {
   private var changes = SlotTable<ValueChange>()
 
   /// Start a change.
@@ -132,7 +132,7 @@ final class ValueChanges: GatewayPart {
         users: [Array(value.name.utf8)],
         shardCount: replication.shardCount
       )
-      loop.userJobs.begin(UserScanJob(.announcement(change: index), scan))
+      loop.userScans.begin(UserScanJob(.announcement(change: index), scan))
     case .markReplicated:
       let isSent = send(
         .markReplicated,
@@ -194,7 +194,7 @@ final class ValueChanges: GatewayPart {
   private func end(_ change: ValueChange, _ index: SlotIndex, with problem: Problem?) {
     changes.remove(index)
     if case .entry(let batch, let entry) = change.response {
-      return loop.fanOuts.end(batch, entry, problem?.code)
+      return loop.fanOuts.recordResult(of: entry, in: batch, code: problem?.code)
     }
     guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }
     guard problem == nil, let value = change.replication?.value else {

@@ -4,7 +4,7 @@ internal import Synchronization
 
 /// Channels of a ``UserBench`` and the expected unread counts. One user is in the first ten channels, one in the first
 /// thousand, and so on. Each channel also has one of a hundred users for badge counts.
-final class UserWorld: Sendable {
+final class UserDataset: Sendable {
   static let badgeUsers = 100
   private static let inFlight = 128
   /// Messages of each channel before the measurements.

@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// Channels of a ``RecoveryBench`` or ``MemoryBench``, and the acknowledged marks in them. A thousand channels form a
 /// group and have the same members, so that one request marks all of them for a user.
-final class RecoveryWorld: Sendable {
+final class RecoveryDataset: Sendable {
   private static let groupSize = 1_000
   /// Messages of each channel: the number of marks that each member can make.
   private static let messages = 3
@@ -120,7 +120,7 @@ final class RecoveryWorld: Sendable {
 
   func stopLoad() { state.withLock { $0.isStopped = true } }
 
-  /// Acknowledged marks since the last call.
+  /// Return the number of acknowledged marks since the last call.
   func takeMarkCount() -> Int {
     state.withLock { state in
       defer { state.marks = 0 }

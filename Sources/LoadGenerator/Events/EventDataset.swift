@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import LocalStack
 
 /// Channels, members and messages of an ``EventBench``, set up through the first gateway.
-struct EventWorld: Sendable {
+struct EventDataset: Sendable {
   static let sender = "alice"
   static let reader = "bob"
   /// Channel of all viewers.
@@ -39,7 +39,7 @@ struct EventWorld: Sendable {
     try await client.putChannel(Self.everybody, members: (0..<count).map(Self.viewer))
   }
 
-  /// Requests for one stream per viewer.
+  /// Return requests for one stream per viewer.
   func viewerRequests(_ count: Int) async throws -> [EventStreamRequest] {
     var requests: [EventStreamRequest] = []
     for viewer in 0..<count {

@@ -7,7 +7,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// The streamed requests of one loop: their opening, HTTP/2 and store traffic, and end.
-final class RequestStreams: GatewayPart {
+final class RequestStreamsPart: GatewayPart {
   private var table = RequestStreamTable()
   private var ticker: RepeatedTask?
   /// Requests in flight of all streams, including streams that have ended.
@@ -116,7 +116,7 @@ final class RequestStreams: GatewayPart {
     loop.connections.markDirty(stream.connection)
   }
 
-  /// Bytes of the stream's answer queued in HTTP/2.
+  /// Return the number of bytes of the stream's answer queued in HTTP/2.
   func queuedBytes(_ stream: RequestStreamState) -> Int {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
@@ -150,8 +150,8 @@ final class RequestStreams: GatewayPart {
 
   // MARK: Store requests
 
-  /// Whether the stream may send one more request to the store. The loop's streams share a part of the store's window,
-  /// and callers over their rate must wait. If not, the stream waits for room, and is advanced later.
+  /// Return whether the stream may send one more request to the store. The loop's streams share a part of the store's
+  /// window, and callers over their rate must wait. If not, the stream waits for room, and is advanced later.
   func canSend(_ stream: any RequestStream) -> Bool {
     if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.canCharge(stream) { return true }
     table.waitForRoom(stream)
@@ -268,6 +268,6 @@ extension Route {
     }
   }
 
-  /// Whether the route streams bodies of this type.
+  /// Return whether the route streams bodies of this type.
   func streams(_ contentType: RawSpan) -> Bool { streamedType?.isNamed(by: contentType) ?? false }
 }

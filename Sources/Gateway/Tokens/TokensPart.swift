@@ -7,7 +7,7 @@ internal import StoreClient
 
 /// Revoked tokens: their routes, the reading of the store's list, and the end of their streams. Callers are checked by
 /// the ``Authenticator``.
-final class Tokens: GatewayPart {
+final class TokensPart: GatewayPart {
   private let revoked: RevokedTokens
   private var listing: TokenListing
   /// Nil where another loop reads the list, or after the end.

@@ -3,7 +3,7 @@ internal import NIOCore
 internal import Operations
 
 /// Limiter of the queries that the store has to answer at once. The rest wait in a ``QueryQueue``.
-final class Queries: GatewayPart {
+final class QueriesPart: GatewayPart {
   private var queue = QueryQueue()
   /// Queries that had to wait, since the start.
   private var delayed: UInt64 = 0

@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import StoreClient
 
 /// `GET /v1/events` (Proto/openapi.yaml).
-extension EventStreams {
+extension EventStreamsPart {
   /// Open an event stream. It is answered once its channels are subscribed to; a resuming stream, once they are
   /// listed.
   func openEvents(
