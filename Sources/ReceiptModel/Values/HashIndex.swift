@@ -89,7 +89,7 @@ func heapBytes<Element>(_ array: [Element]) -> Int {
 
 extension RawSpan {
   /// Whether both spans have the same bytes.
-  func isEqual(to other: RawSpan) -> Bool {
+  package func isEqual(to other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
     var offset = 0
     while offset + 8 <= byteCount {
