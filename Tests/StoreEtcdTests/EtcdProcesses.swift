@@ -159,9 +159,11 @@ final class EtcdProcesses: Sendable {
   }
 
   /// The leader's index.
-  func leader() async throws -> Int {
+  ///
+  /// - Parameter stopped: a server that is not asked.
+  func leader(besides stopped: Int? = nil) async throws -> Int {
     for _ in 0..<100 {
-      for (index, server) in servers.enumerated() {
+      for (index, server) in servers.enumerated() where index != stopped {
         if try await metrics(server).contains("\netcd_server_is_leader 1\n") { return index }
       }
     }
