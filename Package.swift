@@ -380,7 +380,7 @@ let package = Package(
       name: "BackupTests",
       dependencies: [
         "Backup", "ErasureLedger", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        nioCore,
+        nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),
