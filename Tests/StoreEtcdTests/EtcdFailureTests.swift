@@ -76,11 +76,15 @@ struct EtcdFailureTests {
         etcd.signal(leader, SIGSTOP)
         // It goes on after the others have elected another leader and, where this returns before, appended by it.
         let task = Task {
-          defer { etcd.signal(leader, SIGCONT) }
-          try await eventually("the others have elected another leader") {
-            (try? await etcd.leader(besides: leader)) != nil
+          do {
+            defer { etcd.signal(leader, SIGCONT) }
+            try await eventually("the others have elected another leader") {
+              (try? await etcd.leader(besides: leader)) != nil
+            }
+            if round == 0 { try await eventually("the others have appended") { appended() > before } }
           }
-          if round == 0 { try await eventually("the others have appended") { appended() > before } }
+          // The next round stops the new leader.
+          try await eventually("the server that was stopped follows") { try await !etcd.isLeader(leader) }
         }
         resumption.withLock { $0 = task }
         if round > 0 { try await etcd.waitUntilReady() }
