@@ -13,7 +13,6 @@ let strict: [SwiftSetting] = [
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
-let nioTestUtils: Target.Dependency = .product(name: "NIOTestUtils", package: "swift-nio")
 let crypto: Target.Dependency = .product(name: "Crypto", package: "swift-crypto")
 let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "swift-crypto")
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
@@ -381,7 +380,7 @@ let package = Package(
       name: "BackupTests",
       dependencies: [
         "Backup", "ErasureLedger", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        nioCore,
+        nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -189,3 +189,16 @@ extension Array<UInt8> {
   /// The bytes in hexadecimal.
   var hex: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 }
+
+/// Reason why a backup, a check or a restore failed, in one line with a remedy.
+package struct BackupFailure: Error, Hashable, Sendable, CustomStringConvertible {
+  package let description: String
+
+  /// Whether the disk is full.
+  package let isOutOfSpace: Bool
+
+  package init(_ description: String, isOutOfSpace: Bool = false) {
+    self.description = description
+    self.isOutOfSpace = isOutOfSpace
+  }
+}

@@ -183,7 +183,7 @@ struct StoreScan {
     let last = try scanLog()
     try scanPages(last)
     for shard in 0..<reader.identity.shardCount {
-      if faults.count >= StoreCheck.faultsMax { return }
+      if isFull { return }
       note("shards: \(shard + 1) of \(reader.identity.shardCount) are recovered")
       do throws(StorageError) {
         try ShardRecovery.recover(ShardID(UInt16(shard)), reader)

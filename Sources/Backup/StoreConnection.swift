@@ -95,10 +95,7 @@ private final class ConnectionRequests: StoreClientDelegate {
     -> EventLoopFuture<ByteBuffer>
   {
     lastToken += 1
-    guard let client,
-      client.send(kind, to: .shard(ShardID(0), name: nil), token: lastToken, fields)
-    else { return eventLoop.makeFailedFuture(Self.lost) }
-    client.flush()
+    let token = lastToken
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let scheduled = eventLoop.scheduleTask(in: timeout) {
@@ -106,7 +103,13 @@ private final class ConnectionRequests: StoreClientDelegate {
         BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s")
       )
     }
-    pending[lastToken] = Pending(promise: promise, timeout: scheduled)
+    // Before the send: the connection can fail within `flush`, which fails all pending requests.
+    pending[token] = Pending(promise: promise, timeout: scheduled)
+    if let client, client.send(kind, to: .shard(ShardID(0), name: nil), token: token, fields) {
+      client.flush()
+    } else {
+      complete(token, .failure(Self.lost))
+    }
     return promise.futureResult
   }
 

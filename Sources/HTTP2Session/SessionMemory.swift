@@ -100,8 +100,7 @@ struct SessionMemory {
   }
 
   /// Return the address of a free block's link to the next block of its list.
-  private static func next(_ block: UnsafeMutableRawPointer) -> UnsafeMutablePointer<UnsafeMutableRawPointer?>
-  {
+  private static func next(_ block: UnsafeMutableRawPointer) -> UnsafeMutablePointer<UnsafeMutableRawPointer?> {
     (block + headerByteCount).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
   }
 }

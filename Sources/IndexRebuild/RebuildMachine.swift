@@ -129,8 +129,7 @@ package struct RebuildMachine: Sendable {
   }
 
   /// Handle an error from a shard, which may be temporary or final.
-  package mutating func refused(_ shard: ShardID, _ code: ErrorCode, detail: String, now: Duration) -> Action
-  {
+  package mutating func refused(_ shard: ShardID, _ code: ErrorCode, detail: String, now: Duration) -> Action {
     switch code {
     case .busy:
       // The shard is healthy but busy with another rebuild, such as an interrupted one, which may take long.

@@ -238,8 +238,7 @@ extension ByteBuffer {
     }
   }
 
-  private static func putVarint(_ value: UInt64, _ target: UnsafeMutableRawBufferPointer, _ offset: inout Int)
-  {
+  private static func putVarint(_ value: UInt64, _ target: UnsafeMutableRawBufferPointer, _ offset: inout Int) {
     Varint.encode(value) { byte in
       target[offset] = byte
       offset += 1

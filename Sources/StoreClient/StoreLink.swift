@@ -1,6 +1,8 @@
+internal import Crypto
+internal import Foundation
 internal import NIOCore
 internal import ReceiptModel
-internal import ReceiptWire
+package import ReceiptWire
 
 /// State machine of the link to the store: addresses to try, the handshake, the session, pings and the end. Events go
 /// in, actions come out. It does no I/O, and gets the time and random numbers as parameters.
@@ -191,8 +193,7 @@ struct StoreLink {
     return .prove(proof)
   }
 
-  private mutating func readyReceived(_ ready: Ready, _ handshake: AwaitingReady, now: NIODeadline) -> OnFrame
-  {
+  private mutating func readyReceived(_ ready: Ready, _ handshake: AwaitingReady, now: NIODeadline) -> OnFrame {
     let challenge = handshake.challenge
     // If a known session was not resumed, the store has seen no command of it yet, so its id stays in use.
     session = Session(
@@ -317,5 +318,34 @@ struct StoreLink {
     if case .closed = state { return false }
     state = .closed
     return true
+  }
+}
+
+/// Authentication in a handshake: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session
+/// (Proto/frames.md, "Handshake").
+package struct StoreAuthenticator: Sendable {
+  private let keys: [SymmetricKey]
+
+  /// - Parameter secrets: the current one first.
+  package init(secrets: [[UInt8]]) { keys = secrets.map { SymmetricKey(data: $0) } }
+
+  /// Result of checking a store's challenge.
+  package enum Verdict: Equatable {
+    /// Answer with this proof. It uses the same secret as the store's proof, or is empty if there is no secret.
+    case prove(Proof)
+    /// A secret is configured, and the store did not prove that it knows it.
+    case refuse
+  }
+
+  package func verify(_ challenge: Challenge, hello: Hello) -> Verdict {
+    if keys.isEmpty { return .prove(Proof(bytes: [])) }
+    let theirs = Proof.material(.store, gateway: hello.nonce, store: challenge.nonce, session: hello.session)
+    // The comparison runs in constant time.
+    let matching = keys.first {
+      HMAC<SHA256>.isValidAuthenticationCode(challenge.proof, authenticating: theirs, using: $0)
+    }
+    guard let matching else { return .refuse }
+    let ours = Proof.material(.gateway, gateway: hello.nonce, store: challenge.nonce, session: hello.session)
+    return .prove(Proof(bytes: Array(HMAC<SHA256>.authenticationCode(for: ours, using: matching))))
   }
 }

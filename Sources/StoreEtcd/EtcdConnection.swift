@@ -325,7 +325,7 @@ extension EtcdConnection: HTTP2ClientDelegate {
     }
   }
 
-  /// The body of a successful response. A response without a body has its status in the headers.
+  /// Return the body of a successful response. A response without a body has its status in the headers.
   private static func result(_ response: borrowing HTTP2ClientResponse) -> Result<ByteBuffer, EtcdFailure> {
     guard response.status == 200 else { return .failure(.httpStatus(response.status)) }
     let status: GRPCStatus

@@ -28,7 +28,7 @@ struct EtcdKeys {
     return key
   }
 
-  /// The first key behind all records of a group.
+  /// Return the first key behind all records of a group.
   func recordsEnd(_ group: GroupID) -> [UInt8] {
     var key = key("log/", group)
     key.append(UInt8(ascii: "/") + 1)
@@ -42,14 +42,14 @@ struct EtcdKeys {
     return key
   }
 
-  /// The first key behind the synced positions of a group's nodes.
+  /// Return the first key behind the synced positions of a group's nodes.
   func syncedEnd(_ group: GroupID) -> [UInt8] {
     var key = key("at/", group)
     key.append(UInt8(ascii: "/") + 1)
     return key
   }
 
-  /// The node of a key of ``synced(_:_:)``; nil if it is another key.
+  /// Return the node of a key of ``synced(_:_:)``; nil if it is another key.
   func node(ofSynced key: [UInt8]) -> NodeID? {
     UInt16(String(decoding: key.suffix(4), as: UTF8.self), radix: 16).map { NodeID($0) }
   }

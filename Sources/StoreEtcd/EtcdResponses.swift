@@ -96,7 +96,7 @@ struct EtcdTransactionResponse: Hashable {
     }
   }
 
-  /// The revision of a `ResponseHeader`.
+  /// Return the revision of a `ResponseHeader`.
   private static func revision(header: Span<UInt8>) throws(EtcdWireError) -> UInt64 {
     var reader = ProtobufReader(header)
     var revision: UInt64 = 0
@@ -137,7 +137,7 @@ struct EtcdWatchResponse: Hashable {
     }
   }
 
-  /// The value of an `Event`; nil for a deletion.
+  /// Return the value of an `Event`; nil for a deletion.
   private static func put(event: Span<UInt8>) throws(EtcdWireError) -> EtcdKeyValue? {
     var reader = ProtobufReader(event)
     var type = Self.put

@@ -107,7 +107,7 @@ final class EtcdServers {
     for index in servers.indices { servers[index].connection?.close(.connectionLost) }
   }
 
-  /// The current server's connection, or the next server's that may be tried now.
+  /// Return the current server's connection, or the next server's that may be tried now.
   private func connection() -> (Int, EtcdConnection)? {
     guard !isClosed else { return nil }
     let now = eventLoop.now

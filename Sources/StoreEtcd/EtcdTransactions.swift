@@ -55,7 +55,7 @@ struct EtcdTransactions {
 
   // MARK: Claim
 
-  /// The first claim also creates the trim key, so that a trim can compare it.
+  /// Return the first claim also creates the trim key, so that a trim can compare it.
   func claim(_ claim: GroupClaim) -> EtcdTransaction {
     var transaction = EtcdTransaction()
     addConditions(fence: claim.seen, group: claim.group, record: claim.record, to: &transaction)
@@ -196,7 +196,7 @@ struct EtcdTransactions {
     return .records(records, hasMore: range.hasMore)
   }
 
-  /// The record under a key of the group's log.
+  /// Return the record under a key of the group's log.
   func record(_ value: EtcdKeyValue, of group: GroupID) throws(EtcdWireError) -> GroupRecord {
     let record: GroupRecord
     do throws(WireError) {

@@ -18,7 +18,7 @@ enum GRPCMessage {
     return buffer
   }
 
-  /// The length in the prefix at the buffer's reader index; nil: more bytes are needed.
+  /// Return the length in the prefix at the buffer's reader index; nil: more bytes are needed.
   fileprivate static func length(in buffer: ByteBuffer, max: Int) throws(EtcdWireError) -> Int? {
     let start = buffer.readerIndex
     guard let compressed = buffer.getInteger(at: start, as: UInt8.self) else { return nil }
@@ -28,7 +28,7 @@ enum GRPCMessage {
     return Int(length)
   }
 
-  /// The content of the only message of a unary call's response.
+  /// Return the content of the only message of a unary call's response.
   static func only(in response: ByteBuffer) throws(EtcdWireError) -> ByteBuffer {
     guard let length = try length(in: response, max: .max),
       response.readableBytes == prefixBytes + length,
@@ -51,7 +51,7 @@ struct GRPCMessageDecoder {
     buffer.writeRaw(bytes)
   }
 
-  /// The next complete message; nil: more bytes are needed.
+  /// Return the next complete message; nil: more bytes are needed.
   mutating func next() throws(EtcdWireError) -> ByteBuffer? {
     guard let length = try GRPCMessage.length(in: buffer, max: messageBytesMax),
       buffer.readableBytes >= GRPCMessage.prefixBytes + length
@@ -85,7 +85,7 @@ package struct GRPCStatus: Hashable, Sendable, CustomStringConvertible {
 
   package var description: String { message.isEmpty ? "gRPC status \(code)" : message }
 
-  /// An invalid escape stays as it is.
+  /// Return an invalid escape stays as it is.
   private static func percentDecoded(_ bytes: [UInt8]) -> String {
     var decoded: [UInt8] = []
     var index = 0

@@ -97,7 +97,7 @@ struct ProtobufReader: ~Escapable {
   @_lifetime(copy bytes)
   init(_ bytes: Span<UInt8>) { self.bytes = bytes }
 
-  /// The next field; nil at the message's end.
+  /// Return the next field; nil at the message's end.
   @_lifetime(self: copy self)
   mutating func next() throws(EtcdWireError) -> Field? {
     guard offset < bytes.count else { return nil }
@@ -107,14 +107,14 @@ struct ProtobufReader: ~Escapable {
     return Field(number: Int(tag >> 3), type: type)
   }
 
-  /// The value of a varint field.
+  /// Return the value of a varint field.
   @_lifetime(self: copy self)
   mutating func integer(_ field: Field) throws(EtcdWireError) -> UInt64 {
     guard field.type == .varint else { throw .unexpectedWireType(field: field.number) }
     return try varint()
   }
 
-  /// The value of a field of bytes, or of a message.
+  /// Return the value of a field of bytes, or of a message.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   mutating func content(_ field: Field) throws(EtcdWireError) -> Span<UInt8> {
@@ -126,7 +126,7 @@ struct ProtobufReader: ~Escapable {
     return content
   }
 
-  /// A copy of a field's bytes.
+  /// Return a copy of a field's bytes.
   @_lifetime(self: copy self)
   mutating func copy(_ field: Field) throws(EtcdWireError) -> [UInt8] {
     let content = try content(field)

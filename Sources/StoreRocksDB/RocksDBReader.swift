@@ -40,8 +40,7 @@ package final class RocksDBReader: @unchecked Sendable {
     openFamilies = families
   }
 
-  private static func open(_ directory: String, toleratesHoles: Bool) throws(StorageError) -> RocksDBFamilies
-  {
+  private static func open(_ directory: String, toleratesHoles: Bool) throws(StorageError) -> RocksDBFamilies {
     let options = RocksDBOptions.ofFamilies(toleratesHoles: toleratesHoles, pageCacheBytes: 8 << 20)
     for family in options {
       rocksdb_options_set_create_if_missing(family.pointer, 0)

@@ -136,8 +136,7 @@ final class BackupServer: Sendable {
   }
 
   /// Compute the SHA-256 of a part of a file.
-  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>)
-  {
+  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ completion: @escaping Completion<[UInt8]>) {
     perform(owner, part, countMax: BackupLimits.digestBytesMax, completion) {
       checkpoint throws(StorageError) in
       var hash = SHA256()
@@ -182,8 +181,7 @@ final class BackupServer: Sendable {
   /// Remove the owner's checkpoint, if it has one, so that another backup may begin.
   ///
   /// - Parameter reason: text for the log.
-  func end(_ owner: BackupOwnership.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {})
-  {
+  func end(_ owner: BackupOwnership.Owner, reason: String, _ completion: @escaping @Sendable () -> Void = {}) {
     guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return completion() }
     logger.notice("A backup has ended", metadata: ["reason": "\(reason)"])
     thread.submit { [self] _ in

@@ -267,8 +267,7 @@ package final class TLSContext: Sendable {
     }
   }
 
-  private static func loadIdentity(_ context: OpaquePointer, _ chain: String, _ key: String) throws(TLSError)
-  {
+  private static func loadIdentity(_ context: OpaquePointer, _ chain: String, _ key: String) throws(TLSError) {
     try requireNoSpecialFile(chain)
     try requireNoSpecialFile(key)
     OpenSSLErrors.clear()

@@ -38,8 +38,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     help: ArgumentHelp("Client certificate for the store, PEM; --tls-cert by default.", valueName: "file")
   )
   var storeTlsCert: String?
-  @Option(help: ArgumentHelp("Private key of --store-tls-cert, PEM.", valueName: "file")) var storeTlsKey:
-    String?
+  @Option(help: ArgumentHelp("Private key of --store-tls-cert, PEM.", valueName: "file")) var storeTlsKey: String?
   @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
   var secretFile: String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
@@ -70,8 +69,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   var jwtMaxAge: String?
   @Flag(help: "Accept no token without an exp.") var jwtRequireExp = false
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
-  @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile:
-    String?
+  @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile: String?
   @Option(
     help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port")
   )
@@ -83,8 +81,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     help: ArgumentHelp("Web origins allowed to call the API (CORS).", valueName: "origin")
   )
   var corsOrigin: [String] = []
-  @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:
-    String?
+  @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops: String?
   @Option(
     help: ArgumentHelp(
       """
@@ -126,8 +123,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     )
   )
   var rateUser: String?
-  @Option(help: ArgumentHelp("Requests per second of one server token.", valueName: "n")) var rateServer:
-    String?
+  @Option(help: ArgumentHelp("Requests per second of one server token.", valueName: "n")) var rateServer: String?
   @Option(
     help: ArgumentHelp(
       "Requests per second of one IPv4 address or IPv6 /64, without servers' requests.",

@@ -35,7 +35,7 @@ struct GroupRecordTests {
   }
 
   @Test("records have the documented bytes")
-  func bytes() {
+  func recordsHaveDocumentedBytes() {
     let texts = Self.records.map { record in
       record.encoded().readableBytesView.map { String($0, radix: 16) }.joined(separator: " ")
     }
@@ -50,12 +50,12 @@ struct GroupRecordTests {
   }
 
   @Test("a decoded record equals the encoded one", arguments: records)
-  func roundTrip(_ record: GroupRecord) throws {
+  func decodedRecordEqualsEncodedRecord(_ record: GroupRecord) throws {
     #expect(try decode(record.encoded()) == record)
   }
 
   @Test("a record that is cut short or followed by a byte is refused", arguments: records)
-  func truncated(_ record: GroupRecord) {
+  func truncatedOrExtendedRecordIsRefused(_ record: GroupRecord) {
     var bytes = record.encoded()
     for count in 0..<bytes.readableBytes {
       #expect(throws: WireError.self) {
@@ -67,7 +67,7 @@ struct GroupRecordTests {
   }
 
   @Test("unknown formats, unknown kinds and node 0 are refused")
-  func badFields() {
+  func unknownFormatsKindsAndNodeZeroAreRefused() {
     let hash = [UInt8](repeating: 0, count: 8)
     #expect(throws: WireError.badValue(.format)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [3])) }
     #expect(throws: WireError.unknownKind(4)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [4])) }
@@ -75,7 +75,7 @@ struct GroupRecordTests {
   }
 
   @Test("random bytes are a record or an error")
-  func randomBytes() {
+  func randomBytesAreRecordOrError() {
     var random = SplitMix64(printingSeedOf: "random records")
     for _ in 0..<20_000 {
       var bytes = (0..<random.below(40)).map { _ in UInt8(random.below(256)) }

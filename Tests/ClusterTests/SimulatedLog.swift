@@ -89,8 +89,7 @@ final class SimulatedLog {
     return .records(records, reachesEnd: next > log.last)
   }
 
-  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition]
-  {
+  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition] {
     self[group].synced[node] = position
     return self[group].synced
   }

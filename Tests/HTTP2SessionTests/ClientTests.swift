@@ -223,7 +223,7 @@ struct ClientTests {
   }
 
   @Test("a draining server answers sent requests, refuses new ones, and then both sides close")
-  func serverGoesAway() throws {
+  func drainingServerAnswersSentRequestsAndRefusesNewOnes() throws {
     let pair = try Pair()
     pair.client.submit(pair.template, path: "/hold", token: 1)
     pair.run()
@@ -239,7 +239,7 @@ struct ClientTests {
   }
 
   @Test("a client that closes gracefully gets its answers first")
-  func clientCloses() throws {
+  func clientThatClosesGracefullyGetsAnswersFirst() throws {
     let pair = try Pair()
     pair.client.submit(pair.template, path: "/hold", token: 1)
     pair.client.close()
@@ -252,7 +252,7 @@ struct ClientTests {
   }
 
   @Test("trailers arrive with the complete response, whole and byte by byte", arguments: [Int.max, 1])
-  func trailers(pieceBytes: Int) throws {
+  func trailersArriveWithCompleteResponse(pieceBytes: Int) throws {
     let raw = try RawServerPair()
     raw.client.submit(raw.template, path: "/", token: 1)
     raw.client.submit(raw.template, path: "/", token: 2)
@@ -274,7 +274,7 @@ struct ClientTests {
   }
 
   @Test("a response without a body has its fields in the headers, and no trailers")
-  func headersOnly() throws {
+  func responseWithoutBodyHasFieldsInHeaders() throws {
     let raw = try RawServerPair()
     raw.client.submit(raw.template, path: "/", token: 1)
     let block = HPACK.plain([(":status", "200"), ("grpc-status", "8")])
@@ -287,7 +287,7 @@ struct ClientTests {
   @Test(
     "trailers above the header limit are left out, and a reset stream's trailers do not reach the next one"
   )
-  func trailerLimits() throws {
+  func trailersAboveHeaderLimitAreLeftOut() throws {
     var limits = HTTP2ClientLimits()
     limits.maxHeaderListBytes = 200
     let raw = try RawServerPair(limits)
@@ -320,7 +320,7 @@ struct ClientTests {
   }
 
   @Test("a PING leaves at once, and its acknowledgement counts as input")
-  func ping() throws {
+  func pingLeavesAtOnceAndAcknowledgementCountsAsInput() throws {
     let raw = try RawServerPair()
     let before = raw.client.counters.bytesIn
     _ = try raw.sent()
@@ -332,7 +332,7 @@ struct ClientTests {
   }
 
   @Test("a server that does not speak HTTP/2 fails the connection")
-  func noHTTP2() throws {
+  func serverWithoutHTTP2FailsConnection() throws {
     let channel = EmbeddedChannel()
     let delegate = TestClient()
     let client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
@@ -392,7 +392,7 @@ struct StreamedBodyTests {
   }
 
   @Test("streamed bodies pass in both directions, split anywhere")
-  func bothWays() throws {
+  func streamedBodiesPassInBothDirections() throws {
     let (pair, template) = try pair()
     lines(pair)
     let handle = try #require(
@@ -472,7 +472,7 @@ struct StreamedBodyTests {
   }
 
   @Test("unread body bytes stop the client, which continues when they are read")
-  func backPressure() throws {
+  func unreadBodyBytesStopClientUntilRead() throws {
     var limits = HTTP2Limits()
     limits.streamedWindowSize = 100_000
     limits.maxBodyBytes = 10
@@ -508,7 +508,7 @@ struct StreamedBodyTests {
   }
 
   @Test("unread bytes of a reset stream are returned to the connection's window")
-  func resetStreamsReturnWindow() throws {
+  func unreadBytesOfResetStreamReturnToWindow() throws {
     let server = try TestServer(streamedContentTypes: [.ndjson])
     server.delegate.onRequest = { _, _ in }
     var window = 4 * 1024 * 1024

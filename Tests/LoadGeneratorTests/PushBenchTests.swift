@@ -125,8 +125,7 @@ private func whole(_ walk: PushWalk, _ mode: PushMode) -> ByteBuffer {
   }
 
   /// Feed bytes in pieces, and return the count of responses and the error.
-  private func read(_ answers: some PushResults, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String)
-  {
+  private func read(_ answers: some PushResults, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String) {
     var answers = answers
     do throws(LoadError) {
       for start in stride(from: 0, to: bytes.count, by: pieces) {
@@ -255,8 +254,7 @@ private final class PushServer: HTTP2ServerDelegate {
     connection.startStreaming(stream, status: 200, contentType: .ndjson)
   }
 
-  func http2RequestBodyReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<PushServer>)
-  {
+  func http2RequestBodyReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<PushServer>) {
     guard !isOver, held.readableBytes == 0 else { return }
     connection.readBody(stream) { bytes, end in
       hasEnded = end

@@ -29,8 +29,7 @@ import Testing
   }
 
   @Test func settingsHaveARange() async throws {
-    for (text, expected) in [("0.25", 250), ("250ms", 250), ("2s", 2_000), ("2", 2_000)] as [(String, Int64)]
-    {
+    for (text, expected) in [("0.25", 250), ("250ms", 250), ("2s", 2_000), ("2", 2_000)] as [(String, Int64)] {
       let settings = try await Settings(
         flags: ["event-interval": text],
         keys: ["event-interval"],

@@ -240,8 +240,7 @@ struct HTTP2ScriptTests {
   @Test func bytesAreShownOnRequest() async throws {
     let listener = try await HTTP2Listener.start()
     let lines = Transcript()
-    let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20), showsHex: true)
-    {
+    let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20), showsHex: true) {
       lines.all.append($0)
     }
     #expect(

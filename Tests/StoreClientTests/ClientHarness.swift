@@ -62,8 +62,7 @@ final class ClientHarness {
 
   struct Refused: Error {}
 
-  init(stores: [EchoStore] = [EchoStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in })
-  {
+  init(stores: [EchoStore] = [EchoStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in }) {
     self.stores = stores
     var logger = Logger(label: "test")
     logger.logLevel = .critical

@@ -4,6 +4,7 @@ import Operations
 import StoreEngine
 import StoreEtcd
 import StoreTestSupport
+import Synchronization
 import TestSupport
 import Testing
 
@@ -14,9 +15,12 @@ struct EtcdFailureTests {
 
   /// Append records and follow them by another client, while `disturb` runs in the middle. In the end the log has each
   /// record once, in order.
+  ///
+  /// - Parameter disturb: receives the number of the disturbance, and a function that returns the number of appended
+  ///   records.
   private func appendThrough(
     _ etcd: EtcdProcesses,
-    _ disturb: @escaping @Sendable (Int) async throws -> Void
+    _ disturb: @escaping @Sendable (Int, _ appended: @escaping @Sendable () -> Int) async throws -> Void
   ) async throws {
     let configuration = try etcd.serviceConfiguration()
     try await AsyncGroupLog.with(configuration) { log in
@@ -24,9 +28,11 @@ struct EtcdFailureTests {
         var owner = TestOwner(log, group: 0, node: 1)
         try await owner.claim()
         var appended: [GroupRecord] = []
+        let count = Mutex(0)
         for round in 0..<90 {
-          if round % 30 == 15 { try await disturb(round / 30) }
+          if round % 30 == 15 { try await disturb(round / 30) { count.withLock { $0 } } }
           appended.append(try await owner.append([UInt8(round)]))
+          count.withLock { $0 += 1 }
         }
         let records = try await log.records(Self.group)
         #expect(Array(records.dropFirst()) == appended)
@@ -48,7 +54,7 @@ struct EtcdFailureTests {
 
   @Test func killedLeader() async throws {
     try await EtcdProcesses.with(3) { etcd in
-      try await appendThrough(etcd) { round in
+      try await appendThrough(etcd) { round, _ in
         let leader = try await etcd.leader()
         await etcd.kill(leader)
         // It is back before the next one is killed.
@@ -62,22 +68,34 @@ struct EtcdFailureTests {
 
   @Test func stoppedLeader() async throws {
     try await EtcdProcesses.with(3) { etcd in
-      try await appendThrough(etcd) { round in
+      let resumption = Mutex<Task<Void, any Error>?>(nil)
+      try await appendThrough(etcd) { round, appended in
+        try await resumption.withLock { $0 }?.value
         let leader = try await etcd.leader()
+        let before = appended()
         etcd.signal(leader, SIGSTOP)
-        // It goes on after the others have elected another leader and appended by it.
-        Task {
-          try await Task.sleep(for: .seconds(3))
-          etcd.signal(leader, SIGCONT)
+        // It goes on after the others have elected another leader and, where this returns before, appended by it.
+        let task = Task {
+          do {
+            defer { etcd.signal(leader, SIGCONT) }
+            try await eventually("the others have elected another leader") {
+              (try? await etcd.leader(besides: leader)) != nil
+            }
+            if round == 0 { try await eventually("the others have appended") { appended() > before } }
+          }
+          // The next round stops the new leader.
+          try await eventually("the server that was stopped follows") { try await !etcd.isLeader(leader) }
         }
+        resumption.withLock { $0 = task }
         if round > 0 { try await etcd.waitUntilReady() }
       }
+      try await resumption.withLock { $0 }?.value
     }
   }
 
   @Test func lostConnections() async throws {
     try await EtcdProcesses.with(1) { etcd in
-      try await appendThrough(etcd) { _ in
+      try await appendThrough(etcd) { _, _ in
         await etcd.kill(0)
         try etcd.start(0)
       }

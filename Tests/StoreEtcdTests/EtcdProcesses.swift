@@ -159,16 +159,23 @@ final class EtcdProcesses: Sendable {
   }
 
   /// The leader's index.
-  func leader() async throws -> Int {
+  ///
+  /// - Parameter stopped: a server that is not asked.
+  func leader(besides stopped: Int? = nil) async throws -> Int {
     for _ in 0..<100 {
-      for (index, server) in servers.enumerated() {
-        if try await metrics(server).contains("\netcd_server_is_leader 1\n") { return index }
+      for index in servers.indices where index != stopped {
+        if try await isLeader(index) { return index }
       }
     }
     throw NoLeader()
   }
 
   private struct NoLeader: Error {}
+
+  /// Whether a server takes itself for the leader.
+  func isLeader(_ index: Int) async throws -> Bool {
+    try await metrics(servers[index]).contains("\netcd_server_is_leader 1\n")
+  }
 
   private func metrics(_ server: Server) async throws -> String {
     let tls = [

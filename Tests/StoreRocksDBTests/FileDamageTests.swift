@@ -119,7 +119,7 @@ struct FileDamageTests {
   /// The store's own check runs on every wrong bit. RocksDB, which is slow to open, runs on a sample, and on all in a
   /// long run.
   @Test("any wrong bit at a table's end leaves all data readable, or is refused with its place")
-  func tableEnds() throws {
+  func wrongBitAtTableEndLeavesDataReadableOrIsRefused() throws {
     let source = try Self.killed()
     let (name, bytes, properties) = try Self.smallTable(source)
     let checked = try source.copy()
@@ -169,7 +169,7 @@ struct FileDamageTests {
   }
 
   @Test("many wrong bytes at a table's end leave all data readable, or are refused with their place")
-  func tableEndsOverwritten() throws {
+  func wrongBytesAtTableEndLeaveDataReadableOrAreRefused() throws {
     var random = SplitMix64(printingSeedOf: "damage over a table's end")
     let source = try Self.killed()
     let (name, bytes, properties) = try Self.smallTable(source)
@@ -283,7 +283,7 @@ struct FileDamageTests {
   }
 
   @Test("a missing CURRENT file is refused; no new database overwrites the files")
-  func withoutCurrent() throws {
+  func missingCurrentFileIsRefused() throws {
     let directory = try Self.killed()
     try FileManager.default.removeItem(atPath: directory.path + "/CURRENT")
     let before = try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted()

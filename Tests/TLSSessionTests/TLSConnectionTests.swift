@@ -61,12 +61,18 @@ struct TLSConnectionTests {
 
   @Test("ALPN: a missing offer or match fails the handshake, unless ALPN is optional")
   func applicationProtocol() throws {
-    let silent = try Loopback(client: Contexts.client(applicationProtocol: .none), server: Contexts.server())
-    silent.run()
-    #expect(silent.serverError == .noApplicationProtocol)
-    let deaf = try Loopback(client: Contexts.client(), server: Contexts.server(applicationProtocol: .none))
-    deaf.run()
-    #expect(deaf.clientError == .noApplicationProtocol)
+    let clientWithoutALPN = try Loopback(
+      client: Contexts.client(applicationProtocol: .none),
+      server: Contexts.server()
+    )
+    clientWithoutALPN.run()
+    #expect(clientWithoutALPN.serverError == .noApplicationProtocol)
+    let serverWithoutALPN = try Loopback(
+      client: Contexts.client(),
+      server: Contexts.server(applicationProtocol: .none)
+    )
+    serverWithoutALPN.run()
+    #expect(serverWithoutALPN.clientError == .noApplicationProtocol)
     let both = try Loopback(
       client: Contexts.client(applicationProtocol: .none),
       server: Contexts.server(applicationProtocol: .none)
@@ -252,8 +258,7 @@ struct TLSFileTests {
       ("server.pem", "locked.key", "locked.key", ""),
     ]
   )
-  func unusableFileIsNamedWithReason(_ chain: String, _ key: String, _ named: String, _ reason: String) throws
-  {
+  func unusableFileIsNamedWithReason(_ chain: String, _ key: String, _ named: String, _ reason: String) throws {
     let files = Certificates.shared
     #expect {
       try TLSContext(

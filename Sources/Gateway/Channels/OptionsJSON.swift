@@ -81,8 +81,7 @@ package enum OptionsJSON {
     throw value.error("must be \(list)", .invalidOption)
   }
 
-  private static func number(_ value: JSONValue, from least: Int64, _ what: String) throws(Problem) -> UInt32?
-  {
+  private static func number(_ value: JSONValue, from least: Int64, _ what: String) throws(Problem) -> UInt32? {
     if value.isNull { return nil }
     guard let integer = value.integer, (least...numberMax).contains(integer) else {
       throw value.error("must be null or a \(what) from \(least) to \(numberMax)", .invalidOption)

@@ -11,8 +11,7 @@ final class FanOutPart: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> SlotIndex
-  {
+  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> SlotIndex {
     fanOuts.insert(FanOut(context, route, count: count, response))
   }
 

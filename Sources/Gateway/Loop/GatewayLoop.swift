@@ -480,3 +480,29 @@ extension GatewayLoop {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
   }
 }
+
+/// What a ``GatewayLoop`` has done since the start of the event loop's turn, and since its last flush to the store.
+struct TurnState {
+  /// Whether the end of the turn is scheduled.
+  private var isEnding = false
+  /// Whether a request since the last flush has recorded its sending time.
+  private var hasSample = false
+
+  /// True for the first call of a turn: the caller schedules the turn's end.
+  mutating func scheduleEnd() -> Bool {
+    if isEnding { return false }
+    isEnding = true
+    return true
+  }
+
+  mutating func end() { isEnding = false }
+
+  /// True for the first request since the last flush, whose round trip is measured.
+  mutating func takeSample() -> Bool {
+    if hasSample { return false }
+    hasSample = true
+    return true
+  }
+
+  mutating func flushed() { hasSample = false }
+}

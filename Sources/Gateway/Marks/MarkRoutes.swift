@@ -123,8 +123,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, route: match.route)
-    {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, route: match.route) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

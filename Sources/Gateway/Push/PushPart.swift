@@ -85,8 +85,7 @@ extension PushPart {
   }
 
   /// Write `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
-  private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
-  {
+  private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer) {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
     let (names, parts) = (fanOut.names, fanOut.parts)
     fanOut.writeResults("tickets", into: &buffer) { index, result, buffer in

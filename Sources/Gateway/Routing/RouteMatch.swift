@@ -56,13 +56,5 @@ extension RawSpan {
   }
 
   /// Return whether both have the same bytes.
-  func equals(_ other: RawSpan) -> Bool {
-    guard byteCount == other.byteCount else { return false }
-    return withUnsafeBytes { mine in
-      other.withUnsafeBytes { theirs in
-        guard let mine = mine.baseAddress, let theirs = theirs.baseAddress else { return true }
-        return memcmp(mine, theirs, byteCount) == 0
-      }
-    }
-  }
+  func equals(_ other: RawSpan) -> Bool { other.withUnsafeBytes { equals($0) } }
 }

@@ -115,8 +115,7 @@ package struct Router {
     throw Problem(.routeNotFound)
   }
 
-  private static func fits(_ pattern: borrowing Pattern, _ path: RawSpan, _ ends: InlineArray<8, Int>) -> Bool
-  {
+  private static func fits(_ pattern: borrowing Pattern, _ path: RawSpan, _ ends: InlineArray<8, Int>) -> Bool {
     for index in 0..<pattern.parts.count {
       let part = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {

@@ -214,8 +214,7 @@ package struct GatewayConfiguration: Sendable {
   private static func storeTLS(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
     let own = (certificate: try settings.string("store-tls-cert"), key: try settings.string("store-tls-key"))
     guard let authority = try settings.string("tls-ca") else {
-      for (key, value) in [("store-tls-cert", own.certificate), ("store-tls-key", own.key)] where value != nil
-      {
+      for (key, value) in [("store-tls-cert", own.certificate), ("store-tls-key", own.key)] where value != nil {
         throw SettingsError(key, "is for TLS with the store: give --tls-ca, the authority of its certificate")
       }
       return nil

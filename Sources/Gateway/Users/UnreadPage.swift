@@ -136,8 +136,7 @@ struct UnreadPage {
   }
 
   /// Handle a read state that contains the user's own row.
-  mutating func readStateReceived(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError)
-  {
+  mutating func readStateReceived(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError) {
     for _ in 0..<(try reader.count(elementBytesMin: 8)) {
       let row = try RowFields(&reader)
       guard row.isOwn, row.unreadMessages > 0 || row.isFlaggedUnread, row.user.equals(user.span.bytes) else {

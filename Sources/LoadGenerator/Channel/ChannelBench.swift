@@ -111,8 +111,7 @@ package struct ChannelBench: Benchmark {
     }
   }
 
-  private func measure(_ question: LargeChannel.Question, _ dataset: LargeChannel) async throws -> Measurement
-  {
+  private func measure(_ question: LargeChannel.Question, _ dataset: LargeChannel) async throws -> Measurement {
     var latencies = Latencies()
     for number in 0..<questions {
       let call = dataset.call(question, number)

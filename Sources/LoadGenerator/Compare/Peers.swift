@@ -130,8 +130,7 @@ package actor Peers {
   package func checkRedis() async throws {
     let response =
       try await runRedisCommand(["CONFIG", "GET", "appendfsync"]) + runRedisCommand(["INFO", "persistence"])
-    for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !response.contains(expected)
-    {
+    for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !response.contains(expected) {
       throw LoadError("redis-server does not report \(expected): \(response.joined(separator: ", "))")
     }
   }

@@ -131,8 +131,7 @@ package struct GatewayBench: Sendable {
     return plan
   }
 
-  private func registerMessages(_ client: BenchClient, _ progress: @Sendable (Int, Int) -> Void) async throws
-  {
+  private func registerMessages(_ client: BenchClient, _ progress: @Sendable (Int, Int) -> Void) async throws {
     let total = channelCount * messageCount
     // By message number, which is the order in each channel.
     try await client.register(0..<total, progress: { progress($0, total) }) { number in
@@ -176,8 +175,7 @@ package struct GatewayBench: Sendable {
   /// - Returns: the problems.
   package func verify(_ report: LoadReport) async throws -> [String] {
     var problems = report.problems
-    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus
-    {
+    for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus {
       // The report itself names other statuses.
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }

@@ -94,8 +94,7 @@ package enum LoadGenerator {
     total / count + (index < total % count ? 1 : 0)
   }
 
-  private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws
-  {
+  private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws {
     let connection = plan.connections[number]
     if case .frames(let secrets) = plan.wireProtocol {
       guard case .walk(let walk) = connection.work, walk.form == .frame else {

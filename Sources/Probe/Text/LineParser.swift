@@ -10,8 +10,7 @@ struct LineParser {
   }
 
   /// Parse the first word of a line and its `name=value` pairs. One of `words` alone means `word=1`.
-  static func command(_ line: String, words: Set<String> = []) throws -> (word: String, pairs: [NamedLiteral])
-  {
+  static func command(_ line: String, words: Set<String> = []) throws -> (word: String, pairs: [NamedLiteral]) {
     var parser = LineParser(line, words: words)
     let word = parser.bare()
     guard !word.isEmpty else { throw ProbeError("a frame begins with its kind: \(line)") }
@@ -132,4 +131,36 @@ struct LineParser {
   }
 
   private func isBreak(_ byte: UInt8) -> Bool { Hex.breaks.contains(byte) }
+}
+
+/// Value in a line, before its field is known.
+///
+/// ```
+/// cid=messaging:general  name="two words"  cursor=none  code=busy  code=21  nonce=00ff…
+/// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*  events=[... {event=row}]
+/// json='{"as":"it stands"}'
+/// ```
+package indirect enum Literal: Equatable, Sendable {
+  /// Word, with or without quotes.
+  case word([UInt8], isQuoted: Bool)
+  case list([Entry])
+
+  package enum Entry: Equatable, Sendable {
+    /// `{name=value …}`
+    case fields([NamedLiteral])
+    /// Single value, for lists of one field.
+    case value(Literal)
+
+    /// `...`: the list may have other entries too.
+    var isEllipsis: Bool { self == .value(.word(Array("...".utf8), isQuoted: false)) }
+  }
+
+  /// `*`: any value.
+  package var isWildcard: Bool { self == .word([UInt8(ascii: "*")], isQuoted: false) }
+}
+
+/// Pair `name=value`.
+package struct NamedLiteral: Equatable, Sendable {
+  package var name: String
+  package var value: Literal
 }

@@ -145,14 +145,10 @@ extension ChannelState {
     }
     var found = low
     while high < rows.rowCount, joined(high) == time {
-      if Self.isSame(users.id(rows.user(MemberOrdinal(UInt32(high)))), user) { found = high + 1 }
+      if users.id(rows.user(MemberOrdinal(UInt32(high)))).isEqual(to: user) { found = high + 1 }
       high += 1
     }
     return UInt32(found)
-  }
-
-  private static func isSame(_ a: RawSpan, _ b: RawSpan) -> Bool {
-    a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.elementsEqual(b) } }
   }
 
   private func cutAtTime(_ scan: inout MemberListScan) {

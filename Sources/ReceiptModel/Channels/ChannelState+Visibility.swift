@@ -78,8 +78,7 @@ extension ChannelState {
 
   /// Return whether others see that a recipient has had the message delivered: by the delivered position, or by the
   /// read watermark regardless of a marker (R3, R4, R7, R8). Ignores acknowledgements.
-  func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
-  {
+  func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     isDelivered(row, sequence, options: options, viewpoint: .others)
       || isReached(row, sequence, options: options, viewpoint: .others)
   }

@@ -119,8 +119,7 @@ extension ShardState {
   /// Return the viewer that a frame names (Proto/frames.md, *viewer*); a named user must be a member.
   ///
   /// - Parameter user: empty for none.
-  package func viewer(_ user: RawSpan, isServer: Bool, in slot: ChannelSlot) throws(Refusal) -> ChannelViewer
-  {
+  package func viewer(_ user: RawSpan, isServer: Bool, in slot: ChannelSlot) throws(Refusal) -> ChannelViewer {
     if user.isEmpty { return ChannelViewer(row: nil, user: .nobody, isServer: isServer) }
     let row = try member(user, in: slot)
     let hiddenThrough = hiddenThrough(slot, row)

@@ -476,8 +476,7 @@ extension ChannelEvent.RowEvent {
 
 extension ReadVector {
   /// Return whether others may see a row's move (R4, R7, R8).
-  fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool
-  {
+  fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
     if isUnseen(row, options) { return false }
     switch move {
     case .read: return showsRead(row, options)

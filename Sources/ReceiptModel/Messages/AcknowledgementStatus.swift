@@ -4,8 +4,7 @@ extension ChannelState {
   /// acknowledged it, of whom there must be at least one; otherwise `expired` or `processing`.
   ///
   /// - Parameter time: the shard's.
-  package func acknowledgementStatus(_ sequence: SequenceNumber, at time: Timestamp) -> AcknowledgementStatus
-  {
+  package func acknowledgementStatus(_ sequence: SequenceNumber, at time: Timestamp) -> AcknowledgementStatus {
     guard acknowledgementTable.isRequested(sequence) else { return .none }
     return acknowledgementProgress(sequence).isDone ? .done : unacknowledgedStatus(sequence, at: time)
   }

@@ -10,8 +10,7 @@ extension ShardState {
   }
 
   /// Decide whether a message that is being registered gets the acknowledgement that it requests.
-  func acknowledgementGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> AcknowledgementGrant
-  {
+  func acknowledgementGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> AcknowledgementGrant {
     let options = self.options(slot)
     if let roles = options.receiptRequestRoles {
       let role = self[slot].row(of: sender).flatMap { self[slot].rows.role($0) }

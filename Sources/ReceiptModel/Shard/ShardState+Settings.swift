@@ -79,8 +79,7 @@ extension ShardState {
   /// Mark a version of a channel type as replicated: every shard has it.
   ///
   /// - Returns: whether it is replicated now; false if there is a newer version.
-  package func decideMarkReplicated(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool
-  {
+  package func decideMarkReplicated(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = channelType(name)
     guard current.version == version else { return false }
     if version > 0, !current.isReplicated {

@@ -79,9 +79,8 @@ struct HashIndex: ~Copyable, Sendable {
   }
 }
 
-/// Return the heap size of an array that grew by doubling, in bytes: capacity and header. Computed from the count
-/// alone: allocators may round up differently, and eviction must not depend on that, or a history could not be
-/// replayed.
+/// The heap size of an array that grew by doubling, in bytes: capacity and header. Computed from the count alone:
+/// allocators may round up differently, and eviction must not depend on that, or a history could not be replayed.
 func heapBytes<Element>(_ array: [Element]) -> Int {
   guard !array.isEmpty else { return 0 }
   let slots = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)
@@ -90,7 +89,7 @@ func heapBytes<Element>(_ array: [Element]) -> Int {
 
 extension RawSpan {
   /// Return whether both spans have the same bytes.
-  func isEqual(to other: RawSpan) -> Bool {
+  package func isEqual(to other: RawSpan) -> Bool {
     guard byteCount == other.byteCount else { return false }
     var offset = 0
     while offset + 8 <= byteCount {

@@ -233,8 +233,7 @@ final class ChannelLoads: ShardPart {
       pages.append((page, content))
     }
     var head = shard.tail.head(of: number)
-    if case .channel(_, .channelAssigned(let cid, let created, let own))? = pages.first?.content.effects.first
-    {
+    if case .channel(_, .channelAssigned(let cid, let created, let own))? = pages.first?.content.effects.first {
       head = (cid, created, own)
     }
     guard let head else {

@@ -102,8 +102,7 @@ extension ShardEngine {
   }
 
   /// Answer a mark in a thread that does not exist yet, because the message has no reply: it changes nothing.
-  private func replyWithoutThread(_ request: borrowing Request, _ slot: ChannelSlot, user: RawSpan) -> Outcome
-  {
+  private func replyWithoutThread(_ request: borrowing Request, _ slot: ChannelSlot, user: RawSpan) -> Outcome {
     applyCommand(slot, request)
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))

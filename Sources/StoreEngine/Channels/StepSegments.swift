@@ -63,8 +63,7 @@ final class StepSegments: ShardPart {
 
   /// Let a query wait until these segments are read. The query is then performed again from its beginning, with the
   /// segments.
-  func needSteps(_ request: inout Request, _ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange]) -> Outcome
-  {
+  func needSteps(_ request: inout Request, _ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange]) -> Outcome {
     guard stepReads.count < shard.configuration.stepReadsMax, hasRoom(for: request) else {
       return .refused(.busy, retryAfterMilliseconds: 100, "too many steps are being read")
     }
@@ -291,8 +290,7 @@ final class StepSegments: ShardPart {
   }
 
   /// Delete the segments before `first` from storage once the batch with this index is durable.
-  func deleteSegments(of channel: ChannelNumber, _ rowPage: UInt32, before first: UInt32, at index: LogIndex)
-  {
+  func deleteSegments(of channel: ChannelNumber, _ rowPage: UInt32, before first: UInt32, at index: LogIndex) {
     if stepTrims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
     let trim = CommitGroup.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
     stepTrims.append((index, trim))

@@ -45,7 +45,7 @@ package struct BootTime: Hashable, Comparable, Sendable, BitwiseCopyable {
   /// Later than every reading: the deadline of a machine that waits for no time.
   package static let never = BootTime(nanoseconds: .max)
   package static func < (a: Self, b: Self) -> Bool { a.nanoseconds < b.nanoseconds }
-  /// The time so many milliseconds later. Requires a reading, not ``never``.
+  /// Return the time so many milliseconds later. Requires a reading, not ``never``.
   package func adding(milliseconds: Int64) -> BootTime {
     BootTime(nanoseconds: nanoseconds + milliseconds * 1_000_000)
   }

@@ -70,7 +70,7 @@ package struct LogCursor: Hashable, Sendable {
     self.init(position: record.position, epoch: record.epoch, hash: record.hash)
   }
 
-  /// The record of this kind that would follow.
+  /// Return the record of this kind that would follow.
   package func record(_ kind: GroupRecord.Kind, epoch: OwnerEpoch, payload: [UInt8] = []) -> GroupRecord {
     GroupRecord(position: position.next, epoch: epoch, previous: hash, kind: kind, payload: payload)
   }

@@ -52,7 +52,7 @@ package struct LogProbe: Sendable {
     }
   }
 
-  /// The answer of a probe has arrived.
+  /// Return the answer of a probe has arrived.
   package mutating func answered(_ number: UInt64, at now: BootTime) -> [Action] {
     guard number == self.number, case .waiting(let sentAt) = state else { return [] }
     let next = sentAt.adding(milliseconds: limits.probeMilliseconds)
@@ -61,7 +61,7 @@ package struct LogProbe: Sendable {
     return now > sentAt.adding(milliseconds: limits.probeAnswerMilliseconds) ? [.restartSilence] : []
   }
 
-  /// A probe has failed.
+  /// Return a probe has failed.
   package mutating func failed(_ number: UInt64, at now: BootTime) -> [Action] {
     guard number == self.number, case .waiting(let sentAt) = state else { return [] }
     return [.restartSilence] + nextProbe(after: sentAt, at: now)

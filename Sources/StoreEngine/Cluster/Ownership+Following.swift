@@ -150,7 +150,7 @@ extension Ownership {
 
   // MARK: Claiming
 
-  /// When the node claims. A release needs no wait: its owner answers nothing since it sent the release.
+  /// Return when the node claims. A release needs no wait: its owner answers nothing since it sent the release.
   func claimTime(_ following: Following) -> BootTime {
     guard case .watching = following.intake, let rank = members.firstIndex(of: node),
       following.owner.epoch == following.applied.epoch

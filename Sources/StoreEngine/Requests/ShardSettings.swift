@@ -185,8 +185,7 @@ final class ShardSettings: ShardPart {
 
   /// Answer with a user's settings. While a user is being erased, the reply waits until the user's index holds all
   /// channels that knew them before: these channels must erase the user too.
-  private func replySettings(_ request: borrowing Request, _ user: String, isErasing: Bool = false) -> Outcome
-  {
+  private func replySettings(_ request: borrowing Request, _ user: String, isErasing: Bool = false) -> Outcome {
     let last = shard.dirty.usersLast
     if isErasing {
       return shard.outgoing.replyWhenAllIndexed(request, last) {

@@ -46,7 +46,7 @@ final class WaitingRequests: ShardPart {
   }
 
   /// Return whether a request about this channel is postponed.
-  func hasPostponed(of cid: RawSpan) -> Bool { postponed.contains { cid.isSame(as: $0.cid) } }
+  func hasPostponed(of cid: RawSpan) -> Bool { postponed.contains { cid.isEqual(to: $0.cid.span.bytes) } }
 
   // MARK: Bounds
 

@@ -13,8 +13,8 @@ import Testing
 /// Fields out of range, and bytes that are no frames.
 extension FrameRouteTests {
   /// Frames with a field out of range, and the error's detail.
-  private static let refusals:
-    [(FrameKind, FrameHeader.Flags, String, String, @Sendable (inout ByteBuffer) -> Void)] = {
+  private static let refusals: [(FrameKind, FrameHeader.Flags, String, String, @Sendable (inout ByteBuffer) -> Void)] =
+    {
       let cid = "messaging:c"
       let message = "message: 1 to 255 bytes of UTF-8 without control characters"
       let user = "user: 1 to 255 bytes of UTF-8 without control characters"

@@ -203,8 +203,7 @@ final class FakeModel {
       )
       return
     case .garbled:
-      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
-      {
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
         $0.writeRepeatingByte(0xFF, count: 20)
       }
       return
@@ -213,8 +212,7 @@ final class FakeModel {
     var fields = ByteBuffer()
     do {
       try answer(header, payload, tokenIssued, fields: &fields)
-      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
-      {
+      buffer.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
         $0.writeBuffer(&fields)
       }
     } catch let refused as Refused {

@@ -42,8 +42,7 @@ final class FakeStoreHandler: ChannelInboundHandler {
     received.discardReadBytes()
   }
 
-  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError)
-  {
+  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError) {
     switch header.kind {
     case .hello:
       _ = try Hello(payload)

@@ -169,8 +169,7 @@ final class TestClient: Sendable {
     try await request(.get, path, nil, token: token)
   }
 
-  func post(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestResponse
-  {
+  func post(_ path: String, _ body: String?, token: String? = TestTokens.server) async throws -> TestResponse {
     try await request(.post, path, body, token: token)
   }
 

@@ -150,8 +150,7 @@ extension RealProcesses {
     }
 
     /// - Parameter overTLS: through the services' first gateway.
-    private static func readByBob(_ id: String, _ services: TestServices, overTLS: Bool = false) async throws
-    {
+    private static func readByBob(_ id: String, _ services: TestServices, overTLS: Bool = false) async throws {
       let output = try await Command.run(
         "curl",
         [

@@ -162,8 +162,7 @@ extension RealProcesses {
     {
       let files = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".sst") }
       // The start of a table holds the channels' names; without it no channel is found.
-      for (file, part) in files.sorted().reversed().flatMap({ file in [0.5, 0.35, 0.65].map { (file, $0) } })
-      {
+      for (file, part) in files.sorted().reversed().flatMap({ file in [0.5, 0.35, 0.65].map { (file, $0) } }) {
         func damage() throws {
           try restore(source, services)
           let path = services.stack.files.data + "/" + file

@@ -45,15 +45,15 @@ extension RealProcesses {
       }
     }
 
-    /// Run `hinder` between the start of the load and the flood, and `relieve` after the responses under overload.
-    /// `relieve` gets the result of `hinder`. Then checks the callers' answers, memory, and the recovery.
+    /// Run `injectFault` between the start of the load and the flood, and `removeFault` after the responses under
+    /// overload. `removeFault` gets the result of `injectFault`. Then check the callers' answers, memory and recovery.
     ///
     /// - Returns: the responses to the flood.
     @discardableResult
     private func overload(
       _ name: String,
-      hinder: (TestServices) async throws -> ChildProcess?,
-      relieve: (TestServices, ChildProcess?) async throws -> Void
+      injectFault: (TestServices) async throws -> ChildProcess?,
+      removeFault: (TestServices, ChildProcess?) async throws -> Void
     ) async throws -> Answers? {
       var flood: Answers?
       try await TestServices.with { services in
@@ -66,11 +66,11 @@ extension RealProcesses {
           TestServices.python,
           [TestServices.client("Load/marks_under_load.py"), "\(services.h2cPort)", specification]
         )
-        let crowd = try Companion(
+        let loadClient = try Companion(
           TestServices.python,
           [TestServices.client("Load/overload.py"), "\(services.h2cPort)", specification]
         )
-        defer { for client in [marks, crowd] { client.end() } }
+        defer { for client in [marks, loadClient] { client.end() } }
         marks.send("check")
         let before = try #require(await marks.line())
         try #require(before.hasPrefix("ok "), "\(before)")
@@ -79,20 +79,20 @@ extension RealProcesses {
         await gateway.start()
         await store.start()
 
-        let tracer = try await hinder(services)
-        crowd.send("flood \(Self.floods)")
-        try #require(await crowd.line() == "sent")
-        crowd.send("probe 20")
-        let probed = try await answers(crowd)
+        let tracer = try await injectFault(services)
+        loadClient.send("flood \(Self.floods)")
+        try #require(await loadClient.line() == "sent")
+        loadClient.send("probe 20")
+        let probed = try await answers(loadClient)
         #expect(probed.answers["503 store_busy", default: 0] > 0, "\(name): \(probed)")
         #expect(probed.bare == 0 && probed.unanswered == 0, "\(name): \(probed)")
         // Batches without room in the window wait for it.
         let delayed = await services.gatewayMetric("tidemark_gateway_batches_delayed_total") ?? 0
         #expect(delayed > 0, "\(name)")
-        try await relieve(services, tracer)
+        try await removeFault(services, tracer)
 
-        crowd.send("drain")
-        let flooded = try await answers(crowd)
+        loadClient.send("drain")
+        let flooded = try await answers(loadClient)
         #expect(flooded.bare == 0 && flooded.unanswered == 0, "\(name): \(flooded)")
         #expect(
           flooded.answers["entry store_busy", default: 0] > 0,
@@ -101,8 +101,8 @@ extension RealProcesses {
         try await services.stack.waitUntilGatewaysAreReady()
         // Marks are acknowledged again without intervention, and no acknowledged mark is lost.
         try await eventually("marks are acknowledged again") {
-          crowd.send("probe 5")
-          return (try? await answers(crowd))?.answers["200", default: 0] ?? 0 > 0
+          loadClient.send("probe 5")
+          return (try? await answers(loadClient))?.answers["200", default: 0] ?? 0 > 0
         }
         marks.send("check")
         let after = await marks.line() ?? "the client ended"
@@ -130,7 +130,7 @@ extension RealProcesses {
       let flooded = try await overload("stopped store") { services in
         try await services.storeProcess.signal(SIGSTOP)
         return nil
-      } relieve: { services, _ in
+      } removeFault: { services, _ in
         // More requests than those of the marks: the flood's have reached the deadline of 5 s too. Batches that waited
         // for room have got it or were refused.
         try await eventually("the flood's requests to the store have timed out") {
@@ -162,7 +162,7 @@ extension RealProcesses {
           return trace.contains("sync(")
         }
         return tracer
-      } relieve: { _, tracer in
+      } removeFault: { _, tracer in
         await tracer?.stop()
       }
     }

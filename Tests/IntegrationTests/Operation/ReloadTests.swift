@@ -407,8 +407,7 @@ extension RealProcesses {
       state = NIOLockedValueBox(State(token: token, authority: authority))
     }
 
-    static func start(_ services: TestServices, _ token: String, trusting certificate: String) throws -> Load
-    {
+    static func start(_ services: TestServices, _ token: String, trusting certificate: String) throws -> Load {
       let load = try Load(services, token, certificate)
       for number in 0...2 {
         let task = Task { await load.ask(number) }

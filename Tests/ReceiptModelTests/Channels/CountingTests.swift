@@ -42,8 +42,7 @@ struct CountingTests {
   }
 
   /// The counts by R1, R6, R7, R8 and R19, member by member.
-  private func expected(_ members: [Member], _ n: UInt32, _ options: ChannelTypeOptions) -> ReadVector.Counts
-  {
+  private func expected(_ members: [Member], _ n: UInt32, _ options: ChannelTypeOptions) -> ReadVector.Counts {
     var counts = ReadVector.Counts()
     for member in members where !member.hasLeft && member.joined < n {
       counts.members += 1

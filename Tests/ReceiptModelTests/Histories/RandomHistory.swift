@@ -182,8 +182,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  private func compareRows(_ cid: String, _ answers: NaiveModel.Answers, _ user: String) throws(HistoryFault)
-  {
+  private func compareRows(_ cid: String, _ answers: NaiveModel.Answers, _ user: String) throws(HistoryFault) {
     let (real, expected) = (shard.ownRow(cid, user), answers.ownRow(user))
     guard real == expected else {
       throw fault("own row of \(user) in \(cid): the model says \(expected as Any), the shard \(real as Any)")

@@ -82,8 +82,7 @@ final class ShardHarness: Subject {
     let shard = shard(of: cid)
     return shard.pages { shard.list(cid, id, viewer, list, order, limit: limit, cursor: $0) }
   }
-  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
-  {
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal> {
     shard(of: cid).listTotal(cid, id, viewer, list)
   }
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
@@ -94,8 +93,7 @@ final class ShardHarness: Subject {
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal> {
     shard(of: cid).readState(cid, viewer, limit: limit)
   }
-  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
-  {
+  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment {
     shard(of: cid).stepTime(cid, user, isRead ? .read : .delivered, n, seesHidden: seesHidden)
   }
   func roster(_ cid: String, limit: Int) -> [String] { shard(of: cid).roster(cid, limit: limit) }

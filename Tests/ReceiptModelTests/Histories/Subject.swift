@@ -128,8 +128,7 @@ class NaiveSubject: Subject {
   ) -> Result<[[EntryView]], NamedRefusal> {
     model.answers(cid).list(id, viewer, list, order).map { Self.pages($0, limit) }
   }
-  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
-  {
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal> {
     model.answers(cid).list(id, viewer, list, .joined).map(\.count)
   }
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
@@ -140,8 +139,7 @@ class NaiveSubject: Subject {
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal> {
     model.answers(cid).readState(viewer).map { Self.pages($0, limit) }
   }
-  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
-  {
+  func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment {
     model.answers(cid).stepTime(user, isRead: isRead, n, seesHidden: seesHidden)!
   }
   func roster(_ cid: String, limit: Int) -> [String] { model.roster(cid) }

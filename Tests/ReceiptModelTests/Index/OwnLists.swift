@@ -80,13 +80,13 @@ extension NaiveModel {
     }
     var unread: [String] = []
     var read: [String] = []
-    for spot in spots(cid).sorted(by: { self[$0].parent ?? -1 > self[$1].parent ?? -1 })
-    where spot.thread != nil && !isClosed(spot) {
-      guard let row = self.answers(spot).ownRow(user), let own = row.own else { continue }
+    for roomID in roomIDs(cid).sorted(by: { self[$0].parent ?? -1 > self[$1].parent ?? -1 })
+    where roomID.thread != nil && !isClosed(roomID) {
+      guard let row = self.answers(roomID).ownRow(user), let own = row.own else { continue }
       func id(_ id: String) -> String { id.isEmpty ? "-" : id }
-      let parent = room.messages[self[spot].parent!].id
-      let line =
-        "thread \(parent) \(own.unread) \(id(row.lastReadID)) \(id(own.firstUnreadID)) \(self[spot].messages.last!.id)"
+      let parent = room.messages[self[roomID].parent!].id
+      let last = self[roomID].messages.last!.id
+      let line = "thread \(parent) \(own.unread) \(id(row.lastReadID)) \(id(own.firstUnreadID)) \(last)"
       if own.unread > 0 { unread.append(line) } else { read.append(line) }
     }
     return pending + acknowledged + unread + read

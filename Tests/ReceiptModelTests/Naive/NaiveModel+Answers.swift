@@ -2,13 +2,13 @@ extension NaiveModel {
   /// Collect everything that can be queried about one channel at one moment, in one pass over the members' histories.
   func answers(_ cid: String) -> Answers {
     var answers = answers(RoomID(cid: cid))
-    answers.threads = spots(cid).filter { $0.thread != nil }.map { self.answers($0) }
+    answers.threads = roomIDs(cid).filter { $0.thread != nil }.map { self.answers($0) }
     return answers
   }
 
   /// The answers of one room: a channel without its threads, or a thread.
-  func answers(_ spot: RoomID) -> Answers {
-    let room = self[spot]
+  func answers(_ roomID: RoomID) -> Answers {
+    let room = self[roomID]
     let members = room.memberships.indices.filter { !room.memberships[$0].hasLeft }.map { number in
       let membership = room.memberships[number]
       return Answers.Member(
@@ -16,24 +16,24 @@ extension NaiveModel {
         membership: membership,
         at: positions(membership),
         settings: settings(of: membership.user),
-        countedAfter: countedAfter(spot, membership.user)
+        countedAfter: countedAfter(roomID, membership.user)
       )
     }
     return Answers(
       now: now,
       room: room,
-      isClosed: isClosed(spot),
-      settings: settings(spot.cid),
+      isClosed: isClosed(roomID),
+      settings: settings(roomID.cid),
       members: members,
-      homes: channels[spot.cid]!.main.memberships.filter { !$0.hasLeft }
+      homes: channels[roomID.cid]!.main.memberships.filter { !$0.hasLeft }
     )
   }
 
   /// For a thread: the number of replies registered before the member joined the channel (R6).
-  private func countedAfter(_ spot: RoomID, _ user: String) -> Int {
-    guard spot.thread != nil, let row = membership(spot.cid, user) else { return 0 }
-    let joinedAt = channels[spot.cid]!.main.memberships[row].joinedAt
-    return self[spot].messages.filter { $0.registeredAt < joinedAt }.count
+  private func countedAfter(_ roomID: RoomID, _ user: String) -> Int {
+    guard roomID.thread != nil, let row = membership(roomID.cid, user) else { return 0 }
+    let joinedAt = channels[roomID.cid]!.main.memberships[row].joinedAt
+    return self[roomID].messages.filter { $0.registeredAt < joinedAt }.count
   }
 
   struct Answers {

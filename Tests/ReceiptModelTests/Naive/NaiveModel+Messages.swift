@@ -46,10 +46,10 @@ extension NaiveModel {
   ) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
-      if isGone(known.spot, known.place) { return .refused("message_deleted") }
+      if isGone(known.roomID, known.place) { return .refused("message_deleted") }
       // An identical repeat is a duplicate; different fields mean another message.
-      let message = self[known.spot].messages[known.place]
-      let parent = self[known.spot].parent.map { channels[cid]!.main.messages[$0].id }
+      let message = self[known.roomID].messages[known.place]
+      let parent = self[known.roomID].parent.map { channels[cid]!.main.messages[$0].id }
       let refusal = message.receiptRefusal
       guard parent == thread, message.sender == sender, message.isSilent == isSilent,
         message.moves == moves,
@@ -58,17 +58,17 @@ extension NaiveModel {
       return .message(sequence: known.place + 1, isNew: false, refusal: refusal)
     }
     if isErasing(sender) { return .refused("user_erased") }
-    var spot = RoomID(cid: cid)
+    var roomID = RoomID(cid: cid)
     if let thread {
       guard let parent = find(cid, thread) else { return .refused("message_not_found") }
-      if parent.spot.thread != nil { return .refused("invalid_field") }
-      if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
-      spot = openThread(cid, parent.place)
+      if parent.roomID.thread != nil { return .refused("invalid_field") }
+      if isGone(parent.roomID, parent.place) { return .refused("message_deleted") }
+      roomID = openThread(cid, parent.place)
       // R15: in a channel of two members both take part. Otherwise the sender and members mentioned by name do.
       let members = channels[cid]!.main.memberships.filter { !$0.hasLeft }
-      if members.count == 2 { for member in members { joinThread(spot, member.user) } }
-      joinThread(spot, sender)
-      for user in mentions where user != sender && !isErasing(user) { joinThread(spot, user) }
+      if members.count == 2 { for member in members { joinThread(roomID, member.user) } }
+      joinThread(roomID, sender)
+      for user in mentions where user != sender && !isErasing(user) { joinThread(roomID, user) }
     }
     var message = Message(
       id: id,
@@ -87,17 +87,19 @@ extension NaiveModel {
       }
     }
     if mentions == [everybody] {
-      message.mentioned = Set(self[spot].memberships.indices.filter { !self[spot].memberships[$0].hasLeft })
+      message.mentioned = Set(
+        self[roomID].memberships.indices.filter { !self[roomID].memberships[$0].hasLeft }
+      )
     } else {
       let named = mentions.filter { thread == nil || !isErasing($0) }
-      message.mentioned = Set(named.compactMap { self[spot].membership($0) })
+      message.mentioned = Set(named.compactMap { self[roomID].membership($0) })
     }
-    if let own = self[spot].membership(sender) { message.mentioned.remove(own) }
-    self[spot].places[id] = self[spot].messages.count
-    self[spot].messages.append(message)
-    let sequence = self[spot].messages.count
-    if moves, let row = self[spot].membership(sender) {
-      self[spot].memberships[row].acts.append(
+    if let own = self[roomID].membership(sender) { message.mentioned.remove(own) }
+    self[roomID].places[id] = self[roomID].messages.count
+    self[roomID].messages.append(message)
+    let sequence = self[roomID].messages.count
+    if moves, let row = self[roomID].membership(sender) {
+      self[roomID].memberships[row].acts.append(
         .posted(
           sequence,
           at: now,
@@ -118,27 +120,27 @@ extension NaiveModel {
 
   /// R15: a channel member takes part in a thread, visible to others from the next reply on. A member with shown reads
   /// already takes part by reading. A member with hidden reads (R7, R8) takes part only now, at their current position.
-  private mutating func joinThread(_ spot: RoomID, _ user: String) {
-    guard membership(spot.cid, user) != nil else { return }
-    guard let row = self[spot].membership(user) else {
-      return join(spot, user, after: self[spot].messages.count)
+  private mutating func joinThread(_ roomID: RoomID, _ user: String) {
+    guard membership(roomID.cid, user) != nil else { return }
+    guard let row = self[roomID].membership(user) else {
+      return join(roomID, user, after: self[roomID].messages.count)
     }
-    guard self[spot].memberships[row].isByReading else { return }
-    guard hidesRead(user) || settings(spot.cid)["read_events"] == "false" else {
-      self[spot].memberships[row].isByReading = false
+    guard self[roomID].memberships[row].isByReading else { return }
+    guard hidesRead(user) || settings(roomID.cid)["read_events"] == "false" else {
+      self[roomID].memberships[row].isByReading = false
       return
     }
-    let joinedAfter = self[spot].memberships[row].joinedAfter
-    let acts = self[spot].memberships[row].acts
-    self[spot].memberships[row].hasLeft = true
-    join(spot, user, after: self[spot].messages.count)
-    let last = self[spot].memberships.count - 1
-    self[spot].memberships[last].acts = acts
-    self[spot].memberships[last].droppedActTimes = acts.count
-    self[spot].memberships[last].unreadAfter = self[spot].memberships[row].unreadAfter ?? joinedAfter
+    let joinedAfter = self[roomID].memberships[row].joinedAfter
+    let acts = self[roomID].memberships[row].acts
+    self[roomID].memberships[row].hasLeft = true
+    join(roomID, user, after: self[roomID].messages.count)
+    let last = self[roomID].memberships.count - 1
+    self[roomID].memberships[last].acts = acts
+    self[roomID].memberships[last].droppedActTimes = acts.count
+    self[roomID].memberships[last].unreadAfter = self[roomID].memberships[row].unreadAfter ?? joinedAfter
     // Members were already taking part where a message mentioned everybody.
-    for place in self[spot].messages.indices where self[spot].messages[place].mentioned.contains(row) {
-      self[spot].messages[place].mentioned.insert(last)
+    for place in self[roomID].messages.indices where self[roomID].messages[place].mentioned.contains(row) {
+      self[roomID].messages[place].mentioned.insert(last)
     }
   }
 
@@ -147,10 +149,10 @@ extension NaiveModel {
   private mutating func openThread(_ cid: String, _ parent: Int) -> RoomID {
     if let thread = thread(cid, of: parent) { return thread }
     channels[cid]!.threads.append(Room(parent: parent))
-    let spot = RoomID(cid: cid, thread: channels[cid]!.threads.count - 1)
+    let roomID = RoomID(cid: cid, thread: channels[cid]!.threads.count - 1)
     let sender = channels[cid]!.main.messages[parent].sender
-    if membership(cid, sender) != nil { join(spot, sender, after: 0) }
-    return spot
+    if membership(cid, sender) != nil { join(roomID, sender, after: 0) }
+    return roomID
   }
 
   /// R9: why this sender may not request acknowledgement now.
@@ -188,57 +190,57 @@ extension NaiveModel {
     guard let member = membership(cid, user).map({ channels[cid]!.main.memberships[$0] }) else {
       return .refused("not_a_member")
     }
-    var spot = RoomID(cid: cid)
+    var roomID = RoomID(cid: cid)
     if let thread {
       guard let parent = findParent(cid, thread, for: member) else { return .refused("message_not_found") }
-      if parent.spot.thread != nil { return .refused("invalid_field") }
-      if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
+      if parent.roomID.thread != nil { return .refused("invalid_field") }
+      if isGone(parent.roomID, parent.place) { return .refused("message_deleted") }
       guard let found = self.thread(cid, of: parent.place) else {
         if isOff { return .refused("mark_unread_off") }
         return message.isEmpty ? .row(.zeros(user)) : .refused("message_not_found")
       }
-      spot = found
+      roomID = found
     } else if let found = find(cid, message, for: member) {
       // A reply's id alone identifies the thread.
-      spot = found.spot
+      roomID = found.roomID
     }
     if isOff { return .refused("mark_unread_off") }
-    if isClosed(spot) { return .refused("message_deleted") }
-    if others == .refuse, self[spot].membership(user) == nil { return .refused("not_in_thread") }
+    if isClosed(roomID) { return .refused("message_deleted") }
+    if others == .refuse, self[roomID].membership(user) == nil { return .refused("not_in_thread") }
     var sequence: Int
-    let known = self[spot].messages.indices.filter { exists(spot, $0, for: member) }
-    if let place = self[spot].places[message], known.contains(place) {
+    let known = self[roomID].messages.indices.filter { exists(roomID, $0, for: member) }
+    if let place = self[roomID].places[message], known.contains(place) {
       sequence = place + 1
     } else if message.isEmpty, empty == .newest {
-      sequence = known.isEmpty ? 0 : self[spot].messages.count
+      sequence = known.isEmpty ? 0 : self[roomID].messages.count
     } else if message.isEmpty {
       // For the channel: flag the channel as a whole.
-      sequence = spot.thread == nil ? 0 : known.first.map { $0 + 1 } ?? 1
+      sequence = roomID.thread == nil ? 0 : known.first.map { $0 + 1 } ?? 1
     } else {
       return .refused("message_not_found")
     }
-    if self[spot].membership(user) == nil {
+    if self[roomID].membership(user) == nil {
       switch others {
-      case .join: join(spot, user, after: self[spot].messages.count, byReading: true)
+      case .join: join(roomID, user, after: self[roomID].messages.count, byReading: true)
       case .ignore: return .row(.zeros(user))
       case .refuse: return .refused("not_in_thread")
       }
     }
-    let row = self[spot].membership(user)!
+    let row = self[roomID].membership(user)!
     let act = make(sequence, now)
-    if case .read(_, let epoch, _, _) = act, spot.thread != nil,
-      epoch ?? .max >= positions(self[spot].memberships[row]).epoch
+    if case .read(_, let epoch, _, _) = act, roomID.thread != nil,
+      epoch ?? .max >= positions(self[roomID].memberships[row]).epoch
     {
       clearUnreadFlag(cid, user)
     }
-    self[spot].memberships[row].acts.append(act)
-    if case .read = act, spot.thread == nil, readAcknowledges(cid) {
+    self[roomID].memberships[row].acts.append(act)
+    if case .read = act, roomID.thread == nil, readAcknowledges(cid) {
       // Acknowledge each message separately; skip those that cannot be acknowledged.
       for message in channels[cid]!.main.messages[..<sequence] where message.hasAcknowledgementRequest {
         _ = acknowledge(cid, row, message.id, "")
       }
     }
-    return .row((spot.thread == nil ? answers(cid) : answers(spot)).ownRow(user)!)
+    return .row((roomID.thread == nil ? answers(cid) : answers(roomID)).ownRow(user)!)
   }
 
   /// Mark every channel of the user read up to its newest message (R13).
@@ -253,9 +255,9 @@ extension NaiveModel {
   /// Forget the times of all moves so far of some rows of a thread. This storage limit is no rule, so the real shard
   /// reports it.
   mutating func dropTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
-    guard let spot = thread(cid, of: parent - 1) else { return }
-    for row in rows.clamped(to: self[spot].memberships.indices) {
-      self[spot].memberships[row].droppedActTimes = self[spot].memberships[row].acts.count
+    guard let roomID = thread(cid, of: parent - 1) else { return }
+    for row in rows.clamped(to: self[roomID].memberships.indices) {
+      self[roomID].memberships[row].droppedActTimes = self[roomID].memberships[row].acts.count
     }
   }
 
@@ -273,9 +275,9 @@ extension NaiveModel {
   /// R9: `ok`, or the reason for the refusal.
   mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
     let member = channels[cid]!.main.memberships[row]
-    guard let (spot, place) = find(cid, id, for: member) else { return "message_not_found" }
-    let message = self[spot].messages[place]
-    if isGone(spot, place) { return "message_deleted" }
+    guard let (roomID, place) = find(cid, id, for: member) else { return "message_not_found" }
+    let message = self[roomID].messages[place]
+    if isGone(roomID, place) { return "message_deleted" }
     // Replies have none (R15).
     if !message.hasAcknowledgementRequest { return "receipt_not_requested" }
     if message.sender == member.user { return "own_message" }

@@ -4,7 +4,7 @@ extension NaiveModel {
   struct Ticket: Sendable {
     let incarnation: Int
     let membership: Int
-    let spot: RoomID
+    let roomID: RoomID
     let place: Int
   }
 
@@ -19,7 +19,7 @@ extension NaiveModel {
     switch target(cid, user, message) {
     case .failure(let refusal): return .refused(refusal.name)
     case .success(let ticket):
-      if isGone(ticket.spot, ticket.place) { return .refused("message_deleted") }
+      if isGone(ticket.roomID, ticket.place) { return .refused("message_deleted") }
       tickets[cid, default: []].append(ticket)
       return .ticket(tickets[cid]!.count - 1)
     }
@@ -35,22 +35,22 @@ extension NaiveModel {
   private func target(_ cid: String, _ user: String, _ message: String) -> Result<Ticket, NamedRefusal> {
     guard let channel = channels[cid] else { return .failure(NamedRefusal(name: "channel_not_found")) }
     guard let member = membership(cid, user) else { return .failure(NamedRefusal(name: "not_a_member")) }
-    guard let (spot, place) = find(cid, message, for: channel.main.memberships[member]) else {
+    guard let (roomID, place) = find(cid, message, for: channel.main.memberships[member]) else {
       return .failure(NamedRefusal(name: "message_not_found"))
     }
-    let ticket = Ticket(incarnation: channel.incarnation, membership: member, spot: spot, place: place)
+    let ticket = Ticket(incarnation: channel.incarnation, membership: member, roomID: roomID, place: place)
     return .success(ticket)
   }
 
   private mutating func deliver(_ ticket: Ticket, acked: Int) -> Outcome {
-    let (cid, spot) = (ticket.spot.cid, ticket.spot)
-    if isClosed(spot) { return .refused("message_deleted") }
+    let (cid, roomID) = (ticket.roomID.cid, ticket.roomID)
+    if isClosed(roomID) { return .refused("message_deleted") }
     let user = channels[cid]!.main.memberships[ticket.membership].user
-    let sentAt = self[spot].messages[ticket.place].registeredAt
-    guard let row = self[spot].membership(user) else {
+    let sentAt = self[roomID].messages[ticket.place].registeredAt
+    guard let row = self[roomID].membership(user) else {
       return .delivery(isMoved: false, sentAt: sentAt, deliveredAt: 0)
     }
-    let before = positions(self[spot].memberships[row])
+    let before = positions(self[roomID].memberships[row])
     var shown = now
     if acked != 0 {
       // R20: not before the message was registered, not before what the row already shows, and not after now. R7: a
@@ -59,8 +59,8 @@ extension NaiveModel {
       shown = min([acked, sentAt, before.deliveredSteps.last?.at ?? 0, shownSince].max()!, now)
     }
     let isHidden = hidesDelivered(user)
-    self[spot].memberships[row].acts.append(.delivered(to: ticket.place + 1, at: shown, isHidden: isHidden))
-    let after = positions(self[spot].memberships[row])
+    self[roomID].memberships[row].acts.append(.delivered(to: ticket.place + 1, at: shown, isHidden: isHidden))
+    let after = positions(self[roomID].memberships[row])
     return .delivery(
       isMoved: after.delivered > before.delivered,
       sentAt: sentAt,

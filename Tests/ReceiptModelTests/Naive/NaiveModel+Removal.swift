@@ -2,8 +2,8 @@
 extension NaiveModel {
   mutating func delete(_ cid: String, _ id: String) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
-    guard let (spot, place) = find(cid, id) else { return .refused("message_not_found") }
-    self[spot].messages[place].isDeleted = true
+    guard let (roomID, place) = find(cid, id) else { return .refused("message_not_found") }
+    self[roomID].messages[place].isDeleted = true
     return .position(place + 1)
   }
 
@@ -22,18 +22,18 @@ extension NaiveModel {
   /// Remove every trace of a user's id in one channel and its threads.
   mutating func eraseMember(_ cid: String, _ user: String) -> Outcome {
     guard channels[cid] != nil, knows(cid, user) else { return .done(false) }
-    for spot in spots(cid) {
-      let rows = Set(self[spot].memberships.indices.filter { self[spot].memberships[$0].user == user })
+    for roomID in roomIDs(cid) {
+      let rows = Set(self[roomID].memberships.indices.filter { self[roomID].memberships[$0].user == user })
       for row in rows {
-        self[spot].memberships[row].user = ""
-        self[spot].memberships[row].role = ""
-        self[spot].memberships[row].hasLeft = true
+        self[roomID].memberships[row].user = ""
+        self[roomID].memberships[row].role = ""
+        self[roomID].memberships[row].hasLeft = true
       }
-      for place in self[spot].messages.indices {
-        if self[spot].messages[place].sender == user { self[spot].messages[place].sender = "" }
-        for number in self[spot].messages[place].acknowledgements.indices
-        where rows.contains(self[spot].messages[place].acknowledgements[number].membership) {
-          self[spot].messages[place].acknowledgements[number].isForgotten = true
+      for place in self[roomID].messages.indices {
+        if self[roomID].messages[place].sender == user { self[roomID].messages[place].sender = "" }
+        for number in self[roomID].messages[place].acknowledgements.indices
+        where rows.contains(self[roomID].messages[place].acknowledgements[number].membership) {
+          self[roomID].messages[place].acknowledgements[number].isForgotten = true
         }
       }
     }
@@ -42,9 +42,9 @@ extension NaiveModel {
 
   /// Whether a user's id occurs in a channel: as a member, a former member or a sender.
   func knows(_ cid: String, _ user: String) -> Bool {
-    spots(cid).contains { spot in
-      self[spot].memberships.contains { $0.user == user }
-        || self[spot].messages.contains { $0.sender == user }
+    roomIDs(cid).contains { roomID in
+      self[roomID].memberships.contains { $0.user == user }
+        || self[roomID].messages.contains { $0.sender == user }
     }
   }
 

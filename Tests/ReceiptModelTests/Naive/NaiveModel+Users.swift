@@ -19,8 +19,8 @@ extension NaiveModel {
     guard let own = answers(cid).ownRow(user)?.own else { return nil }
     var unread = UnreadView(messages: own.unread, mentions: own.mentions, isFlagged: own.isFlagged)
     if let row = membership(cid, user) { unread.isMuted = channels[cid]!.main.memberships[row].isMuted }
-    for spot in spots(cid) where spot.thread != nil && !isClosed(spot) {
-      if let own = answers(spot).ownRow(user)?.own, own.unread > 0 { unread.threads += 1 }
+    for roomID in roomIDs(cid) where roomID.thread != nil && !isClosed(roomID) {
+      if let own = answers(roomID).ownRow(user)?.own, own.unread > 0 { unread.threads += 1 }
     }
     return unread
   }

@@ -124,7 +124,7 @@ struct NaiveModel: Sendable {
 
   var channels: [String: Channel] = [:]
   private var incarnations = 0
-  private var happenings = 0
+  private var eventCount = 0
   /// By cid, in order of creation.
   var tickets: [String: [Ticket]] = [:]
   private(set) var types: [String: ChannelType] = [:]
@@ -135,13 +135,13 @@ struct NaiveModel: Sendable {
   var places: [String: Int] = [:]
   private(set) var now = 0
 
-  subscript(spot: RoomID) -> Room {
-    get { spot.thread.map { channels[spot.cid]!.threads[$0] } ?? channels[spot.cid]!.main }
+  subscript(roomID: RoomID) -> Room {
+    get { roomID.thread.map { channels[roomID.cid]!.threads[$0] } ?? channels[roomID.cid]!.main }
     set {
-      if let thread = spot.thread {
-        channels[spot.cid]!.threads[thread] = newValue
+      if let thread = roomID.thread {
+        channels[roomID.cid]!.threads[thread] = newValue
       } else {
-        channels[spot.cid]!.main = newValue
+        channels[roomID.cid]!.main = newValue
       }
     }
   }
@@ -199,13 +199,13 @@ struct NaiveModel: Sendable {
 
   /// A join is later than every existing message, also by time.
   private mutating func advancePastMessages(_ cid: String) {
-    let times = spots(cid).flatMap { self[$0].messages.map(\.registeredAt) }
+    let times = roomIDs(cid).flatMap { self[$0].messages.map(\.registeredAt) }
     now = max(now, (times.max() ?? -1) + 1)
   }
 
   mutating func nextOrder() -> Int {
-    happenings += 1
-    return happenings
+    eventCount += 1
+    return eventCount
   }
 
   private mutating func put(_ cid: String, _ settings: Settings, _ members: [MemberSpec]) -> Outcome {
@@ -227,8 +227,8 @@ struct NaiveModel: Sendable {
     if add.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     for user in remove {
       // Leaving the channel leaves its threads (R15).
-      for spot in spots(cid) {
-        if let current = self[spot].membership(user) { self[spot].memberships[current].hasLeft = true }
+      for roomID in roomIDs(cid) {
+        if let current = self[roomID].membership(user) { self[roomID].memberships[current].hasLeft = true }
       }
     }
     join(cid, add)
@@ -250,17 +250,17 @@ struct NaiveModel: Sendable {
     return .member(role: member.role, joinedAt: member.joinedAt, isMuted: member.isMuted, isNew: isNew)
   }
 
-  private mutating func join(_ cid: String, _ seats: [MemberSpec]) {
+  private mutating func join(_ cid: String, _ members: [MemberSpec]) {
     let hidesHistory = settings(cid)["history"] == "hidden"
-    for seat in seats {
-      if let current = membership(cid, seat.user) {
-        if !seat.role.isEmpty { channels[cid]!.main.memberships[current].role = seat.role }
+    for member in members {
+      if let current = membership(cid, member.user) {
+        if !member.role.isEmpty { channels[cid]!.main.memberships[current].role = member.role }
         continue
       }
       join(
         RoomID(cid: cid),
-        seat.user,
-        role: seat.role,
+        member.user,
+        role: member.role,
         after: channels[cid]!.main.messages.count,
         hidesHistory: hidesHistory
       )
@@ -268,21 +268,21 @@ struct NaiveModel: Sendable {
   }
 
   mutating func join(
-    _ spot: RoomID,
+    _ roomID: RoomID,
     _ user: String,
     role: String = "",
     after joinedAfter: Int,
     hidesHistory: Bool = false,
     byReading: Bool = false
   ) {
-    self[spot].memberships.append(
+    self[roomID].memberships.append(
       Membership(
         user: user,
         role: role,
         joinedAfter: joinedAfter,
         joinedAt: now,
         hidesHistory: hidesHistory,
-        isInThread: spot.thread != nil,
+        isInThread: roomID.thread != nil,
         order: nextOrder(),
         isByReading: byReading
       )
@@ -341,31 +341,31 @@ struct NaiveModel: Sendable {
   }
 
   /// The channel itself and all its threads.
-  func spots(_ cid: String) -> [RoomID] {
+  func roomIDs(_ cid: String) -> [RoomID] {
     [RoomID(cid: cid)] + channels[cid]!.threads.indices.map { RoomID(cid: cid, thread: $0) }
   }
 
   /// The place of a message: ids are unique in a channel and all its threads together.
-  func find(_ cid: String, _ id: String) -> (spot: RoomID, place: Int)? {
-    for spot in spots(cid) {
-      if let place = self[spot].places[id] { return (spot, place) }
+  func find(_ cid: String, _ id: String) -> (roomID: RoomID, place: Int)? {
+    for roomID in roomIDs(cid) {
+      if let place = self[roomID].places[id] { return (roomID, place) }
     }
     return nil
   }
 
   /// The same for a member: messages from before a join under hidden history do not exist for them (R6).
-  func find(_ cid: String, _ id: String, for member: Membership) -> (spot: RoomID, place: Int)? {
-    find(cid, id).flatMap { exists($0.spot, $0.place, for: member) ? $0 : nil }
+  func find(_ cid: String, _ id: String, for member: Membership) -> (roomID: RoomID, place: Int)? {
+    find(cid, id).flatMap { exists($0.roomID, $0.place, for: member) ? $0 : nil }
   }
 
-  func exists(_ spot: RoomID, _ place: Int, for member: Membership) -> Bool {
-    !member.hidesHistory || self[spot].messages[place].order > member.order
+  func exists(_ roomID: RoomID, _ place: Int, for member: Membership) -> Bool {
+    !member.hidesHistory || self[roomID].messages[place].order > member.order
   }
 
   /// A message that can be named as a parent: the member can see it, or it has replies since the member's join.
-  func findParent(_ cid: String, _ id: String, for member: Membership) -> (spot: RoomID, place: Int)? {
+  func findParent(_ cid: String, _ id: String, for member: Membership) -> (roomID: RoomID, place: Int)? {
     if let found = find(cid, id, for: member) { return found }
-    guard let found = find(cid, id), found.spot.thread == nil, let thread = thread(cid, of: found.place),
+    guard let found = find(cid, id), found.roomID.thread == nil, let thread = thread(cid, of: found.place),
       self[thread].messages.indices.contains(where: { exists(thread, $0, for: member) })
     else { return nil }
     return found
@@ -373,23 +373,25 @@ struct NaiveModel: Sendable {
 
   /// A reply, and the id of the message that it replies to.
   func find(_ cid: String, reply id: String) -> (parent: String, message: Message)? {
-    guard channels[cid] != nil, let (spot, place) = find(cid, id), let parent = self[spot].parent else {
+    guard channels[cid] != nil, let (roomID, place) = find(cid, id), let parent = self[roomID].parent else {
       return nil
     }
-    return (channels[cid]!.main.messages[parent].id, self[spot].messages[place])
+    return (channels[cid]!.main.messages[parent].id, self[roomID].messages[place])
   }
 
   /// The thread of a parent message.
   func thread(_ cid: String, of parent: Int) -> RoomID? {
-    spots(cid).first { self[$0].parent == parent }
+    roomIDs(cid).first { self[$0].parent == parent }
   }
 
   /// Whether the message is deleted, or a reply to a deleted message.
-  func isGone(_ spot: RoomID, _ place: Int) -> Bool { self[spot].messages[place].isDeleted || isClosed(spot) }
+  func isGone(_ roomID: RoomID, _ place: Int) -> Bool {
+    self[roomID].messages[place].isDeleted || isClosed(roomID)
+  }
 
   /// A thread whose parent message is deleted.
-  func isClosed(_ spot: RoomID) -> Bool {
-    self[spot].parent.map { channels[spot.cid]!.main.messages[$0].isDeleted } ?? false
+  func isClosed(_ roomID: RoomID) -> Bool {
+    self[roomID].parent.map { channels[roomID.cid]!.main.messages[$0].isDeleted } ?? false
   }
 
   /// The membership of a user who is a member of the channel now.

@@ -100,8 +100,8 @@ struct NaiveRoom {
   /// A thread's rows in join order: `user read/delivered unread`.
   func thread(_ parent: String) -> String {
     let place = model.channels[cid]!.main.places[parent]!
-    guard let spot = model.thread(cid, of: place) else { return "none" }
-    let answers = model.answers(spot)
+    guard let roomID = model.thread(cid, of: place) else { return "none" }
+    let answers = model.answers(roomID)
     return answers.members.map { member in
       let row = answers.ownRow(member.user)!
       return "\(row.user) \(row.lastRead)/\(row.lastDelivered) \(row.own!.unread)"

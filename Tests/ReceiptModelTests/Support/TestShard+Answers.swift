@@ -94,8 +94,7 @@ extension TestShard {
   }
 
   /// The total number of entries that the first page reports.
-  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
-  {
+  func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal> {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)

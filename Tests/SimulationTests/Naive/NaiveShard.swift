@@ -269,9 +269,9 @@ struct NaiveShard {
       let mentions
     ):
       if let known = repeated(content, parent: nil) { return known }
-      let spot = RoomID(cid: cid)
+      let roomID = RoomID(cid: cid)
       return register(
-        spot,
+        roomID,
         id,
         sender,
         created,

@@ -289,8 +289,7 @@ final class FollowingHistory {
 
   private func durable(_ harness: EngineHarness) -> [LogIndex] { harness.loop.durableIndexes.map(\.index) }
 
-  private func compare(_ request: RecordedRequest, _ harnesses: [EngineHarness], _ gateways: [Gateway]) throws
-  {
+  private func compare(_ request: RecordedRequest, _ harnesses: [EngineHarness], _ gateways: [Gateway]) throws {
     var replies = try zip(harnesses, gateways).map { try reply(request, $0, $1) }
     if request.kind == .listChannels {
       // Changes from several shards may reach an index in another order.

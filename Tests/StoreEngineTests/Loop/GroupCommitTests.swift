@@ -9,7 +9,7 @@ import Testing
 @Suite("Group commit")
 struct GroupCommitTests {
   @Test("one commit is in flight; the next one collects more requests meanwhile")
-  func oneInFlight() throws {
+  func oneCommitIsInFlightWhileNextCollectsRequests() throws {
     let (harness, gateway) = try harnessWithChannel()
     let before = harness.commitDescriptions.count
     gateway.post("team:a", "m1")
@@ -30,7 +30,7 @@ struct GroupCommitTests {
   }
 
   @Test("requests of one turn share one batch")
-  func oneTurn() throws {
+  func requestsOfOneTurnShareOneBatch() throws {
     let (harness, gateway) = try harnessWithChannel()
     for number in 1...3 { gateway.post("team:a", "m\(number)") }
     #expect(harness.commits.isEmpty)
@@ -78,7 +78,7 @@ struct GroupCommitTests {
   }
 
   @Test("a command without changes waits for the change that its answer shows")
-  func noChange() throws {
+  func commandWithoutChangesWaitsForChangeThatAnswerShows() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1")
     gateway.read("team:a", "alice")
@@ -170,7 +170,7 @@ struct GroupCommitTests {
   }
 
   @Test("a closed lane receives no replies, and its commands are still applied")
-  func closedLane() throws {
+  func closedLaneReceivesNoRepliesAndCommandsAreApplied() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1")
     harness.loop.endTurn()
@@ -213,7 +213,7 @@ struct GroupCommitTests {
   }
 
   @Test("a clock that steps back does not stop the checkpoints")
-  func clockBack() throws {
+  func clockThatStepsBackDoesNotStopCheckpoints() throws {
     let (harness, gateway) = try harnessWithChannel { $0.checkpointAgeMilliseconds = 1_000 }
     harness.advance(3_600_000)
     gateway.post("team:a", "m1")
@@ -230,7 +230,7 @@ struct GroupCommitTests {
   }
 
   @Test("a turn that ends during reply delivery loses no reply of any connection")
-  func turnWithinDelivery() throws {
+  func turnEndingDuringReplyDeliveryLosesNoReply() throws {
     let (harness, a) = try harnessWithChannel()
     let b = harness.connect(session: 2)
     let c = harness.connect(session: 3)

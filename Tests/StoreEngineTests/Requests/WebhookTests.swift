@@ -175,8 +175,7 @@ struct WebhookTests {
 }
 
 extension Gateway {
-  fileprivate func recordWebhook(_ key: String, until time: Int64, counter: UInt64? = nil, shard: UInt16 = 0)
-  {
+  fileprivate func recordWebhook(_ key: String, until time: Int64, counter: UInt64? = nil, shard: UInt16 = 0) {
     send(.noteWebhook, key, counter: counter, shard: shard) { $0.writeTime(Timestamp(milliseconds: time)) }
   }
 

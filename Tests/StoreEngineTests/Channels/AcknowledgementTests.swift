@@ -5,8 +5,8 @@ import StoreEngine
 import Testing
 
 /// Acknowledgement requests over frames: acknowledging, requesting, and irrevocable expiry (R9, R20).
-@Suite("Receipts in the store")
-struct ReceiptTests {
+@Suite("Acknowledgement requests in the store")
+struct AcknowledgementTests {
   @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
   func batchOfAcknowledgementsIsOneCommand() throws {
     let (harness, gateway) = try harnessWithChannel()
