@@ -141,7 +141,8 @@ package struct TokenVerifier: Sendable {
     return TokenID(bytes)
   }
 
-  /// Return the whole seconds of `iat`, rounded down, so that a revocation at a fraction of a second includes the token.
+  /// Return the whole seconds of `iat`, rounded down, so that a revocation at a fraction of a second includes the
+  /// token.
   /// An `iat` before 1970 or beyond the frames' 32 bits (usually milliseconds) counts as absent, and so any revocation
   /// applies; taken literally, no revocation would ever apply. An `iat` ahead of this machine's clock is accepted (RFC
   /// 7519 section 4.1.6 requires no check).

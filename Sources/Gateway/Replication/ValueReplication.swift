@@ -1,6 +1,6 @@
 /// The replication of one value from its home shard to all others: assign it to each of them, announce the change of a
-/// user's rows, tell the home shard that every shard has the value. A PUT drives one (``ValueChangesPart``), and so does
-/// a round of ``SettingsReplication`` for a value whose gateway was lost.
+/// user's rows, tell the home shard that every shard has the value. A PUT drives one (``ValueChangesPart``), and so
+/// does a round of ``SettingsReplication`` for a value whose gateway was lost.
 struct ValueReplication {
   /// What to do next.
   enum Step: Equatable {
