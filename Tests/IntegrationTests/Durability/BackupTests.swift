@@ -239,7 +239,7 @@ extension RealProcesses {
         defer { umount2(to, Int32(MNT_DETACH)) }
         let output = try await Self.tidemark("backup", services, to)
         #expect(
-          output.status == 1 && output.error.contains("No space left on device; make room"),
+          output.status == 1 && output.error.contains("No space left on device; free disk space"),
           "\(output)"
         )
         #expect(try FileManager.default.contentsOfDirectory(atPath: to) == [".lock"])
