@@ -8,8 +8,8 @@ import Testing
 /// `TIDEMARK_SEED=n` runs the simulation of that seed, `TIDEMARK_SEEDS=n` the simulations 1 to n.
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
-  static let seeds = TestRun.seeds(60, long: 3_000)
-  static let storeSeeds = TestRun.seeds(40, long: 600)
+  static let seeds = TestRun.seeds(40, long: 3_000)
+  static let storeSeeds = TestRun.seeds(24, long: 600)
 
   /// Counts over the finished simulations.
   private static let all = Mutex<(done: Int, commands: Int, tally: [String: Int])>((0, 0, [:]))
@@ -33,7 +33,7 @@ struct ClusterSimulationTests {
       for (name, count) in counts { all.tally[name, default: 0] += count }
       return all
     }
-    guard all.done == Self.seeds.count, all.done >= 60 else { return }
+    guard all.done == Self.seeds.count, all.done >= 40 else { return }
     print("cluster simulation: \(all.commands) commands under \(all.done) seeds")
     // Otherwise the simulations would prove too little.
     #expect(all.commands >= 100_000)
