@@ -2,6 +2,7 @@ import NIOCore
 import StoreEngine
 import StoreEtcd
 import StoreTestSupport
+import TestPrograms
 import TestSupport
 import Testing
 
@@ -55,7 +56,11 @@ struct EtcdServerTests {
         var owner = TestOwner(log, group: 0, node: 1)
         try await owner.claim()
         let followed = log.follow(GroupID(0), from: 1)
-        for value in 0..<200 as Range<UInt8> {
+        // It has read the log's beginning and watches before that is trimmed.
+        try await followed.waitForRecords(1)
+        try await owner.append([0])
+        try await followed.waitForRecords(2)
+        for value in 1..<200 as Range<UInt8> {
           try await owner.append([value])
           let before = RecordPosition(owner.cursor.position.rawValue - 1)
           log.trim(GroupTrim(group: GroupID(0), before: before, fence: owner.owner.fence))
