@@ -33,14 +33,6 @@ package final class EtcdGroupLog: GroupLog {
     reader = EtcdReader(transactions: transactions, servers: servers, configuration: configuration)
   }
 
-  /// Limits of the transactions that a ``GroupWriter`` makes for this log: three compares for each group, and etcd's
-  /// limit of a request.
-  package static var writerLimits: GroupWriter.Limits {
-    var limits = GroupWriter.Limits()
-    limits.groupsMax = EtcdTransaction.operationsMax / 3
-    return limits
-  }
-
   /// Close the connections. Open calls fail, and later calls do.
   package func close() {
     for follower in followers.values { follower.cancel() }

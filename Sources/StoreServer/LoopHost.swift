@@ -26,7 +26,6 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Of a node in a cluster: what makes the loop follow a group's shared log, or own it.
   private(set) var replica: GroupReplica?
   let link: SharedLogLink?
-  let node: NodeID?
   /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
   var replicaTimer: Scheduled<Void>?
   var replicaTimerDeadline = BootTime.never
@@ -78,7 +77,6 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.events = events
     ownShardCount = stored.count
     link = group?.link
-    node = group?.node
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,

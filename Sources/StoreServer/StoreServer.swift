@@ -280,8 +280,19 @@ package final class StoreServer: Sendable {
 
   /// Handle a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
   private func halted(_ error: StorageError, generation: UInt64) {
-    let isFirst = shared.state.withLockedValue { state in
-      state.failedCommits += 1
+    shared.state.withLockedValue { $0.failedCommits += 1 }
+    guard recordHalt(generation: generation) else { return }
+    logger.error(
+      "A commit failed; reloading all shards from storage",
+      metadata: ["error": "\(error)"]
+    )
+  }
+
+  /// Record that a loop of this generation has halted, and reload everything if it served.
+  ///
+  /// - Returns: whether it is the first of its generation, which is to be logged.
+  private func recordHalt(generation: UInt64) -> Bool {
+    shared.state.withLockedValue { state in
       switch state.lifecycle.halted(generation: generation) {
       case .ignore: return false
       case .report: return true
@@ -290,11 +301,6 @@ package final class StoreServer: Sendable {
         return true
       }
     }
-    guard isFirst else { return }
-    logger.error(
-      "A commit failed; reloading all shards from storage",
-      metadata: ["error": "\(error)"]
-    )
   }
 
   // MARK: Cluster
@@ -340,16 +346,7 @@ package final class StoreServer: Sendable {
 
   /// Another node owns a group that this node has owned: start again as its follower.
   private func deposed(generation: UInt64) {
-    let isFirst = shared.state.withLockedValue { state in
-      switch state.lifecycle.halted(generation: generation) {
-      case .ignore: return false
-      case .report: return true
-      case .reportAndReload:
-        state.reload = Task { await self.reload() }
-        return true
-      }
-    }
-    if isFirst { logger.notice("Another node owns the shards now; following it") }
+    if recordHalt(generation: generation) { logger.notice("Another node owns the shards now; following it") }
   }
 
   /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.

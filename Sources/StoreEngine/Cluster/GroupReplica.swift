@@ -123,9 +123,6 @@ package final class GroupReplica {
   /// Whether the node may answer queries now (C4).
   package var mayAnswer: Bool { ownership.mayAnswer(at: driver.bootTime) }
 
-  /// Position of the last record whose batches the loop has.
-  package var position: RecordPosition { applied.position }
-
   /// When ``timerFired()`` is due.
   package var deadline: BootTime {
     let refusal = expiredSince?.adding(milliseconds: ClusterLimits.replyWaitMilliseconds) ?? .never
@@ -196,8 +193,8 @@ package final class GroupReplica {
   }
 
   /// Tell the members how far this node has synced the group's log, and learn the same of them, for trims (C7).
-  package func reportSynced(_ position: RecordPosition, by node: NodeID) {
-    driver.sharedLog.report(group, by: node, synced: position) { [weak self] positions in
+  package func reportSynced(_ position: RecordPosition) {
+    driver.sharedLog.report(group, by: ownership.node, synced: position) { [weak self] positions in
       guard let self, let positions else { return }
       for (member, position) in positions.sorted(by: { $0.key < $1.key }) {
         handle(.memberSynced(member, position))

@@ -76,13 +76,11 @@ final class ReplyDelivery: LoopPart {
 
   /// Refuse what may leave now, as far as that is possible.
   private func refuseNow() {
-    let refusals = now.map { (lane: $0, replies: $0.takeRefusals()) }
-    now.removeAll { !$0.hasNow }
-    delivering = refusals.map(\.lane)
-    var position = 0
+    swap(&now, &delivering)
     deliver { lane in
-      lane.deliver(refusals[position].replies)
-      position += 1
+      let refusals = lane.takeRefusals()
+      if lane.hasNow { now.append(lane) }
+      lane.deliverIfOpen(refusals)
     }
   }
 

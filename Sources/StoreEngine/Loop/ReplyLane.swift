@@ -145,9 +145,6 @@ package final class ReplyLane {
     return (try? reader.varint()) != UInt64(ErrorCode.outcomeUnknown.rawValue)
   }
 
-  /// Deliver frames that are in no buffer.
-  func deliver(_ replies: PendingReplies) { deliverIfOpen(replies) }
-
   /// Take the frames before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
   private func take(_ pending: inout PendingReplies) -> PendingReplies {
     guard pending.bytes.readableBytes > 0 else { return PendingReplies() }
@@ -157,7 +154,8 @@ package final class ReplyLane {
     return full
   }
 
-  private func deliverIfOpen(_ replies: PendingReplies) {
+  /// Deliver frames that were taken; drop them if the connection is gone.
+  func deliverIfOpen(_ replies: PendingReplies) {
     guard replies.bytes.readableBytes > 0, !isClosed else { return }
     backlog.addUnwritten(replies.bytes.readableBytes)
     deliver(replies.bytes, replies.count)

@@ -17,9 +17,8 @@ extension LoopHost: GroupReplicaDriver {
 
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
-    guard let node else { return }
     readClock()
-    replica?.reportSynced(cursor.position, by: node)
+    replica?.reportSynced(cursor.position)
   }
 
   func store(_ group: CommitGroup) { write(group) }
