@@ -238,7 +238,7 @@ let package = Package(
     ),
     .target(
       name: "TestPrograms",
-      dependencies: ["LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
+      dependencies: ["LocalStack", "HTTP2Session", "Operations", "TestSupport", nioCore, nioPosix],
       path: "Tests/TestPrograms",
       swiftSettings: strict
     ),

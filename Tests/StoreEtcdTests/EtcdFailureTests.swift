@@ -5,6 +5,7 @@ import StoreEngine
 import StoreEtcd
 import StoreTestSupport
 import Synchronization
+import TestPrograms
 import TestSupport
 import Testing
 

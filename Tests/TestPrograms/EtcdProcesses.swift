@@ -1,35 +1,31 @@
 import Foundation
 import LocalStack
-import NIOCore
-import Operations
-import StoreEtcd
+package import Operations
 import Synchronization
-import TLSSession
-import TestPrograms
 import TestSupport
 import Testing
 
 /// Real etcd servers on loopback, in a temporary directory. They end with the body of ``with(_:tls:flags:body:)``.
-final class EtcdProcesses: Sendable {
-  struct Server: Sendable {
-    let name: String
-    let client: Endpoint
-    let peer: Endpoint
+package final class EtcdProcesses: Sendable {
+  package struct Server: Sendable {
+    package let name: String
+    package let client: Endpoint
+    package let peer: Endpoint
   }
 
-  static let executable = "/usr/bin/etcd"
-  static let isInstalled = FileManager.default.isExecutableFile(atPath: executable)
+  private static let executable = "/usr/bin/etcd"
+  package static let isInstalled = FileManager.default.isExecutableFile(atPath: executable)
 
-  let servers: [Server]
+  package let servers: [Server]
   private let directory: String
-  private let hasTLS: Bool
+  package let hasTLS: Bool
   private let flags: [String]
   private let processes: Mutex<[ChildProcess?]>
 
   /// Start servers, run `body`, and end them, also if it fails.
   ///
   /// - Parameter flags: further flags of each server.
-  static func with(
+  package static func with(
     _ count: Int,
     tls: Bool = false,
     flags: [String] = [],
@@ -40,7 +36,7 @@ final class EtcdProcesses: Sendable {
     defer { try? FileManager.default.removeItem(atPath: directory) }
     if tls {
       for name in ["server", "client"] {
-        let script = Self.packageRoot + "/Deploy/link-certificates.sh"
+        let script = packageRoot.path + "/Deploy/link-certificates.sh"
         let made = try await Command.run("/bin/bash", [script, directory, name, "DNS:\(name),IP:127.0.0.1"])
         try #require(made.status == 0, "\(made)")
       }
@@ -67,44 +63,13 @@ final class EtcdProcesses: Sendable {
     processes = Mutex(Array(repeating: nil, count: count))
   }
 
-  private static let packageRoot = URL(fileURLWithPath: #filePath)
-    .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-
-  // MARK: Configuration of clients
-
-  /// A configuration of a client of all servers. Its calls have long time limits, so that none fails on a loaded
-  /// machine.
-  ///
-  /// - Parameter endpoints: addresses to use instead of the servers'.
-  func configuration(cluster: String = "test", endpoints: [Endpoint]? = nil) throws -> EtcdConfiguration {
-    var tls: TLSContext?
-    if hasTLS {
-      tls = try TLSContext(
-        client: TLSClientConfiguration(
-          authorityFile: file("link-ca.pem"),
-          certificateChainFile: file("client-cert.pem"),
-          privateKeyFile: file("client-key.pem")
-        )
-      )
-    }
-    let endpoints = endpoints ?? servers.map(\.client)
-    var configuration = try EtcdConfiguration(cluster: cluster, endpoints: endpoints, tls: tls)
-    configuration.callTimeout = .seconds(20)
-    configuration.connectTimeout = .seconds(20)
-    return configuration
-  }
-
-  /// A configuration of a client of all servers, with the time limits of a service.
-  func serviceConfiguration() throws -> EtcdConfiguration {
-    try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client))
-  }
-
-  private func file(_ name: String) -> String { directory + "/" + name }
+  /// A file in the servers' directory.
+  package func file(_ name: String) -> String { directory + "/" + name }
 
   // MARK: Processes
 
   /// Start a server, with the data of its earlier run.
-  func start(_ index: Int) throws {
+  package func start(_ index: Int) throws {
     let server = servers[index]
     let scheme = hasTLS ? "https" : "http"
     let clients = "\(scheme)://\(server.client)"
@@ -131,12 +96,12 @@ final class EtcdProcesses: Sendable {
     processes.withLock { $0[index] = process }
   }
 
-  func signal(_ index: Int, _ number: Int32) {
+  package func signal(_ index: Int, _ number: Int32) {
     processes.withLock { $0[index]?.signal(number) }
   }
 
   /// Kill a server and wait for its end.
-  func kill(_ index: Int) async {
+  package func kill(_ index: Int) async {
     guard let process = processes.withLock({ $0[index] }) else { return }
     process.kill()
     await process.waitForExit()
@@ -149,7 +114,7 @@ final class EtcdProcesses: Sendable {
   // MARK: State
 
   /// Wait until every server that runs has a leader.
-  func waitUntilReady() async throws {
+  package func waitUntilReady() async throws {
     let running = processes.withLock { processes in processes.map { $0?.isRunning == true } }
     for (server, isRunning) in zip(servers, running) where isRunning {
       try await eventually("\(server.name) has a leader") {
@@ -161,7 +126,7 @@ final class EtcdProcesses: Sendable {
   /// The leader's index.
   ///
   /// - Parameter stopped: a server that is not asked.
-  func leader(besides stopped: Int? = nil) async throws -> Int {
+  package func leader(besides stopped: Int? = nil) async throws -> Int {
     for _ in 0..<100 {
       for index in servers.indices where index != stopped {
         if try await isLeader(index) { return index }
@@ -173,7 +138,7 @@ final class EtcdProcesses: Sendable {
   private struct NoLeader: Error {}
 
   /// Whether a server takes itself for the leader.
-  func isLeader(_ index: Int) async throws -> Bool {
+  package func isLeader(_ index: Int) async throws -> Bool {
     try await metrics(servers[index]).contains("\netcd_server_is_leader 1\n")
   }
 
@@ -195,14 +160,9 @@ final class EtcdProcesses: Sendable {
 
 extension EtcdProcesses {
   /// The number of compactions that the first server has carried out.
-  func compactions() async throws -> Int {
+  package func compactions() async throws -> Int {
     let name = "etcd_debugging_mvcc_db_compaction_keys_total "
     let line = try await metrics(servers[0]).split(separator: "\n").first { $0.hasPrefix(name) }
     return line.flatMap { Double($0.dropFirst(name.count)) }.map { Int($0) } ?? 0
-  }
-
-  func configurationWithoutCertificate() throws -> EtcdConfiguration {
-    let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: file("link-ca.pem")))
-    return try EtcdConfiguration(cluster: "test", endpoints: servers.map(\.client), tls: tls)
   }
 }

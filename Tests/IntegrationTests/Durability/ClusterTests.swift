@@ -8,27 +8,22 @@ import Testing
 extension RealProcesses {
   /// Three nodes over three servers of etcd, and a gateway that knows all of them (docs/cluster.md).
   @Suite struct Clusters {
-    private static let etcd = "/usr/bin/etcd"
-    private static let isInstalled = FileManager.default.isExecutableFile(atPath: etcd)
-
     /// Programs on loopback ports, in a directory of their own.
     private final class Cluster {
       let directory: String
       private var processes: [String: ChildProcess] = [:]
-      private let etcdPorts: [Endpoint]
-      private let peerPorts: [Endpoint]
+      private let etcd: EtcdProcesses
       private let storePorts: [Endpoint]
       private let adminPorts: [Endpoint]
       let gatewayPort: Endpoint
 
-      init(directory: String) throws {
+      init(directory: String, etcd: EtcdProcesses) throws {
         self.directory = directory
-        let ports = try LoopbackPorts.free(13)
-        etcdPorts = Array(ports[0..<3])
-        peerPorts = Array(ports[3..<6])
-        storePorts = Array(ports[6..<9])
-        adminPorts = Array(ports[9..<12])
-        gatewayPort = ports[12]
+        self.etcd = etcd
+        let ports = try LoopbackPorts.free(7)
+        storePorts = Array(ports[0..<3])
+        adminPorts = Array(ports[3..<6])
+        gatewayPort = ports[6]
         for name in ["secret", "jwt"] {
           let secret = (0..<32).map { _ in String(format: "%02x", UInt8.random(in: .min ... .max)) }.joined()
           try Data(secret.utf8).write(to: URL(fileURLWithPath: file(name)))
@@ -47,29 +42,12 @@ extension RealProcesses {
         )
       }
 
-      func startEtcd(_ index: Int) throws {
-        let members = (0..<3).map { "e\($0)=http://\(peerPorts[$0])" }.joined(separator: ",")
-        try start(
-          "etcd\(index)",
-          Clusters.etcd,
-          [
-            "--name", "e\(index)", "--data-dir", file("etcd\(index)"),
-            "--listen-client-urls", "http://\(etcdPorts[index])",
-            "--advertise-client-urls", "http://\(etcdPorts[index])",
-            "--listen-peer-urls", "http://\(peerPorts[index])",
-            "--initial-advertise-peer-urls", "http://\(peerPorts[index])", "--initial-cluster", members,
-            "--heartbeat-interval", "100", "--election-timeout", "1000", "--snapshot-count", "2000",
-            "--logger", "zap", "--log-level", "warn",
-          ]
-        )
-      }
-
       func startNode(_ index: Int) throws {
         try start(
           "node\(index)",
           TestServices.binaries + "/tidemark-store",
           [
-            "--cluster", "test", "--log", etcdPorts.map { "http://\($0)" }.joined(separator: ","),
+            "--cluster", "test", "--log", etcd.servers.map { "http://\($0.client)" }.joined(separator: ","),
             "--node", "\(index + 1)", "--groups", "2", "--shards", "8", "--data", file("node\(index)"),
             "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
             "--secret-file", file("secret"),
@@ -124,22 +102,23 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-cluster-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      let cluster = try Cluster(directory: directory)
-      do {
-        for index in 0..<3 { try cluster.startEtcd(index) }
-        for index in 0..<3 { try cluster.startNode(index) }
-        try cluster.startGateway()
-        try await body(cluster)
-      } catch {
-        cluster.printLogs()
+      try await EtcdProcesses.with(3) { etcd in
+        let cluster = try Cluster(directory: directory, etcd: etcd)
+        do {
+          for index in 0..<3 { try cluster.startNode(index) }
+          try cluster.startGateway()
+          try await body(cluster)
+        } catch {
+          cluster.printLogs()
+          await cluster.endAll()
+          throw error
+        }
         await cluster.endAll()
-        throw error
       }
-      await cluster.endAll()
     }
 
     /// The owner is killed twice. Each time a client sees one slow request, and no error.
-    @Test(.needs(isInstalled, "etcd is not installed"))
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
     func killedOwnerCostsLatencyAndNoCommand() async throws {
       try await withCluster { cluster in
         let owner = try await cluster.owner()
