@@ -215,7 +215,9 @@ import Testing
       // A later request on the connection was answered, so the reset has been read.
       _ = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#)
       #expect(try await gateway.metrics().contains("request_streams 0\n"))
-      #expect(try await gateway.metrics().contains("store_requests_in_flight 0\n"))
+      try await eventually("the store has answered the request in flight") {
+        try await gateway.metrics().contains("store_requests_in_flight 0\n")
+      }
     }
   }
 
