@@ -8,6 +8,8 @@ struct BodyShare {
   private(set) var granted = 0
   /// Body bytes dropped after the request was delivered.
   private(set) var dropped = 0
+  /// The body waits until other requests are answered.
+  fileprivate(set) var awaitsGrant = false
 
   @inline(__always)
   mutating func store(_ length: Int) { held += length }
@@ -159,15 +161,15 @@ struct BodyBudget {
 
   /// Queue a stream for a grant. Returns false if it is queued already.
   fileprivate mutating func enqueue(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    guard !slot.pointee.flags.contains(.awaitsBodyGrant) else { return false }
-    slot.pointee.flags.insert(.awaitsBodyGrant)
+    guard !slot.pointee.bodyShare.awaitsGrant else { return false }
+    slot.pointee.bodyShare.awaitsGrant = true
     waiting.append(slot.pointee.streamID)
     return true
   }
 
   /// Take a stream out of the queue.
   fileprivate mutating func dequeue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    slot.pointee.flags.remove(.awaitsBodyGrant)
+    slot.pointee.bodyShare.awaitsGrant = false
     waiting.removeAll { $0 == slot.pointee.streamID }
   }
 
@@ -229,9 +231,9 @@ extension ServerCore {
     guard session != nil else { return }
     var count = 0
     while let streamID = bodies.waiting(at: count) {
-      if let slot = lookup(streamID), slot.pointee.phase == .receiving {
+      if let slot = lookup(streamID), slot.pointee.state.isReceiving {
         guard let increment = bodies.grant(slot, held: slot.pointee.bodyShare.held) else { break }
-        slot.pointee.flags.remove(.awaitsBodyGrant)
+        slot.pointee.bodyShare.awaitsGrant = false
         // The time spent waiting for room does not count against the client's request timeout.
         slot.pointee.deadlines.restartRequest(at: now)
         extendWindow(slot, increment)
@@ -254,7 +256,7 @@ extension ServerCore {
   @inline(__always)
   mutating func bodyReleased(_ slot: UnsafeMutablePointer<StreamSlot>) {
     // Leave the queue first: its grants are released now, and it must not get another.
-    if slot.pointee.flags.contains(.awaitsBodyGrant) { bodies.dequeue(slot) }
+    if slot.pointee.bodyShare.awaitsGrant { bodies.dequeue(slot) }
     if bodies.release(slot) { grantToWaiting() }
     let returned = bodies.takeUnreturnedWindow()
     if returned > 0, let session { _ = nghttp2_session_consume_connection(session, returned) }
@@ -264,9 +266,7 @@ extension ServerCore {
   @inline(never)
   mutating func resetUndelivered(_ slot: UnsafeMutablePointer<StreamSlot>, _ code: HTTP2ErrorCode) {
     bodyCompleted(slot)
-    // Bytes that arrive from here on are dropped.
-    slot.pointee.phase = .answered
-    slot.pointee.flags.insert(.localEnded)
+    slot.pointee.state.resetUndelivered()
     if slot.pointee.bodyShare.held > 0 {
       slot.pointee.received.discard()
       slot.pointee.outgoing.release()

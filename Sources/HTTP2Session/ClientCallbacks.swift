@@ -23,14 +23,14 @@ func makeClientCallbacks() -> OpaquePointer {
 let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let available = slot.pointee.outgoing.bytes.readableBytes
-  let finished = slot.pointee.flags.contains(.finished)
-  if available == 0 && !finished {
-    slot.pointee.flags.insert(.deferred)
+  if available == 0 && slot.pointee.clientState.outputDeferred() {
     return Int(NGHTTP2_ERR_DEFERRED.rawValue)
   }
   let count = slot.pointee.outgoing.read(into: buffer.unsafelyUnwrapped, max: length)
   if count == available {
-    if finished { dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue) }
+    if slot.pointee.clientState.hasFinished {
+      dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
+    }
     slot.pointee.outgoing.bytes.clear()
   }
   return count
@@ -54,7 +54,6 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
   core.pointee.decoding = nil
   core.pointee.decodingTrailers = nil
   guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
-  slot.pointee.streamID = header.pointee.stream_id
   // After a final status these are trailers. An informational status is discarded (RFC 9113 section 8.1).
   if slot.pointee.received.status >= 200 {
     core.pointee.decodingTrailers = slot
@@ -80,7 +79,6 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   }
   let listBytesMax = core.pointee.maxHeaderListBytes
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
-    slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
   _ = slot.pointee.received.storeField(name, nameCount: nameCount, value: value, valueCount: valueCount)
@@ -98,7 +96,6 @@ private func storeTrailer(
   guard let slot = core.pointee.decodingTrailers else { return }
   let listBytesMax = core.pointee.maxHeaderListBytes
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
-    slot.pointee.flags.insert(.headersTooLarge)
     return
   }
   let field = HTTP2TrailerField(
@@ -116,7 +113,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     return 0
   }
   slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
-  if slot.pointee.phase == .streaming { core.pointee.pending.append(slot) }
+  if slot.pointee.clientState.isStreaming { core.pointee.pending.append(slot) }
   return 0
 }
 
@@ -128,13 +125,13 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
     if let decoded = core.pointee.decoding {
       decoded.pointee.received.endHeaders()
       core.pointee.decoding = nil
-      if decoded.pointee.phase == .streaming && decoded.pointee.received.status >= 200 {
+      if decoded.pointee.clientState.isStreaming && decoded.pointee.received.status >= 200 {
         core.pointee.pending.append(decoded)
       }
     }
     core.pointee.decodingTrailers = nil
     if HTTP2FrameFlags.endsStream(header.pointee.flags) {
-      slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
+      slot(session, header.pointee.stream_id)?.pointee.clientState.responseEnded()
     }
   case .resetStream: core.pointee.counters.resetsReceived += 1
   case .settings: core.pointee.hasReceivedSettings = true

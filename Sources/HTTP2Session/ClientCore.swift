@@ -5,7 +5,7 @@ internal import NIOCore
 /// ``ServerCore``.
 struct ClientCore {
   /// Freed by ``destroy()``, and nil after that.
-  var session: OpaquePointer?
+  private(set) var session: OpaquePointer?
   let pool: UnsafeMutablePointer<SlotPool>
   let maxHeaderListBytes: Int
   let maxBodyBytes: Int
@@ -32,13 +32,18 @@ struct ClientCore {
     pending = PendingSlots(pool: pool)
   }
 
+  /// Begin the session, which the core owns from here on.
+  mutating func begin(owned session: OpaquePointer) { self.session = session }
+
   @inline(__always)
-  mutating func open() -> UnsafeMutablePointer<StreamSlot> {
+  mutating func open(
+    token: UInt64,
+    method: HTTP2Method,
+    streaming: Bool,
+    hasMoreBody: Bool
+  ) -> UnsafeMutablePointer<StreamSlot> {
     let slot = pool.pointee.allocate()
-    slot.pointee.phase = .receiving
-    slot.pointee.flags = []
-    slot.pointee.streamID = 0
-    slot.pointee.received.reset()
+    slot.pointee.open(token: token, method: method, streaming: streaming, hasMoreBody: hasMoreBody)
     pending.reset(slot)
     streams.append(slot)
     counters.streamsOpened += 1
@@ -48,11 +53,11 @@ struct ClientCore {
   /// Close a stream; its slot stays until the delegate has been notified.
   @inline(__always)
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>, errorCode: UInt32) {
-    guard slot.pointee.phase == .receiving || slot.pointee.phase == .streaming else { return }
-    let complete =
-      errorCode == 0 && slot.pointee.flags.contains(.remoteEnded) && slot.pointee.received.status >= 200
-    slot.pointee.phase = complete ? .ready : .aborted
-    if !complete { slot.pointee.received.status = Int32(bitPattern: errorCode) }
+    switch slot.pointee.clientState.closed(isSuccess: errorCode == 0 && slot.pointee.received.status >= 200) {
+    case .none: return
+    case .complete: break
+    case .fail: slot.pointee.received.status = Int32(bitPattern: errorCode)
+    }
     streams.remove(slot)
     pending.append(slot)
   }

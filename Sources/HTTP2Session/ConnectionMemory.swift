@@ -40,7 +40,7 @@ struct ConnectionMemory {
   @inline(__always)
   func isWithinLimit(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if isShared {
-      return slot.pointee.phase == .receiving
+      return slot.pointee.state.isReceiving
         ? budget.pointee.allows(unauthenticatedShare: slot.pointee.charge.shareKey)
         : budget.pointee.allows(share: slot.pointee.charge.shareKey)
     }
@@ -71,12 +71,14 @@ struct ConnectionMemory {
   @inline(__always)
   mutating func chargeStreaming(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let waiting = slot.pointee.outgoing.bytes.readableBytes
-    if waiting > 0 {
-      slot.pointee.flags.insert(.isQueueCharged)
-    } else {
-      slot.pointee.flags.remove(.isQueueCharged)
-    }
+    slot.pointee.charge.setQueued(waiting > 0)
     charge(slot, response: waiting)
+  }
+
+  /// Update the charge of a stream whose request's body is read as it arrives.
+  @inline(__always)
+  mutating func chargeRequest(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    if slot.pointee.state.isStreaming { chargeStreaming(slot) } else { charge(slot) }
   }
 
   /// Mark the peer as authenticated: what it holds no longer counts among unauthenticated peers.

@@ -77,10 +77,12 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
-    let slot = core.pointee.open()
-    slot.pointee.tag = token
-    slot.pointee.received.method = template.method
-    if streaming { slot.pointee.phase = .streaming }
+    let slot = core.pointee.open(
+      token: token,
+      method: template.method,
+      streaming: streaming,
+      hasMoreBody: hasMoreBody
+    )
     let pathField = template.list + HTTP2RequestTemplate.pathIndex
     // nghttp2 copies the value and only reads it.
     pathField.pointee.value = path.baseAddress.map {
@@ -88,7 +90,6 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     }
     pathField.pointee.valuelen = path.count
     let streamID: Int32
-    if !hasMoreBody { slot.pointee.flags.insert(.finished) }
     if body.isEmpty && !hasMoreBody {
       streamID = nghttp2_submit_request(session, nil, template.list, template.count, nil, slot)
     } else {
@@ -150,7 +151,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   @discardableResult
   package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
     guard let slot = findSending(stream) else { return .gone }
-    slot.pointee.flags.insert(.finished)
+    slot.pointee.clientState.finished()
     resume(slot)
     return .queued
   }
@@ -162,23 +163,22 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   }
 
   private func findSending(_ stream: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
-    guard let slot = core.pointee.pool.pointee.find(stream), !slot.pointee.flags.contains(.finished),
-      slot.pointee.phase == .receiving || slot.pointee.phase == .streaming
-    else { return nil }
+    guard let slot = core.pointee.pool.pointee.find(stream), slot.pointee.clientState.mayQueueOutput else {
+      return nil
+    }
     return slot
   }
 
   private func resume(_ slot: UnsafeMutablePointer<StreamSlot>) {
     isDirty = true
-    guard slot.pointee.flags.contains(.deferred), let session = core.pointee.session else { return }
-    slot.pointee.flags.remove(.deferred)
+    guard let session = core.pointee.session, slot.pointee.clientState.outputResumed() else { return }
     _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
   }
 
   /// Cancel a request with CANCEL; the delegate gets its failure.
   package func cancel(_ stream: HTTP2StreamHandle) {
     guard let slot = core.pointee.pool.pointee.find(stream), let session = core.pointee.session,
-      slot.pointee.phase == .receiving || slot.pointee.phase == .streaming
+      slot.pointee.clientState.isOpen
     else { return }
     _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.cancel.rawValue)
     isDirty = true
@@ -289,7 +289,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       context.close(promise: nil)
       return
     }
-    core.pointee.session = session
+    core.pointee.begin(owned: session)
     let limits = resources.limits
     let list = [
       nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
@@ -326,24 +326,24 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     }
     while let slot = core.pointee.pending.popFirst() {
       let token = slot.pointee.tag
-      switch slot.pointee.phase {
-      case .ready:
+      switch slot.pointee.clientState.pendingCall {
+      case .none: break
+      case .complete:
         let response = HTTP2ClientResponse(slot, trailers: core.pointee.removeTrailers(of: slot))
         delegate.http2ResponseReceived(token: token, response: response, on: self)
         core.pointee.counters.responses += 1
         core.pointee.pool.pointee.put(slot)
-      case .streaming:
+      case .part:
         delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
         // The delegate may have cancelled the request, or closed the connection.
-        if slot.pointee.phase == .streaming && slot.pointee.tag == token {
+        if slot.pointee.clientState.isStreaming && slot.pointee.tag == token {
           slot.pointee.received.clearBody()
         }
-      case .aborted:
+      case .fail:
         let errorCode = UInt32(bitPattern: slot.pointee.received.status)
         _ = core.pointee.removeTrailers(of: slot)
         core.pointee.pool.pointee.put(slot)
         delegate.http2StreamFailed(token: token, errorCode: errorCode, on: self)
-      case .free, .receiving, .delivered, .answered: break
       }
     }
   }

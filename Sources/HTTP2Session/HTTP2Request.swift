@@ -75,16 +75,16 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
 
   /// Whether the body arrives in pieces: ``body`` is its unread part, and ``HTTP2ServerConnection/readBody(_:_:)``
   /// consumes it.
-  package var bodyStreams: Bool { slot.pointee.requestBody.isStreamed }
+  package var bodyStreams: Bool { slot.pointee.state.isBodyStreamed }
 
   /// Whether the header list exceeded ``HTTP2Limits/maxHeaderListBytes``: later headers are missing here. Answer 431.
-  package var headersTooLarge: Bool { slot.pointee.flags.contains(.headersTooLarge) }
+  package var headersTooLarge: Bool { slot.pointee.state.areHeadersTooLarge }
 
   /// Whether the body exceeded ``HTTP2Limits/maxBodyBytes``, or its content-length does. Answer 413.
-  package var bodyTooLarge: Bool { slot.pointee.requestBody == .tooLarge }
+  package var bodyTooLarge: Bool { slot.pointee.state.isBodyTooLarge }
 
   /// Whether the application refused the body (``HTTP2ServerConnection/refuseBody(_:)``), so that it is incomplete.
-  package var bodyRefused: Bool { slot.pointee.requestBody == .refused }
+  package var bodyRefused: Bool { slot.pointee.state.isBodyRefused }
 
   /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)

@@ -12,9 +12,7 @@ extension HTTP2ServerConnection {
     _ stream: HTTP2StreamHandle,
     _ body: (borrowing HTTP2Request) throws(Failure) -> Result
   ) throws(Failure) -> Result? {
-    guard let slot = find(stream), slot.pointee.phase == .delivered || slot.pointee.phase == .streaming else {
-      return nil
-    }
+    guard let slot = find(stream), slot.pointee.state.isReadable else { return nil }
     return try body(HTTP2Request(slot))
   }
 
@@ -24,20 +22,20 @@ extension HTTP2ServerConnection {
     _ stream: HTTP2StreamHandle,
     _ body: (borrowing HTTP2Request) -> Result
   ) -> Result? {
-    guard let slot = find(stream), slot.pointee.phase == .receiving else { return nil }
+    guard let slot = find(stream), slot.pointee.state.isReceiving else { return nil }
     return body(HTTP2Request(slot))
   }
 
   /// Deliver a request now and drop its body, which has not yet arrived.
   package func refuseBody(_ stream: HTTP2StreamHandle) {
     guard let slot = find(stream) else { return }
-    core.pointee.deliverWithoutBody(slot)
-    output.markPending()
+    core.pointee.refuseBody(slot)
+    markOutputPending()
   }
 
   /// Return whether the request of that handle is still unanswered.
   package func isOpen(_ stream: HTTP2StreamHandle) -> Bool {
-    find(stream).map { $0.pointee.phase == .delivered } ?? false
+    find(stream).map { $0.pointee.state.isUnanswered } ?? false
   }
 
   /// Store a number with a request until it is answered (``HTTP2Request/applicationTag``).
@@ -66,23 +64,19 @@ extension HTTP2ServerConnection {
   /// Returns false if the handle is stale or the request is not streamed.
   @discardableResult
   package func readBody(_ stream: HTTP2StreamHandle, _ consume: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
-    guard let slot = find(stream), slot.pointee.requestBody.isStreamed,
-      slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, core.pointee.session != nil
+    guard let slot = find(stream), slot.pointee.state.isBodyStreamed, slot.pointee.state.isReadable,
+      core.pointee.session != nil
     else { return false }
-    let isEnd = slot.pointee.flags.contains(.remoteEnded)
+    let isEnd = slot.pointee.state.hasRemoteEnded
     let body = slot.pointee.received.body
     let taken = consume(RawSpan(_unsafeBytes: body), isEnd)
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
-    if isEnd && taken == body.count { slot.pointee.requestBody = .streamedToEnd }
+    if isEnd && taken == body.count { slot.pointee.state.bodyReadToEnd() }
     slot.pointee.received.dropBody(taken)
-    if slot.pointee.phase == .streaming {
-      core.pointee.memory.chargeStreaming(slot)
-    } else {
-      core.pointee.memory.charge(slot)
-    }
+    core.pointee.memory.chargeRequest(slot)
     if taken > 0 {
       core.pointee.consumeStreamed(slot.pointee.streamID, taken)
-      output.markPending()
+      markOutputPending()
     }
     return true
   }

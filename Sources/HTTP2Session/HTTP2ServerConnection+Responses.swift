@@ -18,7 +18,7 @@ extension HTTP2ServerConnection {
     headers: [HTTP2Header] = [],
     body: (inout ByteBuffer) -> Void
   ) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    guard let slot = find(stream), slot.pointee.state.isUnanswered else { return .gone }
     slot.pointee.outgoing.bytes.clear()
     body(&slot.pointee.outgoing.bytes)
     return submit(slot, status: status, contentType: contentType, headers: headers)
@@ -36,7 +36,7 @@ extension HTTP2ServerConnection {
     body: ByteBuffer,
     isKept: Bool = false
   ) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    guard let slot = find(stream), slot.pointee.state.isUnanswered else { return .gone }
     slot.pointee.outgoing.bytes = body
     return submit(
       slot,
@@ -54,7 +54,7 @@ extension HTTP2ServerConnection {
     status: Int,
     headers: [HTTP2Header] = []
   ) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
+    guard let slot = find(stream), slot.pointee.state.isUnanswered else { return .gone }
     slot.pointee.outgoing.bytes.clear()
     return submit(slot, status: status, contentType: .none, headers: headers)
   }
@@ -63,9 +63,8 @@ extension HTTP2ServerConnection {
   package func reset(_ stream: HTTP2StreamHandle, _ code: HTTP2ErrorCode) {
     guard let slot = find(stream), let session = core.pointee.session else { return }
     _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, code.rawValue)
-    // The application requested the reset, so it gets no callback.
-    slot.pointee.flags.insert(.localEnded)
-    output.markPending()
+    slot.pointee.state.resetByApplication()
+    markOutputPending()
   }
 
   // MARK: Streaming
@@ -82,13 +81,12 @@ extension HTTP2ServerConnection {
     contentType: HTTP2ContentType,
     headers: [HTTP2Header] = []
   ) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .delivered, let session = core.pointee.session else {
+    guard let slot = find(stream), slot.pointee.state.isUnanswered, let session = core.pointee.session else {
       return .gone
     }
     slot.pointee.outgoing.bytes.clear()
-    slot.pointee.phase = .streaming
-    if slot.pointee.received.method == .head { slot.pointee.flags.formUnion([.finished, .localEnded]) }
     let hasBody = slot.pointee.received.method != .head
+    slot.pointee.state.streamingStarted(hasBody: hasBody)
     collectFields(headers, slot)
     let result = resources.headers.withList(
       slot: slot,
@@ -111,14 +109,12 @@ extension HTTP2ServerConnection {
     _ bytes: ByteBuffer,
     queueBytesMax: Int? = nil
   ) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .streaming,
-      !slot.pointee.flags.contains(.finished)
-    else { return .gone }
+    guard let slot = find(stream), slot.pointee.state.mayQueueOutput else { return .gone }
     let waiting = slot.pointee.outgoing.bytes.readableBytes
     if waiting > 0 {
       let isFull = waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes
       if isFull || !core.pointee.memory.isWithinLimit(slot) {
-        slot.pointee.flags.insert(.needsDrainCallback)
+        slot.pointee.state.queueFilled()
         return .full
       }
     }
@@ -141,10 +137,8 @@ extension HTTP2ServerConnection {
   /// End a streaming response; queued bytes are still sent.
   @discardableResult
   package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
-    guard let slot = find(stream), slot.pointee.phase == .streaming,
-      !slot.pointee.flags.contains(.finished)
-    else { return .gone }
-    slot.pointee.flags.insert(.finished)
+    guard let slot = find(stream), slot.pointee.state.mayQueueOutput else { return .gone }
+    slot.pointee.state.finished()
     resume(slot)
     return .queued
   }
@@ -154,7 +148,7 @@ extension HTTP2ServerConnection {
   /// - Returns: false if the stream exceeds its limit. The bytes are charged all the same, until the application keeps
   ///   fewer.
   package func setRetainedBytes(_ stream: HTTP2StreamHandle, _ byteCount: Int) -> Bool {
-    guard let slot = find(stream), slot.pointee.phase == .streaming else { return true }
+    guard let slot = find(stream), slot.pointee.state.isStreaming else { return true }
     slot.pointee.charge.retained = byteCount
     core.pointee.memory.chargeStreaming(slot)
     return core.pointee.memory.isWithinLimit(slot)
@@ -162,16 +156,15 @@ extension HTTP2ServerConnection {
 
   /// Return the number of bytes queued in a streaming response; nil if the stream has none.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
-    guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
+    guard let slot = find(stream), slot.pointee.state.isStreaming else { return nil }
     return slot.pointee.outgoing.bytes.readableBytes
   }
 
   // MARK: Private
 
   private func resume(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    output.markPending()
-    guard slot.pointee.flags.contains(.deferred), let session = core.pointee.session else { return }
-    slot.pointee.flags.remove(.deferred)
+    markOutputPending()
+    guard let session = core.pointee.session, slot.pointee.state.outputResumed() else { return }
     _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
   }
 
@@ -189,8 +182,7 @@ extension HTTP2ServerConnection {
     let hasBody = length > 0 && slot.pointee.received.method != .head
     // RFC 9110 section 8.6: 204 has no content-length; that of 304 would have to be the length of the 200.
     let mayHaveLength = status != 204 && status != 304
-    slot.pointee.phase = .answered
-    if !hasBody { slot.pointee.flags.insert(.localEnded) }
+    slot.pointee.state.answered(hasBody: hasBody)
     collectFields(headers, slot)
     let result = resources.headers.withList(
       slot: slot,
@@ -200,7 +192,7 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, headers: list, count: count, hasBody: hasBody)
     }
-    if slot.pointee.requestBody.isStreamed { dropUnreadBody(slot) }
+    if slot.pointee.state.unreadBodyDropped() { dropUnreadBody(slot) }
     return submitted(slot, result)
   }
 
@@ -208,7 +200,6 @@ extension HTTP2ServerConnection {
   /// within ``HTTP2Limits/maxDroppedBodyBytes``. Clients that send before they read still get the response.
   private func dropUnreadBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let unread = slot.pointee.received.bodyCount
-    slot.pointee.requestBody = .whole
     guard unread > 0 else { return }
     slot.pointee.received.dropBody(unread)
     slot.pointee.bodyShare.drop(unread)
@@ -240,14 +231,13 @@ extension HTTP2ServerConnection {
   }
 
   private func submitted(_ slot: UnsafeMutablePointer<StreamSlot>, _ result: Int32) -> HTTP2Outcome {
-    output.markPending()
+    markOutputPending()
     guard result == 0 else {
-      // NOMEM, or DATA_EXIST for a second response, which the phases prevent.
-      context?.close(promise: nil)
+      // NOMEM, or DATA_EXIST for a second response, which the stream's state prevents.
+      submissionFailed()
       return .gone
     }
-    core.pointee.counters.responses += 1
-    if !slot.pointee.flags.contains(.remoteEnded) { answeredEarly.append(slot.pointee.handle) }
+    responseSubmitted(slot)
     return .queued
   }
 }

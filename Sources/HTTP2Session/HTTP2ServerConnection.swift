@@ -22,17 +22,17 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   let resources: HTTP2ServerResources
   let core: UnsafeMutablePointer<ServerCore>
-  var lifecycle = ConnectionLifecycle()
-  var context: ChannelHandlerContext?
+  private var lifecycle = ConnectionLifecycle()
+  private var context: ChannelHandlerContext?
   private var tick: Scheduled<Void>?
   private var graceTimer: Scheduled<Void>?
   private var lingerTimer: Scheduled<Void>?
 
-  var output = ConnectionOutput()
+  private var output = ConnectionOutput()
   private var lastActivity = NIODeadline.uptimeNanoseconds(0)
   /// Streams answered before their request was complete. They are reset once the response is sent (RFC 9113 section
   /// 8.1).
-  var answeredEarly: [HTTP2StreamHandle] = []
+  private var answeredEarly: [HTTP2StreamHandle] = []
 
   /// Create a connection for a channel's pipeline. Resources belong to that channel's event loop.
   package init(delegate: Delegate, resources: HTTP2ServerResources) {
@@ -142,7 +142,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let buffer = unwrapInboundIn(data)
     let now = context.eventLoop.now
     lastActivity = now
-    core.pointee.now = now
+    core.pointee.advance(to: now)
     resources.headers.updateDate(now: now)
     core.pointee.counters.bytesIn &+= UInt64(buffer.readableBytes)
     let core = core
@@ -211,7 +211,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard lifecycle.state == .idle else { return }
     lifecycle.activated()
     lastActivity = context.eventLoop.now
-    core.pointee.now = lastActivity
+    core.pointee.advance(to: lastActivity)
     core.pointee.inbound.restart(ControlFrameBudget(limits: limits, now: lastActivity))
     var session: OpaquePointer?
     // Fails only for lack of memory.
@@ -228,7 +228,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       context.close(promise: nil)
       return
     }
-    core.pointee.session = session
+    core.pointee.begin(owned: session)
     resources.budget.pointee.connectionOpened()
     submitSettings(session)
     output.markPending()
@@ -277,10 +277,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   private func submitGoAway() {
-    guard let session = core.pointee.session else { return }
-    core.pointee.goAwaySubmitted = true
-    let last = nghttp2_session_get_last_proc_stream_id(session)
-    _ = nghttp2_submit_goaway(session, 0, last, HTTP2ErrorCode.noError.rawValue, nil, 0)
+    guard core.pointee.session != nil else { return }
+    core.pointee.submitGoAway()
     output.markPending()
     flushIfNeeded()
   }
@@ -313,41 +311,43 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private func notifyDelegate() {
     let core = core
     while let slot = core.pointee.pending.popFirst() {
-      switch slot.pointee.phase {
-      case .ready:
-        slot.pointee.phase = .delivered
-        slot.pointee.flags.insert(.delivered)
-        let handle = slot.pointee.handle
-        let hasBody = slot.pointee.hasUnreadBody
-        delegate.http2RequestReceived(handle, on: self)
-        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
-      case .aborted:
-        let handle = slot.pointee.handle
-        let delivered = slot.pointee.flags.contains(.delivered) && !slot.pointee.flags.contains(.localEnded)
-        core.pointee.pool.pointee.put(slot)
-        if delivered { delegate.http2StreamAborted(handle, on: self) }
-      case .delivered:
-        if slot.pointee.hasUnreadBody { delegate.http2RequestBodyReceived(slot.pointee.handle, on: self) }
-      case .streaming:
-        let handle = slot.pointee.handle
-        let hasBody = slot.pointee.hasUnreadBody
-        if slot.pointee.flags.contains(.needsDrainCallback) {
-          slot.pointee.flags.remove(.needsDrainCallback)
-          delegate.http2StreamDrained(handle, on: self)
-        }
-        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
-      case .receiving:
-        if delegate.http2RequestAnnounced(slot.pointee.handle, on: self) {
+      let handle = slot.pointee.handle
+      switch slot.pointee.state.takePendingCall(hasBytes: slot.pointee.received.bodyCount > 0) {
+      case .none: break
+      case .announce:
+        if delegate.http2RequestAnnounced(handle, on: self) {
           core.pointee.submitContinue(slot)
         } else {
-          core.pointee.deliverWithoutBody(slot)
+          core.pointee.refuseBody(slot)
         }
-      case .free, .answered: break
+      case .deliver(let hasBody):
+        delegate.http2RequestReceived(handle, on: self)
+        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
+      case .notify(let isDrained, let hasBody):
+        if isDrained { delegate.http2StreamDrained(handle, on: self) }
+        if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
+      case .free(let isAborted):
+        core.pointee.pool.pointee.put(slot)
+        if isAborted { delegate.http2StreamAborted(handle, on: self) }
       }
     }
   }
 
   // MARK: Output
+
+  /// Record that nghttp2 may have output, for the next flush.
+  @inline(__always)
+  func markOutputPending() { output.markPending() }
+
+  /// Record a submitted response. If its request is not complete, the stream is reset once the response is sent.
+  @inline(__always)
+  func responseSubmitted(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    core.pointee.counters.responses += 1
+    if !slot.pointee.state.hasRemoteEnded { answeredEarly.append(slot.pointee.handle) }
+  }
+
+  /// Close the channel: nghttp2 did not take a response.
+  func submissionFailed() { context?.close(promise: nil) }
 
   /// Write the responses queued since the last flush, in one write of some ``HTTP2Limits/maxWriteBytes``. What is left
   /// is written in the loop's next turn, so that no connection delays the others. Cheap when nothing is queued. Does
@@ -408,10 +408,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard !answeredEarly.isEmpty, let session = core.pointee.session else { return }
     answeredEarly.removeAll { handle in
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
-      if slot.pointee.flags.contains(.remoteEnded) { return true }
-      guard slot.pointee.flags.contains(.localEnded), !output.isBlocked else { return false }
+      if slot.pointee.state.hasRemoteEnded { return true }
+      guard slot.pointee.state.hasLocalEnded, !output.isBlocked else { return false }
       let isOver = slot.pointee.bodyShare.dropped >= resources.limits.maxDroppedBodyBytes
-      guard isOver || slot.pointee.requestBody.isStreamed else { return false }
+      guard isOver || slot.pointee.state.isBodyStreamed else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
       output.markPending()
       return true
@@ -475,23 +475,19 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
     let limits = resources.limits
-    core.pointee.now = now
+    core.pointee.advance(to: now)
     let hasProgressed = core.pointee.progress.hasProgressed(within: limits.writeTimeout, now: now)
     var index = core.pointee.streams.oldest
     while index != StreamSlot.none {
       let slot = core.pointee.pool.pointee.pointer(index)
       let isStalled =
-        switch slot.pointee.phase {
-        case .receiving:
-          !slot.pointee.flags.contains(.awaitsBodyGrant)
+        switch slot.pointee.state.awaited {
+        case .nothing: false
+        case .request:
+          !slot.pointee.bodyShare.awaitsGrant
             && slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
-        case .answered where slot.pointee.flags.contains(.localEnded):
-          // The client is sending the rest of a body that is not needed.
-          slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
-        case .answered: isResponseStalled(slot, session, hasProgressed: hasProgressed, now: now)
-        case .streaming where slot.pointee.flags.contains(.finished):
-          isResponseStalled(slot, session, hasProgressed: hasProgressed, now: now)
-        case .free, .ready, .delivered, .streaming, .aborted: false
+        case .droppedBody: slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
+        case .responseWindow: isResponseStalled(slot, session, hasProgressed: hasProgressed, now: now)
         }
       if isStalled {
         core.pointee.counters.limitsHit += 1
@@ -512,7 +508,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     now: NIODeadline
   ) -> Bool {
     // While the channel is not writable, its own timeout covers the whole connection.
-    guard !output.isBlocked, !slot.pointee.flags.contains(.localEnded) else { return false }
+    guard !output.isBlocked else { return false }
     let unsent = slot.pointee.outgoing.bytes.readableBytes
     guard slot.pointee.deadlines.isUnsentOverdue(unsent, resources.limits.writeTimeout, now: now) else {
       return false

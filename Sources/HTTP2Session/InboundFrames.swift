@@ -27,7 +27,7 @@ struct InboundFrames {
 
   var history = StreamHistory()
   /// The client's SETTINGS have arrived, so its preface is complete (RFC 9113 section 3.4).
-  var isPrefaceComplete = false
+  private(set) var isPrefaceComplete = false
   private var controlFrames: ControlFrameBudget
   /// Remaining bytes of the client's preface.
   private var prefaceRemaining = 24
@@ -48,6 +48,8 @@ struct InboundFrames {
   mutating func restart(_ controlFrames: ControlFrameBudget) { self.controlFrames = controlFrames }
 
   // MARK: Preface and payloads
+
+  mutating func settingsReceived() { isPrefaceComplete = true }
 
   /// Take the bytes of the client's preface that begin a read of `count` bytes; returns their number.
   @inline(__always)

@@ -126,10 +126,14 @@ struct StreamCharge {
   var retained = 0
   /// Key of the user or client that the bytes are charged to, across all connections; 0: the connection alone.
   private(set) var shareKey: UInt64 = 0
+  /// The bytes include queued ones of a streaming response.
+  private(set) var includesQueue = false
 
   /// Charge the bytes to a user or client.
   @inline(__always)
   mutating func assign(to key: UInt64) { shareKey = key }
+
+  mutating func setQueued(_ includesQueue: Bool) { self.includesQueue = includesQueue }
 
   /// Replace the charge. Returns the bytes by which it grew.
   @inline(__always)

@@ -26,24 +26,19 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let core = slot.pointee.core.unsafelyUnwrapped
   let available = slot.pointee.outgoing.bytes.readableBytes
-  let streaming = slot.pointee.phase == .streaming
-  if available == 0 && streaming && !slot.pointee.flags.contains(.finished) {
-    slot.pointee.flags.insert(.deferred)
-    return Int(NGHTTP2_ERR_DEFERRED.rawValue)
-  }
+  if available == 0 && slot.pointee.state.outputDeferred() { return Int(NGHTTP2_ERR_DEFERRED.rawValue) }
   let count = slot.pointee.outgoing.read(into: buffer.unsafelyUnwrapped, max: length)
   if count > 0 {
     core.pointee.progress.sent(count)
     core.pointee.inbound.dataSent()
   }
   if count == available {
-    if !streaming || slot.pointee.flags.contains(.finished) {
-      dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
-      slot.pointee.flags.insert(.localEnded)
-    } else {
+    switch slot.pointee.state.outputTaken() {
+    case .end: dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
+    case .release(let notifies):
       slot.pointee.outgoing.bytes = ByteBuffer()
-      if slot.pointee.flags.contains(.isQueueCharged) { core.pointee.memory.chargeStreaming(slot) }
-      if slot.pointee.flags.contains(.needsDrainCallback) { core.pointee.pending.append(slot) }
+      if slot.pointee.charge.includesQueue { core.pointee.memory.chargeStreaming(slot) }
+      if notifies { core.pointee.pending.append(slot) }
     }
   }
   return count
@@ -83,12 +78,12 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   let value = value.unsafelyUnwrapped
   let listBytesMax = core.pointee.headers.listBytesMax
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
-    slot.pointee.flags.insert(.headersTooLarge)
+    slot.pointee.state.headerListExceeded()
     // A proxy appends its field last: an earlier one is the client's own, and may name somebody else.
     slot.pointee.received.clearForwardedFor()
     return 0
   }
-  if slot.pointee.flags.contains(.refused) { return 0 }
+  if slot.pointee.state.isRefused { return 0 }
   let isAuthorization = nameCount == 13 && isBytes(name, nameCount, "authorization")
   // RFC 9113 section 8.2.1: such a value is malformed. `authorization` is exempt: a caller without a token sends
   // `Bearer `, and gets an error that says so.
@@ -100,18 +95,17 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   }
   if isAuthorization {
     // The header is not a list (RFC 9110 section 11.6.2), so two values would be ambiguous.
-    guard !slot.pointee.flags.contains(.hasAuthorization) else {
+    guard slot.pointee.state.authorizationReceived() else {
       core.pointee.headers.ignore(slot)
       core.pointee.counters.protocolErrors += 1
       core.pointee.resetUndelivered(slot, .protocolError)
       return 0
     }
-    slot.pointee.flags.insert(.hasAuthorization)
     slot.pointee.received.authorizationIdentity = core.pointee.headers.identity(value, valueCount)
   }
   guard core.pointee.headers.retains(name, nameCount) else { return 0 }
   if slot.pointee.received.storeField(name, nameCount: nameCount, value: value, valueCount: valueCount) {
-    slot.pointee.flags.insert(.expectsContinue)
+    slot.pointee.state.continueExpected()
   }
   return 0
 }
@@ -120,12 +114,11 @@ extension ServerCore {
   /// Send 100 (Continue) if the client waits for it and has not ended its request.
   @inline(__always)
   func submitContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    if slot.pointee.flags.contains(.expectsContinue) { submitExpectedContinue(slot) }
+    if slot.pointee.state.takeExpectedContinue() { submitExpectedContinue(slot) }
   }
 
   @inline(never)
   private func submitExpectedContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    slot.pointee.flags.remove(.expectsContinue)
     guard let session else { return }
     var field = ResponseHeaders.field(":status", "100")
     // Fails only for lack of memory; the client then sends its body after a timeout of its own.
@@ -150,29 +143,19 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     _ = nghttp2_session_consume_connection(session, length)
     return 0
   }
-  if slot.pointee.requestBody.isStreamed && slot.pointee.phase != .answered {
+  let fits = slot.pointee.bodyShare.held + length <= core.pointee.maxBodyBytes
+  switch slot.pointee.state.bodyReceived(fits: fits) {
+  case .store: core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
+  case .append:
     // The stream's window is the limit: unread bytes are not returned to it.
     slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
-    if slot.pointee.phase == .streaming {
-      core.pointee.memory.chargeStreaming(slot)
-    } else {
-      core.pointee.memory.charge(slot)
-    }
+    core.pointee.memory.chargeRequest(slot)
     // On a shared connection the window belongs to all clients: unread bytes count against their own stream alone.
     if core.pointee.memory.isShared { _ = nghttp2_session_consume_connection(session, length) }
     core.pointee.pending.append(slot)
-    return 0
-  }
-  let isReceiving = slot.pointee.phase == .receiving
-  if isReceiving && slot.pointee.bodyShare.held + length <= core.pointee.maxBodyBytes {
-    core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
-    return 0
-  }
-  // Over a limit, or already answered: the rest is read and dropped. Fails only for lack of memory.
-  _ = nghttp2_session_consume(session, streamID, length)
-  slot.pointee.bodyShare.drop(length)
-  if isReceiving {
-    slot.pointee.requestBody = .tooLarge
+  case .drop: core.pointee.drop(slot, length)
+  case .deliverWithoutBody:
+    core.pointee.drop(slot, length)
     core.pointee.bodyDropped(slot)
     core.pointee.deliver(slot)
   }
@@ -180,52 +163,84 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
 }
 
 extension ServerCore {
+  /// Drop bytes of a body: it is over a limit, or its request is answered.
+  fileprivate mutating func drop(_ slot: UnsafeMutablePointer<StreamSlot>, _ length: Int) {
+    // Fails only for lack of memory.
+    _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
+    slot.pointee.bodyShare.drop(length)
+  }
+
+  /// Deliver a request that has just become ready.
   @inline(__always)
   fileprivate mutating func deliver(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    guard slot.pointee.phase == .receiving else { return }
     bodyCompleted(slot)
-    slot.pointee.phase = .ready
     pending.append(slot)
   }
 
-  /// Deliver a request without its body; later bytes of the body are dropped.
+  /// Deliver a request without its body, if it is not complete; later bytes of the body are dropped.
   @inline(never)
-  mutating func deliverWithoutBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    guard slot.pointee.phase == .receiving else { return }
-    slot.pointee.requestBody = .refused
+  mutating func refuseBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    guard slot.pointee.state.bodyRefused() else { return }
     bodyDropped(slot)
     deliver(slot)
   }
 
   @inline(__always)
   fileprivate mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    deliver(slot)
-    if slot.pointee.requestBody.isStreamed { pending.append(slot) }
+    switch slot.pointee.state.requestEnded() {
+    case .none: break
+    case .deliver: deliver(slot)
+    case .notify: pending.append(slot)
+    }
+  }
+
+  /// Handle the complete headers of a request.
+  @inline(__always)
+  fileprivate mutating func headersReceived(_ slot: UnsafeMutablePointer<StreamSlot>, endsStream: Bool) {
+    if slot.pointee.state.isRefused { return refuse(slot) }
+    memory.charge(slot)
+    if memory.isShared, !assignToClient(slot) { return refuse(slot) }
+    let action = slot.pointee.state.headersReceived(
+      endsStream: endsStream,
+      streamsBody: !endsStream && streamsBody(slot),
+      bodyExceedsLimit: slot.pointee.received.declaredBodyBytes > maxBodyBytes
+    )
+    switch action {
+    case .deliver: deliver(slot)
+    case .deliverAndStream:
+      // Fails only for lack of memory.
+      _ = nghttp2_session_set_local_window_size(session, 0, slot.pointee.streamID, streamedWindowSize)
+      submitContinue(slot)
+      deliver(slot)
+    case .awaitBody:
+      // The application may refuse the body of a peer that is not authenticated.
+      if memory.isAuthenticated { submitContinue(slot) } else { pending.append(slot) }
+    }
+  }
+
+  /// Refuse a stream for lack of room.
+  @inline(never)
+  private mutating func refuse(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    counters.limitsHit += 1
+    resetUndelivered(slot, .refusedStream)
   }
 
   /// Charge a request on a shared connection to the client that it names, until the caller is authenticated.
   ///
   /// - Returns: false if that client holds too much.
   @inline(never)
-  fileprivate func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+  private func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
     return memory.assignUnauthenticated(slot, to: key)
   }
 
   /// Return whether the application reads bodies of this type as they arrive.
   @inline(__always)
-  fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+  private func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }
     let header = RawSpan(_unsafeBytes: slot.pointee.received.bytes(slot.pointee.received.fields.contentType))
     for type in streamedContentTypes where type.isNamed(by: header) { return true }
     return false
-  }
-}
-
-extension StreamSlot {
-  /// Whether a streamed body has bytes, or an end, that the application has not seen.
-  var hasUnreadBody: Bool {
-    requestBody == .streamed && (received.bodyCount > 0 || flags.contains(.remoteEnded))
   }
 }
 
@@ -235,60 +250,19 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
   let endsStream = HTTP2FrameFlags.endsStream(header.pointee.flags)
   switch HTTP2FrameType(rawValue: header.pointee.type) {
   case .data:
-    if endsStream, let slot = core.pointee.lookup(header.pointee.stream_id) {
-      slot.pointee.flags.insert(.remoteEnded)
-      core.pointee.requestEnded(slot)
-    }
-  case .headers:  // of a request or trailers
+    if endsStream, let slot = core.pointee.lookup(header.pointee.stream_id) { core.pointee.requestEnded(slot) }
+  case .headers:
     guard let slot = core.pointee.lookup(header.pointee.stream_id) else { return 0 }
     if let decoded = core.pointee.headers.end() {
-      if decoded.pointee.flags.contains(.refused) {
-        core.pointee.counters.limitsHit += 1
-        core.pointee.resetUndelivered(decoded, .refusedStream)
-        return 0
-      }
-      core.pointee.memory.charge(decoded)
-      if core.pointee.memory.isShared, !core.pointee.assignToClient(decoded) {
-        core.pointee.counters.limitsHit += 1
-        core.pointee.resetUndelivered(decoded, .refusedStream)
-        return 0
-      }
-      if !endsStream && core.pointee.streamsBody(decoded) {
-        decoded.pointee.requestBody = .streamed
-        // Fails only for lack of memory.
-        _ = nghttp2_session_set_local_window_size(
-          core.pointee.session,
-          0,
-          header.pointee.stream_id,
-          core.pointee.streamedWindowSize
-        )
-        core.pointee.submitContinue(decoded)
-        core.pointee.deliver(decoded)
-      } else if decoded.pointee.received.declaredBodyBytes > core.pointee.maxBodyBytes {
-        decoded.pointee.requestBody = .tooLarge
-      }
-      // Do not wait for a body that will not be read.
-      if decoded.pointee.flags.contains(.headersTooLarge) || decoded.pointee.requestBody == .tooLarge {
-        core.pointee.deliver(decoded)
-      }
-      if endsStream { decoded.pointee.flags.remove(.expectsContinue) }
-      if decoded.pointee.phase == .receiving {
-        if core.pointee.memory.isAuthenticated {
-          core.pointee.submitContinue(decoded)
-        } else {
-          core.pointee.pending.append(decoded)
-        }
-      }
-    }
-    if endsStream {
-      slot.pointee.flags.insert(.remoteEnded)
-      core.pointee.requestEnded(slot)
+      core.pointee.headersReceived(decoded, endsStream: endsStream)
+    } else if endsStream {
+      core.pointee.requestEnded(slot)  // with trailers
     }
   case .resetStream:
     core.pointee.counters.resetsReceived += 1
     core.pointee.inbound.history.recordResetByPeer(header.pointee.stream_id)
-    core.pointee.lookup(header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
-  case .settings: core.pointee.inbound.isPrefaceComplete = true
+    core.pointee.lookup(header.pointee.stream_id)?.pointee.state.resetByPeer()
+  case .settings: core.pointee.inbound.settingsReceived()
   case .goAway: core.pointee.counters.goAwaysReceived += 1
   default: break
   }
@@ -323,9 +297,9 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let core = core(user)
   guard let data = nghttp2_session_get_stream_user_data(session, streamID) else { return 0 }
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
-  if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.inbound.history.recordResetByUs(streamID) }
+  if !slot.pointee.state.hasRemoteEnded { core.pointee.inbound.history.recordResetByUs(streamID) }
   core.pointee.headers.ignore(slot)
-  if !core.pointee.memory.isShared, slot.pointee.requestBody.isStreamed,
+  if !core.pointee.memory.isShared, slot.pointee.state.isBodyStreamed,
     slot.pointee.received.bodyCount > 0
   {
     // Return the unread bytes to the connection's window.

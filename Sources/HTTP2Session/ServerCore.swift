@@ -6,7 +6,7 @@ internal import NIOCore
 /// it.
 struct ServerCore {
   /// Freed by ``destroy()``, and nil after that.
-  var session: OpaquePointer?
+  private(set) var session: OpaquePointer?
   let pool: UnsafeMutablePointer<SlotPool>
   let maxBodyBytes: Int
   let streamedWindowSize: Int32
@@ -15,7 +15,7 @@ struct ServerCore {
   let clientKey: ((borrowing HTTP2Request) -> UInt64?)?
 
   /// The event loop's time at the start of the current read.
-  var now: NIODeadline
+  private(set) var now: NIODeadline
   private(set) var streams: OpenStreams
   var pending: PendingSlots
   var headers: HeaderDecoding
@@ -28,7 +28,7 @@ struct ServerCore {
   /// Whether the peer broke the protocol or a limit, which ended the connection.
   private(set) var hasFailed = false
   /// A binding GOAWAY is queued or sent. nghttp2 drops streams above it and all later frames on them.
-  var goAwaySubmitted = false
+  private(set) var goAwaySubmitted = false
 
   init(resources: HTTP2ServerResources, now: NIODeadline) {
     let limits = resources.limits
@@ -52,6 +52,13 @@ struct ServerCore {
     headers.setLimits(limits)
     bodies = BodyBudget(limits: limits)
   }
+
+  /// Begin the session, which the core owns from here on.
+  mutating func begin(owned session: OpaquePointer) { self.session = session }
+
+  /// Set the time at the start of a read, or of another turn.
+  @inline(__always)
+  mutating func advance(to now: NIODeadline) { self.now = now }
 
   // MARK: Input
 
@@ -96,6 +103,14 @@ struct ServerCore {
     _ = nghttp2_session_terminate_session(session, code.rawValue)
   }
 
+  /// Queue the GOAWAY that binds: streams that the peer opens from here on are not processed.
+  mutating func submitGoAway() {
+    guard let session else { return }
+    goAwaySubmitted = true
+    let last = nghttp2_session_get_last_proc_stream_id(session)
+    _ = nghttp2_submit_goaway(session, 0, last, HTTP2ErrorCode.noError.rawValue, nil, 0)
+  }
+
   // MARK: Slots
 
   /// Return the slot of an open stream, or nil if the stream is not open.
@@ -109,11 +124,10 @@ struct ServerCore {
     StreamSlot
   > {
     let slot = pool.pointee.allocate()
-    slot.pointee.reset(streamID, openedAt: now, core: core)
+    slot.pointee.open(streamID, openedAt: now, core: core, isRefused: !memory.canOpenStream)
     pending.reset(slot)
     streams.opened(slot)
     counters.streamsOpened += 1
-    if !memory.canOpenStream { slot.pointee.flags.insert(.refused) }
     memory.charge(slot)
     return slot
   }
@@ -122,28 +136,13 @@ struct ServerCore {
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>) {
     streams.closed(slot)
     memory.discharge(slot)
-    if slot.pointee.phase == .receiving { bodyCompleted(slot) }
+    if slot.pointee.state.isReceiving { bodyCompleted(slot) }
     bodyReleased(slot)
-    switch slot.pointee.phase {
-    case .free, .aborted: break
-    case .receiving, .answered: release(slot)
-    case .ready: slot.pointee.phase = .aborted
-    case .delivered:
-      slot.pointee.phase = .aborted
-      pending.append(slot)
-    case .streaming:
-      if slot.pointee.flags.contains(.localEnded) {
-        release(slot)
-      } else {
-        slot.pointee.phase = .aborted
-        pending.append(slot)
-      }
+    switch slot.pointee.state.closed(isPending: slot.pointee.links.isWaiting) {
+    case .none: break
+    case .free: pool.pointee.put(slot)
+    case .notify: pending.append(slot)
     }
-  }
-
-  private mutating func release(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    // A slot in the pending list is freed when it is taken from there.
-    if slot.pointee.links.isWaiting { slot.pointee.phase = .aborted } else { pool.pointee.put(slot) }
   }
 
   /// Charge the connection for the frames that nghttp2 has queued. Returns false if it holds too much with them: its

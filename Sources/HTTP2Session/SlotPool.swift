@@ -37,9 +37,7 @@ struct SlotPool {
 
   /// Return a slot to the pool; its handles are stale from here on.
   mutating func put(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    slot.pointee.generation &+= 1
-    slot.pointee.phase = .free
-    slot.pointee.core = nil
+    slot.pointee.free()
     slot.pointee.received.releaseBuffer(above: maxRetainedBufferBytes)
     slot.pointee.outgoing.release(above: maxRetainedBufferBytes)
     if freeCount >= maxWarmSlots { slot.pointee.releaseBuffers() }

@@ -1,68 +1,22 @@
 internal import NIOCore
 
-/// State of one stream, reused for later streams. Its address is fixed: nghttp2 holds a pointer to it as the stream's
+/// Data of one stream, reused for later streams. Its address is fixed: nghttp2 holds a pointer to it as the stream's
 /// user data, and NO_COPY header values may point into it.
 struct StreamSlot {
-  /// free → receiving → ready → delivered → answered or streaming → free. If the peer closes the stream in ready or
-  /// delivered, it becomes aborted, and free once the application has been notified.
-  enum Phase: UInt8 {
-    case free, receiving, ready, delivered, answered, streaming, aborted
-  }
-
-  /// How a server takes the request's body.
-  enum RequestBody: UInt8 {
-    /// Stored whole before the request is delivered; after the response, dropped.
-    case whole
-    /// Larger than the limit, by its content-length or its bytes: dropped.
-    case tooLarge
-    /// Refused by the application: dropped.
-    case refused
-    /// Read by the application as it arrives.
-    case streamed
-    /// Streamed, and the application has read its end.
-    case streamedToEnd
-
-    var isStreamed: Bool { self == .streamed || self == .streamedToEnd }
-  }
-
-  struct Flags: OptionSet {
-    let rawValue: UInt16
-    static let remoteEnded = Flags(rawValue: 1 << 0)
-    static let headersTooLarge = Flags(rawValue: 1 << 1)
-    /// The last bytes of the response have been passed to nghttp2.
-    static let localEnded = Flags(rawValue: 1 << 2)
-    /// The application has ended a streaming response.
-    static let finished = Flags(rawValue: 1 << 3)
-    /// nghttp2 waits for `resume_data`.
-    static let deferred = Flags(rawValue: 1 << 4)
-    /// The application got `full` for this queue and expects a drain callback.
-    static let needsDrainCallback = Flags(rawValue: 1 << 5)
-    /// The request has been delivered to the application.
-    static let delivered = Flags(rawValue: 1 << 6)
-    /// The request has an authorization header, possibly empty.
-    static let hasAuthorization = Flags(rawValue: 1 << 7)
-    /// The body waits until other requests are answered (``BodyBudget``).
-    static let awaitsBodyGrant = Flags(rawValue: 1 << 8)
-    /// The stream is refused for lack of room (``MemoryBudget``).
-    static let refused = Flags(rawValue: 1 << 9)
-    /// ``MemoryBudget`` counts queued bytes of a streaming response.
-    static let isQueueCharged = Flags(rawValue: 1 << 10)
-    /// The client waits for 100 (Continue) before it sends the body (RFC 9110 section 10.1.1).
-    static let expectsContinue = Flags(rawValue: 1 << 11)
-  }
-
   /// "No slot" in the linked lists below.
   static let none = UInt32.max
 
   let index: UInt32
-  var generation: UInt32 = 0
+  private(set) var generation: UInt32 = 0
   var streamID: Int32 = 0
-  var phase: Phase = .free
-  var requestBody = RequestBody.whole
-  var flags: Flags = []
+  /// State of a server's stream.
+  var state = ServerStreamState()
+  /// State of a client's stream.
+  var clientState = ClientStreamState()
   /// Value for the application's use: set during a request on a server, with the request on a client.
   var tag: UInt64 = 0
-  var core: UnsafeMutablePointer<ServerCore>?
+  /// Server only: the session of the stream.
+  private(set) var core: UnsafeMutablePointer<ServerCore>?
   var links = SlotLinks()
   var received = ReceivedMessage()
   var deadlines = StreamDeadlines()
@@ -77,17 +31,39 @@ struct StreamSlot {
 
   /// Prepare the slot for a new stream of a server. What a response sets before it is read keeps its old value.
   @inline(__always)
-  mutating func reset(_ streamID: Int32, openedAt: NIODeadline, core: UnsafeMutablePointer<ServerCore>) {
+  mutating func open(
+    _ streamID: Int32,
+    openedAt: NIODeadline,
+    core: UnsafeMutablePointer<ServerCore>,
+    isRefused: Bool
+  ) {
     self.streamID = streamID
-    phase = .receiving
-    requestBody = .whole
-    flags = []
+    state.opened(isRefused: isRefused)
     tag = 0
     self.core = core
     received.reset()
     deadlines.reset(openedAt: openedAt)
     charge = StreamCharge()
     bodyShare = BodyShare()
+  }
+
+  /// Prepare the slot for a new request of a client.
+  @inline(__always)
+  mutating func open(token: UInt64, method: HTTP2Method, streaming: Bool, hasMoreBody: Bool) {
+    streamID = 0
+    clientState.opened(streaming: streaming, hasMoreBody: hasMoreBody)
+    tag = token
+    received.reset()
+    received.method = method
+  }
+
+  /// End the slot's stream; its handles are stale from here on.
+  @inline(__always)
+  mutating func free() {
+    generation &+= 1
+    state.freed()
+    clientState.freed()
+    core = nil
   }
 
   var handle: HTTP2StreamHandle { HTTP2StreamHandle(slot: index, generation: generation) }

@@ -1,0 +1,141 @@
+import Testing
+
+@testable import HTTP2Session
+
+/// The state machine of a server's stream, without nghttp2.
+@Suite struct StreamStateTests {
+  /// A stream in the given state.
+  private enum Start: CaseIterable {
+    case receiving, ready, delivered, answered, streaming, streamingEnded
+  }
+
+  private func state(_ start: Start) -> ServerStreamState {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    if start == .receiving { return state }
+    _ = state.requestEnded()
+    if start == .ready { return state }
+    _ = state.takePendingCall(hasBytes: false)
+    switch start {
+    case .receiving, .ready, .delivered: break
+    case .answered: state.answered(hasBody: true)
+    case .streaming: state.streamingStarted(hasBody: true)
+    case .streamingEnded:
+      state.streamingStarted(hasBody: true)
+      state.finished()
+      _ = state.outputTaken()
+    }
+    return state
+  }
+
+  @Test func aWholeRequestIsDeliveredAndAnswered() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    #expect(state.headersReceived(endsStream: false, streamsBody: false, bodyExceedsLimit: false) == .awaitBody)
+    #expect(state.bodyReceived(fits: true) == .store)
+    #expect(state.requestEnded() == .deliver)
+    #expect(!state.isUnanswered)
+    #expect(state.takePendingCall(hasBytes: true) == .deliver(hasBody: false))
+    #expect(state.isUnanswered)
+    state.answered(hasBody: true)
+    #expect(state.awaited == .responseWindow)
+    #expect(state.outputTaken() == .end)
+    #expect(state.awaited == .droppedBody)
+    #expect(state.closed(isPending: false) == .free)
+  }
+
+  @Test func headersThatEndTheStreamAreDeliveredAtOnce() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    state.continueExpected()
+    #expect(state.headersReceived(endsStream: true, streamsBody: false, bodyExceedsLimit: false) == .deliver)
+    #expect(state.takeExpectedContinue() == false)
+    #expect(state.hasRemoteEnded)
+  }
+
+  @Test func aBodyAboveTheLimitIsDroppedAndItsRequestDelivered() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    #expect(state.bodyReceived(fits: false) == .deliverWithoutBody)
+    #expect(state.isBodyTooLarge)
+    #expect(state.bodyReceived(fits: false) == .drop)
+    #expect(state.requestEnded() == .none)
+  }
+
+  @Test func aRefusedBodyIsDropped() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    #expect(state.bodyRefused() == true)
+    #expect(state.bodyRefused() == false)
+    #expect(state.isBodyRefused)
+    #expect(state.bodyReceived(fits: true) == .drop)
+  }
+
+  @Test func aStreamedBodyIsReadWhileTheResponseStreams() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    #expect(state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: true) == .deliverAndStream)
+    #expect(state.takePendingCall(hasBytes: false) == .deliver(hasBody: false))
+    state.streamingStarted(hasBody: true)
+    #expect(state.bodyReceived(fits: false) == .append)
+    #expect(state.takePendingCall(hasBytes: true) == .notify(isDrained: false, hasBody: true))
+    #expect(state.requestEnded() == .notify)
+    #expect(state.takePendingCall(hasBytes: false) == .notify(isDrained: false, hasBody: true))
+    state.bodyReadToEnd()
+    #expect(state.takePendingCall(hasBytes: false) == .notify(isDrained: false, hasBody: false))
+  }
+
+  @Test func theUnreadBodyOfAnAnsweredRequestIsDroppedOnce() {
+    var state = ServerStreamState()
+    state.opened(isRefused: false)
+    _ = state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: false)
+    _ = state.takePendingCall(hasBytes: false)
+    state.answered(hasBody: true)
+    #expect(state.unreadBodyDropped() == true)
+    #expect(state.unreadBodyDropped() == false)
+    #expect(state.bodyReceived(fits: true) == .drop)
+  }
+
+  @Test func aStreamingResponseIsDeferredAndResumedUntilItEnds() {
+    var state = state(.streaming)
+    #expect(state.outputDeferred() == true)
+    #expect(state.outputResumed() == true)
+    #expect(state.outputResumed() == false)
+    state.queueFilled()
+    #expect(state.outputTaken() == .release(notifies: true))
+    #expect(state.takePendingCall(hasBytes: false) == .notify(isDrained: true, hasBody: false))
+    #expect(state.outputTaken() == .release(notifies: false))
+    state.finished()
+    #expect(!state.mayQueueOutput)
+    #expect(state.outputDeferred() == false)
+    #expect(state.outputTaken() == .end)
+  }
+
+  @Test func closingFreesWhatTheApplicationDoesNotAwait() {
+    for start in Start.allCases {
+      var state = state(start)
+      let action = state.closed(isPending: start == .ready)
+      switch start {
+      case .receiving, .answered, .streamingEnded: #expect(action == .free, "\(start)")
+      case .ready: #expect(action == .none, "\(start)")
+      case .delivered, .streaming: #expect(action == .notify, "\(start)")
+      }
+    }
+  }
+
+  @Test func aStreamThatClosesWithAPendingCallIsFreedByThatCall() {
+    for start in Start.allCases {
+      var state = state(start)
+      let isKnown = start == .delivered || start == .answered || start == .streaming
+      if state.closed(isPending: true) == .free { Issue.record("\(start) is freed twice") }
+      #expect(state.takePendingCall(hasBytes: false) == .free(isAborted: isKnown), "\(start)")
+    }
+  }
+
+  @Test func aResetOfTheApplicationIsNotReportedToIt() {
+    var state = state(.delivered)
+    state.resetByApplication()
+    #expect(state.closed(isPending: false) == .notify)
+    #expect(state.takePendingCall(hasBytes: false) == .free(isAborted: false))
+  }
+}
