@@ -31,7 +31,7 @@ struct BodyShare {
 }
 
 /// Accounting of the request bodies that one connection buffers until they are complete and answered, against
-/// ``HTTP2Limits/maxBufferedBodyBytes``. Streamed bodies do not count: their windows bound them.
+/// ``HTTP2Limits/bufferedBodyBytesMax``. Streamed bodies do not count: their windows bound them.
 ///
 /// HTTP/2's windows slow down a client that sends more than fits. No stream of a client that respects them is refused.
 /// Three rules ensure that neither the client nor the application can block the other for good:
@@ -61,9 +61,9 @@ struct BodyBudget {
   private var waiting: [Int32] = []
 
   init(limits: HTTP2Limits) {
-    limit = limits.maxBufferedBodyBytes
+    limit = limits.bufferedBodyBytesMax
     firstWindow = Int(limits.initialWindowSize)
-    bodyWindowMax = firstWindow + limits.maxBodyBytes
+    bodyWindowMax = firstWindow + limits.bodyBytesMax
   }
 
   /// Action after bytes of a body have arrived.
@@ -180,7 +180,7 @@ struct BodyBudget {
 }
 
 extension ServerCore {
-  /// Store a piece of a body that is within `maxBodyBytes`, or reset its stream if the piece exceeds the grants.
+  /// Store a piece of a body that is within `bodyBytesMax`, or reset its stream if the piece exceeds the grants.
   @inline(__always)
   mutating func storeBody(
     _ slot: UnsafeMutablePointer<StreamSlot>,

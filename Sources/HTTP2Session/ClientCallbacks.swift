@@ -77,7 +77,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.received.status = Int32(parseDecimal(value, valueCount) ?? 0)
     return 0
   }
-  let listBytesMax = core.pointee.maxHeaderListBytes
+  let listBytesMax = core.pointee.headerListBytesMax
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     return 0
   }
@@ -94,7 +94,7 @@ private func storeTrailer(
   _ valueCount: Int
 ) {
   guard let slot = core.pointee.decodingTrailers else { return }
-  let listBytesMax = core.pointee.maxHeaderListBytes
+  let listBytesMax = core.pointee.headerListBytesMax
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     return
   }
@@ -108,7 +108,7 @@ private func storeTrailer(
 private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
   let core = core(user)
   guard let slot = slot(session, streamID) else { return 0 }
-  if slot.pointee.received.bodyCount + length > core.pointee.maxBodyBytes {
+  if slot.pointee.received.bodyCount + length > core.pointee.bodyBytesMax {
     _ = nghttp2_submit_rst_stream(session, 0, streamID, HTTP2ErrorCode.cancel.rawValue)
     return 0
   }

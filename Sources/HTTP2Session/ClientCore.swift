@@ -7,8 +7,8 @@ struct ClientCore {
   /// Freed by ``destroy()``, and nil after that.
   private(set) var session: OpaquePointer?
   let pool: UnsafeMutablePointer<SlotPool>
-  let maxHeaderListBytes: Int
-  let maxBodyBytes: Int
+  let headerListBytesMax: Int
+  let bodyBytesMax: Int
 
   private(set) var streams: OpenSlots
   var pending: PendingSlots
@@ -20,14 +20,13 @@ struct ClientCore {
   /// Trailers that were received and not delivered yet, by the index of their slot. Most responses have none.
   private var trailers: [UInt32: [HTTP2TrailerField]] = [:]
   var hasReceivedSettings = false
-  var hasReportedReady = false
   var hasReceivedGoAway = false
   var counters = HTTP2Counters()
 
-  init(pool: UnsafeMutablePointer<SlotPool>, maxHeaderListBytes: Int, maxBodyBytes: Int) {
+  init(pool: UnsafeMutablePointer<SlotPool>, headerListBytesMax: Int, bodyBytesMax: Int) {
     self.pool = pool
-    self.maxHeaderListBytes = maxHeaderListBytes
-    self.maxBodyBytes = maxBodyBytes
+    self.headerListBytesMax = headerListBytesMax
+    self.bodyBytesMax = bodyBytesMax
     streams = OpenSlots(pool: pool)
     pending = PendingSlots(pool: pool)
   }

@@ -18,6 +18,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   private var context: ChannelHandlerContext?
   private var isDirty = false
   private var isBusy = false
+  /// The delegate knows that the connection is ready.
+  private var hasReportedReady = false
 
   /// Create a connection for a channel's pipeline. Resources belong to that channel's event loop.
   package init(delegate: Delegate, resources: HTTP2ClientResources) {
@@ -27,8 +29,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     core.initialize(
       to: ClientCore(
         pool: resources.pool,
-        maxHeaderListBytes: resources.limits.maxHeaderListBytes,
-        maxBodyBytes: resources.limits.maxBodyBytes
+        headerListBytesMax: resources.limits.headerListBytesMax,
+        bodyBytesMax: resources.limits.bodyBytesMax
       )
     )
   }
@@ -50,7 +52,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   package var isUsable: Bool { lifecycle.state == .active && !core.pointee.hasReceivedGoAway }
 
   /// Streams that the server allows at once; 2^32-1 until its SETTINGS have arrived.
-  package var maxConcurrentStreams: UInt32 {
+  package var concurrentStreamsMax: UInt32 {
     core.pointee.session.map {
       nghttp2_session_get_remote_settings($0, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
     } ?? 0
@@ -299,7 +301,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       ),
       nghttp2_settings_entry(
         settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue),
-        value: UInt32(limits.maxHeaderListBytes)
+        value: UInt32(limits.headerListBytesMax)
       ),
     ]
     // Both fail only on values out of range, or for lack of memory.
@@ -320,8 +322,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   private func notifyDelegate() {
     let core = core
-    if core.pointee.hasReceivedSettings && !core.pointee.hasReportedReady {
-      core.pointee.hasReportedReady = true
+    if core.pointee.hasReceivedSettings && !hasReportedReady {
+      hasReportedReady = true
       delegate.http2ConnectionReady(self)
     }
     while let slot = core.pointee.pending.popFirst() {
@@ -370,18 +372,18 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   }
 
   private func send(_ session: OpaquePointer, _ context: ChannelHandlerContext) {
-    let maxWriteBytes = resources.limits.maxWriteBytes
+    let writeBytesMax = resources.limits.writeBytesMax
     // While the channel is not writable, requests queue in nghttp2; channelWritabilityChanged resumes from here.
     while context.channel.isWritable {
       var output = resources.output
       resources.output = ByteBuffer()
       output.clear()
-      let drained = drain(session, into: &output, maxBytes: maxWriteBytes)
+      let drained = drain(session, into: &output, bytesMax: writeBytesMax)
       if output.readableBytes > 0 {
         core.pointee.counters.bytesOut &+= UInt64(output.readableBytes)
         context.writeAndFlush(wrapOutboundOut(output), promise: nil)
       }
-      if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+      if output.capacity <= writeBytesMax * 2 { resources.output = output }
       // The write may have failed and closed the channel, and with it the session.
       guard core.pointee.session != nil else { return }
       switch drained {

@@ -4,17 +4,17 @@ internal import NIOCore
 /// Limits on the responses that a client accepts.
 package struct HTTP2ClientLimits: Sendable {
   /// Bytes of a response's header list (RFC 9113 section 6.5.2), 1 to 65,535. Headers above it are left out.
-  package var maxHeaderListBytes: Int = 32 * 1024
+  package var headerListBytesMax: Int = 32 * 1024
   /// Bytes of a response's body. Above it the stream is reset and the request fails.
-  package var maxBodyBytes: Int = 64 * 1024 * 1024
+  package var bodyBytesMax: Int = 64 * 1024 * 1024
   /// Window of each stream, in bytes.
   package var initialWindowSize: UInt32 = 4 * 1024 * 1024
   /// Window of the connection, in bytes.
   package var connectionWindowSize: Int32 = 64 * 1024 * 1024
   /// Bytes collected for one write.
-  package var maxWriteBytes: Int = 256 * 1024
+  package var writeBytesMax: Int = 256 * 1024
   /// Largest capacity in bytes at which a slot keeps each of its buffers for the next stream.
-  package var maxRetainedBufferBytes: Int = 16 * 1024
+  package var retainedBufferBytesMax: Int = 16 * 1024
 
   /// Create the default limits.
   package init() {}
@@ -32,7 +32,7 @@ package final class HTTP2ClientResources {
 
   /// Create resources with empty pools.
   package init(limits: HTTP2ClientLimits = HTTP2ClientLimits()) {
-    precondition(limits.maxHeaderListBytes >= 1 && limits.maxHeaderListBytes <= 65_535)
+    precondition(limits.headerListBytesMax >= 1 && limits.headerListBytesMax <= 65_535)
     self.limits = limits
     callbacks = makeClientCallbacks()
     var options: OpaquePointer?
@@ -41,7 +41,7 @@ package final class HTTP2ClientResources {
     self.options = options
     nghttp2_option_set_no_closed_streams(options, 1)
     pool = .allocate(capacity: 1)
-    pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
+    pool.initialize(to: SlotPool(retainedBufferBytesMax: limits.retainedBufferBytesMax))
   }
 
   deinit {

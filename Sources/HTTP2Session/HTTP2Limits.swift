@@ -10,23 +10,23 @@ package struct HTTP2Limits: Sendable {
   /// Concurrent streams per connection, 1 to 2^31-1 (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 section 6.5.2). Streams
   /// above it are refused with REFUSED_STREAM. Once the client has acknowledged the setting, exceeding it is a
   /// connection error, PROTOCOL_ERROR (sections 5.1.2 and 5.4.1).
-  package var maxConcurrentStreams: UInt32 = 1_000
+  package var concurrentStreamsMax: UInt32 = 1_000
 
-  /// ``maxConcurrentStreams`` for a peer that is not yet authenticated (``HTTP2ServerConnection/isAuthenticated``).
-  package var maxUnauthenticatedStreams: UInt32 = 100
+  /// ``concurrentStreamsMax`` for a peer that is not yet authenticated (``HTTP2ServerConnection/isAuthenticated``).
+  package var unauthenticatedStreamsMax: UInt32 = 100
 
   /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to 65,535.
   /// Headers above it are not stored, and the request is delivered with ``HTTP2Request/headersTooLarge``.
-  package var maxHeaderListBytes: Int = 16 * 1024
+  package var headerListBytesMax: Int = 16 * 1024
 
   /// Bytes of a request body, 0 to 2^31-1. Bytes above it are not stored, and the request is delivered at once with
   /// ``HTTP2Request/bodyTooLarge``.
-  package var maxBodyBytes: Int = 1024 * 1024
+  package var bodyBytesMax: Int = 1024 * 1024
 
   /// Body bytes that a client may still send after the response is complete; they are read and dropped. Above it the
   /// stream is reset with NO_ERROR (RFC 9113 section 8.1). curl, for one, treats such a reset in the middle of an
   /// upload as a failure and discards the response. So bodies of ordinary size are read to the end.
-  package var maxDroppedBodyBytes: Int = 16 * 1024 * 1024
+  package var droppedBodyBytesMax: Int = 16 * 1024 * 1024
 
   /// Bytes of request bodies that a connection buffers until their streams close, 0 to 2^31-1. Streamed bodies do not
   /// count, nor do the first ``initialWindowSize`` bytes of each stream.
@@ -34,50 +34,50 @@ package struct HTTP2Limits: Sendable {
   /// If incomplete bodies would exceed the limit, one stream continues, and the windows of the others are not extended
   /// until there is room. If complete bodies exceed it, the connection's window is not returned until they are
   /// answered. A client that sends more is therefore slowed down. A connection buffers at most this limit, one
-  /// ``maxBodyBytes``, one ``connectionWindowSize``, and ``initialWindowSize`` for each stream; buffer capacity may be
+  /// ``bodyBytesMax``, one ``connectionWindowSize``, and ``initialWindowSize`` for each stream; buffer capacity may be
   /// twice that.
   ///
   /// A stream that exceeds its window is reset with FLOW_CONTROL_ERROR, or with ENHANCE_YOUR_CALM before the client has
   /// acknowledged SETTINGS.
-  package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
+  package var bufferedBodyBytesMax: Int = 4 * 1024 * 1024
 
   /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests,
   /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than a 128th, or
   /// 32 KiB, get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New
   /// streams are then refused with REFUSED_STREAM, which a client may retry. Streams with an incomplete body are reset
   /// with ENHANCE_YOUR_CALM.
-  package var maxMemoryBytes: Int = 1 << 30
+  package var memoryBytesMax: Int = 1 << 30
 
   /// The same limit for one connection.
-  package var maxConnectionMemoryBytes: Int = 128 * 1024 * 1024
+  package var connectionMemoryBytesMax: Int = 128 * 1024 * 1024
 
   /// The same limit for one connection whose peer is not yet authenticated (``HTTP2ServerConnection/isAuthenticated``).
-  /// If all of these hold more than a quarter of ``maxMemoryBytes``, the limit is 4 KiB for each.
-  package var maxUnauthenticatedMemoryBytes: Int = 4 * 1024 * 1024
+  /// If all of these hold more than a quarter of ``memoryBytesMax``, the limit is 4 KiB for each.
+  package var unauthenticatedMemoryBytesMax: Int = 4 * 1024 * 1024
 
   /// Lower-case names of header fields to keep for ``HTTP2Request/header(_:)``, besides those with a property of their
   /// own. Others are dropped while decoding and cost no memory. Nil: all are kept.
   package var retainedHeaders: [String]? = nil
 
-  /// Bytes that one header block may decode to, counted like ``maxHeaderListBytes``. Above it the connection ends with
+  /// Bytes that one header block may decode to, counted like ``headerListBytesMax``. Above it the connection ends with
   /// ENHANCE_YOUR_CALM. A block of 16 KB can expand to 60 MB (RFC 7541 section 7.3), and nghttp2 would decode all of
   /// it.
-  package var maxDecodedHeaderBytes: Int = 64 * 1024
+  package var decodedHeaderBytesMax: Int = 64 * 1024
 
   /// A write of up to this many bytes to the empty queue of a streaming response is not charged.
   package static let uncountedResponseBytes = 4_096
 
   /// Bytes that one streaming response may queue before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
-  package var maxStreamQueueBytes: Int = 256 * 1024
+  package var streamQueueBytesMax: Int = 256 * 1024
 
   /// Largest capacity in bytes at which a slot keeps its request buffer, or its response buffer, for the next stream.
   /// Larger buffers are freed.
-  package var maxRetainedBufferBytes: Int = 4 * 1024
+  package var retainedBufferBytesMax: Int = 4 * 1024
 
   // MARK: Windows and frames
 
   /// Initial window of each stream in bytes, 1 to 2^31-1 (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 section 6.9.2). Every
-  /// stream may send this much regardless of other streams (``maxBufferedBodyBytes``). For a longer body, the window
+  /// stream may send this much regardless of other streams (``bufferedBodyBytesMax``). For a longer body, the window
   /// doubles each time half of it has arrived, as in TCP slow start.
   ///
   /// Do not set it below HTTP/2's default of 65,535. A client that has sent that much before it reads our SETTINGS then
@@ -93,13 +93,13 @@ package struct HTTP2Limits: Sendable {
 
   /// Payload of the largest frame accepted, 16,384 to 2^24-1 bytes (SETTINGS_MAX_FRAME_SIZE, RFC 9113 section
   /// 6.5.2). A larger one is FRAME_SIZE_ERROR.
-  package var maxFrameSize: UInt32 = 16_384
+  package var frameSizeMax: UInt32 = 16_384
 
   /// HPACK dynamic table offered to the peer, in bytes (SETTINGS_HEADER_TABLE_SIZE, RFC 7541 section 4.2).
   package var headerTableSize: UInt32 = 4_096
 
   /// Bytes that one connection writes before the other connections of its event loop have their turn.
-  package var maxWriteBytes: Int = 64 * 1024
+  package var writeBytesMax: Int = 64 * 1024
 
   // MARK: Floods
 
@@ -110,16 +110,16 @@ package struct HTTP2Limits: Sendable {
   package var streamResetsPerSecond: UInt64 = 200
 
   /// CONTINUATION frames after one HEADERS frame. Above it the connection ends.
-  package var maxContinuations: Int = 8
+  package var continuationsMax: Int = 8
 
   /// Entries in one SETTINGS frame. Above it the connection ends.
-  package var maxSettingsEntries: Int = 32
+  package var settingsEntriesMax: Int = 32
 
   /// SETTINGS and PING acknowledgements that may be queued for sending. Above it the connection ends.
-  package var maxOutboundAcks: Int = 1_000
+  package var outboundAcksMax: Int = 1_000
 
   /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown types, and DATA
-  /// of fewer than ``minDataBytes``, which ask for work and carry little. Above it the connection ends with
+  /// of fewer than ``dataBytesMin``, which ask for work and carry little. Above it the connection ends with
   /// ENHANCE_YOUR_CALM. Each request and each longer DATA frame adds one to the allowance, each DATA frame sent two.
   package var controlFrameBurst: Int = 2_000
   /// Control frames per second after the burst, see ``controlFrameBurst``.
@@ -128,7 +128,7 @@ package struct HTTP2Limits: Sendable {
   /// Bytes of a DATA frame that does not end its stream, below which it counts as a control frame
   /// (``controlFrameBurst``). A peer may divide a body as it likes, but a body of single bytes costs ten times its size
   /// in frame headers, and the work for each of them.
-  package static let minDataBytes = 16
+  package static let dataBytesMin = 16
 
   // MARK: Time
 
@@ -149,18 +149,18 @@ package struct HTTP2Limits: Sendable {
   /// Time for which output may be pending while the peer takes none. If the socket accepts no bytes, the connection is
   /// closed. If HTTP/2's windows block a response, so that less than 4 KiB of it are sent, its stream is reset with
   /// CANCEL. This requires that its own window is used up, or that no response of the connection progressed. The
-  /// application must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
+  /// application must end unfinished streaming responses itself; ``streamQueueBytesMax`` bounds their queue.
   package var writeTimeout: TimeAmount = .seconds(30)
 
   /// Bytes that a peer must take within ``writeTimeout``, unless fewer are left. Else a peer that opens its window byte
   /// by byte would keep responses in memory for hours.
-  package static let minProgressBytes = 4_096
+  package static let progressBytesMin = 4_096
 
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.
   package var lingerTimeout: TimeAmount = .seconds(1)
 
-  /// Effective value of ``maxUnauthenticatedStreams``.
-  var unauthenticatedStreams: UInt32 { min(maxUnauthenticatedStreams, maxConcurrentStreams) }
+  /// Effective value of ``unauthenticatedStreamsMax``.
+  var unauthenticatedStreams: UInt32 { min(unauthenticatedStreamsMax, concurrentStreamsMax) }
 
   /// Create the default limits.
   package init() {}
@@ -170,33 +170,33 @@ package struct HTTP2Limits: Sendable {
   var shared: HTTP2Limits {
     var limits = self
     // Streams are bounded per client, by the bytes that each of them holds.
-    limits.maxConcurrentStreams = min(100 * maxConcurrentStreams, UInt32(Int32.max))
-    limits.maxOutboundAcks *= 100
+    limits.concurrentStreamsMax = min(100 * concurrentStreamsMax, UInt32(Int32.max))
+    limits.outboundAcksMax *= 100
     // A proxy passes on the resets of its clients: one of them could end the connection of all.
     limits.streamResetBurst = 1 << 62
     limits.streamResetsPerSecond = 1 << 32
     limits.controlFrameBurst *= 100
     limits.controlFramesPerSecond *= 100
-    limits.maxDecodedHeaderBytes *= 100
+    limits.decodedHeaderBytesMax *= 100
     // Bodies are bounded per client, so that no client waits for another's.
-    limits.maxBufferedBodyBytes = Int(Int32.max)
+    limits.bufferedBodyBytesMax = Int(Int32.max)
     return limits
   }
 
   /// Trap on values outside the ranges above. The operator sets them, and they are checked when the configuration is
   /// read.
   func validate() {
-    precondition(maxConcurrentStreams >= 1 && maxConcurrentStreams <= UInt32(Int32.max))
-    precondition(maxUnauthenticatedStreams >= 1)
-    precondition(maxHeaderListBytes >= 1 && maxHeaderListBytes <= 65_535)
-    precondition(maxMemoryBytes >= 0 && maxConnectionMemoryBytes >= 0 && maxUnauthenticatedMemoryBytes >= 0)
-    precondition(maxDecodedHeaderBytes >= maxHeaderListBytes)
-    precondition(maxBodyBytes >= 0 && maxBodyBytes <= Int(Int32.max))
-    precondition(maxBufferedBodyBytes >= 0 && maxBufferedBodyBytes <= Int(Int32.max))
+    precondition(concurrentStreamsMax >= 1 && concurrentStreamsMax <= UInt32(Int32.max))
+    precondition(unauthenticatedStreamsMax >= 1)
+    precondition(headerListBytesMax >= 1 && headerListBytesMax <= 65_535)
+    precondition(memoryBytesMax >= 0 && connectionMemoryBytesMax >= 0 && unauthenticatedMemoryBytesMax >= 0)
+    precondition(decodedHeaderBytesMax >= headerListBytesMax)
+    precondition(bodyBytesMax >= 0 && bodyBytesMax <= Int(Int32.max))
+    precondition(bufferedBodyBytesMax >= 0 && bufferedBodyBytesMax <= Int(Int32.max))
     precondition(streamedWindowSize >= 1)
     precondition(initialWindowSize >= 1)
     precondition(initialWindowSize <= UInt32(Int32.max) && connectionWindowSize >= 65_535)
-    precondition(maxFrameSize >= 16_384 && maxFrameSize < 1 << 24)
-    precondition(maxWriteBytes >= 1 && maxStreamQueueBytes >= 1 && maxRetainedBufferBytes >= 0)
+    precondition(frameSizeMax >= 16_384 && frameSizeMax < 1 << 24)
+    precondition(writeBytesMax >= 1 && streamQueueBytesMax >= 1 && retainedBufferBytesMax >= 0)
   }
 }

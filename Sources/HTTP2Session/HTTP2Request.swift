@@ -66,7 +66,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
     @_lifetime(borrow self) get { span(slot.pointee.received.fields.lastEventID) }
   }
 
-  /// The body; truncated at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
+  /// The body; truncated at ``HTTP2Limits/bodyBytesMax`` if ``bodyTooLarge``.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
       _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.received.body), borrowing: self)
@@ -77,10 +77,10 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// consumes it.
   package var bodyStreams: Bool { slot.pointee.state.isBodyStreamed }
 
-  /// Whether the header list exceeded ``HTTP2Limits/maxHeaderListBytes``: later headers are missing here. Answer 431.
+  /// Whether the header list exceeded ``HTTP2Limits/headerListBytesMax``: later headers are missing here. Answer 431.
   package var headersTooLarge: Bool { slot.pointee.state.areHeadersTooLarge }
 
-  /// Whether the body exceeded ``HTTP2Limits/maxBodyBytes``, or its content-length does. Answer 413.
+  /// Whether the body exceeded ``HTTP2Limits/bodyBytesMax``, or its content-length does. Answer 413.
   package var bodyTooLarge: Bool { slot.pointee.state.isBodyTooLarge }
 
   /// Whether the application refused the body (``HTTP2ServerConnection/refuseBody(_:)``), so that it is incomplete.

@@ -102,7 +102,7 @@ extension HTTP2ServerConnection {
   /// Queue bytes of a streaming response, all or none. Returns ``HTTP2Outcome/full`` if the queue is not empty and
   /// would exceed its limit.
   ///
-  /// - Parameter queueBytesMax: the limit in bytes; nil: ``HTTP2Limits/maxStreamQueueBytes``.
+  /// - Parameter queueBytesMax: the limit in bytes; nil: ``HTTP2Limits/streamQueueBytesMax``.
   @discardableResult
   package func write(
     _ stream: HTTP2StreamHandle,
@@ -112,7 +112,7 @@ extension HTTP2ServerConnection {
     guard let slot = find(stream), slot.pointee.state.mayQueueOutput else { return .gone }
     let waiting = slot.pointee.outgoing.bytes.readableBytes
     if waiting > 0 {
-      let isFull = waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes
+      let isFull = waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.streamQueueBytesMax
       if isFull || !core.pointee.memory.isWithinLimit(slot) {
         slot.pointee.state.queueFilled()
         return .full
@@ -197,7 +197,7 @@ extension HTTP2ServerConnection {
   }
 
   /// Drop the unread part of a streamed body after a complete response. The rest is read and dropped like other bodies,
-  /// within ``HTTP2Limits/maxDroppedBodyBytes``. Clients that send before they read still get the response.
+  /// within ``HTTP2Limits/droppedBodyBytesMax``. Clients that send before they read still get the response.
   private func dropUnreadBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let unread = slot.pointee.received.bodyCount
     guard unread > 0 else { return }

@@ -55,7 +55,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Counters so far.
   package var counters: HTTP2Counters { core.pointee.counters }
 
-  /// Bytes of request bodies that are buffered now, see ``HTTP2Limits/maxBufferedBodyBytes``.
+  /// Bytes of request bodies that are buffered now, see ``HTTP2Limits/bufferedBodyBytesMax``.
   package var bufferedBodyBytes: Int { core.pointee.bodies.total }
 
   /// Streams open now.
@@ -68,7 +68,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
   /// Whether the peer is authenticated, or the connection is shared. Until then it may hold
-  /// ``HTTP2Limits/maxUnauthenticatedMemoryBytes``, open ``HTTP2Limits/maxUnauthenticatedStreams``, and send within
+  /// ``HTTP2Limits/unauthenticatedMemoryBytesMax``, open ``HTTP2Limits/unauthenticatedStreamsMax``, and send within
   /// HTTP/2's default window.
   package var isAuthenticated: Bool { core.pointee.memory.isAuthenticated }
 
@@ -83,10 +83,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard let session = core.pointee.session else { return }
     var entry = nghttp2_settings_entry(
       settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue),
-      value: resources.limits.maxConcurrentStreams
+      value: resources.limits.concurrentStreamsMax
     )
     // Both fail only for lack of memory.
-    if resources.limits.unauthenticatedStreams < resources.limits.maxConcurrentStreams {
+    if resources.limits.unauthenticatedStreams < resources.limits.concurrentStreamsMax {
       _ = nghttp2_submit_settings(session, 0, &entry, 1)
     }
     _ = nghttp2_session_set_local_window_size(session, 0, 0, resources.limits.connectionWindowSize)
@@ -241,11 +241,11 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let entries: [(nghttp2_settings_id, UInt32)] = [
       (
         NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
-        isAuthenticated ? limits.maxConcurrentStreams : limits.unauthenticatedStreams
+        isAuthenticated ? limits.concurrentStreamsMax : limits.unauthenticatedStreams
       ),
       (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.initialWindowSize),
-      (NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.maxFrameSize),
-      (NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, UInt32(limits.maxHeaderListBytes)),
+      (NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.frameSizeMax),
+      (NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, UInt32(limits.headerListBytesMax)),
       (NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, limits.headerTableSize),
       // Responses are small and equally urgent: no priority tree (RFC 9113 section 5.3.2, RFC 9218 section 2.1).
       (NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1),
@@ -349,7 +349,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Close the channel: nghttp2 did not take a response.
   func submissionFailed() { context?.close(promise: nil) }
 
-  /// Write the responses queued since the last flush, in one write of some ``HTTP2Limits/maxWriteBytes``. What is left
+  /// Write the responses queued since the last flush, in one write of some ``HTTP2Limits/writeBytesMax``. What is left
   /// is written in the loop's next turn, so that no connection delays the others. Cheap when nothing is queued. Does
   /// nothing inside a read, which flushes at its end.
   package func flushIfNeeded() {
@@ -374,16 +374,16 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       output.block(now: context.eventLoop.now)
       return
     }
-    let maxWriteBytes = resources.limits.maxWriteBytes
+    let writeBytesMax = resources.limits.writeBytesMax
     var bytes = resources.output
     resources.output = ByteBuffer()
     bytes.clear()
-    let drained = drain(session, into: &bytes, maxBytes: maxWriteBytes)
+    let drained = drain(session, into: &bytes, bytesMax: writeBytesMax)
     if bytes.readableBytes > 0 {
       core.pointee.counters.bytesOut &+= UInt64(bytes.readableBytes)
       context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
     }
-    if bytes.capacity <= maxWriteBytes * 2 { resources.output = bytes }
+    if bytes.capacity <= writeBytesMax * 2 { resources.output = bytes }
     // The write may have failed and closed the channel, and with it the session.
     guard core.pointee.session != nil else { return }
     switch drained {
@@ -410,7 +410,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.state.hasRemoteEnded { return true }
       guard slot.pointee.state.hasLocalEnded, !output.isBlocked else { return false }
-      let isOver = slot.pointee.bodyShare.dropped >= resources.limits.maxDroppedBodyBytes
+      let isOver = slot.pointee.bodyShare.dropped >= resources.limits.droppedBodyBytesMax
       guard isOver || slot.pointee.state.isBodyStreamed else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
       output.markPending()
@@ -471,7 +471,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   /// Reset streams whose request is not complete in time, or whose response the peer's windows block. Visits all open
-  /// streams, at most maxConcurrentStreams, once per timer period.
+  /// streams, at most concurrentStreamsMax, once per timer period.
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
     let limits = resources.limits

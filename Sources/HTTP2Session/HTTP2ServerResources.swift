@@ -35,7 +35,7 @@ package final class HTTP2ServerResources {
   /// Create resources with empty pools.
   ///
   /// - Parameter streamedContentTypes: requests of these types are delivered when their headers are complete. Their
-  ///   bodies are read as they arrive, without ``HTTP2Limits/maxBodyBytes``: see
+  ///   bodies are read as they arrive, without ``HTTP2Limits/bodyBytesMax``: see
   ///   ``HTTP2ServerConnection/readBody(_:_:)``.
   package init(limits: HTTP2Limits = HTTP2Limits(), streamedContentTypes: [HTTP2ContentType] = []) {
     limits.validate()
@@ -45,7 +45,7 @@ package final class HTTP2ServerResources {
     self.options = HTTP2ServerResources.makeOptions(limits)
     self.sharedOptions = HTTP2ServerResources.makeOptions(limits.shared)
     self.pool = .allocate(capacity: 1)
-    self.pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
+    self.pool.initialize(to: SlotPool(retainedBufferBytesMax: limits.retainedBufferBytesMax))
     self.headers = ResponseHeaders()
     self.memory = .allocate(capacity: 1)
     self.memory.initialize(to: SessionMemory())
@@ -64,7 +64,7 @@ package final class HTTP2ServerResources {
     return true
   }
 
-  /// Change the memory limits (``HTTP2Limits/maxMemoryBytes`` and its shares), also for open connections. The other
+  /// Change the memory limits (``HTTP2Limits/memoryBytesMax`` and its shares), also for open connections. The other
   /// limits stay.
   package func setMemoryLimits(_ limits: HTTP2Limits) { budget.pointee.setLimits(limits) }
 
@@ -94,9 +94,9 @@ package final class HTTP2ServerResources {
     // nghttp2_session_consume returns window bytes once a body has been stored, dropped or read.
     nghttp2_option_set_no_auto_window_update(options, 1)
     nghttp2_option_set_stream_reset_rate_limit(options, limits.streamResetBurst, limits.streamResetsPerSecond)
-    nghttp2_option_set_max_continuations(options, limits.maxContinuations)
-    nghttp2_option_set_max_settings(options, limits.maxSettingsEntries)
-    nghttp2_option_set_max_outbound_ack(options, limits.maxOutboundAcks)
+    nghttp2_option_set_max_continuations(options, limits.continuationsMax)
+    nghttp2_option_set_max_settings(options, limits.settingsEntriesMax)
+    nghttp2_option_set_max_outbound_ack(options, limits.outboundAcksMax)
     // The header callback checks whitespace: the application must answer an `authorization` that ends with a space.
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(options, 1)
     return options

@@ -133,7 +133,7 @@ package struct HTTP2Counters: Sendable, Equatable {
   package var protocolErrors: UInt64 = 0
   /// Streams reset, and connections ended, because a limit of ``HTTP2Limits`` was exceeded.
   package var limitsHit: UInt64 = 0
-  /// Request bodies that waited for other requests to be answered (``HTTP2Limits/maxBufferedBodyBytes``).
+  /// Request bodies that waited for other requests to be answered (``HTTP2Limits/bufferedBodyBytesMax``).
   package var bodiesDelayed: UInt64 = 0
   /// Bytes read.
   package var bytesIn: UInt64 = 0

@@ -11,12 +11,12 @@ struct HeaderDecoding {
   private let retainedHeaders: [[UInt8]]?
 
   init(limits: HTTP2Limits, retainedHeaders: [[UInt8]]?) {
-    decodedBytesMax = limits.maxDecodedHeaderBytes
-    listBytesMax = limits.maxHeaderListBytes
+    decodedBytesMax = limits.decodedHeaderBytesMax
+    listBytesMax = limits.headerListBytesMax
     self.retainedHeaders = retainedHeaders
   }
 
-  mutating func setLimits(_ limits: HTTP2Limits) { decodedBytesMax = limits.maxDecodedHeaderBytes }
+  mutating func setLimits(_ limits: HTTP2Limits) { decodedBytesMax = limits.decodedHeaderBytesMax }
 
   /// Begin a header block; nil: its fields are ignored.
   @inline(__always)

@@ -158,7 +158,7 @@ struct InboundFrames {
     switch frame.type {
     case .data, .headers:
       if frame.type == .data && !HTTP2FrameFlags.endsStream(frame.flags) {
-        if frame.length >= HTTP2Limits.minDataBytes {
+        if frame.length >= HTTP2Limits.dataBytesMin {
           controlFrames.addTokens(1)
         } else if !takeControlFrameToken(now: now) {
           return .fail(.enhanceYourCalm)

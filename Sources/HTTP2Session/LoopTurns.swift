@@ -1,7 +1,7 @@
 package import NIOCore
 
 /// A queue of work that the connections and streams of one event loop postpone, because they have more to do than one
-/// turn of the loop allows, such as output beyond ``HTTP2Limits/maxWriteBytes``. A turn runs a few entries; then the
+/// turn of the loop allows, such as output beyond ``HTTP2Limits/writeBytesMax``. A turn runs a few entries; then the
 /// loop handles other events. So a peer that reads large responses as fast as they come does not delay others.
 ///
 /// A task that submits itself again, with `execute`, would keep the loop from reading: NIO runs all tasks that are due

@@ -1,12 +1,12 @@
 internal import NIOCore
 
 /// Bytes that the connections of one event loop hold for streams: received requests, unsent responses, and a fixed cost
-/// per stream. All connections share one budget, ``HTTP2Limits/maxMemoryBytes``.
+/// per stream. All connections share one budget, ``HTTP2Limits/memoryBytesMax``.
 ///
-/// - Up to half of it, a connection, or a user over all connections, may hold ``HTTP2Limits/maxConnectionMemoryBytes``,
-///   or ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not authenticated.
+/// - Up to half of it, a connection, or a user over all connections, may hold ``HTTP2Limits/connectionMemoryBytesMax``,
+///   or ``HTTP2Limits/unauthenticatedMemoryBytesMax`` if its peer is not authenticated.
 /// - Above half of it, who holds more than a 128th gets no more; above three quarters, who holds more than
-///   ``minShare``. New streams of such a connection are refused, and its streams with an incomplete body are reset.
+///   ``shareMin``. New streams of such a connection are refused, and its streams with an incomplete body are reset.
 ///   Those who hold least are served longest.
 /// - Above all of it, nobody gets more.
 /// - Connections with unauthenticated peers together hold a quarter of it. Above that, each of them may hold
@@ -20,7 +20,7 @@ struct MemoryBudget {
   /// is some 20 KiB.
   private static let bytesPerConnection = 8 * 1024
   /// Some 20 streams of ordinary size.
-  static let minShare = 32 * 1024
+  static let shareMin = 32 * 1024
   /// One stream whose request has ordinary headers, or a small body.
   static let unauthenticatedFloor = 4 * 1024
 
@@ -40,9 +40,9 @@ struct MemoryBudget {
 
   /// Change the limits; the held bytes stay counted.
   mutating func setLimits(_ limits: HTTP2Limits) {
-    limit = limits.maxMemoryBytes
-    connectionLimit = limits.maxConnectionMemoryBytes
-    unauthenticatedLimit = min(limits.maxUnauthenticatedMemoryBytes, limits.maxConnectionMemoryBytes)
+    limit = limits.memoryBytesMax
+    connectionLimit = limits.connectionMemoryBytesMax
+    unauthenticatedLimit = min(limits.unauthenticatedMemoryBytesMax, limits.connectionMemoryBytesMax)
   }
 
   /// Return whether a connection that holds this many bytes may hold more.
@@ -55,7 +55,7 @@ struct MemoryBudget {
   @inline(__always)
   private var share: Int {
     if held <= limit / 2 { return connectionLimit }
-    return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.minShare) : Self.minShare)
+    return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.shareMin) : Self.shareMin)
   }
 
   /// Return whether a connection with an unauthenticated peer that holds this many bytes may hold more.

@@ -226,8 +226,8 @@ struct ReceivedMessage {
   }
 
   /// Free the buffer if it is larger than this.
-  mutating func releaseBuffer(above maxBytes: Int) {
-    if capacity > maxBytes { releaseBuffer() }
+  mutating func releaseBuffer(above bytesMax: Int) {
+    if capacity > bytesMax { releaseBuffer() }
   }
 }
 

@@ -13,7 +13,7 @@ internal import NIOCore
 /// content types (NGHTTP2_NV_FLAG_NO_COPY_*). nghttp2 copies the array itself when the response is submitted, so one
 /// scratch array per event loop is enough.
 final class ResponseHeaders {
-  static let maxExtraHeaders = 28
+  static let extraHeadersMax = 28
   /// :status, date, content-type, content-length.
   private static let ownHeaders = 4
 
@@ -27,10 +27,10 @@ final class ResponseHeaders {
   private var dateUpdated: NIODeadline?
 
   init() {
-    scratch = .allocate(capacity: ResponseHeaders.ownHeaders + ResponseHeaders.maxExtraHeaders)
+    scratch = .allocate(capacity: ResponseHeaders.ownHeaders + ResponseHeaders.extraHeadersMax)
     scratch.initialize(
       repeating: nghttp2_nv(),
-      count: ResponseHeaders.ownHeaders + ResponseHeaders.maxExtraHeaders
+      count: ResponseHeaders.ownHeaders + ResponseHeaders.extraHeadersMax
     )
     statusDigits = .allocate(capacity: 3_000)
     for status in 0..<1_000 {
@@ -126,7 +126,7 @@ final class ResponseHeaders {
     from first: Int,
     submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
   ) -> Int32 {
-    precondition(fields.count <= ResponseHeaders.maxExtraHeaders, "too many extra headers")
+    precondition(fields.count <= ResponseHeaders.extraHeadersMax, "too many extra headers")
     return fields.bytes.withUnsafeBufferPointer { bytes in
       let base = bytes.baseAddress.map { UnsafeMutablePointer(mutating: $0) }
       for index in 0..<fields.count {

@@ -143,7 +143,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     _ = nghttp2_session_consume_connection(session, length)
     return 0
   }
-  let fits = slot.pointee.bodyShare.held + length <= core.pointee.maxBodyBytes
+  let fits = slot.pointee.bodyShare.held + length <= core.pointee.bodyBytesMax
   switch slot.pointee.state.bodyReceived(fits: fits) {
   case .store: core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
   case .append:
@@ -203,7 +203,7 @@ extension ServerCore {
     let action = slot.pointee.state.headersReceived(
       endsStream: endsStream,
       streamsBody: !endsStream && streamsBody(slot),
-      bodyExceedsLimit: slot.pointee.received.declaredBodyBytes > maxBodyBytes
+      bodyExceedsLimit: slot.pointee.received.declaredBodyBytes > bodyBytesMax
     )
     switch action {
     case .deliver: deliver(slot)

@@ -8,7 +8,7 @@ struct ServerCore {
   /// Freed by ``destroy()``, and nil after that.
   private(set) var session: OpaquePointer?
   let pool: UnsafeMutablePointer<SlotPool>
-  let maxBodyBytes: Int
+  let bodyBytesMax: Int
   let streamedWindowSize: Int32
   let streamedContentTypes: [HTTP2ContentType]
   /// Returns the key of the client behind a request on a shared connection, before the caller is authenticated.
@@ -33,7 +33,7 @@ struct ServerCore {
   init(resources: HTTP2ServerResources, now: NIODeadline) {
     let limits = resources.limits
     pool = resources.pool
-    maxBodyBytes = limits.maxBodyBytes
+    bodyBytesMax = limits.bodyBytesMax
     streamedWindowSize = limits.streamedWindowSize
     streamedContentTypes = resources.streamedContentTypes
     clientKey = resources.clientKey

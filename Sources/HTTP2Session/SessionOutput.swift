@@ -1,7 +1,7 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// Result of ``drain(_:into:maxBytes:)``.
+/// Result of ``drain(_:into:bytesMax:)``.
 enum Drained {
   /// nghttp2 has nothing more to send.
   case all
@@ -11,23 +11,23 @@ enum Drained {
   case failed
 }
 
-/// Append nghttp2's pending output frame by frame, until none is left or the buffer reaches `maxBytes`. Frames are at
+/// Append nghttp2's pending output frame by frame, until none is left or the buffer reaches `bytesMax`. Frames are at
 /// most 16 KiB, so the buffer exceeds the limit by at most that.
-func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: Int) -> Drained {
+func drain(_ session: OpaquePointer, into output: inout ByteBuffer, bytesMax: Int) -> Drained {
   while true {
     var data: UnsafePointer<UInt8>?
     let count = nghttp2_session_mem_send(session, &data)
     if count == 0 { return .all }
     guard count > 0, let data else { return .failed }
     output.writeBytes(UnsafeRawBufferPointer(start: data, count: count))
-    if output.readableBytes >= maxBytes { return .more }
+    if output.readableBytes >= bytesMax { return .more }
   }
 }
 
 /// Response bytes that nghttp2 has read. While their number grows, the peer accepts output.
 struct OutputProgress {
   private var sentBytes: UInt64 = 0
-  /// Number at the last check that saw it grow by ``HTTP2Limits/minProgressBytes``, and the time of that.
+  /// Number at the last check that saw it grow by ``HTTP2Limits/progressBytesMin``, and the time of that.
   private var seenBytes: UInt64 = 0
   private var seenAt = NIODeadline.uptimeNanoseconds(0)
 
@@ -36,7 +36,7 @@ struct OutputProgress {
 
   /// Check whether the number has grown since the last check, or since less than `timeout`.
   mutating func hasProgressed(within timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if sentBytes &- seenBytes >= UInt64(HTTP2Limits.minProgressBytes) {
+    if sentBytes &- seenBytes >= UInt64(HTTP2Limits.progressBytesMin) {
       seenBytes = sentBytes
       seenAt = now
     }

@@ -6,12 +6,12 @@ struct SlotPool {
   private var chunks: [UnsafeMutablePointer<StreamSlot>] = []
   private var freeHead = StreamSlot.none
   private(set) var freeCount = 0
-  private let maxRetainedBufferBytes: Int
+  private let retainedBufferBytesMax: Int
   /// Number of free slots that keep their buffers.
-  private let maxWarmSlots = 4_096
+  private let warmSlotsMax = 4_096
 
-  init(maxRetainedBufferBytes: Int) {
-    self.maxRetainedBufferBytes = maxRetainedBufferBytes
+  init(retainedBufferBytesMax: Int) {
+    self.retainedBufferBytesMax = retainedBufferBytesMax
   }
 
   @inline(__always)
@@ -38,9 +38,9 @@ struct SlotPool {
   /// Return a slot to the pool; its handles are stale from here on.
   mutating func put(_ slot: UnsafeMutablePointer<StreamSlot>) {
     slot.pointee.free()
-    slot.pointee.received.releaseBuffer(above: maxRetainedBufferBytes)
-    slot.pointee.outgoing.release(above: maxRetainedBufferBytes)
-    if freeCount >= maxWarmSlots { slot.pointee.releaseBuffers() }
+    slot.pointee.received.releaseBuffer(above: retainedBufferBytesMax)
+    slot.pointee.outgoing.release(above: retainedBufferBytesMax)
+    if freeCount >= warmSlotsMax { slot.pointee.releaseBuffers() }
     slot.pointee.links.next = freeHead
     freeHead = slot.pointee.index
     freeCount += 1

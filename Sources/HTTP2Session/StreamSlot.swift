@@ -94,9 +94,9 @@ struct StreamDeadlines {
   /// Return whether the request takes longer than this.
   func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
 
-  /// Return whether the peer has taken less than ``HTTP2Limits/minProgressBytes`` of the unsent bytes for this long.
+  /// Return whether the peer has taken less than ``HTTP2Limits/progressBytesMin`` of the unsent bytes for this long.
   mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.minProgressBytes {
+    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.progressBytesMin {
       unsentBytes = unsent
       unsentSince = now
       return false
@@ -134,7 +134,7 @@ struct OutgoingData {
   mutating func release() { bytes = ByteBuffer() }
 
   /// Free the buffer if it is larger than this.
-  mutating func release(above maxBytes: Int) {
-    if bytes.capacity > maxBytes { release() }
+  mutating func release(above bytesMax: Int) {
+    if bytes.capacity > bytesMax { release() }
   }
 }

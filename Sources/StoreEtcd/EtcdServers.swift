@@ -33,8 +33,8 @@ final class EtcdServers {
     self.eventLoop = eventLoop
     self.report = report
     var limits = HTTP2ClientLimits()
-    limits.maxBodyBytes = configuration.responseBytesMax
-    limits.maxRetainedBufferBytes = 256 << 10
+    limits.bodyBytesMax = configuration.responseBytesMax
+    limits.retainedBufferBytesMax = 256 << 10
     resources = HTTP2ClientResources(limits: limits)
     servers = configuration.endpoints.map { Server(endpoint: $0) }
   }

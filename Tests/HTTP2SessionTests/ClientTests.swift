@@ -140,7 +140,7 @@ struct ClientTests {
   func requestGetsAnswer() throws {
     let pair = try Pair()
     #expect(pair.delegate.isReady)
-    #expect(pair.client.maxConcurrentStreams == 1_000)
+    #expect(pair.client.concurrentStreamsMax == 1_000)
     #expect(pair.client.submit(pair.template, path: "/a?b", token: 7) != nil)
     pair.run()
     #expect(pair.server.delegate.log == ["get /a?b 0"])
@@ -168,7 +168,7 @@ struct ClientTests {
   @Test("requests beyond the server's concurrent streams wait and are answered")
   func requestsBeyondConcurrentStreamsWait() throws {
     var limits = HTTP2Limits()
-    limits.maxConcurrentStreams = 10
+    limits.concurrentStreamsMax = 10
     let pair = try Pair(limits: limits)
     for token in 0..<100 { pair.client.submit(pair.template, path: "/\(token)", token: UInt64(token)) }
     pair.run()
@@ -289,7 +289,7 @@ struct ClientTests {
   )
   func trailersAboveHeaderLimitAreLeftOut() throws {
     var limits = HTTP2ClientLimits()
-    limits.maxHeaderListBytes = 200
+    limits.headerListBytesMax = 200
     let raw = try RawServerPair(limits)
     raw.client.submit(raw.template, path: "/", token: 1)
     raw.client.submit(raw.template, path: "/", token: 2)
@@ -427,7 +427,7 @@ struct StreamedBodyTests {
     var clientLimits = HTTP2ClientLimits()
     clientLimits.initialWindowSize = 65_535
     clientLimits.connectionWindowSize = 65_535
-    clientLimits.maxBodyBytes = 200_000
+    clientLimits.bodyBytesMax = 200_000
     let (pair, template) = try pair(limits, clientLimits: clientLimits)
     lines(pair)
     let piece = String(repeating: "one line\n", count: 1_000)
@@ -475,7 +475,7 @@ struct StreamedBodyTests {
   func unreadBodyBytesStopClientUntilRead() throws {
     var limits = HTTP2Limits()
     limits.streamedWindowSize = 100_000
-    limits.maxBodyBytes = 10
+    limits.bodyBytesMax = 10
     let (pair, template) = try pair(limits)
     var stream: HTTP2StreamHandle?
     pair.server.delegate.onRequest = { handle, _ in stream = handle }

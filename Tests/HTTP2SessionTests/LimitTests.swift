@@ -40,17 +40,17 @@ struct Flood: CustomTestStringConvertible, Sendable {
       $0.streamResetBurst = 20
     },
     Flood(
-      "maxContinuations",
+      "continuationsMax",
       [.enhanceYourCalm],
       [Frame(.headers, flags: 1, stream: 1, HPACK.plain(getFields))]
         + repeated(20) { _ in [continuation(1, [], end: false)] }
     ),
-    Flood("maxSettingsEntries", [.enhanceYourCalm], [settings(Array(repeating: (0xf0, 1), count: 33))]),
-    Flood("maxOutboundAcks: SETTINGS", [.enhanceYourCalm], repeated(50) { _ in [settings()] }) {
-      $0.maxOutboundAcks = 40
+    Flood("settingsEntriesMax", [.enhanceYourCalm], [settings(Array(repeating: (0xf0, 1), count: 33))]),
+    Flood("outboundAcksMax: SETTINGS", [.enhanceYourCalm], repeated(50) { _ in [settings()] }) {
+      $0.outboundAcksMax = 40
     },
-    Flood("maxOutboundAcks: PING", [.enhanceYourCalm], repeated(50) { _ in [ping()] }) {
-      $0.maxOutboundAcks = 40
+    Flood("outboundAcksMax: PING", [.enhanceYourCalm], repeated(50) { _ in [ping()] }) {
+      $0.outboundAcksMax = 40
     },
     Flood("controlFrameBurst: SETTINGS", [.enhanceYourCalm], repeated(101) { _ in [settings()] }) {
       $0.controlFrameBurst = 100
@@ -102,7 +102,7 @@ struct LimitTests {
   /// Without acks: only unsent ones count, and each read sends them.
   @Test(
     "a flood of single frames ends the connection",
-    arguments: Flood.all.filter { !$0.name.hasPrefix("maxOutboundAcks") }
+    arguments: Flood.all.filter { !$0.name.hasPrefix("outboundAcksMax") }
   )
   func floodOfFrames(_ flood: Flood) throws {
     let server = try TestServer(limits: flood.limits)
@@ -143,10 +143,10 @@ struct LimitTests {
     #expect(server.frames(.ping).count == 200)
   }
 
-  @Test("maxHeaderListBytes: the application is informed and can answer 431")
+  @Test("headerListBytesMax: the application is informed and can answer 431")
   func headersTooLarge() throws {
     var limits = HTTP2Limits()
-    limits.maxHeaderListBytes = 1_000
+    limits.headerListBytesMax = 1_000
     let server = try TestServer(limits: limits)
     server.send(get(1, extra: [("x-large", String(repeating: "x", count: 1_000)), ("x-small", "1")]), get(3))
     #expect(server.status(1) == 431)
@@ -154,7 +154,7 @@ struct LimitTests {
     #expect(!server.isClosed)
   }
 
-  @Test("maxHeaderListBytes: a large block over several frames is detected")
+  @Test("headerListBytesMax: a large block over several frames is detected")
   func headersTooLargeInPieces() throws {
     let server = try TestServer()
     let large = HPACK.plain([("x-large", String(repeating: "x", count: 10_000))])
@@ -168,11 +168,11 @@ struct LimitTests {
     #expect(server.status(3) == 200)
   }
 
-  @Test("maxBodyBytes: a larger body gets 413 and RST_STREAM(NO_ERROR) at once, and its rest is ignored")
+  @Test("bodyBytesMax: a larger body gets 413 and RST_STREAM(NO_ERROR) at once, and its rest is ignored")
   func bodyTooLarge() throws {
     var limits = HTTP2Limits()
-    limits.maxBodyBytes = 10
-    limits.maxDroppedBodyBytes = 0
+    limits.bodyBytesMax = 10
+    limits.droppedBodyBytesMax = 0
     let server = try TestServer(limits: limits)
     server.send(post(1), data(1, "12345678", end: false))
     #expect(server.status(1) == nil)
@@ -188,12 +188,12 @@ struct LimitTests {
   }
 
   @Test(
-    "maxDroppedBodyBytes: after a 413 the rest is read and dropped, and the stream is reset beyond the limit"
+    "droppedBodyBytesMax: after a 413 the rest is read and dropped, and the stream is reset beyond the limit"
   )
   func bodyDropped() throws {
     var limits = HTTP2Limits()
-    limits.maxBodyBytes = 10
-    limits.maxDroppedBodyBytes = 30
+    limits.bodyBytesMax = 10
+    limits.droppedBodyBytesMax = 30
     let server = try TestServer(limits: limits)
     server.send(post(1), data(1, "123456789012", end: false))
     #expect(server.status(1) == 413)
@@ -209,11 +209,11 @@ struct LimitTests {
   }
 
   @Test(
-    "maxDroppedBodyBytes: a streamed body answered early is dropped, and the stream is reset beyond the limit"
+    "droppedBodyBytesMax: a streamed body answered early is dropped, and the stream is reset beyond the limit"
   )
   func streamedBodyDropped() throws {
     var limits = HTTP2Limits()
-    limits.maxDroppedBodyBytes = 30
+    limits.droppedBodyBytesMax = 30
     let server = try TestServer(limits: limits, streamedContentTypes: [.ndjson])
     server.delegate.onRequest = { stream, connection in connection.respond(stream, status: 401) }
     let lines: Fields = [("content-type", "application/x-ndjson")]
@@ -230,21 +230,21 @@ struct LimitTests {
     #expect(server.connection.openStreams == 0 && !server.isClosed)
   }
 
-  @Test("maxBodyBytes: a larger content-length is refused before the body")
+  @Test("bodyBytesMax: a larger content-length is refused before the body")
   func bodyDeclaredTooLarge() throws {
     var limits = HTTP2Limits()
-    limits.maxBodyBytes = 10
-    limits.maxDroppedBodyBytes = 0
+    limits.bodyBytesMax = 10
+    limits.droppedBodyBytesMax = 0
     let server = try TestServer(limits: limits)
     server.send(post(1, [("content-length", "11")]))
     #expect(server.status(1) == 413)
     #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [0])
   }
 
-  @Test("maxBodyBytes: a body of the exact limit is accepted, and one that ends beyond it needs no reset")
+  @Test("bodyBytesMax: a body of the exact limit is accepted, and one that ends beyond it needs no reset")
   func bodyOfExactLimit() throws {
     var limits = HTTP2Limits()
-    limits.maxBodyBytes = 4
+    limits.bodyBytesMax = 4
     let server = try TestServer(limits: limits)
     server.send(post(1), data(1, "1234"), post(3), data(3, "12345"))
     #expect(server.status(1) == 200)
@@ -280,7 +280,7 @@ struct LimitTests {
   @Test("a slow reader keeps output bounded, and output resumes where it stopped")
   func slowReader() throws {
     var limits = HTTP2Limits()
-    limits.maxWriteBytes = 32 * 1024
+    limits.writeBytesMax = 32 * 1024
     let server = try TestServer(limits: limits)
     let body = ByteBuffer(repeating: 7, count: 100_000)
     server.delegate.onRequest = { stream, connection in
@@ -323,7 +323,7 @@ struct LimitTests {
     for _ in 0..<100 { server.advance(.microseconds(200)) }
     #expect(resources.heldBytes == 0 && server.frames(.rstStream).count == 3_000)
 
-    limits.maxConnectionMemoryBytes = 100_000
+    limits.connectionMemoryBytesMax = 100_000
     let greedy = try TestServer(limits: limits, preface: false)
     greedy.send(begin)
     greedy.channel.isWritable = false

@@ -53,7 +53,7 @@ import Testing
   @Test("the largest holder of memory is refused first, others are served, and all memory is returned")
   func largestHolderOfMemoryIsRefusedFirst() throws {
     var limits = HTTP2Limits()
-    limits.maxMemoryBytes = 1 << 20
+    limits.memoryBytesMax = 1 << 20
     let resources = HTTP2ServerResources(limits: limits)
     let greedy = try TestServer(resources: resources)
     let neighbour = try TestServer(resources: resources)
@@ -62,7 +62,7 @@ import Testing
     let refused = greedy.frames(.rstStream).filter { $0.errorCode == HTTP2ErrorCode.refusedStream.rawValue }
     // Half of the budget is 341 streams of 1.5 KiB.
     #expect((500...600).contains(refused.count), "\(refused.count)")
-    #expect(resources.heldBytes <= limits.maxMemoryBytes && !greedy.isClosed)
+    #expect(resources.heldBytes <= limits.memoryBytesMax && !greedy.isClosed)
     for stream in stride(from: Int32(1), to: 41, by: 2) {
       neighbour.send(post(stream), data(stream))
       #expect(neighbour.status(stream) == 200)
@@ -77,7 +77,7 @@ import Testing
   @Test("unread answers count, and are returned with their streams")
   func unreadAnswersCountUntilStreamsEnd() throws {
     var limits = HTTP2Limits()
-    limits.maxConnectionMemoryBytes = 100_000
+    limits.connectionMemoryBytesMax = 100_000
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
     server.delegate.onRequest = { stream, connection in
@@ -102,7 +102,7 @@ import Testing
   @Test("an unproven peer has a smaller share")
   func unprovenPeerHasSmallerShare() throws {
     var limits = HTTP2Limits()
-    limits.maxUnauthenticatedMemoryBytes = 50_000
+    limits.unauthenticatedMemoryBytesMax = 50_000
     let server = try TestServer(limits: limits, isAuthenticated: false)
     let streams = (0..<Int32(100)).map { $0 * 2 + 1 }
     server.send(streams.flatMap { post($0).bytes })
@@ -116,7 +116,7 @@ import Testing
   @Test("connections without a valid token share a quarter of the memory")
   func unprovenTogether() throws {
     var limits = HTTP2Limits()
-    limits.maxMemoryBytes = 400_000
+    limits.memoryBytesMax = 400_000
     let resources = HTTP2ServerResources(limits: limits)
     let body = String(repeating: "x", count: 5_000)
     let strangers = try (0..<40).map { _ in try TestServer(resources: resources, isAuthenticated: false) }
@@ -209,7 +209,7 @@ import Testing
   @Test("unsent data of streaming responses counts, and so does the application's data for them")
   func unsentDataOfStreamingResponsesCounts() throws {
     var limits = HTTP2Limits()
-    limits.maxConnectionMemoryBytes = 100_000
+    limits.connectionMemoryBytesMax = 100_000
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
     var streams: [HTTP2StreamHandle] = []
@@ -240,7 +240,7 @@ import Testing
   @Test("a caller's memory counts over all of their connections, and other callers on them continue")
   func sharesOfCallers() throws {
     var limits = HTTP2Limits()
-    limits.maxConnectionMemoryBytes = 100_000
+    limits.connectionMemoryBytesMax = 100_000
     let resources = HTTP2ServerResources(limits: limits)
     let servers = try (0..<2).map { _ in try TestServer(resources: resources) }
     for server in servers {
@@ -277,10 +277,10 @@ import Testing
   @Test("clients that share a connection have separate shares, and limits end only their own streams")
   func sharedConnection() throws {
     var limits = HTTP2Limits()
-    limits.maxConnectionMemoryBytes = 40_000
-    limits.maxUnauthenticatedMemoryBytes = 10_000
-    limits.maxDecodedHeaderBytes = 20_000
-    limits.maxMemoryBytes = 400_000
+    limits.connectionMemoryBytesMax = 40_000
+    limits.unauthenticatedMemoryBytesMax = 10_000
+    limits.decodedHeaderBytesMax = 20_000
+    limits.memoryBytesMax = 400_000
     let resources = HTTP2ServerResources(limits: limits)
     resources.clientKey = { text($0.forwardedFor).hasSuffix("192.0.2.1") ? 7 : 9 }
     let server = try TestServer(resources: resources, isShared: true)
@@ -293,7 +293,7 @@ import Testing
     // No client can use up the streams: their own bytes end first.
     let another = try TestServer(preface: false, resources: resources, isShared: true)
     another.send(TestServer.preface + settings().bytes)
-    #expect(another.frames(.settings).first?.settings[3] == 100 * limits.maxConcurrentStreams)
+    #expect(another.frames(.settings).first?.settings[3] == 100 * limits.concurrentStreamsMax)
     server.send(post(201, [("x-forwarded-for", "192.0.2.2")]), data(201))
     #expect(server.status(201) == 200)
     // A block that would close the connection of a single client.

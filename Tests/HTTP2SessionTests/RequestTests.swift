@@ -344,7 +344,7 @@ struct StreamingTests {
   @Test("a full queue refuses pieces, keeps its content, and reports when it is empty")
   func fullQueueRefusesPieces() throws {
     var limits = HTTP2Limits()
-    limits.maxStreamQueueBytes = 100
+    limits.streamQueueBytesMax = 100
     let (server, stream) = try start(limits)
     server.send(settings([(4, 0)]))
     let piece = ByteBuffer(repeating: UInt8(ascii: "a"), count: 60)

@@ -90,18 +90,18 @@ struct StalledTests {
   }
 
   private func bound(_ limits: HTTP2Limits, streams: Int) -> Int {
-    limits.maxBufferedBodyBytes + limits.maxBodyBytes + streams * Int(limits.initialWindowSize)
+    limits.bufferedBodyBytesMax + limits.bodyBytesMax + streams * Int(limits.initialWindowSize)
   }
 
   @Test(
-    "maxBufferedBodyBytes: 300 bodies of 1 MiB are slowed down, and none is refused",
+    "bufferedBodyBytesMax: 300 bodies of 1 MiB are slowed down, and none is refused",
     arguments: [true, false]
   )
   func manyBodies(_ interleaved: Bool) throws {
     let limits = HTTP2Limits()
     let server = try TestServer(limits: limits)
     let streams = (0..<Int32(300)).map { $0 * 2 + 1 }
-    let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
+    let uploads = Uploads(server, limits, streams: streams, bytes: limits.bodyBytesMax)
     uploads.run(interleaved: interleaved)
     #expect(uploads.resets.isEmpty && Set(uploads.answered) == Set(streams))
     #expect(uploads.heldMax <= bound(limits, streams: 300))
@@ -117,17 +117,17 @@ struct StalledTests {
     #expect(repeated.resets.isEmpty && Set(repeated.answered) == Set(again))
   }
 
-  @Test("maxBufferedBodyBytes: unfinished bodies delay others only until their timeout")
+  @Test("bufferedBodyBytesMax: unfinished bodies delay others only until their timeout")
   func endlessBodies() throws {
     let limits = HTTP2Limits()
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
     let neighbour = try TestServer(resources: resources)
     let streams = (0..<Int32(300)).map { $0 * 2 + 1 }
-    let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
+    let uploads = Uploads(server, limits, streams: streams, bytes: limits.bodyBytesMax)
     uploads.run(ends: false)
     #expect(uploads.resets.isEmpty && uploads.answered.isEmpty)
-    #expect(uploads.heldMax <= bound(limits, streams: 300) && uploads.heldMax >= limits.maxBufferedBodyBytes)
+    #expect(uploads.heldMax <= bound(limits, streams: 300) && uploads.heldMax >= limits.bufferedBodyBytesMax)
     // Small requests of this and of other connections are served meanwhile.
     server.send(get(1_001), post(1_003), data(1_003))
     #expect(server.status(1_001) == 200 && server.status(1_003) == 200)
@@ -165,10 +165,10 @@ struct StalledTests {
     return resets.count
   }
 
-  @Test("maxBufferedBodyBytes: a client that exceeds its windows is reset, stream by stream")
+  @Test("bufferedBodyBytesMax: a client that exceeds its windows is reset, stream by stream")
   func bodiesBeyondTheirWindows() throws {
     var limits = HTTP2Limits()
-    limits.maxBufferedBodyBytes = 3 * StalledTests.piece
+    limits.bufferedBodyBytesMax = 3 * StalledTests.piece
     limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits)
     _ = sendBodies(to: server, limits, resetWith: .flowControlError)
@@ -176,12 +176,12 @@ struct StalledTests {
   }
 
   @Test(
-    "maxBufferedBodyBytes: before the SETTINGS ack a client may send 65,535 bytes, where there is room"
+    "bufferedBodyBytesMax: before the SETTINGS ack a client may send 65,535 bytes, where there is room"
   )
   func bodiesBeforeTheSettingsAck() throws {
     var limits = HTTP2Limits()
-    limits.maxBufferedBodyBytes = 10 * StalledTests.piece
-    limits.maxBodyBytes = 10 * StalledTests.piece
+    limits.bufferedBodyBytesMax = 10 * StalledTests.piece
+    limits.bodyBytesMax = 10 * StalledTests.piece
     limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits, preface: false)
     server.send(TestServer.preface + settings().bytes)
@@ -189,10 +189,10 @@ struct StalledTests {
     #expect(resetCount < 10)
   }
 
-  @Test("maxBufferedBodyBytes: complete bodies hold the connection's window until they are answered")
+  @Test("bufferedBodyBytesMax: complete bodies hold the connection's window until they are answered")
   func completeBodiesHoldTheWindow() throws {
     var limits = HTTP2Limits()
-    limits.maxBufferedBodyBytes = 4 * StalledTests.piece
+    limits.bufferedBodyBytesMax = 4 * StalledTests.piece
     limits.connectionWindowSize = 8 * Int32(StalledTests.piece)
     let server = try TestServer(limits: limits)
     let fields: Fields = [

@@ -365,7 +365,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }
     if request.bodyTooLarge {
-      throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
+      throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.bodyBytesMax) bytes")
     }
     // The body has not arrived: a route that reads it whole would find it empty.
     if request.bodyStreams && match.route.isImplemented && !match.route.streams(request.contentType) {

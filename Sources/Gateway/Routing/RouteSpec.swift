@@ -32,7 +32,7 @@ package struct RouteSpec: Sendable {
 
   /// The approximate size of a response in bytes, where it is more than small. It counts as held memory from the
   /// request on, so that clients which request much and read nothing are refused early
-  /// (``HTTP2Limits/maxMemoryBytes``).
+  /// (``HTTP2Limits/memoryBytesMax``).
   enum ResponseSize: Int, Sendable {
     case small = 0
     /// Up to a page of rows, which the store reads. Requests for pages take turns (``QueryQueue``).

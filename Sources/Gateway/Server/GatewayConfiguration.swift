@@ -34,7 +34,7 @@ package struct GatewayConfiguration: Sendable {
   package var takesProxyHeaders = false
   package var http2 = HTTP2Limits()
   /// Memory limit for requests and answers, in bytes, over all event loops.
-  private var memoryByteCount = HTTP2Limits().maxMemoryBytes
+  private var memoryByteCount = HTTP2Limits().memoryBytesMax
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
     self.listen = listen
@@ -54,11 +54,11 @@ package struct GatewayConfiguration: Sendable {
   /// Give each event loop its share of the memory for requests and answers.
   mutating func divideMemory(among loops: Int) {
     let defaults = HTTP2Limits()
-    http2.maxMemoryBytes = memoryByteCount / loops
-    http2.maxConnectionMemoryBytes = min(defaults.maxConnectionMemoryBytes, http2.maxMemoryBytes / 4)
-    http2.maxUnauthenticatedMemoryBytes = min(
-      defaults.maxUnauthenticatedMemoryBytes,
-      http2.maxMemoryBytes / 16
+    http2.memoryBytesMax = memoryByteCount / loops
+    http2.connectionMemoryBytesMax = min(defaults.connectionMemoryBytesMax, http2.memoryBytesMax / 4)
+    http2.unauthenticatedMemoryBytesMax = min(
+      defaults.unauthenticatedMemoryBytesMax,
+      http2.memoryBytesMax / 16
     )
   }
 

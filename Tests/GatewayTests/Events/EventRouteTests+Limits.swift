@@ -170,7 +170,7 @@ extension EventRouteTests {
     limits.eventStreamBytes = 512
     limits.heartbeat = .seconds(60)
     var http2 = HTTP2Limits()
-    http2.maxConnectionMemoryBytes = 40_000
+    http2.connectionMemoryBytesMax = 40_000
     try await run(limits: limits, http2: http2) { gateway in
       let stream = try await gateway.client.events(token: alice)
       #expect(await stream.live())

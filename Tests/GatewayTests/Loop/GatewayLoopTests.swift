@@ -177,7 +177,7 @@ import Testing
     limits.queriesInFlight = 1
     var http2 = HTTP2Limits()
     // Each query is charged some 14 KB. Above three quarters of the memory, callers with more than 32 KiB are refused.
-    http2.maxMemoryBytes = 400_000
+    http2.memoryBytesMax = 400_000
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
@@ -188,7 +188,7 @@ import Testing
       }
       try await gateway.eventLoop.submit {
         var smaller = HTTP2Limits()
-        smaller.maxMemoryBytes = 150_000
+        smaller.memoryBytesMax = 150_000
         loop.value.resources.setMemoryLimits(smaller)
       }.get()
       try await reconnectAnsweringStore(gateway)
@@ -247,7 +247,7 @@ import Testing
   /// The memory of a connection suffices for small requests, but not for the response to a large one.
   @Test func answerBeyondConnectionMemoryIsRefused() async throws {
     var http2 = HTTP2Limits()
-    http2.maxConnectionMemoryBytes = 8_000
+    http2.connectionMemoryBytesMax = 8_000
     try await TestGateway.run(http2: http2) { gateway in
       let client = gateway.client
       for (number, token) in [TestTokens.server, TestTokens.user("alice"), TestTokens.server].enumerated() {
@@ -265,8 +265,8 @@ import Testing
 
   @Test func oversizeRequestsAndWrongTypesAreRefused() async throws {
     var http2 = HTTP2Limits()
-    http2.maxBodyBytes = 2_000
-    http2.maxHeaderListBytes = 2_000
+    http2.bodyBytesMax = 2_000
+    http2.headerListBytesMax = 2_000
     try await TestGateway.run(http2: http2) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       let alice = TestTokens.user("alice")

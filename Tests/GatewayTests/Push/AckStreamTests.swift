@@ -226,7 +226,7 @@ import Testing
     var limits = GatewayLimits()
     limits.streamIdleTimeout = .milliseconds(1_000)
     var http2 = HTTP2Limits()
-    http2.maxStreamQueueBytes = 1_000
+    http2.streamQueueBytesMax = 1_000
     try await TestGateway.run(limits: limits, http2: http2) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let stream = try await Self.begin(gateway)

@@ -151,7 +151,7 @@ import Testing
 
   @Test func requestStreamWithUnreadAnswersIsReset() async throws {
     var http2 = HTTP2Limits()
-    http2.maxStreamQueueBytes = 8_192
+    http2.streamQueueBytesMax = 8_192
     try await TestGateway.run(limits: Self.limits, http2: http2) { gateway in
       try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
       _ = try await gateway.store.takeLog()

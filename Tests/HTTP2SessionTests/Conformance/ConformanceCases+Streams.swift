@@ -4,7 +4,7 @@ import HTTP2Session
 
 private func limited() -> HTTP2Limits {
   var limits = HTTP2Limits()
-  limits.maxConcurrentStreams = 2
+  limits.concurrentStreamsMax = 2
   return limits
 }
 
