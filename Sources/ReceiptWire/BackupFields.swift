@@ -1,6 +1,20 @@
 package import NIOCore
 package import ReceiptModel
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let backupRequests: [RequestSpec] = [
+    RequestSpec(
+      .backupBegin,
+      "backup_begin",
+      reply: "store:bytes(16) time indexes:[index] files:[name size]"
+    ),
+    RequestSpec(.backupRead, "backup_read", "file offset count", reply: "digest:bytes(32) bytes:rest"),
+    RequestSpec(.backupDigest, "backup_digest", "file offset count", reply: "digest:bytes(32)"),
+    RequestSpec(.backupEnd, "backup_end"),
+  ]
+}
+
 /// The limits of the backup frames (Proto/frames.md, "Backup").
 package enum BackupLimits {
   /// Maximum number of a file's bytes in one *backup_read*; with its frame well below the limit of a frame's length.

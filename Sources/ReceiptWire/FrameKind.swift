@@ -1,3 +1,5 @@
+import ReceiptModel
+
 /// The kind of a frame, which defines its payload (Proto/frames.md). A reply has its request's kind with bit 7 set.
 package enum FrameKind: UInt8, Sendable, CaseIterable {
   case hello = 0x01
@@ -116,31 +118,87 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupDigestReply = 0xCE
   case backupEndReply = 0xCF
 
-  /// Whether this is a command: 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4B, except the queries among them. A command
-  /// carries the session's counter and may change state.
-  package var isCommand: Bool { Self.isCommand(rawValue) }
-  /// Return whether a kind's number is a command's.
-  package static func isCommand(_ number: UInt8) -> Bool {
-    number & 0xF0 == 0x10 || isLateCommand(number) || number &- 0x40 < 0x0C && !isQuery(number)
-  }
-  /// Whether this is a query: the other kinds of 0x20 to 0x3F, 0x44 and 0x45. A query carries no counter; repeating it
-  /// is harmless.
-  package var isQuery: Bool { Self.isQuery(rawValue) }
-  private static func isQuery(_ number: UInt8) -> Bool {
-    number & 0xE0 == 0x20 && !isLateCommand(number) || number & 0xFE == 0x44
-  }
-  /// Return whether a number is a command's within the range of queries.
-  private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
-  package var isRequest: Bool { isCommand || isQuery }
+  /// Whether this is a command, which carries the session's counter and may change state.
+  package var isCommand: Bool { traits.contains(.command) }
+  /// Whether this is a query, which carries no counter; repeating it is harmless.
+  package var isQuery: Bool { traits.contains(.query) }
+  package var isRequest: Bool { !traits.isDisjoint(with: .request) }
   /// Whether this is the reply to a query.
-  package var isReplyToQuery: Bool { rawValue & 0x80 != 0 && Self.isQuery(rawValue & 0x7F) }
-  /// Whether this is a backup request, 0x4C to 0x4F. It is about the whole store and names no shard; it carries no
-  /// counter and is never resent.
-  package var isBackup: Bool { rawValue & 0xFC == 0x4C }
+  package var isReplyToQuery: Bool {
+    rawValue & Self.replyBit != 0 && FrameKind(rawValue: rawValue & ~Self.replyBit)?.isQuery == true
+  }
+  /// Whether this is a backup request. It is about the whole store and names no shard; it carries no counter and is never
+  /// resent.
+  package var isBackup: Bool { traits.contains(.backup) }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
     precondition(isRequest || isBackup, "only requests have replies")
-    return FrameKind(rawValue: rawValue | 0x80)!
+    return FrameKind(rawValue: rawValue | Self.replyBit)!
   }
+
+  /// The bit of a kind's number that only replies have.
+  private static let replyBit: UInt8 = 0x80
+
+  /// The properties of a request's kind; empty for other frames.
+  package var traits: RequestTraits {
+    switch self {
+    case .putChannel, .changeMembers: [.command, .named, .orderedByChannel, .wide]
+    case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
+      [.command, .named, .orderedByChannel, .thread]
+    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
+      .acknowledgePush:
+      [.command, .named, .orderedByChannel]
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .markReplicated, .noteWebhook,
+      .revokeToken:
+      [.command, .named]
+    case .redeemTicket: [.command, .orderedByChannel]
+    case .presentTicket: [.command]
+    case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
+      .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
+      [.query, .named, .orderedByChannel]
+    case .subscribe, .unsubscribe: [.query, .orderedByChannel]
+    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
+    case .unreadCounts: [.query, .wide]
+    case .listChannelTypes, .listUnreplicated, .purge, .rebuildIndex, .listRevokedTokens: [.query]
+    case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .error: []
+    case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
+      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
+      .acknowledgeReply, .patchUserReply, .assignUserReply, .markReplicatedReply, .deleteChannelReply,
+      .truncateChannelReply, .eraseMemberReply, .getChannelReply, .readStateReply, .statusesReply,
+      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnreplicatedReply,
+      .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
+      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
+      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply,
+      .threadReadStateReply, .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply,
+      .acknowledgePushReply, .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply,
+      .listMessagesReply, .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply,
+      .backupEndReply:
+      []
+    }
+  }
+}
+
+/// The properties of a kind of request, on which store and gateway act. ``RequestSpec`` states its fields.
+package struct RequestTraits: FlagSet {
+  package let rawValue: UInt8
+  package init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  /// Carries the session's counter and may change state.
+  package static let command = RequestTraits(rawValue: 1)
+  /// Carries no counter; repeating it is harmless.
+  package static let query = RequestTraits(rawValue: 2)
+  /// About the whole store; names no shard, carries no counter and is never resent.
+  package static let backup = RequestTraits(rawValue: 4)
+  /// A request of a session: a command or a query.
+  static let request = RequestTraits(rawValue: 3)
+  /// Begins with the name of what it is about: of a command the counter is the second field, else the first.
+  package static let named = RequestTraits(rawValue: 8)
+  /// Waits behind postponed requests of the channel that its first field or its ticket names.
+  package static let orderedByChannel = RequestTraits(rawValue: 16)
+  /// May have the flag `thread`: a thread's parent message follows the fields.
+  package static let thread = RequestTraits(rawValue: 32)
+  /// One request may name very many members or channels.
+  package static let wide = RequestTraits(rawValue: 64)
 }

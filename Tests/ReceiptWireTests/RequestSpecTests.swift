@@ -11,31 +11,23 @@ import Testing
     #expect(Set(RequestSpec.all.map(\.name)).count == requests.count)
   }
 
+  /// A request is a command, a query or a backup request; other frames have no traits.
   @Test(arguments: FrameKind.allCases)
-  func traitsAgreeWithNumbers(_ kind: FrameKind) {
-    #expect(kind.traits.contains(.command) == kind.isCommand)
-    #expect(kind.traits.contains(.query) == kind.isQuery)
-    #expect(kind.traits.contains(.backup) == kind.isBackup)
-    #expect(kind.isRequest || kind.isBackup || kind.traits.isEmpty)
+  func traitsClassifyEachRequestOnce(_ kind: FrameKind) {
+    let classes = [kind.isCommand, kind.isQuery, kind.isBackup].filter { $0 }
+    let hasReply = FrameKind(rawValue: kind.rawValue | 0x80) != nil && kind.rawValue & 0x80 == 0
+    #expect(classes.count == (hasReply ? 1 : 0))
+    #expect(hasReply != kind.traits.isEmpty)
+    #expect(!hasReply || kind.reply.isReplyToQuery == kind.isQuery)
   }
 
   /// The traits and the fields agree on the counter's place.
   @Test(arguments: RequestSpec.all.map(\.kind))
   func counterPlacesAgreeWithTraits(_ kind: FrameKind) throws {
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
-    let words = spec.fields.flatMap { $0.notation.split(separator: " ") }
+    let words = spec.fields.split(separator: " ")
     let counter = kind.isCommand ? kind.traits.contains(.named) ? 1 : 0 : nil
     #expect(words.firstIndex(of: "counter") == counter)
-  }
-
-  /// Each field that a frame over HTTP may have is checked: all but the cid and the counter.
-  @Test(arguments: RequestSpec.all.filter { $0.replyBytesMax != nil }.map(\.kind))
-  func acceptedFieldsHaveValidations(_ kind: FrameKind) throws {
-    let spec = try #require(RequestSpec.all.first { $0.kind == kind })
-    #expect(
-      spec.fields.filter { $0.validation == nil }.map(\.notation)
-        == (kind.isCommand ? ["cid", "counter"] : ["cid"])
-    )
   }
 
   @Test(arguments: [nil, 0, 7, UInt32.max] as [UInt32?], [true, false])

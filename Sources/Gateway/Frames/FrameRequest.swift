@@ -96,7 +96,7 @@ private struct FieldCheck {
   ///
   /// - Throws: where the field is malformed.
   @_lifetime(reader: copy reader)
-  mutating func read(_ field: RequestField.Validation, _ reader: inout FieldReader) throws(WireError) -> Bool {
+  mutating func read(_ field: FrameRule.Field, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
     case .user: require(Identifier.isUser(try reader.string()), Self.user)
     case .userOrNone:

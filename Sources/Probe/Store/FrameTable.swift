@@ -30,11 +30,22 @@ package enum FrameTable {
   package static let all: [FrameSpec] =
     lines(of: connection)
     + RequestSpec.all.map { spec in
-      FrameSpec(spec.kind.rawValue, spec.name, spec.fields.flatMap { fields($0.notation[...]) })
+      FrameSpec(spec.kind.rawValue, spec.name, withPresets(fields(spec.fields[...])))
     }
     + RequestSpec.all.map { spec in
       FrameSpec(spec.kind.reply.rawValue, spec.name + "_reply", fields(spec.reply[...]))
     }
+
+  /// Values of fields that a request's line does not give.
+  private static let presets = ["limit": "100", "on": "1"]
+
+  private static func withPresets(_ fields: [FieldSpec]) -> [FieldSpec] {
+    fields.map { field in
+      var field = field
+      field.preset = presets[field.name]
+      return field
+    }
+  }
 
   private static func lines(of table: String) -> [FrameSpec] {
     table.split(separator: "\n").filter { $0.hasPrefix("0x") }.map { line in

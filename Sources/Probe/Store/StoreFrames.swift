@@ -117,7 +117,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     }
     // The next counter follows the last one sent, even a given one.
     if case .number(let counter)? = values.first(where: { $0.name == "counter" })?.value,
-      FrameKind.isCommand(spec.number)
+      FrameKind(rawValue: spec.number)?.isCommand == true
     {
       counterNext = counter &+ 1
     }

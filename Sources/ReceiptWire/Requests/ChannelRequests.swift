@@ -4,6 +4,47 @@ package import ReceiptModel
 // Commands about a channel and its messages, after the cid and the counter (Proto/frames.md). Only their form is
 // checked here; the store checks their ranges.
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let channelRequests: [RequestSpec] = [
+    RequestSpec(
+      .putChannel,
+      "put_channel",
+      "cid counter patch:[@option] members:[user role]",
+      reply: "was_created:byte @channel"
+    ),
+    RequestSpec(
+      .changeMembers,
+      "change_members",
+      "cid counter add:[user role] remove:[user]",
+      reply: "@channel"
+    ),
+    RequestSpec(
+      .registerMessage,
+      "register_message",
+      "cid counter message user created flags mentions:[user]?flags=16...23",
+      reply: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
+    ),
+    RequestSpec(.deleteMessage, "delete_message", "cid counter message", reply: "sequence"),
+    RequestSpec(
+      .acknowledge,
+      "acknowledge",
+      "cid counter user note messages:[message]",
+      reply: "codes:[code:varint(error)]"
+    ),
+    RequestSpec(.deleteChannel, "delete_channel", "cid counter", reply: "deleted:byte"),
+    RequestSpec(.truncateChannel, "truncate_channel", "cid counter message", reply: "@channel"),
+    RequestSpec(.eraseMember, "erase_member", "cid counter user", reply: "erased:byte"),
+    RequestSpec(.getChannel, "get_channel", "cid", reply: "@channel"),
+    RequestSpec(
+      .setMember,
+      "set_member",
+      "cid counter user role flags",
+      reply: "joined:byte role joined_at muted:byte"
+    ),
+  ]
+}
+
 /// The fields of register_message.
 package struct RegisterMessageRequest: ~Escapable {
   package static let silent: UInt64 = 1

@@ -1,6 +1,31 @@
 package import NIOCore
 package import ReceiptModel
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let markRequests: [RequestSpec] = [
+    RequestSpec(
+      .markRead,
+      "mark_read",
+      "cid counter user message unread_epoch:optional",
+      reply: "@row @uncounted"
+    ),
+    RequestSpec(
+      .markUnread,
+      "mark_unread",
+      "cid counter user message unread_epoch:optional",
+      reply: "@row @uncounted"
+    ),
+    RequestSpec(.markDelivered, "mark_delivered", "cid counter user message", reply: "@row @uncounted"),
+    RequestSpec(
+      .markUnreadSince,
+      "mark_unread_since",
+      "cid counter user since unread_epoch:optional",
+      reply: "@row @uncounted"
+    ),
+  ]
+}
+
 /// The fields of mark_read, mark_unread and mark_delivered, after the cid and the counter.
 @usableFromInline
 package struct MarkRequest: ~Escapable {

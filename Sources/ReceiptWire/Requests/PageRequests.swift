@@ -4,6 +4,66 @@ package import ReceiptModel
 // Queries about a channel that read pages, after the cid (Proto/frames.md). Only their form is checked here; the store
 // checks their ranges. A limit is 1 to 100.
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let pageRequests: [RequestSpec] = [
+    RequestSpec(
+      .readState,
+      "read_state",
+      "cid @viewer limit cursor:optional",
+      reply: "rows:[@row] next_cursor:optional"
+    ),
+    RequestSpec(
+      .statuses,
+      "statuses",
+      "cid @viewer messages:[message]",
+      reply: "statuses:[found:byte(error) @status]"
+    ),
+    RequestSpec(
+      .listMembers,
+      "list_members",
+      "cid @viewer message list:byte(list) order:byte(order) limit cursor:string",
+      reply: "entries:[user time exact:byte note] next_cursor:string total~"
+    ),
+    RequestSpec(
+      .memberStatuses,
+      "member_statuses",
+      "cid @viewer message users:[user]",
+      reply: "statuses:[@member_status]"
+    ),
+    RequestSpec(
+      .threadReadState,
+      "thread_read_state",
+      "cid @viewer parent limit cursor:string",
+      reply: "rows:[@row] next_cursor:string"
+    ),
+    RequestSpec(
+      .userReceipts,
+      "user_receipts",
+      "cid user state:byte(receipt_state) limit cursor:optional",
+      reply: "receipts:[@receipt] next_cursor:optional"
+    ),
+    RequestSpec(
+      .userThreads,
+      "user_threads",
+      "cid user threads:byte(threads) limit cursor:optional",
+      reply: "threads:[@thread] next_cursor:optional"
+    ),
+    RequestSpec(
+      .listRoster,
+      "list_roster",
+      "cid @viewer limit cursor:optional",
+      reply: "members:[user role joined_at muted:byte] next_cursor:optional"
+    ),
+    RequestSpec(
+      .listMessages,
+      "list_messages",
+      "cid limit cursor:optional reply:optional",
+      reply: "messages:[sequence message parent sender created flags] next_cursor:optional next_reply:optional"
+    ),
+  ]
+}
+
 /// The fields of read_state and list_roster.
 package struct RowPageRequest: ~Escapable {
   package let viewer: ViewerFields

@@ -4,6 +4,23 @@ package import ReceiptModel
 // Requests about push notifications, after the name and the counter (Proto/frames.md). Only their form is checked here;
 // the store checks their ranges.
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let pushRequests: [RequestSpec] = [
+    RequestSpec(.ticketPlace, "ticket_place", "cid user message", reply: "@place"),
+    RequestSpec(.webhookKnown, "webhook_known", "key", reply: "known:byte"),
+    RequestSpec(
+      .acknowledgePush,
+      "acknowledge_push",
+      "cid counter user message acked flags",
+      reply: "@delivery"
+    ),
+    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags", reply: "@delivery"),
+    RequestSpec(.noteWebhook, "note_webhook", "key counter until", reply: "noted:byte"),
+    RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", reply: "@delivery"),
+  ]
+}
+
 /// The fields of acknowledge_push.
 package struct AcknowledgePushRequest: ~Escapable {
   package let user: RawSpan

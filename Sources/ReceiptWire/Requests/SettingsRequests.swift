@@ -4,6 +4,39 @@ package import ReceiptModel
 // Commands about users' settings, channel types and revoked tokens, after the name and the counter (Proto/frames.md).
 // Only their form is checked here; the store checks their ranges.
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let settingsRequests: [RequestSpec] = [
+    RequestSpec(.patchChannelType, "patch_channel_type", "type counter patch:[@option]", reply: "@type"),
+    RequestSpec(
+      .assignChannelType,
+      "assign_channel_type",
+      "type counter version options:[@option]",
+      reply: "@type"
+    ),
+    RequestSpec(
+      .patchUser,
+      "patch_user",
+      "user counter given values tokens_revoked_before",
+      reply: "user @settings"
+    ),
+    RequestSpec(.assignUser, "assign_user", "user counter @settings", reply: "user @settings"),
+    RequestSpec(.markReplicated, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
+    RequestSpec(.getChannelType, "get_channel_type", "type", reply: "@type"),
+    RequestSpec(.listChannelTypes, "list_channel_types", reply: "types:[@type]"),
+    RequestSpec(.getUser, "get_user", "user", reply: "user @settings"),
+    RequestSpec(.listUnreplicated, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
+    RequestSpec(.getToken, "get_token", "jti", reply: "until version"),
+    RequestSpec(
+      .listRevokedTokens,
+      "list_revoked_tokens",
+      "known after",
+      reply: "version flags ended revocations:[jti until version]"
+    ),
+    RequestSpec(.revokeToken, "revoke_token", "jti counter revoked:byte until", reply: "until version"),
+  ]
+}
+
 /// The fields of patch_user.
 package struct PatchUserRequest: Sendable {
   /// Bits of ``given`` and ``values``.

@@ -4,6 +4,40 @@ package import ReceiptModel
 // Requests about a user's channels, and about events (Proto/frames.md). Only their form is checked here; the store
 // checks their ranges.
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let userRequests: [RequestSpec] = [
+    RequestSpec(
+      .listChannels,
+      "list_channels",
+      "user flags limit cursor:optional since?flags=2...3",
+      reply: "entries:[@entry] next_cursor:optional"
+    ),
+    RequestSpec(
+      .unreadCounts,
+      "unread_counts",
+      "channels:[cid user row]",
+      reply: "counts:[found:varint(error) (unread_messages unread_threads unread_mentions unread_flags:byte)?found=0]"
+    ),
+    RequestSpec(.purge, "purge", "round", reply: "round"),
+    RequestSpec(
+      .rebuildIndex,
+      "rebuild_index",
+      "phase:byte(asked_phase) epoch",
+      reply: "phase:byte(done_phase) epoch channels_done channels entries"
+    ),
+    RequestSpec(
+      .subscribe,
+      "subscribe",
+      "flags since channels:[cid]",
+      reply: "through complete:byte channels:[cid events:[@channel_event]]"
+    ),
+    RequestSpec(.unsubscribe, "unsubscribe", "channels:[cid]"),
+    RequestSpec(.subscribeUser, "subscribe_user", "user on:byte", reply: "through"),
+    RequestSpec(.announceRow, "announce_row", "user channels:[cid]"),
+  ]
+}
+
 /// The fields of list_channels, after the user.
 package struct ListChannelsRequest: Sendable {
   /// Every channel that knows the user, as a sender or a former member too.

@@ -235,3 +235,33 @@ extension ShardEngine {
     }
   }
 }
+
+/// The action of a request about a channel if the channel does not exist.
+private enum AbsentChannelAction {
+  /// Create the channel.
+  case create
+  /// Succeed without a change: a repeat of the command that has removed the channel must succeed.
+  case succeed
+  /// Refuse the request.
+  case refuse
+  /// Check the token of the user that the fields after the cid and the counter begin with, then refuse the request.
+  case checkUser
+  /// Check the token of the viewer that the fields after the cid begin with, then refuse the request.
+  case checkViewer
+}
+
+extension FrameKind {
+  /// The action of a request about a channel if the channel does not exist.
+  fileprivate var absentChannelAction: AbsentChannelAction {
+    switch self {
+    case .putChannel: .create
+    case .deleteChannel, .eraseMember: .succeed
+    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
+      .userThreads:
+      .checkUser
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
+      .checkViewer
+    default: .refuse
+    }
+  }
+}
