@@ -110,30 +110,6 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   return 0
 }
 
-extension ServerCore {
-  /// Send 100 (Continue) if the client waits for it and has not ended its request.
-  @inline(__always)
-  func submitContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    if slot.pointee.state.takeExpectedContinue() { submitExpectedContinue(slot) }
-  }
-
-  @inline(never)
-  private func submitExpectedContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    guard let session else { return }
-    var field = ResponseHeaders.field(":status", "100")
-    // Fails only for lack of memory; the client then sends its body after a timeout of its own.
-    _ = nghttp2_submit_headers(
-      session,
-      UInt8(NGHTTP2_FLAG_NONE.rawValue),
-      slot.pointee.streamID,
-      nil,
-      &field,
-      1,
-      nil
-    )
-  }
-}
-
 @inline(__always)
 private func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
@@ -143,105 +119,8 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     _ = nghttp2_session_consume_connection(session, length)
     return 0
   }
-  let fits = slot.pointee.bodyShare.held + length <= core.pointee.bodyBytesMax
-  switch slot.pointee.state.bodyReceived(fits: fits) {
-  case .store: core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
-  case .append:
-    // The stream's window is the limit: unread bytes are not returned to it.
-    slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
-    core.pointee.memory.chargeRequest(slot)
-    // On a shared connection the window belongs to all clients: unread bytes count against their own stream alone.
-    if core.pointee.memory.isShared { _ = nghttp2_session_consume_connection(session, length) }
-    core.pointee.pending.append(slot)
-  case .drop: core.pointee.drop(slot, length)
-  case .deliverWithoutBody:
-    core.pointee.drop(slot, length)
-    core.pointee.bodyDropped(slot)
-    core.pointee.deliver(slot)
-  }
+  core.pointee.bodyReceived(slot, data.unsafelyUnwrapped, length)
   return 0
-}
-
-extension ServerCore {
-  /// Drop bytes of a body: it is over a limit, or its request is answered.
-  fileprivate mutating func drop(_ slot: UnsafeMutablePointer<StreamSlot>, _ length: Int) {
-    // Fails only for lack of memory.
-    _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
-    slot.pointee.bodyShare.drop(length)
-  }
-
-  /// Deliver a request that has just become ready.
-  @inline(__always)
-  fileprivate mutating func deliver(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    bodyCompleted(slot)
-    pending.append(slot)
-  }
-
-  /// Deliver a request without its body, if it is not complete; later bytes of the body are dropped.
-  @inline(never)
-  mutating func refuseBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    guard slot.pointee.state.bodyRefused() else { return }
-    bodyDropped(slot)
-    deliver(slot)
-  }
-
-  @inline(__always)
-  fileprivate mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    switch slot.pointee.state.requestEnded() {
-    case .none: break
-    case .deliver: deliver(slot)
-    case .notify: pending.append(slot)
-    }
-  }
-
-  /// Handle the complete headers of a request.
-  @inline(__always)
-  fileprivate mutating func headersReceived(_ slot: UnsafeMutablePointer<StreamSlot>, endsStream: Bool) {
-    if slot.pointee.state.isRefused { return refuse(slot) }
-    memory.charge(slot)
-    if memory.isShared, !assignToClient(slot) { return refuse(slot) }
-    let action = slot.pointee.state.headersReceived(
-      endsStream: endsStream,
-      streamsBody: !endsStream && streamsBody(slot),
-      bodyExceedsLimit: slot.pointee.received.declaredBodyBytes > bodyBytesMax
-    )
-    switch action {
-    case .deliver: deliver(slot)
-    case .deliverAndStream:
-      // Fails only for lack of memory.
-      _ = nghttp2_session_set_local_window_size(session, 0, slot.pointee.streamID, streamedWindowSize)
-      submitContinue(slot)
-      deliver(slot)
-    case .awaitBody:
-      // The application may refuse the body of a peer that is not authenticated.
-      if memory.isAuthenticated { submitContinue(slot) } else { pending.append(slot) }
-    }
-  }
-
-  /// Refuse a stream for lack of room.
-  @inline(never)
-  private mutating func refuse(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    counters.limitsHit += 1
-    resetUndelivered(slot, .refusedStream)
-  }
-
-  /// Charge a request on a shared connection to the client that it names, until the caller is authenticated.
-  ///
-  /// - Returns: false if that client holds too much.
-  @inline(never)
-  private func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
-    return memory.assignUnauthenticated(slot, to: key)
-  }
-
-  /// Return whether the application reads bodies of this type as they arrive.
-  @inline(__always)
-  private func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    if streamedContentTypes.isEmpty { return false }
-    let header = RawSpan(_unsafeBytes: slot.pointee.received.bytes(slot.pointee.received.fields.contentType))
-    for type in streamedContentTypes where type.isNamed(by: header) { return true }
-    return false
-  }
 }
 
 private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user in

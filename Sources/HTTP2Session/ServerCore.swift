@@ -8,11 +8,11 @@ struct ServerCore {
   /// Freed by ``destroy()``, and nil after that.
   private(set) var session: OpaquePointer?
   let pool: UnsafeMutablePointer<SlotPool>
-  let bodyBytesMax: Int
-  let streamedWindowSize: Int32
-  let streamedContentTypes: [HTTP2ContentType]
+  private let bodyBytesMax: Int
+  private let streamedWindowSize: Int32
+  private let streamedContentTypes: [HTTP2ContentType]
   /// Returns the key of the client behind a request on a shared connection, before the caller is authenticated.
-  let clientKey: ((borrowing HTTP2Request) -> UInt64?)?
+  private let clientKey: ((borrowing HTTP2Request) -> UInt64?)?
 
   /// The event loop's time at the start of the current read.
   private(set) var now: NIODeadline
@@ -109,6 +109,135 @@ struct ServerCore {
     goAwaySubmitted = true
     let last = nghttp2_session_get_last_proc_stream_id(session)
     _ = nghttp2_submit_goaway(session, 0, last, HTTP2ErrorCode.noError.rawValue, nil, 0)
+  }
+
+  // MARK: Requests
+
+  /// Handle the complete headers of a request.
+  @inline(__always)
+  mutating func headersReceived(_ slot: UnsafeMutablePointer<StreamSlot>, endsStream: Bool) {
+    if slot.pointee.state.isRefused { return refuse(slot) }
+    memory.charge(slot)
+    if memory.isShared, !assignToClient(slot) { return refuse(slot) }
+    let action = slot.pointee.state.headersReceived(
+      endsStream: endsStream,
+      streamsBody: !endsStream && streamsBody(slot),
+      bodyExceedsLimit: slot.pointee.received.declaredBodyBytes > bodyBytesMax
+    )
+    switch action {
+    case .deliver: deliver(slot)
+    case .deliverAndStream:
+      // Fails only for lack of memory.
+      _ = nghttp2_session_set_local_window_size(session, 0, slot.pointee.streamID, streamedWindowSize)
+      submitContinue(slot)
+      deliver(slot)
+    case .awaitBody:
+      // The application may refuse the body of a peer that is not authenticated.
+      if memory.isAuthenticated { submitContinue(slot) } else { pending.append(slot) }
+    }
+  }
+
+  /// Refuse a stream for lack of room.
+  @inline(never)
+  private mutating func refuse(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    counters.limitsHit += 1
+    resetUndelivered(slot, .refusedStream)
+  }
+
+  /// Charge a request on a shared connection to the client that it names, until the caller is authenticated.
+  ///
+  /// - Returns: false if that client holds too much.
+  @inline(never)
+  private func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
+    return memory.assignUnauthenticated(slot, to: key)
+  }
+
+  /// Return whether the application reads bodies of this type as they arrive.
+  @inline(__always)
+  private func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    if streamedContentTypes.isEmpty { return false }
+    let header = RawSpan(_unsafeBytes: slot.pointee.received.bytes(slot.pointee.received.fields.contentType))
+    for type in streamedContentTypes where type.isNamed(by: header) { return true }
+    return false
+  }
+
+  /// Send 100 (Continue) if the client waits for it and has not ended its request.
+  @inline(__always)
+  func submitContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    if slot.pointee.state.takeExpectedContinue() { submitExpectedContinue(slot) }
+  }
+
+  @inline(never)
+  private func submitExpectedContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    guard let session else { return }
+    var field = ResponseHeaders.field(":status", "100")
+    // Fails only for lack of memory; the client then sends its body after a timeout of its own.
+    _ = nghttp2_submit_headers(
+      session,
+      UInt8(NGHTTP2_FLAG_NONE.rawValue),
+      slot.pointee.streamID,
+      nil,
+      &field,
+      1,
+      nil
+    )
+  }
+
+  /// Handle bytes of a request's body.
+  @inline(__always)
+  mutating func bodyReceived(
+    _ slot: UnsafeMutablePointer<StreamSlot>,
+    _ data: UnsafePointer<UInt8>,
+    _ length: Int
+  ) {
+    switch slot.pointee.state.bodyReceived(fits: slot.pointee.bodyShare.held + length <= bodyBytesMax) {
+    case .store: storeBody(slot, data, length)
+    case .append:
+      // The stream's window is the limit: unread bytes are not returned to it.
+      slot.pointee.received.appendBody(data, length)
+      memory.chargeRequest(slot)
+      // On a shared connection the window belongs to all clients: unread bytes count against their own stream alone.
+      if memory.isShared { _ = nghttp2_session_consume_connection(session, length) }
+      pending.append(slot)
+    case .drop: drop(slot, length)
+    case .deliverWithoutBody:
+      drop(slot, length)
+      bodyDropped(slot)
+      deliver(slot)
+    }
+  }
+
+  /// Drop bytes of a body: it is over a limit, or its request is answered.
+  private mutating func drop(_ slot: UnsafeMutablePointer<StreamSlot>, _ length: Int) {
+    // Fails only for lack of memory.
+    _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
+    slot.pointee.bodyShare.drop(length)
+  }
+
+  /// Handle the end of a request, by DATA or by trailers.
+  @inline(__always)
+  mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    switch slot.pointee.state.requestEnded() {
+    case .none: break
+    case .deliver: deliver(slot)
+    case .notify: pending.append(slot)
+    }
+  }
+
+  /// Deliver a request without its body, if it is not complete; later bytes of the body are dropped.
+  @inline(never)
+  mutating func refuseBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    guard slot.pointee.state.bodyRefused() else { return }
+    bodyDropped(slot)
+    deliver(slot)
+  }
+
+  /// Deliver a request that has just become ready.
+  @inline(__always)
+  private mutating func deliver(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    bodyCompleted(slot)
+    pending.append(slot)
   }
 
   // MARK: Slots
