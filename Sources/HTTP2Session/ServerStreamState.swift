@@ -56,7 +56,7 @@ struct ServerStreamState {
   private var body = Body.whole
   private var flags: Flags = []
 
-  /// - Parameter isRefused: ``headersReceived(endsStream:streamsBody:bodyExceedsLimit:)`` refuses the stream.
+  /// - Parameter isRefused: there is no room for the stream (``MemoryBudget``), so it is refused after its headers.
   @inline(__always)
   mutating func opened(isRefused: Bool) {
     phase = .receiving

@@ -2,8 +2,8 @@ import Testing
 
 @testable import HTTP2Session
 
-/// The state machine of a server's stream, without nghttp2.
-@Suite struct StreamStateTests {
+@Suite("A stream's state, without nghttp2")
+struct StreamStateTests {
   /// A stream in the given state.
   private enum Start: CaseIterable {
     case receiving, ready, delivered, answered, streaming, streamingEnded
@@ -28,7 +28,8 @@ import Testing
     return state
   }
 
-  @Test func aWholeRequestIsDeliveredAndAnswered() {
+  @Test("a whole request is delivered and answered")
+  func wholeRequest() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.headersReceived(endsStream: false, streamsBody: false, bodyExceedsLimit: false) == .awaitBody)
@@ -44,7 +45,8 @@ import Testing
     #expect(state.closed(isPending: false) == .free)
   }
 
-  @Test func headersThatEndTheStreamAreDeliveredAtOnce() {
+  @Test("headers that end the stream are delivered at once")
+  func headersOnly() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     state.continueExpected()
@@ -53,7 +55,8 @@ import Testing
     #expect(state.hasRemoteEnded)
   }
 
-  @Test func aBodyAboveTheLimitIsDroppedAndItsRequestDelivered() {
+  @Test("a body above the limit is dropped, and its request delivered")
+  func bodyAboveLimit() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.bodyReceived(fits: false) == .deliverWithoutBody)
@@ -62,7 +65,8 @@ import Testing
     #expect(state.requestEnded() == .none)
   }
 
-  @Test func aRefusedBodyIsDropped() {
+  @Test("a refused body is dropped")
+  func refusedBody() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.bodyRefused() == true)
@@ -71,7 +75,8 @@ import Testing
     #expect(state.bodyReceived(fits: true) == .drop)
   }
 
-  @Test func aStreamedBodyIsReadWhileTheResponseStreams() {
+  @Test("a streamed body is read while the response streams")
+  func streamedBody() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: true) == .deliverAndStream)
@@ -85,7 +90,8 @@ import Testing
     #expect(state.takePendingCall(hasBytes: false) == .notify(isDrained: false, hasBody: false))
   }
 
-  @Test func theUnreadBodyOfAnAnsweredRequestIsDroppedOnce() {
+  @Test("the unread body of an answered request is dropped once")
+  func unreadBody() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     _ = state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: false)
@@ -96,7 +102,8 @@ import Testing
     #expect(state.bodyReceived(fits: true) == .drop)
   }
 
-  @Test func aStreamingResponseIsDeferredAndResumedUntilItEnds() {
+  @Test("a streaming response is deferred and resumed until it ends")
+  func streamingResponse() {
     var state = state(.streaming)
     #expect(state.outputDeferred() == true)
     #expect(state.outputResumed() == true)
@@ -111,7 +118,8 @@ import Testing
     #expect(state.outputTaken() == .end)
   }
 
-  @Test func closingFreesWhatTheApplicationDoesNotAwait() {
+  @Test("closing frees streams that the application does not wait for")
+  func closing() {
     for start in Start.allCases {
       var state = state(start)
       let action = state.closed(isPending: start == .ready)
@@ -123,7 +131,8 @@ import Testing
     }
   }
 
-  @Test func aStreamThatClosesWithAPendingCallIsFreedByThatCall() {
+  @Test("a stream that closes with a pending call is freed by that call")
+  func closingWithPendingCall() {
     for start in Start.allCases {
       var state = state(start)
       let isKnown = start == .delivered || start == .answered || start == .streaming
@@ -132,7 +141,8 @@ import Testing
     }
   }
 
-  @Test func aResetOfTheApplicationIsNotReportedToIt() {
+  @Test("the application's own reset is not reported to it")
+  func ownReset() {
     var state = state(.delivered)
     state.resetByApplication()
     #expect(state.closed(isPending: false) == .notify)
