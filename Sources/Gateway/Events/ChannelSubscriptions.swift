@@ -82,11 +82,11 @@ struct ChannelSubscriptions {
   }
 
   /// Remove the unused channels among those marked idle, and return those that the store may have subscriptions to.
-  mutating func takeUnused(_ audiences: ChannelAudiences) -> Unused {
+  mutating func takeUnused(_ attachments: ChannelAttachments) -> Unused {
     var unused = Unused()
     for index in idle {
       channels[index]?.isIdle = false
-      guard let channel = channels[index], channel.frames == 0, audiences.isEmpty(index) else { continue }
+      guard let channel = channels[index], channel.frames == 0, attachments.isUnattached(index) else { continue }
       if let shard = end(index) { unused.endedShards.append(shard) }
       if channel.mayBeSubscribed {
         unused.subscribed.append(index)
@@ -108,11 +108,11 @@ struct ChannelSubscriptions {
   /// Record a new connection to the store, which has no subscriptions: channels without streams are no longer live.
   ///
   /// - Returns: the shard of each of them.
-  mutating func connected(_ audiences: ChannelAudiences) -> [Int] {
+  mutating func connected(_ attachments: ChannelAttachments) -> [Int] {
     var ended: [Int] = []
     for index in channels.indexes {
       channels[index]?.mayBeSubscribed = false
-      if audiences.isEmpty(index), let shard = end(index) { ended.append(shard) }
+      if attachments.isUnattached(index), let shard = end(index) { ended.append(shard) }
     }
     return ended
   }
@@ -124,12 +124,12 @@ struct ChannelSubscriptions {
   }
 
   /// The first broken invariant; nil: there is none.
-  func brokenInvariant(_ audiences: ChannelAudiences) -> String? {
+  func brokenInvariant(_ attachments: ChannelAttachments) -> String? {
     let marked = channels.indexes.filter { channels[$0]?.isIdle == true }
     if Set(idle) != Set(marked) || idle.count != marked.count { return "idle channels" }
     for index in channels.indexes {
       guard let channel = channels[index] else { continue }
-      if audiences.isEmpty(index), channel.frames == 0, !channel.isIdle { return "unused channel \(channel.cid)" }
+      if attachments.isUnattached(index), channel.frames == 0, !channel.isIdle { return "unused channel \(channel.cid)" }
     }
     return nil
   }

@@ -7,7 +7,7 @@ extension EventHub {
   // MARK: Streams and channels
 
   func isAttached(_ ref: Ref, _ cid: String) -> Bool {
-    index(ofChannel: cid).map { audiences.isAttached(ref, $0) } ?? false
+    index(ofChannel: cid).map { attachments.isAttached(ref, $0) } ?? false
   }
 
   /// Return the index of a channel, added if new; nil: the limit is reached.
@@ -19,15 +19,15 @@ extension EventHub {
 
   /// Return when a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
-    streams[ref]?.user == nil ? nil : audiences.joinedAt(ref, channel)
+    streams[ref]?.user == nil ? nil : attachments.joinedAt(ref, channel)
   }
 
   /// Record a join reported by the channel; the user's index reports it a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
     guard let index = index(ofUser: user), let channel = channels.index(of: cid) else { return }
     for ref in refs(ofUser: index) {
-      guard let known = audiences.joinedAt(ref, channel), known < time else { continue }
-      audiences.setJoined(ref, channel, at: time)
+      guard let known = attachments.joinedAt(ref, channel), known < time else { continue }
+      attachments.setJoined(ref, channel, at: time)
     }
   }
 
@@ -35,7 +35,7 @@ extension EventHub {
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var index: ChannelIndex?
     for ref in refs where streams.contains(ref) {
-      guard audiences.channelCount(of: ref) < limits.channelsPerStream,
+      guard attachments.channelCount(of: ref) < limits.channelsPerStream,
         let taken = attach(ref, cid, joinedAt: since)
       else {
         fail(ref, Problem(.storeBusy))
@@ -82,7 +82,7 @@ extension EventHub {
   /// channel's deletion.
   func receives(_ event: EventFields, _ ref: Ref, channel: ChannelIndex, isFormer: Bool = false) -> Bool {
     guard streams.contains(ref) else { return false }
-    guard isFormer || audiences.hasLeaves && audiences.isLeaving(ref, channel) else { return true }
+    guard isFormer || attachments.hasLeaves && attachments.isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
     case .memberRemoved(let user, _, _):
@@ -123,8 +123,8 @@ extension EventHub {
   /// Return whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise
   /// the index will report it.
   private func hasJoined(_ ref: Ref, _ channel: ChannelIndex, since time: Timestamp) -> Bool {
-    guard let joinedAt = audiences.joinedAt(ref, channel) else { return false }
-    return joinedAt > time && !audiences.isLeaving(ref, channel)
+    guard let joinedAt = attachments.joinedAt(ref, channel) else { return false }
+    return joinedAt > time && !attachments.isLeaving(ref, channel)
   }
 
   // MARK: Memberships
@@ -140,10 +140,10 @@ extension EventHub {
     for ref in refs(ofUser: index) {
       guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true, stream.hasListBegun
       else { continue }
-      let channel = self.index(ofChannel: entry.cid).flatMap { audiences.isAttached(ref, $0) ? $0 : nil }
+      let channel = self.index(ofChannel: entry.cid).flatMap { attachments.isAttached(ref, $0) ? $0 : nil }
       if !entry.isMember || isGone {
         streams.update(ref) { $0.updateListing { $0.remove(entry.cid) } }
-        if let channel { audiences.beginLeave(ref, channel, at: time) }
+        if let channel { attachments.beginLeave(ref, channel, at: time) }
         continue
       }
       // The list may have passed the channel's position.
@@ -151,8 +151,8 @@ extension EventHub {
       if stream.isOpeningList {
         // Events of the channel must follow the reply.
         record(entry, ref)
-      } else if let channel, !audiences.isLeaving(ref, channel) {
-        audiences.setJoined(ref, channel, at: entry.joinedAt)
+      } else if let channel, !attachments.isLeaving(ref, channel) {
+        attachments.setJoined(ref, channel, at: entry.joinedAt)
       } else {
         joined.append(ref)
       }
@@ -260,7 +260,7 @@ extension EventHub {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels {
       channels.frameEnded(index)
-      if audiences.isEmpty(index), channels.removeUnsubscribed(index) { continue }
+      if attachments.isUnattached(index), channels.removeUnsubscribed(index) { continue }
       release(channel: index)
     }
     sendDue()
@@ -287,7 +287,7 @@ extension EventHub {
       removeAllSubscriptions()
     }
     progress.setShardCount(count)
-    for shard in channels.connected(audiences) { progress.subscriptionRemoved(shard) }
+    for shard in channels.connected(attachments) { progress.subscriptionRemoved(shard) }
     resync { $0.isLive }
     for index in users.connected() {
       if let user = users[index] { progress.subscriptionRemoved(user.home) }
@@ -307,7 +307,7 @@ extension EventHub {
 
   /// Subscribe again to the matching channels that have streams.
   private mutating func resync(where matches: (ChannelSubscriptions.Channel) -> Bool) {
-    let indexes = channels.indexes.filter { !audiences.isEmpty($0) && (channels[$0].map(matches) ?? false) }
+    let indexes = channels.indexes.filter { !attachments.isUnattached($0) && (channels[$0].map(matches) ?? false) }
     for (shard, indexes) in byShard(indexes).enumerated() {
       subscribeChannels(indexes, since: progress.through(shard) ?? Timestamp.none, .resync)
     }
@@ -326,8 +326,8 @@ extension EventHub {
     sendDue()
     streams.tick()
     startOpenings()
-    audiences.tick()
-    while let leave = audiences.popEndedLeave() {
+    attachments.tick()
+    while let leave = attachments.popEndedLeave() {
       guard let cid = channels[leave.channel]?.cid else { continue }
       emit(.left(leave.ref, cid: cid, at: leave.at))
       detach(leave.ref, leave.channel)

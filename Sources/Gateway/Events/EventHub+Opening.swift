@@ -30,7 +30,7 @@ extension EventHub {
   /// Remove a stream whose client has disconnected or that was ended.
   mutating func close(_ ref: Ref) {
     guard streams.contains(ref) else { return }
-    for channel in audiences.channels(of: ref) { detach(ref, channel) }
+    for channel in attachments.channels(of: ref) { detach(ref, channel) }
     if let user = streams[ref]?.user { users.remove(ref, from: user) }
     streams.remove(ref)
     startOpenings()
@@ -120,10 +120,10 @@ extension EventHub {
       guard entry.isMember else { continue }
       streams.update(ref) { $0.updateListing { $0.append(entry.cid, joinedAt: entry.joinedAt) } }
       if !isRelisting { continue }
-      if let channel = index(ofChannel: entry.cid), audiences.isAttached(ref, channel),
-        !audiences.isLeaving(ref, channel)
+      if let channel = index(ofChannel: entry.cid), attachments.isAttached(ref, channel),
+        !attachments.isLeaving(ref, channel)
       {
-        audiences.setJoined(ref, channel, at: entry.joinedAt)
+        attachments.setJoined(ref, channel, at: entry.joinedAt)
       } else {
         attachAndReplay([ref], entry.cid, since: entry.joinedAt)
       }
@@ -167,9 +167,9 @@ extension EventHub {
   private mutating func relisted(_ ref: Ref) {
     guard let relisted = streams.endRelisting(ref) else { return }
     let found = Set(relisted.listing.channels.map { ExactText($0.cid) })
-    for channel in audiences.channels(of: ref) {
+    for channel in attachments.channels(of: ref) {
       guard let cid = channels[channel]?.cid, !found.contains(ExactText(cid)) else { continue }
-      audiences.beginLeave(ref, channel, at: time ?? .none)
+      attachments.beginLeave(ref, channel, at: time ?? .none)
     }
     if relisted.isStale { relist(ref) }
     startOpenings()

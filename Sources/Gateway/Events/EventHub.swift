@@ -88,7 +88,7 @@ struct EventHub {
 
   let limits: Limits
   var streams = StreamTable()
-  var audiences = ChannelAudiences()
+  var attachments = ChannelAttachments()
   var channels = ChannelSubscriptions()
   var users = UserSubscriptions()
   var progress = EventProgress()
@@ -113,7 +113,7 @@ struct EventHub {
   /// Streams being opened or relisted.
   var openings: Int { streams.openings }
   /// Attachments of all streams together.
-  var attachmentCount: Int { audiences.count }
+  var attachmentCount: Int { attachments.count }
   /// 0: the store is not known yet.
   var shardCount: Int { progress.shardCount }
   /// See ``EventHub``; nil: there is no subscription.
@@ -133,7 +133,7 @@ struct EventHub {
   func index(ofChannel cid: String) -> ChannelIndex? { channels.index(of: cid) }
 
   /// Return the streams of a channel.
-  func refs(ofChannel index: ChannelIndex) -> [Ref] { audiences.streams(of: index).map { streams.ref(slot: $0) } }
+  func refs(ofChannel index: ChannelIndex) -> [Ref] { attachments.streams(of: index).map { streams.ref(slot: $0) } }
 
   func index(ofUser name: String) -> UserIndex? { name.isEmpty ? nil : users.index(of: name) }
 
@@ -168,19 +168,19 @@ struct EventHub {
 
   /// Attach a stream to a channel, and cancel a pending leave; nil: a limit is reached.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> ChannelIndex? {
-    if let index = index(ofChannel: cid), audiences.isAttached(ref, index) {
-      audiences.setJoined(ref, index, at: joinedAt)
-      audiences.cancelLeave(ref, index)
+    if let index = index(ofChannel: cid), attachments.isAttached(ref, index) {
+      attachments.setJoined(ref, index, at: joinedAt)
+      attachments.cancelLeave(ref, index)
       return index
     }
     guard attachmentCount < limits.attachments, let index = findOrInsert(channel: cid) else { return nil }
-    audiences.attach(ref, index, joinedAt: joinedAt)
+    attachments.attach(ref, index, joinedAt: joinedAt)
     return index
   }
 
   /// Detach a stream from a channel.
   mutating func detach(_ ref: Ref, _ channel: ChannelIndex) {
-    if audiences.detach(ref, channel) { release(channel: channel) }
+    if attachments.detach(ref, channel) { release(channel: channel) }
   }
 
   // MARK: Openings
@@ -198,12 +198,12 @@ struct EventHub {
 
   /// Mark a channel without streams to be unsubscribed at the next tick.
   mutating func release(channel index: ChannelIndex) {
-    if audiences.isEmpty(index) { channels.markIdle(index) }
+    if attachments.isUnattached(index) { channels.markIdle(index) }
   }
 
   /// Unsubscribe channels that have no streams any more.
   mutating func unsubscribeIdleChannels() {
-    let unused = channels.takeUnused(audiences)
+    let unused = channels.takeUnused(attachments)
     for shard in unused.endedShards { progress.subscriptionRemoved(shard) }
     for (shard, indexes) in byShard(unused.subscribed).enumerated() {
       for part in Self.parts(of: indexes) {
@@ -231,7 +231,7 @@ struct EventHub {
   /// Remove all subscriptions, before those of another store. All streams are closed. Their numbers and those of frames
   /// are not used again: replies to earlier ones may be pending.
   mutating func removeAllSubscriptions() {
-    audiences = ChannelAudiences()
+    attachments = ChannelAttachments()
     channels = ChannelSubscriptions()
     users = UserSubscriptions()
     progress = EventProgress()
@@ -242,8 +242,8 @@ struct EventHub {
 
   /// The first broken invariant; nil: there is none. They hold between events.
   var brokenInvariant: String? {
-    if let broken = streams.brokenInvariant ?? audiences.brokenInvariant { return broken }
-    if let broken = channels.brokenInvariant(audiences) ?? users.brokenInvariant(streams) { return broken }
+    if let broken = streams.brokenInvariant ?? attachments.brokenInvariant { return broken }
+    if let broken = channels.brokenInvariant(attachments) ?? users.brokenInvariant(streams) { return broken }
     var replies: [Ref: Int] = [:]
     var named: [ChannelIndex: Int] = [:]
     for frame in frames.all {

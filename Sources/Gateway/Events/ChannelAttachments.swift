@@ -1,13 +1,13 @@
 internal import ReceiptModel
 
-/// The *attachments* of streams to channels: which streams get which channels. Kept in both directions, which agree;
+/// Which streams get which channels: the *attachments* of streams to channels, kept in both directions, which agree;
 /// with the leaves that have yet to end one.
-struct ChannelAudiences {
+struct ChannelAttachments {
   typealias Ref = EventHub.Ref
   typealias Channel = EventHub.ChannelIndex
 
   private struct Attachment {
-    /// The stream's position in the channel's audience.
+    /// The stream's position among the channel's streams.
     var position: UInt32
     /// When its user joined, according to the user's index or the channel.
     var joinedAt: Timestamp
@@ -24,7 +24,7 @@ struct ChannelAudiences {
   /// By the slot of the stream.
   private var rows: [Row] = []
   /// The slots of each channel's streams, by the channel's slot.
-  private var audiences: [[UInt32]] = []
+  private var streamsByChannel: [[UInt32]] = []
   /// Attachments of all streams together.
   private(set) var count = 0
   private var leaves = LeaveQueue()
@@ -33,12 +33,12 @@ struct ChannelAudiences {
 
   /// Return the slots of a channel's streams.
   func streams(of channel: Channel) -> [UInt32] {
-    Int(channel.slot) < audiences.count ? audiences[Int(channel.slot)] : []
+    Int(channel.slot) < streamsByChannel.count ? streamsByChannel[Int(channel.slot)] : []
   }
 
   /// Return whether no stream has the channel.
-  func isEmpty(_ channel: Channel) -> Bool {
-    Int(channel.slot) >= audiences.count || audiences[Int(channel.slot)].isEmpty
+  func isUnattached(_ channel: Channel) -> Bool {
+    Int(channel.slot) >= streamsByChannel.count || streamsByChannel[Int(channel.slot)].isEmpty
   }
 
   /// Return the channels of a stream, in the order of their indexes.
@@ -70,18 +70,18 @@ struct ChannelAudiences {
   /// Attach a stream to a channel that it does not have.
   mutating func attach(_ ref: Ref, _ channel: Channel, joinedAt: Timestamp) {
     while rows.count <= Int(ref.slot) { rows.append(Row(generation: 0)) }
-    while audiences.count <= Int(channel.slot) { audiences.append([]) }
+    while streamsByChannel.count <= Int(channel.slot) { streamsByChannel.append([]) }
     if !holds(ref) {
       assert(rows[Int(ref.slot)].channels.isEmpty, "a removed stream is attached")
       rows[Int(ref.slot)] = Row(generation: ref.generation)
     }
-    let position = UInt32(audiences[Int(channel.slot)].count)
+    let position = UInt32(streamsByChannel[Int(channel.slot)].count)
     let replaced = rows[Int(ref.slot)].channels.updateValue(
       Attachment(position: position, joinedAt: joinedAt),
       forKey: channel
     )
     assert(replaced == nil, "a stream is attached twice")
-    audiences[Int(channel.slot)].append(ref.slot)
+    streamsByChannel[Int(channel.slot)].append(ref.slot)
     count += 1
   }
 
@@ -93,15 +93,15 @@ struct ChannelAudiences {
   /// Detach a stream from a channel. False: it is not attached.
   mutating func detach(_ ref: Ref, _ channel: Channel) -> Bool {
     guard holds(ref), let position = rows[Int(ref.slot)].channels.removeValue(forKey: channel)?.position,
-      let last = audiences[Int(channel.slot)].popLast()
+      let last = streamsByChannel[Int(channel.slot)].popLast()
     else { return false }
     count -= 1
     if last != ref.slot {
-      audiences[Int(channel.slot)][Int(position)] = last
+      streamsByChannel[Int(channel.slot)][Int(position)] = last
       rows[Int(last)].channels[channel]?.position = position
     }
     // An unused channel keeps no memory.
-    if audiences[Int(channel.slot)].isEmpty { audiences[Int(channel.slot)] = [] }
+    if streamsByChannel[Int(channel.slot)].isEmpty { streamsByChannel[Int(channel.slot)] = [] }
     return true
   }
 
@@ -132,10 +132,10 @@ struct ChannelAudiences {
   /// The first broken invariant; nil: there is none.
   var brokenInvariant: String? {
     if count != rows.reduce(0, { $0 + $1.channels.count }) { return "attachments of streams" }
-    if count != audiences.reduce(0, { $0 + $1.count }) { return "attachments of channels" }
+    if count != streamsByChannel.reduce(0, { $0 + $1.count }) { return "attachments of channels" }
     for (slot, row) in rows.enumerated() {
       for (channel, attachment) in row.channels
-      where audiences[Int(channel.slot)][Int(attachment.position)] != UInt32(slot) {
+      where streamsByChannel[Int(channel.slot)][Int(attachment.position)] != UInt32(slot) {
         return "position of stream \(slot) in channel \(channel.slot)"
       }
     }
