@@ -129,7 +129,9 @@ struct ChannelSubscriptions {
     if Set(idle) != Set(marked) || idle.count != marked.count { return "idle channels" }
     for index in channels.indexes {
       guard let channel = channels[index] else { continue }
-      if attachments.isUnattached(index), channel.frames == 0, !channel.isIdle { return "unused channel \(channel.cid)" }
+      if attachments.isUnattached(index), channel.frames == 0, !channel.isIdle {
+        return "unused channel \(channel.cid)"
+      }
     }
     return nil
   }
