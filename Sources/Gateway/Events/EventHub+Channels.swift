@@ -19,7 +19,7 @@ extension EventHub {
 
   /// Return when a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
-    streams[ref]?.user == nil ? nil : attachments.joinedAt(ref, channel)
+    user(of: ref) == nil ? nil : attachments.joinedAt(ref, channel)
   }
 
   /// Record a join reported by the channel; the user's index reports it a little later.
@@ -104,7 +104,7 @@ extension EventHub {
     case .channelDeleted:
       // A server's stream stays attached, since the channel may be created again. Users are attached again if they are
       // members of that one.
-      for ref in refs where self[ref]?.user != nil {
+      for ref in refs where user(of: ref) != nil {
         detach(ref, channel)
         if !later.isEmpty { relist(ref) }
       }
@@ -113,7 +113,7 @@ extension EventHub {
         if case .memberAdded(let event) = $0 { event.user.isExactly(user) } else { false }
       }
       guard !isBack, let index = index(ofUser: user) else { return }
-      for ref in refs where self[ref]?.user == index && !hasJoined(ref, channel, since: time) {
+      for ref in refs where self.user(of: ref) == index && !hasJoined(ref, channel, since: time) {
         detach(ref, channel)
       }
     default: return

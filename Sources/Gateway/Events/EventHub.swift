@@ -141,14 +141,17 @@ struct EventHub {
 
   /// Return the viewer of a stream, for an event whose subject has this index.
   func viewer(_ ref: Ref, subject: UserIndex?) -> EventViewer {
-    guard let user = streams[ref]?.user else { return .server }
+    guard let user = user(of: ref) else { return .server }
     return .user(isSubject: user == subject)
   }
 
-  /// Return whether events of this stream carry the ``time``.
-  func hasID(_ ref: Ref) -> Bool { streams[ref]?.isComplete == true }
+  /// Return the user of a stream; nil: a server's stream, or removed.
+  func user(of ref: Ref) -> UserIndex? { streams.read(ref) { $0.user } ?? nil }
 
-  /// A stream, without a copy; nil: it was removed.
+  /// Return whether events of this stream carry the ``time``.
+  func hasID(_ ref: Ref) -> Bool { streams.read(ref) { $0.isComplete } == true }
+
+  /// A stream; nil: it was removed.
   subscript(ref: Ref) -> Stream? { _read { yield streams[ref] } }
 
   // MARK: Shards

@@ -20,8 +20,12 @@ struct StreamTable {
   /// Opening slots in use.
   var openings: Int { queue.inProgress }
 
-  /// A stream, without a copy; nil: it was removed.
+  /// A stream; nil: it was removed.
   subscript(ref: Ref) -> Stream? { _read { yield streams[ref] } }
+
+  /// Look at a stream in place, as with every event; nil: it was removed.
+  @inline(__always)
+  func read<Result>(_ ref: Ref, _ body: (borrowing Stream) -> Result) -> Result? { streams.read(ref, body) }
 
   func contains(_ ref: Ref) -> Bool { streams.contains(ref) }
 
