@@ -13,7 +13,7 @@ package struct TokenCache {
   }
 
   private var entries: [Entry?]
-  /// The hashes of the entries, stored apart so that a look-up touches no other entry; 0: empty.
+  /// The hashes of the entries, stored apart so that a look-up reads no other entry; 0: empty.
   private var hashes: [UInt64]
   private let setMask: UInt64
   private let seed: UInt64

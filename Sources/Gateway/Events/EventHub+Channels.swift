@@ -7,44 +7,36 @@ extension EventHub {
   // MARK: Streams and channels
 
   func isAttached(_ ref: Ref, _ cid: String) -> Bool {
-    guard let index = index(ofChannel: cid), let stream = self[ref] else { return false }
-    return stream.attached[index] != nil
+    index(ofChannel: cid).map { attachments.isAttached(ref, $0) } ?? false
   }
 
   /// Return the index of a channel, added if new; nil: the limit is reached.
   mutating func findOrInsert(channel cid: String) -> ChannelIndex? {
     if let index = index(ofChannel: cid) { return index }
     guard channelCount < limits.channels else { return nil }
-    let bytes = Array(cid.utf8)
-    let shard = Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
-    return channels.insert(Channel(cid: cid, shard: shard), named: cid)
+    return channels.insert(cid, shard: home(of: cid))
   }
 
   /// Return when a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
-    guard let stream = self[ref], stream.user != nil else { return nil }
-    return stream.attached[channel]?.joinedAt
+    user(of: ref) == nil ? nil : attachments.joinedAt(ref, channel)
   }
 
   /// Record a join reported by the channel; the user's index reports it a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
     guard let index = index(ofUser: user), let channel = channels.index(of: cid) else { return }
     for ref in refs(ofUser: index) {
-      guard let known = streams[ref]?.attached[channel]?.joinedAt, known < time else { continue }
-      streams[ref]?.attached[channel]?.joinedAt = time
+      guard let known = attachments.joinedAt(ref, channel), known < time else { continue }
+      attachments.setJoined(ref, channel, at: time)
     }
-  }
-
-  func isLeaving(_ ref: Ref, _ channel: ChannelIndex) -> Bool {
-    streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
   /// Attach streams whose user has become a member, and replay events from the join on.
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var index: ChannelIndex?
-    for ref in refs {
-      guard let stream = self[ref] else { continue }
-      guard stream.attached.count < limits.channelsPerStream, let taken = attach(ref, cid, joinedAt: since)
+    for ref in refs where streams.contains(ref) {
+      guard attachments.channelCount(of: ref) < limits.channelsPerStream,
+        let taken = attach(ref, cid, joinedAt: since)
       else {
         fail(ref, Problem(.storeBusy))
         continue
@@ -52,7 +44,7 @@ extension EventHub {
       index = taken
     }
     guard let index else { return }
-    subscribeChannels([index], since: since, .attach(refs.filter { self[$0] != nil }))
+    subscribeChannels([index], since: since, .attach(refs.filter { streams.contains($0) }))
   }
 
   // MARK: Channel events
@@ -89,9 +81,8 @@ extension EventHub {
   /// Return whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the
   /// channel's deletion.
   func receives(_ event: EventFields, _ ref: Ref, channel: ChannelIndex, isFormer: Bool = false) -> Bool {
-    guard exists(ref) else { return false }
-    // Leaves are rare; check for any first.
-    guard isFormer || !leaves.isEmpty && isLeaving(ref, channel) else { return true }
+    guard streams.contains(ref) else { return false }
+    guard isFormer || attachments.hasLeaves && attachments.isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
     case .memberRemoved(let user, _, _):
@@ -113,7 +104,7 @@ extension EventHub {
     case .channelDeleted:
       // A server's stream stays attached, since the channel may be created again. Users are attached again if they are
       // members of that one.
-      for ref in refs where self[ref]?.user != nil {
+      for ref in refs where user(of: ref) != nil {
         detach(ref, channel)
         if !later.isEmpty { relist(ref) }
       }
@@ -122,7 +113,7 @@ extension EventHub {
         if case .memberAdded(let event) = $0 { event.user.isExactly(user) } else { false }
       }
       guard !isBack, let index = index(ofUser: user) else { return }
-      for ref in refs where self[ref]?.user == index && !hasJoined(ref, channel, since: time) {
+      for ref in refs where self.user(of: ref) == index && !hasJoined(ref, channel, since: time) {
         detach(ref, channel)
       }
     default: return
@@ -132,8 +123,8 @@ extension EventHub {
   /// Return whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise
   /// the index will report it.
   private func hasJoined(_ ref: Ref, _ channel: ChannelIndex, since time: Timestamp) -> Bool {
-    guard let attachment = self[ref]?.attached[channel] else { return false }
-    return attachment.endsAt == 0 && attachment.joinedAt > time
+    guard let joinedAt = attachments.joinedAt(ref, channel) else { return false }
+    return joinedAt > time && !attachments.isLeaving(ref, channel)
   }
 
   // MARK: Memberships
@@ -147,37 +138,26 @@ extension EventHub {
   ) {
     var joined: [Ref] = []
     for ref in refs(ofUser: index) {
-      guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true else { continue }
-      // Before the list is read there is nothing to change.
-      guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
-      let channel = self.index(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
+      guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true, stream.hasListBegun
+      else { continue }
+      let channel = self.index(ofChannel: entry.cid).flatMap { attachments.isAttached(ref, $0) ? $0 : nil }
       if !entry.isMember || isGone {
-        streams[ref]?.listing.remove(entry.cid)
-        if let channel { beginLeave(ref, channel, at: time) }
+        streams.update(ref) { $0.updateListing { $0.remove(entry.cid) } }
+        if let channel { attachments.beginLeave(ref, channel, at: time) }
         continue
       }
       // The list may have passed the channel's position.
-      if stream.phase == .listing || stream.relisting == .listing {
-        streams[ref]?.listing.append(entry.cid, joinedAt: entry.joinedAt)
-      }
-      if stream.phase == .listing {
+      streams.update(ref) { $0.updateListing { $0.append(entry.cid, joinedAt: entry.joinedAt) } }
+      if stream.isOpeningList {
         // Events of the channel must follow the reply.
-        if case .since(let time) = stream.start { record(entry, ref, since: time) }
-      } else if let channel, !isLeaving(ref, channel) {
-        streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
+        record(entry, ref)
+      } else if let channel, !attachments.isLeaving(ref, channel) {
+        attachments.setJoined(ref, channel, at: entry.joinedAt)
       } else {
         joined.append(ref)
       }
     }
     if !joined.isEmpty { attachAndReplay(joined, entry.cid, since: entry.joinedAt) }
-  }
-
-  /// Start the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
-  /// nothing else is delivered.
-  mutating func beginLeave(_ ref: Ref, _ channel: ChannelIndex, at time: Timestamp) {
-    guard !isLeaving(ref, channel) else { return }
-    let endsAt = leaves.append(ref, channel, at: time)
-    streams[ref]?.attached[channel]?.endsAt = endsAt
   }
 
   // MARK: Frames
@@ -190,16 +170,11 @@ extension EventHub {
   /// Subscribe to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
   /// was carried out.
   mutating func subscribeChannels(_ indexes: [ChannelIndex], since: Timestamp?, _ purpose: Purpose) {
-    for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
-      let part = Array(indexes[start..<min(start + Self.cidsPerFrame, indexes.count)])
+    for part in Self.parts(of: indexes) {
       guard let shard = channels[part[0]]?.shard else { continue }
-      for index in part { channels[index]?.frames += 1 }
-      switch purpose {
-      case .open(let ref), .former(let ref): streams[ref]?.pending += 1
-      case .attach(let refs): for ref in refs { streams[ref]?.pending += 1 }
-      case .resync: progress.resyncBegan(shard)
-      case .end: break
-      }
+      channels.frameAdded(part)
+      for ref in purpose.waitingStreams { streams.update(ref) { $0.expectReply() } }
+      if purpose == .resync { progress.resyncBegan(shard) }
       frames.append(Frame(shard: shard, channels: part, since: since, purpose: purpose))
     }
     sendDue()
@@ -215,20 +190,16 @@ extension EventHub {
   mutating func subscribed(_ number: Int, through: Timestamp, isComplete: Bool) {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels {
-      channels[index]?.mayBeSubscribed = true
-      if channels[index]?.isLive == false {
-        channels[index]?.isLive = true
-        progress.subscriptionAdded(frame.shard, through: through)
-      }
-      channels[index]?.frames -= 1
+      if channels.confirm(index) { progress.subscriptionAdded(frame.shard, through: through) }
+      channels.frameEnded(index)
       release(channel: index)
     }
     switch frame.purpose {
     case .open(let ref), .former(let ref):
-      if !isComplete, self[ref] != nil { streams[ref]?.start = .reset }
+      if !isComplete { streams.update(ref) { $0.replayIncomplete() } }
       replyReceived(ref)
     case .attach(let refs):
-      for ref in refs where self[ref] != nil {
+      for ref in refs where streams.contains(ref) {
         if !isComplete { emit(.reset(ref)) }
         replyReceived(ref)
       }
@@ -257,12 +228,12 @@ extension EventHub {
 
   mutating func subscribeFailed(_ number: Int, _ problem: Problem) {
     guard let frame = frames.remove(number) else { return }
-    for index in frame.channels { channels[index]?.mayBeSubscribed = true }
+    for index in frame.channels { channels.suspectSubscription(index) }
     if let rest = frameToRetry(frame, problem) {
       frames.retry(rest)
     } else {
       for index in frame.channels {
-        channels[index]?.frames -= 1
+        channels.frameEnded(index)
         release(channel: index)
       }
       switch frame.purpose {
@@ -279,30 +250,25 @@ extension EventHub {
   private mutating func frameToRetry(_ frame: Frame, _ problem: Problem) -> Frame? {
     guard case .attach(let refs) = frame.purpose else { return frame.purpose == .resync ? frame : nil }
     guard problem.status == 503 else { return nil }
-    let live = refs.filter { self[$0]?.phase == .live }
+    let live = refs.filter { self[$0]?.isLive == true }
     if live.isEmpty { return nil }
-    for ref in refs where self[ref] != nil && self[ref]?.phase != .live { fail(ref, problem) }
+    for ref in refs where self[ref]?.isLive == false { fail(ref, problem) }
     return Frame(shard: frame.shard, channels: frame.channels, since: frame.since, purpose: .attach(live))
   }
 
   mutating func unsubscribed(_ number: Int) {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels {
-      channels[index]?.frames -= 1
-      guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0,
-        !channel.mayBeSubscribed
-      else {
-        release(channel: index)
-        continue
-      }
-      if !channel.isIdle { forget(channel: index) }
+      channels.frameEnded(index)
+      if attachments.isUnattached(index), channels.removeUnsubscribed(index) { continue }
+      release(channel: index)
     }
     sendDue()
   }
 
   /// Handle a failed unsubscribe, which is retried at the next tick.
   mutating func unsubscribeFailed(_ number: Int) {
-    for index in frames[number]?.channels ?? [] { channels[index]?.mayBeSubscribed = true }
+    for index in frames[number]?.channels ?? [] { channels.suspectSubscription(index) }
     unsubscribed(number)
   }
 
@@ -313,7 +279,7 @@ extension EventHub {
   /// - Parameter isSame: whether it is the same store as before.
   mutating func connected(shardCount count: Int, isSame: Bool) {
     if shardCount != 0, !isSame || count != shardCount {
-      for ref in streams.indexes {
+      for ref in streams.refs {
         // Its events came from another store, for example the one whose backup this was restored from.
         if streams[ref]?.hasBegun == true { emit(.reset(ref)) }
         fail(ref, Problem(.storeUnavailable))
@@ -321,18 +287,10 @@ extension EventHub {
       removeAllSubscriptions()
     }
     progress.setShardCount(count)
-    for index in channels.indexes {
-      channels[index]?.mayBeSubscribed = false
-      guard let channel = channels[index], channel.isLive, channel.streams.isEmpty else { continue }
-      channels[index]?.isLive = false
-      progress.subscriptionRemoved(channel.shard)
-    }
+    for shard in channels.connected(attachments) { progress.subscriptionRemoved(shard) }
     resync { $0.isLive }
-    for index in users.indexes {
-      users[index]?.mayBeSubscribed = false
-      guard let user = users[index], user.isLive else { continue }
-      users[index]?.isLive = false
-      progress.subscriptionRemoved(user.home)
+    for index in users.connected() {
+      if let user = users[index] { progress.subscriptionRemoved(user.home) }
       for ref in refs(ofUser: index) { relist(ref) }
     }
   }
@@ -348,8 +306,8 @@ extension EventHub {
   }
 
   /// Subscribe again to the matching channels that have streams.
-  private mutating func resync(where matches: (Channel) -> Bool) {
-    let indexes = channels.indexes.filter { channels[$0].map { !$0.streams.isEmpty && matches($0) } ?? false }
+  private mutating func resync(where matches: (ChannelSubscriptions.Channel) -> Bool) {
+    let indexes = channels.indexes.filter { !attachments.isUnattached($0) && (channels[$0].map(matches) ?? false) }
     for (shard, indexes) in byShard(indexes).enumerated() {
       subscribeChannels(indexes, since: progress.through(shard) ?? Timestamp.none, .resync)
     }
@@ -366,15 +324,13 @@ extension EventHub {
   mutating func tick() {
     frames.tick()
     sendDue()
-    queue.tick()
+    streams.tick()
     startOpenings()
-    leaves.tick()
-    while let left = leaves.popEnded() {
-      guard let cid = channels[left.channel]?.cid,
-        self[left.ref]?.attached[left.channel]?.endsAt == left.endsAt
-      else { continue }
-      emit(.left(left.ref, cid: cid, at: left.at))
-      detach(left.ref, left.channel)
+    attachments.tick()
+    while let leave = attachments.popEndedLeave() {
+      guard let cid = channels[leave.channel]?.cid else { continue }
+      emit(.left(leave.ref, cid: cid, at: leave.at))
+      detach(leave.ref, leave.channel)
     }
     unsubscribeIdleChannels()
     unsubscribeIdleUsers()

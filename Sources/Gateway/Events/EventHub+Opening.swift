@@ -21,48 +21,19 @@ extension EventHub {
     if let user, let count = users[user]?.streams.count, count >= limits.streamsPerUser {
       throw Problem(.limitReached, "a user has at most \(limits.streamsPerUser) streams; close some of them")
     }
-    var stream = Stream(request: request, user: user, start: request.start)
-    if user != nil, let channels = request.channels { stream.named = Set(channels.map { ExactText($0) }) }
-    let ref = streams.insert(stream)
-    if let user { users[user]?.streams.append(ref.slot) }
-    queue.append(ref)
+    let ref = streams.insert(Stream(request, user: user))
+    if let user { users.add(ref, to: user) }
     startOpenings()
     return ref
   }
 
   /// Remove a stream whose client has disconnected or that was ended.
   mutating func close(_ ref: Ref) {
-    guard let stream = self[ref] else { return }
-    if holdsOpeningSlot(stream) { queue.ended() }
-    let isWaiting = stream.phase == .waiting || stream.phase == .live && stream.relisting == .waiting
-    forget(ref, stream)
-    if isWaiting { countClosedWaiting() }
-    startOpenings()
-  }
-
-  /// Return whether the stream is being opened or relisted.
-  private func holdsOpeningSlot(_ stream: Stream) -> Bool {
-    switch stream.phase {
-    case .waiting: false
-    case .subscribingUser, .listing, .subscribing: true
-    case .live: stream.relisting == .subscribingUser || stream.relisting == .listing
-    }
-  }
-
-  /// Count a closed stream that is still in the queue.
-  private mutating func countClosedWaiting() {
-    guard queue.closed() else { return }
-    let streams = streams
-    queue.compact { streams.contains($0) }
-  }
-
-  private mutating func forget(_ ref: Ref, _ stream: Stream) {
-    for channel in stream.attached.keys.sorted() { detach(ref, channel) }
-    if let user = stream.user {
-      users[user]?.streams.removeAll { $0 == ref.slot }
-      release(user: user)
-    }
+    guard streams.contains(ref) else { return }
+    for channel in attachments.channels(of: ref) { detach(ref, channel) }
+    if let user = streams[ref]?.user { users.remove(ref, from: user) }
     streams.remove(ref)
+    startOpenings()
   }
 
   /// End a stream because of a problem; the problem is the response if the stream has not begun.
@@ -86,114 +57,55 @@ extension EventHub {
 
   /// Return the index of a user, added if new.
   private mutating func findOrInsert(user name: String) -> UserIndex {
-    users.index(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
+    users.index(of: name) ?? users.insert(name, home: home(of: name))
   }
 
   mutating func userSubscribed(_ index: UserIndex, through: Timestamp) {
-    guard let user = users[index], user.isSubscribing else { return }
-    users[index]?.isSubscribing = false
-    users[index]?.mayBeSubscribed = true
-    if !user.isLive {
-      users[index]?.isLive = true
-      progress.subscriptionAdded(user.home, through: through)
-    }
-    for ref in refs(ofUser: index) where waitsForUser(ref) { list(ref) }
-    release(user: index)
+    guard let wasLive = users.confirm(index), let user = users[index] else { return }
+    if !wasLive { progress.subscriptionAdded(user.home, through: through) }
+    for ref in refs(ofUser: index) where self[ref]?.waitsForUser == true { beginList(ref) }
   }
 
   mutating func userFailed(_ index: UserIndex, _ problem: Problem) {
-    guard users[index] != nil else { return }
-    users[index]?.isSubscribing = false
-    users[index]?.mayBeSubscribed = true
-    for ref in refs(ofUser: index).filter({ waitsForUser($0) }) where !retryRelisting(ref, problem) {
-      fail(ref, problem)
-    }
-    release(user: index)
+    guard users.subscribeFailed(index) else { return }
+    let refs = refs(ofUser: index).filter { self[$0]?.waitsForUser == true }
+    for ref in refs where !retryRelisting(ref, problem) { fail(ref, problem) }
   }
 
   /// Put a live stream's relisting back into the queue after a temporary failure. False: the failure is not of that
   /// kind.
   private mutating func retryRelisting(_ ref: Ref, _ problem: Problem) -> Bool {
-    guard problem.status == 503, let stream = self[ref], stream.phase == .live, holdsOpeningSlot(stream)
-    else {
-      return false
-    }
-    streams[ref]?.relisting = .waiting
-    streams[ref]?.isStale = false
-    queue.retry(ref)
-    queue.ended()
+    guard problem.status == 503, streams.retryRelisting(ref) else { return false }
     startOpenings()
     return true
   }
 
-  mutating func userUnsubscribed(_ index: UserIndex) {
-    guard let user = users[index], user.unsubscribesInFlight > 0 else { return }
-    users[index]?.unsubscribesInFlight -= 1
-    if user.streams.isEmpty, !user.isSubscribing, user.unsubscribesInFlight == 1, !user.isIdle,
-      !user.mayBeSubscribed
-    {
-      forget(user: index)
-    } else {
-      release(user: index)
-    }
-  }
+  mutating func userUnsubscribed(_ index: UserIndex) { users.unsubscribed(index, failed: false) }
 
   /// Handle a failed unsubscribe, which is retried at the next tick if the user still has no streams.
-  mutating func userUnsubscribeFailed(_ index: UserIndex) {
-    guard users[index] != nil else { return }
-    users[index]?.mayBeSubscribed = true
-    userUnsubscribed(index)
-  }
-
-  private func waitsForUser(_ ref: Ref) -> Bool {
-    guard let stream = self[ref] else { return false }
-    return stream.phase == .subscribingUser || stream.relisting == .subscribingUser
-  }
+  mutating func userUnsubscribeFailed(_ index: UserIndex) { users.unsubscribed(index, failed: true) }
 
   // MARK: Openings
 
-  /// Start waiting openings and relistings, up to the limit. An opening that fails at once calls this again: the nested
-  /// call starts none, so that stack depth does not grow with the number of waiting streams.
-  mutating func startOpenings() {
-    guard !isStartingOpenings else { return }
-    isStartingOpenings = true
-    defer { isStartingOpenings = false }
-    while let ref = queue.next(limit: limits.openings) {
-      guard streams.contains(ref) else {
-        queue.skipped()
-        continue
-      }
-      begin(ref)
+  /// Begin the opening or relisting of a stream that has got a slot.
+  mutating func begin(_ ref: Ref) {
+    guard let stream = self[ref] else { return }
+    guard let index = stream.user, let user = users[index] else {
+      return subscribe(ref, Listing(named: stream.request.channels ?? []))
     }
+    if user.isLive { return beginList(ref) }
+    if users.beginSubscribing(index) { emit(.subscribeUser(index: index, name: user.name)) }
   }
 
-  private mutating func begin(_ ref: Ref) {
-    guard let stream = self[ref] else { return }
-    streams[ref]?.listing = Listing()
-    guard let user = stream.user.flatMap({ users[$0] }), let index = stream.user else {
-      for cid in stream.request.channels ?? [] { streams[ref]?.listing.append(cid, joinedAt: .none) }
-      return subscribe(ref)
-    }
-    if stream.phase == .live {
-      streams[ref]?.relisting = .subscribingUser
-    } else {
-      streams[ref]?.phase = .subscribingUser
-    }
-    if user.isLive { return list(ref) }
-    guard !user.isSubscribing else { return }
-    users[index]?.isSubscribing = true
-    emit(.subscribeUser(index: index, name: user.name))
+  /// List the channels of a stream whose user is subscribed to.
+  private mutating func beginList(_ ref: Ref) {
+    streams.update(ref) { $0.userSubscribed() }
+    list(ref)
   }
 
   private mutating func list(_ ref: Ref, cursor: UInt64? = nil) {
     guard let stream = self[ref], let user = stream.user.flatMap({ users[$0] }) else { return }
-    var since: Timestamp?
-    if stream.phase == .live {
-      streams[ref]?.relisting = .listing
-    } else {
-      streams[ref]?.phase = .listing
-      if case .since(let time) = stream.start { since = membershipStart(time) }
-    }
+    let since = stream.listResumesFrom.map { membershipStart($0) }
     emit(
       .list(ref, user: user.name, issued: stream.request.issued, cursor: cursor, since: since)
     )
@@ -202,36 +114,39 @@ extension EventHub {
   /// Handle a page of the user's channels.
   mutating func listed(_ ref: Ref, _ entries: [ChannelEntryFields], next: UInt64?) {
     guard let stream = self[ref] else { return }
-    let isRelisting = stream.phase == .live
+    let isRelisting = stream.isLive
     for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
-      if case .since(let time) = stream.start, !isRelisting { record(entry, ref, since: time) }
+      record(entry, ref)
       guard entry.isMember else { continue }
-      streams[ref]?.listing.append(entry.cid, joinedAt: entry.joinedAt)
+      streams.update(ref) { $0.updateListing { $0.append(entry.cid, joinedAt: entry.joinedAt) } }
       if !isRelisting { continue }
-      if let channel = index(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
-        streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
+      if let channel = index(ofChannel: entry.cid), attachments.isAttached(ref, channel),
+        !attachments.isLeaving(ref, channel)
+      {
+        attachments.setJoined(ref, channel, at: entry.joinedAt)
       } else {
         attachAndReplay([ref], entry.cid, since: entry.joinedAt)
       }
     }
-    guard let now = self[ref] else { return }
-    if now.listing.channels.count > limits.channelsPerStream {
+    guard let listing = self[ref]?.listing else { return }
+    if listing.channels.count > limits.channelsPerStream {
       let detail = "a stream has at most \(limits.channelsPerStream) channels; name some of them"
       return fail(ref, Problem(.limitReached, detail))
     }
     if let next {
       list(ref, cursor: next)
     } else if isRelisting {
-      relisted(ref, now)
+      relisted(ref)
     } else {
-      subscribe(ref)
+      openListed(ref, listing)
     }
   }
 
-  /// Record the index's changes for a stream that resumes from a time.
-  mutating func record(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
+  /// Record the index's changes for a stream whose list resumes from a time.
+  mutating func record(_ entry: ChannelEntryFields, _ ref: Ref) {
+    guard let time = self[ref]?.listResumesFrom else { return }
     let start = membershipStart(time)
-    streams[ref]?.listing.record(entry, since: start)
+    streams.update(ref) { $0.updateListing { $0.record(entry, since: start) } }
   }
 
   /// Return the start of the replay of a user's joins and leaves, for a client that resumes from `time`.
@@ -243,43 +158,36 @@ extension EventHub {
   /// state again.
   mutating func listFailed(_ ref: Ref, _ problem: Problem) {
     if retryRelisting(ref, problem) { return }
-    guard problem.code == .limitReached, let stream = self[ref], stream.phase == .listing,
-      case .since = stream.start
-    else { return fail(ref, problem) }
-    streams[ref]?.start = .reset
-    streams[ref]?.listing = Listing()
+    guard problem.code == .limitReached, self[ref]?.listResumesFrom != nil else { return fail(ref, problem) }
+    streams.update(ref) { $0.restartList() }
     list(ref)
   }
 
   /// Handle the end of a relisting: a channel that is no longer listed was left or is gone.
-  private mutating func relisted(_ ref: Ref, _ stream: Stream) {
-    let found = Set(stream.listing.channels.map { ExactText($0.cid) })
-    for channel in stream.attached.keys.sorted() {
+  private mutating func relisted(_ ref: Ref) {
+    guard let relisted = streams.endRelisting(ref) else { return }
+    let found = Set(relisted.listing.channels.map { ExactText($0.cid) })
+    for channel in attachments.channels(of: ref) {
       guard let cid = channels[channel]?.cid, !found.contains(ExactText(cid)) else { continue }
-      beginLeave(ref, channel, at: time ?? .none)
+      attachments.beginLeave(ref, channel, at: time ?? .none)
     }
-    streams[ref]?.relisting = .none
-    streams[ref]?.listing = Listing()
-    queue.ended()
-    replyReceived(ref)
-    if self[ref]?.isStale == true {
-      streams[ref]?.isStale = false
-      relist(ref)
-    }
+    if relisted.isStale { relist(ref) }
     startOpenings()
   }
 
-  /// Subscribe to the stream's channels, all of which are now known.
-  private mutating func subscribe(_ ref: Ref) {
+  /// Subscribe to the channels of a user's stream, all of which are listed.
+  private mutating func openListed(_ ref: Ref, _ listing: Listing) {
     guard let stream = self[ref] else { return }
-    let listing = stream.listing
     if let named = stream.named, !named.isSubset(of: listing.channels.map { ExactText($0.cid) }) {
       return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .channelNotFound))
     }
-    streams[ref]?.phase = .subscribing
-    streams[ref]?.listing = Listing()
-    var since: Timestamp?
-    if case .since(let time) = stream.start { since = time }
+    if let listing = streams.update(ref, { $0.endList() }) { subscribe(ref, listing) }
+  }
+
+  /// Subscribe to the stream's channels.
+  private mutating func subscribe(_ ref: Ref, _ listing: Listing) {
+    guard let subscribing = self[ref]?.subscribing else { return }
+    let since = subscribing.since
     if since != nil {
       sendHeaders(ref)
       for (cid, time) in listing.deleted { emit(.deleted(ref, cid: cid, at: time)) }
@@ -296,7 +204,7 @@ extension EventHub {
       indexes.append(index)
     }
     // Counted before the first request is sent: an early reply must not complete the opening.
-    streams[ref]?.pending += 1
+    streams.update(ref) { $0.expectReply() }
     for indexes in byShard(indexes) { subscribeChannels(indexes, since: since, .open(ref)) }
     for (cid, time) in listing.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
       attachAndReplay([ref], cid.text, since: time)
@@ -310,40 +218,23 @@ extension EventHub {
 
   /// Send the 200 headers, unless already sent.
   private mutating func sendHeaders(_ ref: Ref) {
-    guard let stream = self[ref], !stream.hasBegun else { return }
-    streams[ref]?.hasBegun = true
-    emit(.begin(ref))
+    if streams.update(ref, { $0.begin() }) == true { emit(.begin(ref)) }
   }
 
   /// Handle one of the awaited replies; the last one makes the stream live.
   mutating func replyReceived(_ ref: Ref) {
-    guard let stream = self[ref] else { return }
-    streams[ref]?.pending -= 1
-    guard stream.pending == 1, stream.phase == .subscribing else { return }
-    streams[ref]?.phase = .live
-    queue.ended()
-    sendHeaders(ref)
-    if stream.start == .reset { emit(.reset(ref)) }
+    guard let opened = streams.replyReceived(ref) else { return }
+    if !opened.hasBegun { emit(.begin(ref)) }
+    if opened.start == .reset { emit(.reset(ref)) }
     emit(.live(ref))
-    if stream.isStale {
-      streams[ref]?.isStale = false
-      relist(ref)
-    }
+    if opened.isStale { relist(ref) }
     startOpenings()
   }
 
   /// List the user's channels again, since changes may have been missed. Until the relisting ends, the stream's events
   /// have no id.
   mutating func relist(_ ref: Ref) {
-    guard let stream = self[ref], stream.user != nil else { return }
-    switch (stream.phase, stream.relisting) {
-    case (.waiting, _), (.subscribingUser, _), (.live, .waiting), (.live, .subscribingUser): return
-    case (.listing, _), (.subscribing, _), (.live, .listing): streams[ref]?.isStale = true
-    case (.live, .none):
-      streams[ref]?.relisting = .waiting
-      streams[ref]?.pending += 1
-      queue.append(ref)
-      startOpenings()
-    }
+    guard self[ref]?.user != nil else { return }
+    if streams.requestRelisting(ref) { startOpenings() }
   }
 }

@@ -15,8 +15,8 @@ internal import ReceiptWire
 struct EventHub {
   /// A handle of a stream.
   typealias Ref = SlotIndex
-  typealias ChannelIndex = NamedTable<Channel>.Index
-  typealias UserIndex = NamedTable<User>.Index
+  typealias ChannelIndex = ChannelSubscriptions.Index
+  typealias UserIndex = UserSubscriptions.Index
 
   struct Limits {
     /// Streams in all.
@@ -87,19 +87,14 @@ struct EventHub {
   }
 
   let limits: Limits
-  var streams = SlotTable<Stream>()
-  /// Attachments of all streams together.
-  private(set) var attachmentCount = 0
-  var channels = NamedTable<Channel>()
-  private var idleChannels: [ChannelIndex] = []
-  var users = NamedTable<User>()
-  private var idleUsers: [UserIndex] = []
+  var streams = StreamTable()
+  var attachments = ChannelAttachments()
+  var channels = ChannelSubscriptions()
+  var users = UserSubscriptions()
   var progress = EventProgress()
   var frames = SubscribeFrames()
-  var queue = OpeningQueue()
   /// Whether ``startOpenings()`` runs.
-  var isStartingOpenings = false
-  var leaves = LeaveQueue()
+  private var isStartingOpenings = false
   private var actions: [Action] = []
 
   /// Maximum channels of one frame (Proto/frames.md).
@@ -114,22 +109,23 @@ struct EventHub {
   var channelCount: Int { channels.count }
   var userCount: Int { users.count }
   /// Streams waiting to be opened or relisted.
-  var waitingCount: Int { queue.count }
+  var waitingCount: Int { streams.waitingCount }
   /// Streams being opened or relisted.
-  var openings: Int { queue.inProgress }
+  var openings: Int { streams.openings }
+  /// Attachments of all streams together.
+  var attachmentCount: Int { attachments.count }
   /// 0: the store is not known yet.
   var shardCount: Int { progress.shardCount }
   /// See ``EventHub``; nil: there is no subscription.
   var time: Timestamp? { progress.time }
 
-  /// Take the actions added since the last call.
+  /// Take the actions added since the last call. Debug builds check the invariants, which hold after each event.
   mutating func takeActions() -> [Action] {
+    assertInvariants()
     var taken: [Action] = []
     swap(&taken, &actions)
     return taken
   }
-
-  var hasActions: Bool { !actions.isEmpty }
 
   mutating func emit(_ action: Action) { actions.append(action) }
 
@@ -137,34 +133,30 @@ struct EventHub {
   func index(ofChannel cid: String) -> ChannelIndex? { channels.index(of: cid) }
 
   /// Return the streams of a channel.
-  func refs(ofChannel index: ChannelIndex) -> [Ref] {
-    (channels[index]?.streams ?? []).map { ref($0) }
-  }
+  func refs(ofChannel index: ChannelIndex) -> [Ref] { attachments.streams(of: index).map { streams.ref(slot: $0) } }
 
   func index(ofUser name: String) -> UserIndex? { name.isEmpty ? nil : users.index(of: name) }
 
-  func refs(ofUser index: UserIndex) -> [Ref] { (users[index]?.streams ?? []).map { ref($0) } }
+  func refs(ofUser index: UserIndex) -> [Ref] { (users[index]?.streams ?? []).map { streams.ref(slot: $0) } }
 
   /// Return the viewer of a stream, for an event whose subject has this index.
   func viewer(_ ref: Ref, subject: UserIndex?) -> EventViewer {
-    guard let user = streams[ref]?.user else { return .server }
+    guard let user = user(of: ref) else { return .server }
     return .user(isSubject: user == subject)
   }
 
+  /// Return the user of a stream; nil: a server's stream, or removed.
+  func user(of ref: Ref) -> UserIndex? { streams.read(ref) { $0.user } ?? nil }
+
   /// Return whether events of this stream carry the ``time``.
-  func hasID(_ ref: Ref) -> Bool {
-    exists(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
-  }
+  func hasID(_ ref: Ref) -> Bool { streams.read(ref) { $0.isComplete } == true }
 
-  func ref(_ slot: UInt32) -> Ref { streams.index(slot: slot) }
-
-  /// Return whether a stream exists. Like ``subscript(_:)`` but without a copy, for use with every event.
-  func exists(_ ref: Ref) -> Bool { streams.contains(ref) }
-
-  subscript(ref: Ref) -> Stream? { streams[ref] }
+  /// A stream; nil: it was removed.
+  subscript(ref: Ref) -> Stream? { _read { yield streams[ref] } }
 
   // MARK: Shards
 
+  /// Return the shard that owns a channel, or a user's index.
   func home(of name: String) -> Int {
     let bytes = Array(name.utf8)
     return Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
@@ -179,116 +171,110 @@ struct EventHub {
 
   /// Attach a stream to a channel, and cancel a pending leave; nil: a limit is reached.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> ChannelIndex? {
-    if let index = index(ofChannel: cid), streams[ref]?.attached[index] != nil {
-      streams[ref]?.attached[index]?.joinedAt = joinedAt
-      streams[ref]?.attached[index]?.endsAt = 0
+    if let index = index(ofChannel: cid), attachments.isAttached(ref, index) {
+      attachments.setJoined(ref, index, at: joinedAt)
+      attachments.cancelLeave(ref, index)
       return index
     }
-    guard attachmentCount < limits.attachments, let index = findOrInsert(channel: cid),
-      let count = channels[index]?.streams.count
-    else { return nil }
-    streams[ref]?.attached[index] = Attachment(index: UInt32(count), joinedAt: joinedAt)
-    channels[index]?.streams.append(ref.slot)
-    attachmentCount += 1
+    guard attachmentCount < limits.attachments, let index = findOrInsert(channel: cid) else { return nil }
+    attachments.attach(ref, index, joinedAt: joinedAt)
     return index
   }
 
   /// Detach a stream from a channel.
   mutating func detach(_ ref: Ref, _ channel: ChannelIndex) {
-    guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
-      let last = channels[channel]?.streams.popLast()
-    else { return }
-    attachmentCount -= 1
-    if last != ref.slot {
-      channels[channel]?.streams[Int(index)] = last
-      streams[slot: last]?.attached[channel]?.index = index
-    }
-    release(channel: channel)
+    if attachments.detach(ref, channel) { release(channel: channel) }
+  }
+
+  // MARK: Openings
+
+  /// Start waiting openings and relistings, up to the limit. An opening that fails at once calls this again: the nested
+  /// call starts none, so that stack depth does not grow with the number of waiting streams.
+  mutating func startOpenings() {
+    guard !isStartingOpenings else { return }
+    isStartingOpenings = true
+    defer { isStartingOpenings = false }
+    while let ref = streams.takeSlot(limit: limits.openings) { begin(ref) }
   }
 
   // MARK: Subscriptions without streams
 
   /// Mark a channel without streams to be unsubscribed at the next tick.
   mutating func release(channel index: ChannelIndex) {
-    guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
-    else {
-      return
-    }
-    channels[index]?.isIdle = true
-    idleChannels.append(index)
-  }
-
-  /// Mark a user without streams to be unsubscribed at the next tick.
-  mutating func release(user index: UserIndex) {
-    guard let user = users[index], user.streams.isEmpty, !user.isIdle else { return }
-    users[index]?.isIdle = true
-    idleUsers.append(index)
-  }
-
-  mutating func forget(user index: UserIndex) {
-    if let user = users[index] { users.remove(index, named: user.name) }
+    if attachments.isUnattached(index) { channels.markIdle(index) }
   }
 
   /// Unsubscribe channels that have no streams any more.
   mutating func unsubscribeIdleChannels() {
-    var ending: [ChannelIndex] = []
-    for index in idleChannels {
-      channels[index]?.isIdle = false
-      guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0 else { continue }
-      if channel.isLive {
-        channels[index]?.isLive = false
-        progress.subscriptionRemoved(channel.shard)
-      }
-      if channel.mayBeSubscribed { ending.append(index) } else { forget(channel: index) }
-    }
-    idleChannels = []
-    for (shard, indexes) in byShard(ending).enumerated() {
-      for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
-        let part = Array(indexes[start..<min(start + Self.cidsPerFrame, indexes.count)])
-        for index in part {
-          channels[index]?.mayBeSubscribed = false
-          channels[index]?.frames += 1
-        }
+    let unused = channels.takeUnused(attachments)
+    for shard in unused.endedShards { progress.subscriptionRemoved(shard) }
+    for (shard, indexes) in byShard(unused.subscribed).enumerated() {
+      for part in Self.parts(of: indexes) {
+        channels.unsubscribeAdded(part)
         let frame = Frame(shard: shard, channels: part, since: nil, purpose: .end)
         emit(.unsubscribe(frame: frames.begin(frame)))
       }
     }
   }
 
-  mutating func forget(channel index: ChannelIndex) {
-    guard let channel = channels[index] else { return }
-    channels.remove(index, named: channel.cid)
+  /// Divide the channels of one shard among frames.
+  static func parts(of indexes: [ChannelIndex]) -> [[ChannelIndex]] {
+    stride(from: 0, to: indexes.count, by: cidsPerFrame).map {
+      Array(indexes[$0..<min($0 + cidsPerFrame, indexes.count)])
+    }
   }
 
   /// Unsubscribe users who have no streams any more.
   mutating func unsubscribeIdleUsers() {
-    for index in idleUsers {
-      users[index]?.isIdle = false
-      guard let user = users[index], user.streams.isEmpty, !user.isSubscribing, user.unsubscribesInFlight == 0
-      else {
-        continue
-      }
-      if user.isLive {
-        users[index]?.isLive = false
-        progress.subscriptionRemoved(user.home)
-      }
-      if user.mayBeSubscribed {
-        users[index]?.mayBeSubscribed = false
-        users[index]?.unsubscribesInFlight += 1
-        emit(.unsubscribeUser(index: index, name: user.name))
-      } else {
-        forget(user: index)
-      }
-    }
-    idleUsers = []
+    let unused = users.takeUnused()
+    for shard in unused.endedShards { progress.subscriptionRemoved(shard) }
+    for (index, name) in unused.subscribed { emit(.unsubscribeUser(index: index, name: name)) }
   }
 
-  /// Remove all subscriptions, before those of another store. The numbers of streams and frames are not used again:
-  /// replies to earlier ones may be pending.
+  /// Remove all subscriptions, before those of another store. All streams are closed. Their numbers and those of frames
+  /// are not used again: replies to earlier ones may be pending.
   mutating func removeAllSubscriptions() {
-    let kept = (actions, streams, frames)
-    self = EventHub(limits: limits)
-    (actions, streams, frames) = kept
+    attachments = ChannelAttachments()
+    channels = ChannelSubscriptions()
+    users = UserSubscriptions()
+    progress = EventProgress()
     frames.removeAll()
+  }
+
+  // MARK: Invariants
+
+  /// The first broken invariant; nil: there is none. They hold between events.
+  var brokenInvariant: String? {
+    if let broken = streams.brokenInvariant ?? attachments.brokenInvariant { return broken }
+    if let broken = channels.brokenInvariant(attachments) ?? users.brokenInvariant(streams) { return broken }
+    var replies: [Ref: Int] = [:]
+    var named: [ChannelIndex: Int] = [:]
+    for frame in frames.all {
+      for ref in frame.purpose.waitingStreams { replies[ref, default: 0] += 1 }
+      for index in frame.channels { named[index, default: 0] += 1 }
+    }
+    for ref in streams.refs {
+      guard let stream = streams[ref] else { continue }
+      let relisting = stream.isRelisting ? 1 : 0
+      if stream.pending != replies[ref, default: 0] + relisting { return "pending replies of stream \(ref.slot)" }
+    }
+    for index in channels.indexes where channels[index]?.frames != named[index, default: 0] {
+      return "frames of channel \(index.slot)"
+    }
+    let live =
+      channels.indexes.compactMap { channels[$0].flatMap { $0.isLive ? $0.shard : nil } }
+      + users.indexes.compactMap { users[$0].flatMap { $0.isLive ? $0.home : nil } }
+    for shard in 0..<shardCount where progress.subscriptions(shard) != live.count(where: { $0 == shard }) {
+      return "subscriptions of shard \(shard)"
+    }
+    return nil
+  }
+
+  /// Check the invariants in debug builds, while the tables are small: the check reads all of them.
+  private func assertInvariants() {
+    assert(
+      streamCount > 64 || channelCount > 256 || brokenInvariant == nil,
+      "broken: \(brokenInvariant ?? "")"
+    )
   }
 }

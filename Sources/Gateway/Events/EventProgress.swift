@@ -24,6 +24,9 @@ struct EventProgress {
   /// Return the time that one shard's events are complete through.
   func through(_ shard: Int) -> Timestamp? { shards[shard].through }
 
+  /// Return the number of live channels and users of one shard.
+  func subscriptions(_ shard: Int) -> Int { shards[shard].subscriptions }
+
   /// Set the number of shards, unless it is known.
   mutating func setShardCount(_ count: Int) {
     if shards.isEmpty { shards = Array(repeating: Shard(), count: count) }

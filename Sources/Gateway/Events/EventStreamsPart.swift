@@ -155,8 +155,10 @@ final class EventStreamsPart: GatewayPart {
     guard !isPerforming else { return }
     isPerforming = true
     defer { isPerforming = false }
-    while hub.hasActions {
-      for action in hub.takeActions() { perform(action) }
+    while true {
+      let actions = hub.takeActions()
+      if actions.isEmpty { break }
+      for action in actions { perform(action) }
     }
   }
 

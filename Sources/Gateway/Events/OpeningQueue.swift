@@ -3,7 +3,7 @@ internal import DequeModule
 /// The streams of an ``EventHub`` that wait to be opened or relisted, and how many are.
 struct OpeningQueue {
   /// Some of them may be closed.
-  private(set) var waiting = Deque<EventHub.Ref>()
+  private var waiting = Deque<EventHub.Ref>()
   /// How many of the streams in the queues are closed; they are skipped later.
   private var closedCount = 0
   /// Streams whose relisting failed; they wait again from the next tick on.
@@ -12,7 +12,10 @@ struct OpeningQueue {
   private(set) var inProgress = 0
 
   /// Open streams that wait.
-  var count: Int { waiting.count + relistings.count - closedCount }
+  var count: Int { entryCount - closedCount }
+
+  /// Entries, with those of closed streams.
+  var entryCount: Int { waiting.count + relistings.count }
 
   mutating func append(_ ref: EventHub.Ref) { waiting.append(ref) }
 

@@ -1,4 +1,34 @@
 internal import DequeModule
+internal import ReceiptModel
+
+extension EventHub {
+  /// Why a frame subscribes or unsubscribes channels.
+  enum Purpose: Equatable {
+    case open(Ref)
+    case attach([Ref])
+    case former(Ref)
+    /// Subscribe again after a loss, for all streams of the channels.
+    case resync
+    /// Unsubscribe channels without streams.
+    case end
+
+    /// The streams that wait for the reply.
+    var waitingStreams: [Ref] {
+      switch self {
+      case .open(let ref), .former(let ref): [ref]
+      case .attach(let refs): refs
+      case .resync, .end: []
+      }
+    }
+  }
+
+  struct Frame {
+    let shard: Int
+    let channels: [ChannelIndex]
+    let since: Timestamp?
+    let purpose: Purpose
+  }
+}
 
 /// The subscribe and unsubscribe requests of an ``EventHub``: in flight, due, and to be sent again. A number is used
 /// once.
@@ -38,6 +68,9 @@ struct SubscribeFrames {
 
   /// Remove an answered frame; nil where it was removed before.
   mutating func remove(_ number: Int) -> EventHub.Frame? { inFlight.removeValue(forKey: number) }
+
+  /// All frames: in flight, due, and to be sent again.
+  var all: [EventHub.Frame] { Array(inFlight.values) + due + retries }
 
   mutating func removeAll() {
     inFlight = [:]

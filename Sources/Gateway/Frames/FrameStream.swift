@@ -85,7 +85,7 @@ final class FrameStream: RequestStreamState, RequestStream {
           let start = taken + FrameHeader.byteCount
           taken = start + payloadCount
           itemsRead += 1
-          loop.chargeStream(self)
+          loop.rates.chargeStream(self)
           handle(header, bytes.extracting(start..<taken), loop)
           continue
         case .needs:

@@ -42,7 +42,7 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
     package static func notImplemented(_ name: StaticString) -> Field { Field(name, .notImplemented) }
   }
 
-  /// Stored apart from ``contents``, so that a search for a name touches no reference count.
+  /// Stored apart from ``contents``, so that a search for a name counts no references.
   package let names: [StaticString]
   package let contents: [Content]
 

@@ -12,9 +12,11 @@ package struct ConnectionIndex: Hashable, Sendable, BitwiseCopyable {
 ///
 /// Not a ``SlotTable``: each request reads and changes its connection's entry in place. An index may be
 /// stale; the handle of its stream then finds nothing.
-struct ConnectionTable {
+///
+/// A class, so that its owner can share it and only its own operations change it.
+final class ConnectionTable {
   /// The loop's state for one connection.
-  struct Entry {
+  private struct Entry {
     var connection: HTTP2ServerConnection<GatewayLoop>?
     /// Whether answers were written outside the connection's own read and are not flushed.
     var isDirty = false
@@ -26,9 +28,7 @@ struct ConnectionTable {
     var refusal = ProblemCode.tokenMissing
     /// Whether the connection has shown a valid token.
     var isAuthenticated = false
-    /// The client's address: its peer, or the client that a PROXY header names. Nil where that is no IP address.
     var client: PeerAddress?
-    /// Whether the connection is a proxy's that many clients share: each request names its client itself.
     var isShared = false
     /// Consecutive refused tokens.
     var badTokens = 0
@@ -39,7 +39,7 @@ struct ConnectionTable {
   private var dirty: [ConnectionIndex] = []
 
   /// The entry of a connection, changed in place.
-  private(set) subscript(index: ConnectionIndex) -> Entry {
+  private subscript(index: ConnectionIndex) -> Entry {
     @inline(__always) _read { yield entries[Int(index.rawValue)] }
     @inline(__always) _modify { yield &entries[Int(index.rawValue)] }
   }
@@ -52,7 +52,7 @@ struct ConnectionTable {
 
   /// Add a connection, and store its index in the connection (``HTTP2ServerConnection/tableIndex``).
   @discardableResult
-  mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> ConnectionIndex {
+  func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> ConnectionIndex {
     let index: ConnectionIndex
     if let reused = free.popLast() {
       index = reused
@@ -66,7 +66,7 @@ struct ConnectionTable {
   }
 
   /// Remove a closed connection. Its index may be reused; a stream's handle tells the two apart.
-  mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
+  func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     let index = connection.tableIndex
     guard Int(index.rawValue) < entries.count, self[index].connection === connection else { return }
     self[index] = Entry()
@@ -77,13 +77,20 @@ struct ConnectionTable {
 
   /// Return the connection of a stream that is answered now, to be flushed in this turn; nil where the client has
   /// closed the stream or the connection.
-  mutating func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<
+  func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<
     GatewayLoop
   >? {
     guard let connection = connection(index), connection.isOpen(stream) else { return nil }
     markDirty(index)
     return connection
   }
+
+  /// Return a connection's client: its peer, or the client that a PROXY header names. Nil where that is no IP address.
+  func client(_ index: ConnectionIndex) -> PeerAddress? { self[index].client }
+
+  /// Return whether the connection is a proxy's that many clients share: each request names its client itself.
+  @inline(__always)
+  func isShared(_ index: ConnectionIndex) -> Bool { self[index].isShared }
 
   /// Look up a connection's last credential, if it is this one.
   func verdict(_ index: ConnectionIndex, identity: UInt32) -> Authenticator.Verdict {
@@ -93,7 +100,7 @@ struct ConnectionTable {
   }
 
   /// Cache the result for a connection's credential.
-  mutating func remember(_ index: ConnectionIndex, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
+  func remember(_ index: ConnectionIndex, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
     guard identity != 0 else { return }
     self[index].identity = identity
     switch result {
@@ -105,7 +112,7 @@ struct ConnectionTable {
   }
 
   /// Forget every connection's credential, for instance after the keys have changed.
-  mutating func clearCredentials() {
+  func clearCredentials() {
     for index in entries.indices {
       entries[index].identity = 0
       entries[index].caller = nil
@@ -115,13 +122,13 @@ struct ConnectionTable {
   /// Record that a connection has shown a valid token.
   ///
   /// - Returns: whether it is the connection's first.
-  mutating func recordAuthenticated(_ index: ConnectionIndex) -> Bool {
+  func recordAuthenticated(_ index: ConnectionIndex) -> Bool {
     defer { self[index].isAuthenticated = true }
     return !self[index].isAuthenticated
   }
 
   /// Record where a connection comes from.
-  mutating func recordClient(_ index: ConnectionIndex, client: PeerAddress?, isShared: Bool) {
+  func recordClient(_ index: ConnectionIndex, client: PeerAddress?, isShared: Bool) {
     self[index].client = client
     self[index].isShared = isShared
   }
@@ -129,23 +136,26 @@ struct ConnectionTable {
   /// Count a refused token.
   ///
   /// - Returns: how many were refused since the last valid one.
-  mutating func recordBadToken(_ index: ConnectionIndex) -> Int {
+  func recordBadToken(_ index: ConnectionIndex) -> Int {
     self[index].badTokens += 1
     return self[index].badTokens
   }
 
+  /// Return how many tokens were refused since the last valid one.
+  func badTokens(_ index: ConnectionIndex) -> Int { self[index].badTokens }
+
   /// Reset the count of refused tokens after a valid one.
-  mutating func resetBadTokens(_ index: ConnectionIndex) { self[index].badTokens = 0 }
+  func resetBadTokens(_ index: ConnectionIndex) { self[index].badTokens = 0 }
 
   /// Mark a connection to be flushed at the end of the loop's turn.
-  mutating func markDirty(_ index: ConnectionIndex) {
+  func markDirty(_ index: ConnectionIndex) {
     if self[index].isDirty { return }
     self[index].isDirty = true
     dirty.append(index)
   }
 
   /// Return the next connection to flush.
-  mutating func nextDirty() -> HTTP2ServerConnection<GatewayLoop>? {
+  func nextDirty() -> HTTP2ServerConnection<GatewayLoop>? {
     while let index = dirty.popLast() {
       guard self[index].isDirty else { continue }
       self[index].isDirty = false

@@ -1,41 +1,61 @@
 internal import HTTP2Session
 internal import Operations
+internal import ReceiptModel
 
 /// Counters of one event loop: plain integers, summed over the loops at each scrape.
-struct GatewayCounters {
+final class GatewayCounters {
   /// By route and status class; a request without a route counts in the last row.
   private var responses = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
-  var tokenHits: UInt64 = 0
-  var tokenMisses: UInt64 = 0
-  var tokenRefusals: UInt64 = 0
-  var connectionsOpened: UInt64 = 0
+  private var tokenHits: UInt64 = 0
+  private var tokenMisses: UInt64 = 0
+  private var tokenRefusals: UInt64 = 0
+  private var connectionsOpened: UInt64 = 0
   /// Connections closed after too many tokens that no key has signed.
-  var connectionsEndedForTokens: UInt64 = 0
+  private var connectionsEndedForTokens: UInt64 = 0
   /// Requests answered 429, by rate: of users, servers and addresses.
-  var rateLimited: [UInt64] = [0, 0, 0]
+  private var rateLimited: [UInt64] = [0, 0, 0]
   /// Connections whose client spoke HTTP/1.
-  var http1Refused: UInt64 = 0
+  private(set) var http1Refused: UInt64 = 0
   /// Users completely erased.
-  var usersErased: UInt64 = 0
+  private(set) var usersErased: UInt64 = 0
   /// Totals of closed connections; those of open ones are added at each scrape.
   private var closed = HTTP2Counters()
-  var pushes = PushCounters()
+  private var pushes: PushCounters
   /// Round trips to the store, one sampled per flush.
-  var storeRoundTrips = Histogram.durations
+  private var storeRoundTrips = Histogram.durations
 
   /// The row of requests without a route.
   private static let noRoute = Route.allCases.count
 
+  /// - Parameter hooks: the provider labels of the gateway's hooks.
+  init(hooks: [String]) { pushes = PushCounters(hooks: hooks) }
+
   /// Count a response.
   ///
   /// - Parameter route: nil: no route was found.
-  mutating func answered(_ route: Route?, status: Int) {
+  func answered(_ route: Route?, status: Int) {
     let row = route.map { Int($0.rawValue) } ?? Self.noRoute
     responses[row * 6 + min(status / 100, 5)] &+= 1
   }
 
+  /// Count a look-up of a token, by its result.
+  func tokenFound() { tokenHits &+= 1 }
+  func tokenAwaitsVerification() { tokenMisses &+= 1 }
+  func tokenRefused() { tokenRefusals &+= 1 }
+
+  /// Count a request that is answered 429.
+  func limited(_ share: RateLimiter.Share) { rateLimited[Int(share.rawValue) - 1] &+= 1 }
+
+  func connectionOpened() { connectionsOpened &+= 1 }
+  func connectionEndedForTokens() { connectionsEndedForTokens &+= 1 }
+  func refusedHTTP1() { http1Refused &+= 1 }
+  func userErased() { usersErased &+= 1 }
+
+  /// Record the round trip of a store request, in seconds.
+  func storeReplied(after seconds: Double) { storeRoundTrips.record(seconds) }
+
   /// Add a closed connection's counters.
-  mutating func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
+  func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
 
   private static func sum(_ a: HTTP2Counters, _ b: HTTP2Counters) -> HTTP2Counters {
     var sum = a
@@ -49,6 +69,25 @@ struct GatewayCounters {
     sum.bytesOut &+= b.bytesOut
     return sum
   }
+
+  // MARK: Push acks
+
+  func labels(_ source: AckSource, provider: RawSpan, device: RawSpan) -> AckLabels {
+    pushes.labels(source, provider: provider, device: device)
+  }
+
+  /// Return the number of a device's name in labels.
+  func number(ofDevice name: RawSpan) -> UInt8 { pushes.devices.number(name) }
+
+  /// Count an answered push ack.
+  func answered(_ labels: AckLabels, _ outcome: PushCounters.Outcome) { pushes.count(labels, outcome) }
+
+  /// Record how long a push took to be delivered; see ``PushCounters``.
+  func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
+    pushes.delivered(labels, sent: sent, delivered: delivered)
+  }
+
+  // MARK: Metrics
 
   /// Add all counters to the samples, under their metric names.
   ///

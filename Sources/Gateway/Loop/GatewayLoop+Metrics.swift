@@ -28,16 +28,6 @@ extension GatewayLoop {
       Double(pendingCount)
     )
     samples.gauge(
-      "tidemark_gateway_tokens_cached",
-      help: "Verified tokens in the cache.",
-      Double(authenticator.cachedCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_requests_parked",
-      help: "Requests that wait for their token to be verified.",
-      Double(authenticator.waitingCount)
-    )
-    samples.gauge(
       "tidemark_gateway_store_connections_ready",
       help: "Connections to the store that take requests.",
       store.isReady ? 1 : 0

@@ -38,7 +38,7 @@ extension GatewayLoop {
     connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     assertionFailure("\(what)")
-    logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
+    shared.logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
     answer(Problem(.internalError), route: route, stream: stream, connection: connection)
   }
 
@@ -57,7 +57,7 @@ extension GatewayLoop {
     }
     counters.answered(route, status: status)
     if status >= 500 && problem.code != .notImplemented {
-      logger.debug(
+      shared.logger.debug(
         "Request not served",
         metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"]
       )

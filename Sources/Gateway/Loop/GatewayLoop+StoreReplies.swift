@@ -96,11 +96,11 @@ extension GatewayLoop: StoreClientDelegate {
 
   private func recordRoundTrip(_ sentAt: UInt64) {
     let nanoseconds = NIODeadline.now().uptimeNanoseconds &- sentAt
-    counters.storeRoundTrips.record(Double(nanoseconds) / 1_000_000_000)
+    counters.storeReplied(after: Double(nanoseconds) / 1_000_000_000)
   }
 
   func logMalformedReply(_ error: WireError, _ kind: FrameKind) {
-    logger.error(
+    shared.logger.error(
       "Malformed reply from the store",
       metadata: ["kind": "\(kind)", "error": "\(error)"]
     )

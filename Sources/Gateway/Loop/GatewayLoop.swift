@@ -1,50 +1,45 @@
 internal import CMalloc
 package import HTTP2Session
-package import Logging
 package import NIOCore
 internal import NIOPosix
-package import Operations
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 package import StoreClient
 
-/// The state of one event loop of the gateway: its connections, its store client, its token cache, and its pending
-/// requests. Mutable state is not shared between loops.
+/// One event loop of the gateway: its connections, its store client and its pending requests. The features with state
+/// of their own are its ``parts``. Mutable state is not shared between loops.
 ///
 /// A request's path: `http2RequestReceived` → route → caller → a frame in the store client's buffer, flushed once at
 /// the end of the loop's turn. The response's path: `storeReplied` → the stream's own buffer, flushed once per
 /// connection at the end of the store's read.
 package final class GatewayLoop {
   let eventLoop: any EventLoop
-  let logger: Logger
+  let shared: SharedServices
   let limits: GatewayLimits
   let resources: HTTP2ServerResources
+  private let origins: CrossOrigins
   let storeConnectivityChanged: (StoreConnectivity) -> Void
 
   let router = Router()
   let scratch = PathScratch()
   let tape: JSONTape
-  let authenticator: Authenticator
-  /// Notified of connections that have shown a valid token; nil in tests.
-  let gate: ConnectionGate?
-  let rates: RateLimiter
-  let refusals: RefusalLog?
+  let connections = ConnectionTable()
+  let counters: GatewayCounters
   /// Set right after `init`, since the client needs its delegate. The loop and the client retain each other until
   /// `close`.
   private(set) var store: StoreClient<GatewayLoop>!
-
-  var connections = ConnectionTable()
   private var pending = PendingRequests()
-  var counters = GatewayCounters()
-  var requestIDs: RequestIDs
+  private var requestIDs: RequestIDs
   private var turn = TurnState()
   /// Whether `close` was called; background work starts nothing more.
   private(set) var isClosed = false
   /// Completed when all connections have closed; nil unless draining.
   private var drained: EventLoopPromise<Void>?
 
-  let origins: CrossOrigins
   // The features with state of their own.
+  let authentication: AuthenticationPart
+  let rates: RatesPart
   let echoingResponses = EchoingResponsesPart()
   let fanOuts = FanOutPart()
   let valueChanges = ValueChangesPart()
@@ -61,64 +56,59 @@ package final class GatewayLoop {
   let tokens: TokensPart
 
   /// - Parameters:
-  ///   - revokedTokens: one table shared by all loops.
-  ///   - tickets: the keys that sign tickets; nil: tickets are disabled.
-  ///   - hooks: webhook senders, with distinct names.
+  ///   - configuration: of the gateway; a loop needs its limits, origins, tickets and hooks.
+  ///   - verifier: verifies tokens until the keys are replaced (``apply(_:)``).
   ///   - storeConnectivityChanged: called on the loop when the store client gains or loses its store.
   package init(
     eventLoop: any EventLoop,
+    configuration: GatewayConfiguration,
     store: StoreClientConfiguration,
     verifier: TokenVerifier,
-    revokedTokens: RevokedTokens,
-    limits: GatewayLimits,
-    http2: HTTP2Limits,
-    origins: CrossOrigins = CrossOrigins(),
-    tickets: TicketKeys? = nil,
-    hooks: [PushHook] = [],
-    gate: ConnectionGate? = nil,
-    rates: RateLimiter = RateLimiter(),
-    refusals: RefusalLog? = nil,
-    logger: Logger,
+    shared: SharedServices,
     storeConnectivityChanged: @escaping (StoreConnectivity) -> Void
   ) {
     eventLoop.assertInEventLoop()
     var random = SystemRandomNumberGenerator()
+    let limits = configuration.limits
     self.eventLoop = eventLoop
-    self.logger = logger
+    self.shared = shared
     self.limits = limits
     self.storeConnectivityChanged = storeConnectivityChanged
-    self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
-    self.origins = origins
-    self.hooks = HooksPart(hooks)
-    self.gate = gate
-    self.rates = rates
-    self.refusals = refusals
-    counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
-    self.push = PushPart(tickets)
-    self.events = EventStreamsPart(limits.events)
+    self.resources = HTTP2ServerResources(
+      limits: configuration.http2,
+      streamedContentTypes: [.ndjson, .frames]
+    )
+    self.origins = configuration.origins
     self.tape = JSONTape(limits: limits.json)
-    self.tokens = TokensPart(revokedTokens)
-    self.authenticator = Authenticator(
+    self.counters = GatewayCounters(
+      hooks: configuration.hooks.map { String(decoding: $0.provider, as: UTF8.self) }
+    )
+    self.hooks = HooksPart(configuration.hooks)
+    self.push = PushPart(configuration.ticketKeys)
+    self.events = EventStreamsPart(limits.events)
+    self.tokens = TokensPart(shared.revokedTokens)
+    let authenticator = Authenticator(
       eventLoop: eventLoop,
       verifier: verifier,
-      revokedTokens: revokedTokens,
+      revokedTokens: shared.revokedTokens,
       limits: limits,
       seed: random.next()
     )
+    self.authentication = AuthenticationPart(authenticator, shared)
+    self.rates = RatesPart(shared)
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
     for part in parts { part.attach(to: self) }
     assertPartsAttached(of: self)
     resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
-    setCommonHeaders()
+    rates.setCommonHeaders(origins)
   }
 
   /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
-      echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userScans,
-      userLists,
-      erasures, replication, tokens,
+      authentication, rates, echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push,
+      hooks, userScans, userLists, erasures, replication, tokens,
     ]
   }
 
@@ -129,21 +119,18 @@ package final class GatewayLoop {
   }
 
   /// The tokens in this loop's cache.
-  var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
+  var cachedTokens: [[UInt8]] { authentication.cachedTokens }
 
   /// Count an HTTP/1 client, and return its response.
   func refuseHTTP1(isHead: Bool) -> ByteBuffer {
-    counters.http1Refused &+= 1
+    counters.refusedHTTP1()
     return HTTP1Refusal.response(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
   }
 
   /// Apply a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
   func apply(_ update: GatewayUpdate) {
     let configuration = update.configuration
-    if let tokens = update.tokens {
-      authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
-      connections.clearCredentials()
-    }
+    if let tokens = update.tokens { authentication.replace(tokens) }
     hooks.apply(configuration.hooks)
     push.apply(configuration.ticketKeys)
     store.replaceSecrets(configuration.storeSecrets)
@@ -177,9 +164,8 @@ package final class GatewayLoop {
     return store.close()
   }
 
-  /// The wall clock, in milliseconds since 1970. Each access reads the clock, some 20 ns: a time cached per turn would
-  /// let a token outlive its expiry if a turn did not end as it should.
-  var now: Int64 { Times.now }
+  /// The wall clock, in milliseconds since 1970; see ``GatewayClock/now``.
+  var now: Int64 { @inline(__always) get { shared.clock.now } }
 
   /// Schedule the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
   /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
@@ -219,7 +205,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) -> Bool {
     let index = connection.tableIndex
-    return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
+    return connection.withHeaders(stream) { self.authentication.acceptsBody($0, index, stream) } ?? true
   }
 
   /// Handle a request: answer it at once, or queue it for the store or for token verification.
@@ -234,7 +220,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       }
     } catch {
       answer(
-        refusalAfterCharge(error, stream: stream, connection: connection, admission: admission),
+        rates.refusalAfterCharge(error, stream: stream, connection: connection, admission: admission),
         route: admission.route,
         stream: stream,
         connection: connection
@@ -285,11 +271,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Remove a closed connection. Replies to its requests find no stream and are dropped.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
-    // A shared connection's clients are not known here.
-    if connection.hasFailed {
-      let entry = connections[connection.tableIndex]
-      refusals?.record(.connection, from: entry.isShared ? nil : entry.client)
-    }
+    if connection.hasFailed { rates.recordEnd(connection.tableIndex) }
     connections.remove(connection)
     counters.connectionClosed(connection.counters)
     // A connection that failed during a read gets no `http2ReadComplete`.
@@ -307,8 +289,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
   > {
     let connection = HTTP2ServerConnection(delegate: self, resources: resources)
     let index = connections.insert(connection)
-    counters.connectionsOpened &+= 1
-    recordClient(index, client: client, isNamed: isNamed, connection)
+    counters.connectionOpened()
+    rates.recordClient(index, client: client, isNamed: isNamed, connection)
     return connection
   }
 
@@ -326,7 +308,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
       if rates.isOn {
-        try chargeAddress(request, stream: stream, connection: connection)
+        try rates.chargeAddress(request, stream: stream, connection: connection)
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
       return counters.answered(admission.route, status: 204)
@@ -337,7 +319,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     let caller: Caller
     if let known {
       caller = known
-    } else if let found = try authenticate(request, match, connection: index, stream: stream) {
+    } else if let found = try authentication.authenticate(request, match, connection: index, stream: stream) {
       caller = found
     } else {
       return
@@ -352,7 +334,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       }
     }
     if rates.isOn {
-      try chargeRates(
+      try rates.chargeRates(
         match.route,
         caller,
         request,
@@ -371,7 +353,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if request.bodyStreams && match.route.isImplemented && !match.route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
-    let address = request.bodyStreams && rates.isOn ? client(request, index) : nil
+    let address = request.bodyStreams && rates.isOn ? rates.client(request, index) : nil
     let context = RequestContext(
       caller: caller,
       connection: index,

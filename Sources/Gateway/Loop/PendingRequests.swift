@@ -39,7 +39,7 @@ struct PendingRequests: ~Copyable {
   private var slots: UnsafeMutablePointer<Slot>
   private var capacity: Int
   /// Slots below this are initialised.
-  private var touched = 0
+  private var initializedCount = 0
   private var freeHead = PendingRequests.endOfList
   /// Pending requests.
   private(set) var count = 0
@@ -62,10 +62,10 @@ struct PendingRequests: ~Copyable {
       slots[Int(index)].request = request
       slots[Int(index)].next = Self.inUse
     } else {
-      if touched == capacity { grow() }
-      index = UInt32(touched)
-      (slots + touched).initialize(to: Slot(request: request, generation: 1, next: Self.inUse))
-      touched += 1
+      if initializedCount == capacity { grow() }
+      index = UInt32(initializedCount)
+      (slots + initializedCount).initialize(to: Slot(request: request, generation: 1, next: Self.inUse))
+      initializedCount += 1
     }
     count += 1
     if request.isQuery { queryCount += 1 }
@@ -75,7 +75,7 @@ struct PendingRequests: ~Copyable {
   /// Remove the request of a token; nil where it was removed before.
   mutating func remove(_ token: UInt64) -> PendingRequest? {
     let index = Int(UInt32(truncatingIfNeeded: token))
-    guard index < touched, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse
+    guard index < initializedCount, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse
     else {
       return nil
     }
@@ -89,7 +89,7 @@ struct PendingRequests: ~Copyable {
 
   private mutating func grow() {
     let larger = UnsafeMutablePointer<Slot>.allocate(capacity: capacity * 2)
-    larger.moveInitialize(from: slots, count: touched)
+    larger.moveInitialize(from: slots, count: initializedCount)
     slots.deallocate()
     slots = larger
     capacity *= 2

@@ -21,7 +21,6 @@ struct SlotTable<Value> {
 
   /// The value of an index; nil where it was removed. A value is changed in place, and removed by ``remove(_:)`` only.
   subscript(index: SlotIndex) -> Value? {
-    // Yields instead of a copy: a look at one field of a large value counts no references.
     _read {
       if holds(index) { yield slots[Int(index.slot)].value } else { yield nil }
     }
@@ -53,6 +52,14 @@ struct SlotTable<Value> {
   @inline(__always)
   private func holds(_ index: SlotIndex) -> Bool {
     Int(index.slot) < slots.count && slots[Int(index.slot)].generation == index.generation
+  }
+
+  /// Look at a value in place; nil where it was removed. For looks that are frequent: the subscript followed by `?.`
+  /// counts the references of the whole value.
+  @inline(__always)
+  func read<Result>(_ index: SlotIndex, _ body: (borrowing Value) -> Result) -> Result? {
+    guard holds(index), slots[Int(index.slot)].value != nil else { return nil }
+    return body(slots[Int(index.slot)].value!)
   }
 
   /// Return whether an index finds a value, without a copy of it.

@@ -64,12 +64,12 @@ final class AckStream: RequestStreamState, RequestStream {
         switch lines.next(bytes, from: taken, isEnd: isEnd) {
         case .line(let line, let end):
           itemsRead += 1
-          loop.chargeStream(self)
+          loop.rates.chargeStream(self)
           handle(bytes.extracting(line), loop)
           taken = end
         case .tooLong(let end):
           itemsRead += 1
-          loop.chargeStream(self)
+          loop.rates.chargeStream(self)
           refuse(.lineTooLong, loop)
           taken = end
         case .needsMore(let end):

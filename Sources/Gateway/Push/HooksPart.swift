@@ -216,7 +216,7 @@ final class HooksPart: GatewayPart {
 
   /// - Parameter id: the provider's id of the message.
   private func refuse(_ code: ProblemCode, _ id: String, _ job: HookJob, in batch: SlotIndex) {
-    loop.logger.debug(
+    loop.shared.logger.debug(
       "A webhook's delivery cannot be acknowledged",
       metadata: [
         "hook": "\(job.hook.name)", "code": "\(code.rawValue)", "provider_message_id": "\(id)",

@@ -152,8 +152,8 @@ extension PushPart {
     // Devices' batches have their own limit.
     if context.caller.isServer && !loop.batches.beginOrEnqueue(batchOf: entries.count, context) { return }
     // One more for every four entries.
-    let address = loop.client(request, context.connection)
-    loop.chargeMore(entries.count / 4, context.caller, from: address)
+    let address = loop.rates.client(request, context.connection)
+    loop.rates.chargeMore(entries.count / 4, context.caller, from: address)
     let batch = begin(.body(context, match.route), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {
@@ -273,21 +273,21 @@ extension PushPart {
   ) -> ProblemCode? {
     let ackedAt = ack.ackedAt
     guard ack.isByTicket else {
-      order.begin(loop.counters.pushes.labels(source ?? .worker, provider: ack.provider, device: ack.device))
+      order.begin(loop.counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
       let isSent = loop.trySend(.acknowledgePush, to: .channel(ack.cid), request(true)) { buffer in
         buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
     }
-    var labels = loop.counters.pushes.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
+    var labels = loop.counters.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
     guard let tickets else {
       order.begin(labels)
       return .notImplemented
     }
     do throws(TicketRefusal) {
       let ticket = try tickets.read(ack.ticket, now: loop.now)
-      if ack.device.isEmpty { labels.device = loop.counters.pushes.devices.number(ticket.device) }
+      if ack.device.isEmpty { labels.device = loop.counters.number(ofDevice: ticket.device) }
       order.begin(labels)
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
@@ -319,9 +319,9 @@ extension PushPart {
       let delivery = try DeliveryFields(&reader)
       try reader.end()
       let labels = order.labels(entry)
-      loop.counters.pushes.count(labels, delivery.moved ? .moved : .known)
+      loop.counters.answered(labels, delivery.moved ? .moved : .known)
       if delivery.moved {
-        loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+        loop.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       order.finish(entry) { PushJSON.write(delivery, separator: separator, into: &$0) }
       return nil
@@ -333,7 +333,7 @@ extension PushPart {
 
   /// Use a refusal as an entry's answer, and count it.
   func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
-    loop.counters.pushes.count(order.labels(entry), code.isServiceFailure ? .failed : .refused)
+    loop.counters.answered(order.labels(entry), code.isServiceFailure ? .failed : .refused)
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 

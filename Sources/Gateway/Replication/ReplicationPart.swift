@@ -89,7 +89,7 @@ final class ReplicationPart: GatewayPart {
     case .listUnreplicated(let shard):
       return trySend(.listUnreplicated, to: shard, name: nil, request: .unreplicated(shard)) { _ in }
     case .assign(let replication, let value, let shardCount):
-      loop.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
+      loop.shared.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
       let name = Array(value.name.utf8)
       let home = Int(value.home(shardCount: shardCount).rawValue)
       return (0..<shardCount).filter { $0 != home }.flatMap { shard in

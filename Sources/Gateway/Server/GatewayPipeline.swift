@@ -21,7 +21,7 @@ enum GatewayPipeline {
     takesProxyHeaders: Bool = false
   ) throws {
     let peer = channel.remoteAddress.flatMap { PeerAddress($0) }
-    if takesProxyHeaders, let gate = loop.gate, let peer, gate.isTrusted(peer) {
+    if takesProxyHeaders, let gate = loop.shared.gate, let peer, gate.isTrusted(peer) {
       let handler = ProxyHeaderHandler(
         timeout: loop.limits.firstBytesTimeout,
         refused: { channel in
@@ -38,7 +38,7 @@ enum GatewayPipeline {
       }
       try channel.pipeline.syncOperations.addHandler(handler)
     } else {
-      if takesProxyHeaders, let gate = loop.gate {
+      if takesProxyHeaders, let gate = loop.shared.gate {
         try channel.pipeline.syncOperations.addHandler(UntrustedProxyHandler(gate))
       }
       try assemble(channel, loop, tls: tls, from: peer)

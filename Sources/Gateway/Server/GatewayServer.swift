@@ -16,18 +16,25 @@ internal import TLSSession
 
 /// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
 package final class GatewayServer: Service {
+  /// One of its event loops.
+  struct Loop: Sendable {
+    let eventLoop: any EventLoop
+    let bound: NIOLoopBound<GatewayLoop>
+
+    /// Call the gateway loop on its event loop.
+    func submit<Result: Sendable>(
+      _ body: @escaping @Sendable (GatewayLoop) throws -> Result
+    ) -> EventLoopFuture<Result> {
+      eventLoop.submit { try body(bound.value) }
+    }
+  }
+
   private let listener: any Channel
-  let loops: [NIOLoopBound<GatewayLoop>]
-  let eventLoops: [any EventLoop]
-  private let refusals: (log: RefusalLog, ticker: RepeatedTask)
+  let loops: [Loop]
+  let shared: SharedServices
+  let tls: GatewayTLS
+  private let refusalTicker: RepeatedTask
   private let readiness: Readiness
-  let logger: Logger
-  let gate: ConnectionGate
-  let rates: RateLimiter
-  /// TLS of the listener; nil: h2c.
-  let tls: TLSContext?
-  /// TLS of the connections to the store; nil: plaintext.
-  let storeTLS: LinkTLS?
   private let currentTokenKeys: Mutex<TokenKeys>
 
   /// The keys in use.
@@ -40,31 +47,25 @@ package final class GatewayServer: Service {
   package let address: Endpoint
 
   private init(
+    _ configuration: GatewayConfiguration,
     listener: any Channel,
-    address: Endpoint,
-    loops: [NIOLoopBound<GatewayLoop>],
-    eventLoops: [any EventLoop],
-    refusals: (log: RefusalLog, ticker: RepeatedTask),
-    gate: ConnectionGate,
-    rates: RateLimiter,
-    tls: TLSContext?,
-    storeTLS: LinkTLS?,
-    tokenKeys: TokenKeys,
-    readiness: Readiness,
-    logger: Logger
+    loops: [Loop],
+    shared: SharedServices,
+    tls: GatewayTLS,
+    refusalTicker: RepeatedTask,
+    readiness: Readiness
   ) {
-    self.refusals = refusals
     self.listener = listener
-    self.address = address
     self.loops = loops
-    self.eventLoops = eventLoops
-    self.gate = gate
-    self.rates = rates
+    self.shared = shared
     self.tls = tls
-    self.storeTLS = storeTLS
-    currentTokenKeys = Mutex(tokenKeys)
+    self.refusalTicker = refusalTicker
     self.readiness = readiness
-    self.logger = logger
+    currentTokenKeys = Mutex(configuration.tokenKeys)
+    address = Endpoint(
+      host: configuration.listen.host,
+      port: listener.localAddress?.port ?? configuration.listen.port
+    )
   }
 
   /// Connect to the store and start to listen.
@@ -78,35 +79,26 @@ package final class GatewayServer: Service {
     metrics: MetricsRegistry,
     logger: Logger
   ) async throws(SettingsError) -> GatewayServer {
-    let tls = try configuration.tls.map { tls throws(SettingsError) in try context(tls) }
-    let storeTLS = try configuration.storeTLS.map { files throws(SettingsError) in
-      try LinkTLS(files, end: .gateway, logger: logger)
-    }
-    if storeTLS == nil {
-      logger.log(
-        level: configuration.stores.allSatisfy(\.isLoopback) ? .notice : .warning,
-        """
-        no --tls-ca: traffic to the store is not encrypted; \
-        anyone on the network path can read and change it
-        """,
-        metadata: ["store": "\(configuration.stores.map(\.description).joined(separator: ", "))"]
-      )
-    }
+    let tls = try GatewayTLS(configuration, logger: logger)
     let verifier = try await verifier(configuration.tokenKeys, logger)
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let refusals = RefusalLog(logger: logger)
     let gate = ConnectionGate(limits: configuration.connections, logger: logger, refusals: refusals)
-    let rates = RateLimiter(configuration.rates)
+    let shared = SharedServices(
+      logger: logger,
+      rates: RateLimiter(configuration.rates),
+      gate: gate,
+      refusals: refusals
+    )
     let refusalTicker = eventLoops[0].scheduleRepeatedTask(
       initialDelay: RefusalLog.interval,
       delay: RefusalLog.interval
     ) { _ in refusals.write() }
     let storeReadiness = StoreReadinessReporter(loopCount: eventLoops.count, readiness)
-    let revokedTokens = RevokedTokens()
     let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
-    revokedTokens.observeAvailability { readiness.set("tokens", $0 ? nil : unlisted) }
-    var loops: [NIOLoopBound<GatewayLoop>] = []
+    shared.revokedTokens.observeAvailability { readiness.set("tokens", $0 ? nil : unlisted) }
+    var loops: [Loop] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
       // One loop is enough to finish incomplete replications and to read the list of revoked tokens.
@@ -114,72 +106,32 @@ package final class GatewayServer: Service {
         configuration.limits.replicationInterval = nil
         configuration.limits.tokenListInterval = nil
       }
-      loops.append(
-        await makeLoop(
-          on: eventLoop,
-          configuration,
-          verifier: verifier,
-          revokedTokens: revokedTokens,
-          storeTLS: storeTLS,
-          storeConnectivityChanged: { storeReadiness.changed(index, $0) },
-          gate: gate,
-          rates: rates,
-          refusals: refusals,
-          metrics: metrics,
-          logger: logger
-        )
+      let loop = await startLoop(
+        on: eventLoop,
+        configuration,
+        verifier: verifier,
+        shared: shared,
+        storeTLS: tls.store,
+        storeConnectivityChanged: { storeReadiness.changed(index, $0) }
       )
+      metrics.register(on: eventLoop) { loop.bound.value.collect(into: &$0) }
+      loops.append(loop)
     }
     metrics.register(on: eventLoops[0]) { samples in
       gate.collect(into: &samples, prefix: "tidemark_gateway")
-      storeTLS?.collect(into: &samples, prefix: "tidemark_gateway_store_tls")
-      if let end = tls?.certificateEnd {
-        samples.gauge(
-          "tidemark_gateway_tls_certificate_expires_timestamp_seconds",
-          help: "Expiry of the server certificate, in seconds since 1970.",
-          Double(end)
-        )
-      }
+      tls.collect(into: &samples)
     }
-    let listener = try await listen(
-      configuration,
-      group: group,
-      eventLoops: eventLoops,
-      loops: loops,
-      tls: tls,
-      gate: gate
-    )
+    let listener = try await listen(configuration, group: group, loops: loops, tls: tls.listener, gate: gate)
     readiness.set("process", nil)
-    let address = Endpoint(
-      host: configuration.listen.host,
-      port: listener.localAddress?.port ?? configuration.listen.port
-    )
     return GatewayServer(
+      configuration,
       listener: listener,
-      address: address,
       loops: loops,
-      eventLoops: eventLoops,
-      refusals: (refusals, refusalTicker),
-      gate: gate,
-      rates: rates,
+      shared: shared,
       tls: tls,
-      storeTLS: storeTLS,
-      tokenKeys: configuration.tokenKeys,
-      readiness: readiness,
-      logger: logger
+      refusalTicker: refusalTicker,
+      readiness: readiness
     )
-  }
-
-  private static func context(_ configuration: TLSServerConfiguration) throws(SettingsError) -> TLSContext {
-    do {
-      return try TLSContext(server: configuration)
-    } catch {
-      throw listenerError(error)
-    }
-  }
-
-  static func listenerError(_ error: TLSError) -> SettingsError {
-    SettingsError("tls-cert", "and --tls-key cannot be used: \(error)")
   }
 
   static func verifier(_ keys: TokenKeys, _ logger: Logger) async throws(SettingsError) -> TokenVerifier {
@@ -202,65 +154,48 @@ package final class GatewayServer: Service {
     return verifier
   }
 
-  private static func makeLoop(
+  private static func startLoop(
     on eventLoop: any EventLoop,
     _ configuration: GatewayConfiguration,
     verifier: TokenVerifier,
-    revokedTokens: RevokedTokens,
+    shared: SharedServices,
     storeTLS: LinkTLS?,
-    storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void,
-    gate: ConnectionGate,
-    rates: RateLimiter,
-    refusals: RefusalLog,
-    metrics: MetricsRegistry,
-    logger: Logger
-  ) async -> NIOLoopBound<GatewayLoop> {
+    storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void
+  ) async -> Loop {
     var store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
       secrets: configuration.storeSecrets,
-      logger: logger
+      logger: shared.logger
     )
     store.transport = storeTLS.map { .tls($0) }
     // In a cluster, requests wait until the gateway has found the new owner.
     if configuration.stores.count > 1 { store.backoffMax = .milliseconds(150) }
-    let made = eventLoop.submit { [store] in
+    let started = eventLoop.submit { [store] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
+        configuration: configuration,
         store: store,
         verifier: verifier,
-        revokedTokens: revokedTokens,
-        limits: configuration.limits,
-        http2: configuration.http2,
-        origins: configuration.origins,
-        tickets: configuration.ticketKeys,
-        hooks: configuration.hooks,
-        gate: gate,
-        rates: rates,
-        refusals: refusals,
-        logger: logger,
+        shared: shared,
         storeConnectivityChanged: storeConnectivityChanged
       )
       loop.start()
-      return NIOLoopBound(loop, eventLoop: eventLoop)
+      return Loop(eventLoop: eventLoop, bound: NIOLoopBound(loop, eventLoop: eventLoop))
     }
-    guard let loop = try? await made.get() else {
+    guard let loop = try? await started.get() else {
       preconditionFailure("an event loop has shut down before its gateway loop started")
     }
-    metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
     return loop
   }
 
   private static func listen(
     _ configuration: GatewayConfiguration,
     group: MultiThreadedEventLoopGroup,
-    eventLoops: [any EventLoop],
-    loops: [NIOLoopBound<GatewayLoop>],
+    loops: [Loop],
     tls: TLSContext?,
     gate: ConnectionGate
   ) async throws(SettingsError) -> any Channel {
-    let byEventLoop = Dictionary(
-      uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) }
-    )
+    let byEventLoop = Dictionary(uniqueKeysWithValues: loops.map { (ObjectIdentifier($0.eventLoop), $0.bound) })
     do {
       return try await ServerBootstrap(group: group)
         .serverChannelOption(.backlog, value: 1_024)
@@ -308,18 +243,14 @@ package final class GatewayServer: Service {
       self.readiness.set("process", "draining")
       self.listener.close(promise: nil)
     }
-    logger.info("Draining")
+    shared.logger.info("Draining")
     // All loops at once, so that slow streams of one loop do not delay another's GOAWAY.
-    let drains = zip(loops, eventLoops).map { loop, eventLoop in
-      eventLoop.flatSubmit { loop.value.drain() }
-    }
+    let drains = loops.map { loop in loop.eventLoop.flatSubmit { loop.bound.value.drain() } }
     for drained in drains { try? await drained.get() }
-    let closings = zip(loops, eventLoops).map { loop, eventLoop in
-      eventLoop.flatSubmit { loop.value.close() }
-    }
+    let closings = loops.map { loop in loop.eventLoop.flatSubmit { loop.bound.value.close() } }
     for closed in closings { try? await closed.get() }
-    refusals.ticker.cancel()
-    refusals.log.write()
+    refusalTicker.cancel()
+    shared.refusals?.write()
   }
 }
 

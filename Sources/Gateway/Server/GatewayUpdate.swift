@@ -27,50 +27,32 @@ extension GatewayServer {
   ///
   /// - Throws: the setting that cannot be used; then nothing is applied.
   package func reload(_ configuration: GatewayConfiguration) async throws(SettingsError) {
-    var loadedTLS: TLSContext.Loaded?
-    if let tls, let files = configuration.tls { loadedTLS = try Self.load(files, tls) }
-    var loadedStoreTLS: TLSContext.Loaded?
-    if let storeTLS, let files = configuration.storeTLS { loadedStoreTLS = try storeTLS.load(files) }
+    let certificates = try tls.load(configuration)
     var update = GatewayUpdate(configuration: configuration)
     // The running number of loops, whatever the new settings say.
-    update.configuration.divideMemory(among: eventLoops.count)
+    update.configuration.divideMemory(among: loops.count)
     let keys = configuration.tokenKeys
     if keys != tokenKeys {
-      let verifier = try await Self.verifier(keys, logger)
+      let verifier = try await Self.verifier(keys, shared.logger)
       update.tokens = GatewayUpdate.Tokens(verifier: verifier, verified: await verified(by: verifier))
     }
     // Nothing below can fail.
-    if let tls, let loadedTLS { tls.apply(loadedTLS) }
-    if let storeTLS, let loadedStoreTLS { storeTLS.apply(loadedStoreTLS) }
-    gate.limits = configuration.connections
-    rates.update(configuration.rates)
-    for (loop, eventLoop) in zip(loops, eventLoops) {
-      try? await eventLoop.submit { [update] in loop.value.apply(update) }.get()
-    }
+    tls.apply(certificates)
+    shared.gate?.limits = configuration.connections
+    shared.rates.update(configuration.rates)
+    for loop in loops { try? await loop.submit { [update] in $0.apply(update) }.get() }
     tokenKeys = keys
   }
 
   /// Return the settings that have changed in a way that needs a restart.
   package func settingsNeedingRestart(_ configuration: GatewayConfiguration) -> [String] {
-    (storeTLS == nil) == (configuration.storeTLS == nil) ? [] : ["tls-ca"]
-  }
-
-  private static func load(_ files: TLSServerConfiguration, _ context: TLSContext) throws(SettingsError)
-    -> TLSContext.Loaded
-  {
-    do {
-      return try context.load(server: files)
-    } catch {
-      throw listenerError(error)
-    }
+    (tls.store == nil) == (configuration.storeTLS == nil) ? [] : ["tls-ca"]
   }
 
   /// Verify the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
   private func verified(by verifier: TokenVerifier) async -> [(token: [UInt8], caller: Caller)] {
     var tokens: Set<[UInt8]> = []
-    for (loop, eventLoop) in zip(loops, eventLoops) {
-      tokens.formUnion((try? await eventLoop.submit { loop.value.cachedTokens }.get()) ?? [])
-    }
+    for loop in loops { tokens.formUnion((try? await loop.submit { $0.cachedTokens }.get()) ?? []) }
     let deadline = ContinuousClock.now + Self.verificationMax
     var verified: [(token: [UInt8], caller: Caller)] = []
     for token in tokens {

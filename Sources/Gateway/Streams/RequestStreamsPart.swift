@@ -153,7 +153,7 @@ final class RequestStreamsPart: GatewayPart {
   /// Return whether the stream may send one more request to the store. The loop's streams share a part of the store's
   /// window, and callers over their rate must wait. If not, the stream waits for room, and is advanced later.
   func canSend(_ stream: any RequestStream) -> Bool {
-    if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.canCharge(stream) { return true }
+    if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.rates.canCharge(stream) { return true }
     table.waitForRoom(stream)
     return false
   }

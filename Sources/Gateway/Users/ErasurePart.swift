@@ -41,7 +41,7 @@ final class ErasurePart: GatewayPart {
     let user = Array(settings.user.utf8)
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
     if isUnderWay || loop.isClosed { return false }
-    loop.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
+    loop.shared.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
     let job = ErasureJob(
       ErasureMachine(user: user, settings: settings, shardCount: shardCount),
       .replication(replication)
@@ -225,7 +225,7 @@ final class ErasurePart: GatewayPart {
   // MARK: Waiters
 
   private func finish(_ job: ErasureJob, isDone: Bool) {
-    if isDone { loop.counters.usersErased &+= 1 }
+    if isDone { loop.counters.userErased() }
     switch job.waiter {
     case .none: break
     case .replication(let value):

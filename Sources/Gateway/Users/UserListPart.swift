@@ -131,7 +131,7 @@ final class UserListPart: GatewayPart {
       )
       job.inFlight += 1
       // One more for every five channels.
-      loop.charge(4, to: &job.request)
+      loop.rates.charge(4, to: &job.request)
       let pending = job.pendingRequest(.userList(index, request))
       let isSent = loop.trySend(
         job.scan.kind,

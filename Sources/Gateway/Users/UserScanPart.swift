@@ -139,7 +139,7 @@ final class UserScanPart: GatewayPart {
     case .locate(let cursor, let limit):
       return list(job, index: index, user: 0, request: .locate, cursor: cursor, limit: limit)
     case .count(let frame):
-      loop.charge(job.scan.channelCount(of: frame), to: &job.request)
+      loop.rates.charge(job.scan.channelCount(of: frame), to: &job.request)
       let shard = job.scan.shard(of: frame)
       return trySend(
         .unreadCounts,
@@ -163,7 +163,7 @@ final class UserScanPart: GatewayPart {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
-      loop.charge(4, to: &job.request)
+      loop.rates.charge(4, to: &job.request)
       let cid = job.scan.channel(of: mark)
       return trySend(
         .markRead,
@@ -175,7 +175,7 @@ final class UserScanPart: GatewayPart {
         $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .threads(let mark):
-      loop.charge(4, to: &job.request)
+      loop.rates.charge(4, to: &job.request)
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
       let cid = job.scan.channel(of: mark)

@@ -162,12 +162,12 @@ extension ChannelState {
       return nil
     }
 
-    /// Check the part of a thread that an effect touched.
-    func checkThread(_ parent: SequenceNumber, touchedBy effect: ChannelEffect) -> String? {
+    /// Check the part of a thread that an effect changed.
+    func checkThread(_ parent: SequenceNumber, changedBy effect: ChannelEffect) -> String? {
       guard parent > .zero, parent <= messages.newest, let index = threads.index(of: parent) else {
         return "thread of \(parent.rawValue): not there"
       }
-      return threads[index].checkInvariants(touchedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
+      return threads[index].checkInvariants(changedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
     }
   }
 #endif

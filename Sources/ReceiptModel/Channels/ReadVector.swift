@@ -258,7 +258,7 @@ package struct ReadVector: ~Copyable, Sendable {
 /// The shown times of rows' last delivered moves, of those that were acknowledged with a time (R20). Only as long as
 /// the highest row that ever had one.
 struct AckedTimes: ~Copyable, Sendable {
-  /// A time is valid only for the move with this number, so that a move without such a time need not touch it.
+  /// A time is valid only for the move with this number, so that a move without such a time need not look it up.
   private struct Move: Sendable {
     var number: UInt32 = 0
     var at: Int64 = 0

@@ -98,7 +98,7 @@ package struct ThreadTable: ~Copyable, Sendable {
 
   /// Assign an effect to one of the threads, and index the thread's participants and replies.
   mutating func assign(_ effect: ChannelEffect, at index: Int) {
-    let row = participant(touchedBy: effect, at: index)
+    let row = participant(changedBy: effect, at: index)
     let before = row.flatMap { participant($0, at: index) }
     let newest = states[index].messages.newest
     stateBytes -= states[index].heapByteCount
@@ -122,7 +122,7 @@ package struct ThreadTable: ~Copyable, Sendable {
 
   /// Return the row that an effect assigns to a user or takes from them. An erased user loses their id with the first
   /// effect of the erasure. That may concern one of their messages, or a row that they left before.
-  private func participant(touchedBy effect: ChannelEffect, at index: Int) -> MemberOrdinal? {
+  private func participant(changedBy effect: ChannelEffect, at index: Int) -> MemberOrdinal? {
     switch effect {
     case .rowAssigned(let row, _), .rowLeft(let row, _): return row
     case .rowErased(let row, _):

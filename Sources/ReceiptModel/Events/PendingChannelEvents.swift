@@ -123,7 +123,7 @@ package struct PendingChannelEvents: Sendable {
   /// - Parameters:
   ///   - audience: the recipients of the change.
   ///   - before: the row as others see it before the change; called only the first time.
-  mutating func touch(
+  mutating func recordChange(
     _ row: MemberOrdinal,
     inThread thread: SequenceNumber,
     at time: Timestamp,

@@ -59,7 +59,7 @@ extension ShardState {
     case .muteAssigned(let row, _):
       // Muting changes the totals on the user's own devices.
       let options = pending.optionsBefore
-      pending.touch(
+      pending.recordChange(
         row,
         inThread: thread,
         at: time,
@@ -73,7 +73,7 @@ extension ShardState {
     case .unreadFlagAssigned(let row, let isSet, _, _):
       // The flag is visible to its user only (R4).
       let options = pending.optionsBefore
-      pending.touch(
+      pending.recordChange(
         row,
         inThread: thread,
         at: time,
@@ -88,7 +88,7 @@ extension ShardState {
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
       let isUnseen = record.joinedByReading && (hides || !(slot.map { options($0).readEvents } ?? true))
       // Others get no event for a thread's row before it moves.
-      pending.touch(
+      pending.recordChange(
         row,
         inThread: thread,
         at: time,
@@ -157,7 +157,7 @@ extension ShardState {
     guard let slot, Int(row.rawValue) < self[slot].rows.rowCount else {
       // The row is assigned by an earlier effect of the same command, which is recorded already.
       let isShown = pending.change(of: row, inThread: thread)?.shown != nil
-      return pending.touch(
+      return pending.recordChange(
         row,
         inThread: thread,
         at: time,
@@ -173,7 +173,7 @@ extension ShardState {
     var audience: PendingChannelEvents.Audience = move == .delivered ? [] : .own
     if isShown { audience.insert(.others) }
     let options = pending.optionsBefore
-    pending.touch(
+    pending.recordChange(
       row,
       inThread: thread,
       at: time,
@@ -308,7 +308,7 @@ extension ShardState {
     _ pending: inout PendingChannelEvents
   ) {
     guard let row = self[slot].row(of: user) else { return }
-    pending.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
+    pending.recordChange(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
     let start = self[slot].rows.firstCounted(row)
     pending.changeStatuses(inThread: thread, newest: self[slot].messages.newest, at: time) {
       $0.alwaysReported.include(StatusSpan(after: start))

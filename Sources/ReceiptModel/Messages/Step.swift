@@ -12,7 +12,7 @@ package struct Step: Hashable, Sendable {
   /// The user hid this kind at the time of the move (R7).
   package var isHidden: Bool
   /// The preceding step of the same watermark was dropped, so the position before this step is unknown.
-  package var followsDropped: Bool
+  package var isAfterDropped: Bool
   package var sequence: SequenceNumber
   /// When the shard applied the move; changes since a time are selected by this.
   package var time: Timestamp
@@ -29,12 +29,12 @@ package struct Step: Hashable, Sendable {
     acked: Timestamp = .none,
     number: UInt32,
     isHidden: Bool = false,
-    followsDropped: Bool = false
+    isAfterDropped: Bool = false
   ) {
     self.row = row
     self.kind = kind
     self.isHidden = isHidden
-    self.followsDropped = followsDropped
+    self.isAfterDropped = isAfterDropped
     self.sequence = sequence
     self.time = time
     self.acked = acked
@@ -85,7 +85,7 @@ struct StepWriter: Sendable {
   @inline(__always)
   mutating func append(_ step: Step) {
     let flags =
-      UInt64(step.kind.rawValue) | (step.isHidden ? 2 : 0) | (step.followsDropped ? 4 : 0) | UInt64(step.row)
+      UInt64(step.kind.rawValue) | (step.isHidden ? 2 : 0) | (step.isAfterDropped ? 4 : 0) | UInt64(step.row)
       << 3
       | (step.acked == .none ? 0 : Self.ackedFlag)
     put(flags)
@@ -154,7 +154,7 @@ struct StepCursor {
       acked: acked,
       number: UInt32(number),
       isHidden: flags & 2 != 0,
-      followsDropped: flags & 4 != 0
+      isAfterDropped: flags & 4 != 0
     )
   }
 
@@ -213,7 +213,7 @@ package enum StepBytes {
       var cursor = StepCursor()
       while var step = cursor.next(bytes.span) {
         guard isKept(step) else { continue }
-        if step.number &- 1 != last[Int(step.key)] { step.followsDropped = true }
+        if step.number &- 1 != last[Int(step.key)] { step.isAfterDropped = true }
         last[Int(step.key)] = step.number
         kept.append(step)
       }

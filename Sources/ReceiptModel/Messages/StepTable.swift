@@ -350,7 +350,7 @@ private struct StepSearch {
   func isExact(isWhole: Bool) -> Bool {
     guard let found else { return false }
     if let before, before.number == found.number &- 1 { return before.sequence < sequence }
-    return found.number == 1 || isWhole && before == nil && !found.followsDropped
+    return found.number == 1 || isWhole && before == nil && !found.isAfterDropped
   }
 
   /// - Returns: whether the bytes contain a step before the wanted one.

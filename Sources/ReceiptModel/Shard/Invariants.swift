@@ -2,9 +2,9 @@ extension ChannelState {
   /// Check the invariants after a newly decided effect was assigned. Not for use while pages and log are read back: a
   /// row may then name a message whose segment is not loaded yet. Does nothing in release builds.
   @inline(__always)
-  package func assertInvariants(touchedBy effect: ChannelEffect) {
+  package func assertInvariants(changedBy effect: ChannelEffect) {
     #if DEBUG
-      if let fault = checkInvariants(touchedBy: effect) {
+      if let fault = checkInvariants(changedBy: effect) {
         preconditionFailure("\(String(decoding: cid, as: UTF8.self)), after \(effect): \(fault)")
       }
     #endif
@@ -103,8 +103,8 @@ extension ChannelState {
         ? "message \(sequence.rawValue): acknowledged by its sender" : nil
     }
 
-    /// Check only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
-    package func checkInvariants(touchedBy effect: ChannelEffect) -> String? {
+    /// Check only what an effect changed: a few comparisons, cheap enough after every assignment of a running shard.
+    package func checkInvariants(changedBy effect: ChannelEffect) -> String? {
       switch effect {
       case .acknowledged(let sequence, let acknowledgement):
         return checkAcknowledged(sequence, acknowledgement.row)
@@ -113,7 +113,7 @@ extension ChannelState {
         return record?.at == Timestamp.none
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
       case .inThread(let parent, let effect):
-        return checkThread(parent, touchedBy: effect)
+        return checkThread(parent, changedBy: effect)
       case .membershipAssigned(let position, let membership):
         return memberships.position(of: membership.cid) == position
           ? nil : "membership \(position): not found by its cid"

@@ -1,6 +1,6 @@
 /// A resolved, absolute assignment to one page (docs/architecture.md). The shard decides a command into effects,
 /// then assigns them to its memory, its log and its pages. Replay therefore decides nothing. Large payloads are
-/// indirect: the effect of a mark is a few words, copied without touching a reference count. Encodings:
+/// indirect: the effect of a mark is a few words, copied without counting a reference. Encodings:
 /// Proto/frames.md, "The log and the pages".
 ///
 /// A new effect is a case of one of the two groups, with its traits; its encoding (`EffectFields`); and its assignment

@@ -33,7 +33,7 @@ struct EvictionClock {
 
   /// Mark a channel as used. Writes one byte, on every request.
   @inline(__always)
-  mutating func touch(_ slot: ChannelSlot) {
+  mutating func markUsed(_ slot: ChannelSlot) {
     let position = Int(slot.rawValue)
     marks[position] = marks[position] == .fresh ? .unused : .used
     last = slot

@@ -34,13 +34,13 @@ struct LoadedContent {
         membershipPages += 1
       }
       for effect in contents[page]?.effects ?? [] {
-        guard case .channel(number, let effect) = effect, effect.page == page, follows(effect) else {
+        guard case .channel(number, let effect) = effect, effect.page == page, accepts(effect) else {
           throw .corrupt("\(location), page \(page): an effect that does not belong to the page")
         }
         effects.append(effect)
       }
       for (index, effect) in tails[page] ?? [] where index > included {
-        guard follows(effect) else {
+        guard accepts(effect) else {
           throw .corrupt(
             "\(location), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
           )
@@ -88,7 +88,7 @@ struct LoadedContent {
     }
   }
 
-  private mutating func follows(_ effect: ChannelEffect) -> Bool {
+  private mutating func accepts(_ effect: ChannelEffect) -> Bool {
     switch effect {
     case .truncated(let through, _):
       // The segments follow later in page order.
@@ -98,12 +98,12 @@ struct LoadedContent {
         return false
       }
     case .inThread(let parent, let effect):
-      return parent.rawValue <= parts.newest && threads.follows(effect, parent)
+      return parent.rawValue <= parts.newest && threads.accepts(effect, parent)
     case .channelDeleted:
       return false
     default: break
     }
-    return parts.follows(effect)
+    return parts.accepts(effect)
   }
 }
 
@@ -118,7 +118,7 @@ struct ThreadContents {
   }
 
   /// Return whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
-  mutating func follows(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
+  mutating func accepts(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
     guard effect.traits.contains(.threadable) else { return false }
     switch effect {
     case .messageAssigned(_, let record):
@@ -131,6 +131,6 @@ struct ThreadContents {
       return false
     default: break
     }
-    return threads[parent, default: LoadedParts()].follows(effect)
+    return threads[parent, default: LoadedParts()].accepts(effect)
   }
 }

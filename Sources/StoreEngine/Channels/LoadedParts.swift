@@ -10,7 +10,7 @@ struct LoadedParts {
 
   /// Return whether an effect is consistent with those before it. The part that it assigns must exist; further
   /// conditions stand here.
-  mutating func follows(_ effect: ChannelEffect) -> Bool {
+  mutating func accepts(_ effect: ChannelEffect) -> Bool {
     switch effect {
     case .rowAssigned(let row, let record):
       // Rows are written into buffers that are sized for the longest ids.

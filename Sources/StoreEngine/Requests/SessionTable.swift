@@ -18,7 +18,7 @@ struct SessionTable {
   private struct Entry {
     var record: SessionRecord
     /// Set if the session has effects in the open batch.
-    var isTouched = false
+    var isChanged = false
     /// Counters in `record.waiting` that wait for no channel. Oldest first; the counters of resent commands are removed
     /// late.
     var refused: Deque<UInt64> = []
@@ -44,7 +44,7 @@ struct SessionTable {
 
   private var entries: [Entry] = []
   private var positions: [SessionID: Int32] = [:]
-  private var touched: [Int32] = []
+  private var changed: [Int32] = []
 
   /// Return a session's position; add a new session.
   mutating func position(of session: SessionID) -> Int32 {
@@ -91,17 +91,17 @@ struct SessionTable {
   }
 
   /// Record that the session has an effect in the open batch.
-  mutating func touch(_ position: Int32) {
-    guard !entries[Int(position)].isTouched else { return }
-    entries[Int(position)].isTouched = true
-    touched.append(position)
+  mutating func markChanged(_ position: Int32) {
+    guard !entries[Int(position)].isChanged else { return }
+    entries[Int(position)].isChanged = true
+    changed.append(position)
   }
 
   /// Take the session records for the batch that closes at `time`.
-  mutating func takeTouched(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
-    defer { touched.removeAll(keepingCapacity: true) }
-    return touched.map { position in
-      entries[Int(position)].isTouched = false
+  mutating func takeChanged(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
+    defer { changed.removeAll(keepingCapacity: true) }
+    return changed.map { position in
+      entries[Int(position)].isChanged = false
       entries[Int(position)].writtenAt = elapsed
       entries[Int(position)].record.lastWritten = time
       return entries[Int(position)].record

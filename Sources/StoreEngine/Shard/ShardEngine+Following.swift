@@ -27,7 +27,7 @@ extension ShardEngine {
         if let pages {
           guard batch.index > pages[effect.page] ?? .zero else { continue }
         }
-        try checkFollows(effect, "shard \(state.id.rawValue), log index \(batch.index.rawValue)")
+        try checkOrder(effect, "shard \(state.id.rawValue), log index \(batch.index.rawValue)")
         if pages == nil {
           if case .membershipsSent(let target, let number) = effect {
             touchConfirmedOutboxPages(target, number, batch.index)

@@ -49,7 +49,7 @@ extension ShardEngine {
       guard case .shard(let effect) = effect, effect.page == page else {
         throw .corrupt("\(location): holds an effect of another page")
       }
-      try checkFollows(effect, location)
+      try checkOrder(effect, location)
       recover(effect)
     }
   }
@@ -78,8 +78,8 @@ extension ShardEngine {
   }
 
   /// Throw where assigning the effect would trap: users must appear in the order of their numbers.
-  func checkFollows(_ effect: ShardEffect, _ location: @autoclosure () -> String) throws(StorageError) {
-    let follows =
+  func checkOrder(_ effect: ShardEffect, _ location: @autoclosure () -> String) throws(StorageError) {
+    let isInOrder =
       switch effect {
       case .userAssigned(let number, let settings):
         !settings.user.isEmpty
@@ -90,7 +90,7 @@ extension ShardEngine {
       case .userReplicated(let number, _): Int(number) < state.settings.count
       default: true
       }
-    guard follows else { throw .corrupt("\(location()): users' settings are out of order") }
+    guard isInOrder else { throw .corrupt("\(location()): users' settings are out of order") }
     if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
       throw .corrupt("\(location()): token revocations are out of order")
     }

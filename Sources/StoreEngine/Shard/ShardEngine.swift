@@ -114,7 +114,7 @@ final class ShardEngine {
       log.begin(at: state.time)
     }
     if hasWideIDs { requireExtendedIDFormat() }
-    if let session { sessions.touch(session) }
+    if let session { sessions.markChanged(session) }
     if let sealedPage { steps.trimSteps(slot!, sealedPage) }
     if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
@@ -171,7 +171,7 @@ final class ShardEngine {
       slot = known!
       state.assign(effect, to: slot)
       #if DEBUG
-        state[slot].assertInvariants(touchedBy: effect)
+        state[slot].assertInvariants(changedBy: effect)
       #endif
     }
     touch(slot, effect.page, index)
@@ -358,7 +358,7 @@ final class ShardEngine {
 
   /// Mark a channel as used, so that it is not evicted soon.
   @inline(__always)
-  func recordUse(of slot: ChannelSlot) { eviction.touch(slot) }
+  func recordUse(of slot: ChannelSlot) { eviction.markUsed(slot) }
 
   /// Forget the last used channel, which may be evicted from now on.
   func tickEviction() { eviction.tick() }
@@ -448,7 +448,7 @@ final class ShardEngine {
     let batch = log.close(
       shard: state.id,
       at: state.time,
-      sessions: sessions.takeTouched(at: state.time, elapsed: loop.elapsedMilliseconds)
+      sessions: sessions.takeChanged(at: state.time, elapsed: loop.elapsedMilliseconds)
     )
     outgoing.batchClosed(through: state.outbox.last)
     indexes.closeBatch()

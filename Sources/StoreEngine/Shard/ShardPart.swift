@@ -1,6 +1,6 @@
 internal import ReceiptModel
 
-/// A part of a shard: one feature with its state, which no other part touches. It reaches the rest through ``shard``.
+/// A part of a shard: one feature with its state, which no other part uses. It reaches the rest through ``shard``.
 class ShardPart: OwnedPart {
   /// Unchecked for speed: the shard owns its parts and outlives them. Set once, when the shard has its stored
   /// properties.

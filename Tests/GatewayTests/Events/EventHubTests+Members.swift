@@ -66,14 +66,14 @@ extension EventHubTests {
     hub.membership(user: 0, entry(cids[1], joined: 70), at: Self.time(70), isGone: false)
     hub.listed(ref, entries([cids[0]]), next: nil)
     let index = try #require(hub.index(ofChannel: cids[1]))
-    #expect(!hub.isLeaving(ref, index))
+    #expect(!hub.attachments.isLeaving(ref, index))
     // A leaving member who is listed again has rejoined.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     _ = hub.takeActions()
     hub.lost(ShardID(0))
     hub.listed(ref, entries(cids, joined: 90), next: nil)
     #expect(text(&hub) == ["list 0 \(user)", "subscribe 2: 1 since 90"])
-    #expect(!hub.isLeaving(ref, try #require(hub.index(ofChannel: cids[0]))))
+    #expect(!hub.attachments.isLeaving(ref, try #require(hub.index(ofChannel: cids[0]))))
   }
 
   // MARK: Failures
@@ -119,7 +119,7 @@ extension EventHubTests {
       #expect(hub.waitingCount == 1)
       hub.close(ref)
     }
-    #expect(hub.waitingCount == 0 && hub.queue.waiting.count <= 1_100)
+    #expect(hub.waitingCount == 0 && hub.streams.queuedCount <= 1_100)
     _ = try hub.open(EventHub.Request(user: "bob"))
     _ = try hub.open(EventHub.Request(user: "carol"))
     #expect(throws: Problem.self) { _ = try hub.open(EventHub.Request(user: "dave")) }

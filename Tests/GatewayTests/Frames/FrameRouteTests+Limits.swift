@@ -95,7 +95,7 @@ extension FrameRouteTests {
   @Test func streamEndsOnTokenExpiryAndDrain() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
-      let expiry = Int(Date().timeIntervalSince1970) + 2
+      let expiry = Int(Date().timeIntervalSince1970) + 600
       let short = try await gateway.client.begin(
         token: TestTokens.make("{\"server\":true,\"exp\":\(expiry)}")
       )
@@ -104,9 +104,10 @@ extension FrameRouteTests {
       frames.mark(1)
       try await gateway.client.send(frames.bytes, short)
       try await gateway.client.send(frames.bytes, long)
-      let expected = ["1 markReadReply", "0 authentication_failed the token has expired", "end"]
-      #expect(await short.verdicts(3) == expected)
+      #expect(await short.verdict() == "1 markReadReply")
       #expect(await long.verdict() == "1 markReadReply")
+      gateway.clock.advance(by: .seconds(601))
+      #expect(await short.verdicts(2) == ["0 authentication_failed the token has expired", "end"])
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
       #expect(await long.verdicts(2) == ["0 drain", "end"])
       try await drained.value("the end of draining")

@@ -22,6 +22,9 @@ import Testing
     #expect(new.slot == old.slot && new != old)
     #expect(table[old] == nil && table.remove(old) == nil)
     #expect(table[new] == "new" && table.count == 1)
+    #expect(table.read(old) { $0.count } == nil && table.read(new) { $0.count } == 3)
+    table.remove(new)
+    #expect(table.read(new) { $0.count } == nil)
     #expect(SlotTable<String>()[new] == nil)
   }
 

@@ -17,6 +17,8 @@ struct TestGateway: Sendable {
   let client: TestClient
   let port: Int
   let eventLoop: any EventLoop
+  /// Moves the gateway's clocks.
+  let clock: GatewayClock.Shift
 
   /// The request deadline in tests with a store that does not answer. It is still long enough for a store that answers
   /// on a busy machine.
@@ -25,6 +27,7 @@ struct TestGateway: Sendable {
   /// - Parameters:
   ///   - replicating: the interval of replication rounds. By default there are none, so that the store's log has only
   ///     the test's requests.
+  ///   - rates: the rate limits.
   ///   - other: the store to use; nil starts a new one.
   static func run(
     limits: GatewayLimits = GatewayLimits(),
@@ -35,39 +38,49 @@ struct TestGateway: Sendable {
     deadline: TimeAmount = .seconds(5),
     replicating: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
+    rates: RateLimits = RateLimits(),
     store other: FakeStore? = nil,
     _ body: (TestGateway) async throws -> Void
   ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
-    var limits = limits
-    limits.replicationInterval = replicating
-    limits.tokenListInterval = tokenList
-    let revokedTokens = RevokedTokens()
-    if tokenList == nil { revokedTokens.replace([], version: 0) }
     let store: FakeStore
     if let other { store = other } else { store = try await FakeStore.start(on: group.next()) }
-    let secrets = [Array(TestTokens.secret.utf8)]
-    let verifier = try await TokenVerifier(TokenKeys(secrets: secrets))
+    let address = Endpoint(host: "127.0.0.1", port: store.port)
+    let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
+    var configuration = GatewayConfiguration(
+      listen: Endpoint(host: "127.0.0.1", port: 0),
+      stores: [address],
+      tokenKeys: keys
+    )
+    configuration.limits = limits
+    configuration.limits.replicationInterval = replicating
+    configuration.limits.tokenListInterval = tokenList
+    configuration.http2 = http2
+    configuration.origins = origins
+    configuration.ticketKeys = tickets
+    configuration.hooks = hooks
+    let clock = GatewayClock.Shift()
+    let shared = SharedServices(
+      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+      clock: GatewayClock(shift: clock),
+      rates: RateLimiter(rates)
+    )
+    if tokenList == nil { shared.revokedTokens.replace([], version: 0) }
+    let verifier = try await TokenVerifier(keys)
     var storeConfiguration = StoreClientConfiguration(
-      addresses: [.init(host: "127.0.0.1", port: store.port)],
-      logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+      addresses: [.init(host: address.host, port: address.port)],
+      logger: shared.logger
     )
     storeConfiguration.requestDeadline = deadline
-    let configuration = storeConfiguration
     let ready = eventLoop.makePromise(of: Void.self)
-    let loop = try await eventLoop.submit { [limits] in
+    let loop = try await eventLoop.submit { [configuration, storeConfiguration] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
-        store: configuration,
+        configuration: configuration,
+        store: storeConfiguration,
         verifier: verifier,
-        revokedTokens: revokedTokens,
-        limits: limits,
-        http2: http2,
-        origins: origins,
-        tickets: tickets,
-        hooks: hooks,
-        logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+        shared: shared,
         storeConnectivityChanged: { if $0 == .connected { ready.succeed() } }
       )
       loop.start()
@@ -81,7 +94,14 @@ struct TestGateway: Sendable {
       .bind(host: "127.0.0.1", port: 0).get()
     let port = listener.localAddress!.port!
     let client = try await TestClient.connect(port: port, on: group.next())
-    let gateway = TestGateway(store: store, loop: loop, client: client, port: port, eventLoop: eventLoop)
+    let gateway = TestGateway(
+      store: store,
+      loop: loop,
+      client: client,
+      port: port,
+      eventLoop: eventLoop,
+      clock: clock
+    )
     do { try await body(gateway) } catch { Issue.record(error) }
     try await client.close()
     try await listener.close()

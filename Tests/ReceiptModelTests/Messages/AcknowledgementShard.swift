@@ -278,7 +278,7 @@ final class AcknowledgementShard {
       state.assign(effect, to: slot)
       #if DEBUG
         if case .channel(_, let effect) = effect,
-          let fault = state[slot].checkInvariants(touchedBy: effect)
+          let fault = state[slot].checkInvariants(changedBy: effect)
         {
           throw Fault(text: fault)
         }

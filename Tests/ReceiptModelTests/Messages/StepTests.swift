@@ -25,7 +25,7 @@ struct StepTests {
           time: at(time),
           number: UInt32(number / 20 + 1),
           isHidden: random.oneIn(5),
-          followsDropped: random.oneIn(7)
+          isAfterDropped: random.oneIn(7)
         )
       )
     }
@@ -344,8 +344,8 @@ struct StepTests {
       let merged = try #require(StepBytes.merge(segments) { $0.number >= least })
       let steps = merged.flatMap { StepBytes.steps($0)! }
       #expect(steps.map(\.number) == Array(max(least, 1)..<max(least, 1, number + 1)))
-      #expect(steps.first?.followsDropped ?? false == (least > 1 && least <= number))
-      #expect(!steps.dropFirst().contains { $0.followsDropped })
+      #expect(steps.first?.isAfterDropped ?? false == (least > 1 && least <= number))
+      #expect(!steps.dropFirst().contains { $0.isAfterDropped })
       for (bytes, end) in zip(merged.reversed(), ends.reversed()) {
         #expect(StepBytes.steps(bytes)!.last!.number <= end)
       }
@@ -354,7 +354,7 @@ struct StepTests {
 
   @Test("a step whose predecessor was dropped is inexact, since that one may have reached the message")
   func cutOff() {
-    func time(followsDropped: Bool, first: UInt32, since: Int64) -> StepTime {
+    func time(isAfterDropped: Bool, first: UInt32, since: Int64) -> StepTime {
       var table = StepTable()
       table.assign(0, StepTailRecord(first: first, ends: [at(50), at(100)]))
       let old = Step(row: 1, kind: .read, sequence: SequenceNumber(1), time: at(50), number: 1)
@@ -364,7 +364,7 @@ struct StepTests {
         sequence: SequenceNumber(9),
         time: at(100),
         number: 2,
-        followsDropped: followsDropped
+        isAfterDropped: isAfterDropped
       )
       var read = ReadSegments()
       read.add(0, first, StepBytes.bytes([old]))
@@ -381,10 +381,10 @@ struct StepTests {
       )
     }
     // The predecessor is among the skipped steps, from before the message.
-    #expect(time(followsDropped: false, first: 8, since: 60) == .exact(at(100)))
-    #expect(time(followsDropped: true, first: 8, since: 60) == .latest(at(100)))
+    #expect(time(isAfterDropped: false, first: 8, since: 60) == .exact(at(100)))
+    #expect(time(isAfterDropped: true, first: 8, since: 60) == .latest(at(100)))
     // All steps since the message are available, and the predecessor is not among them.
-    #expect(time(followsDropped: false, first: 8, since: 40) == .latest(at(100)))
+    #expect(time(isAfterDropped: false, first: 8, since: 40) == .latest(at(100)))
   }
 
   @Test("a query at its memory limit returns the latest possible time, and reads no more")

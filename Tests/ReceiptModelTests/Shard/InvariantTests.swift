@@ -94,11 +94,11 @@ import Testing
     func everyViolationIsFound(example: Break) {
       let whole = Self.channel()
       #expect(whole.state.checkInvariants() == nil)
-      #expect(whole.state[whole.slot].checkInvariants(touchedBy: Self.row(0) { _ in }) == nil)
+      #expect(whole.state[whole.slot].checkInvariants(changedBy: Self.row(0) { _ in }) == nil)
       let broken = Self.channel(example.effects)
       #expect(broken.state.checkInvariants() != nil)
       guard example.isLocal else { return }
-      let fault = broken.state[broken.slot].checkInvariants(touchedBy: example.effects.last!)
+      let fault = broken.state[broken.slot].checkInvariants(changedBy: example.effects.last!)
       #expect(fault?.contains(example.testDescription) == true, "\(fault ?? "nothing")")
     }
 
@@ -129,7 +129,7 @@ import Testing
       let shard = Self.channel()
       for number in [UInt32(0), 3] {
         let effect = ChannelEffect.messageDeleted(SequenceNumber(number), at: Self.time(1))
-        #expect(shard.state[shard.slot].checkInvariants(touchedBy: effect) != nil, "\(number)")
+        #expect(shard.state[shard.slot].checkInvariants(changedBy: effect) != nil, "\(number)")
       }
     }
   }

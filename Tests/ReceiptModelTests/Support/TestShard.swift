@@ -293,7 +293,7 @@ final class TestShard {
       if pending != nil { recordBeforeAssign(effect) }
       state.assign(addressed: effect, slots: &slots)
       if pending != nil { recordAfterAssign(effect) }
-      check(touchedBy: effect)
+      check(changedBy: effect)
     }
     lastEffectCount = effects.count
     open += effects
@@ -302,10 +302,10 @@ final class TestShard {
 
   // MARK: Invariants
 
-  private func check(touchedBy effect: Effect) {
+  private func check(changedBy effect: Effect) {
     #if DEBUG
       guard case .channel(let number, let effect) = effect, let slot = slots[number] else { return }
-      if let fault = state[slot].checkInvariants(touchedBy: effect) {
+      if let fault = state[slot].checkInvariants(changedBy: effect) {
         faults.append("after \(effect): \(fault)")
       }
     #endif

@@ -85,8 +85,8 @@ struct SessionTableTests {
     #expect(story.covered.filter { !table.covers($0, at: position) } == [])
     #expect(story.open.filter { table.covers($0, at: position) } == [])
     // The logged record equals the table.
-    table.touch(position)
-    let record = table.takeTouched(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
+    table.markChanged(position)
+    let record = table.takeChanged(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
     #expect(story.covered.allSatisfy(record.covers) && !story.open.contains(where: record.covers))
     #expect(record.waiting == record.waiting.sorted())
     #expect(record.lastWritten == Timestamp(milliseconds: 7))
@@ -100,11 +100,11 @@ struct SessionTableTests {
     #expect(first != second && table.position(of: SessionID(high: 1, low: 1)) == first)
     table.recordDecided(9, at: first)
     #expect(!table.covers(9, at: second))
-    #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
-    table.touch(first)
-    table.touch(first)
-    #expect(table.takeTouched(at: .none, elapsed: 0).map(\.highest) == [9])
-    #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
+    #expect(table.takeChanged(at: .none, elapsed: 0).isEmpty)
+    table.markChanged(first)
+    table.markChanged(first)
+    #expect(table.takeChanged(at: .none, elapsed: 0).map(\.highest) == [9])
+    #expect(table.takeChanged(at: .none, elapsed: 0).isEmpty)
   }
 
   @Test("refused commands are bounded: the oldest are evicted, waiting ones are not")
@@ -116,8 +116,8 @@ struct SessionTableTests {
     for counter in 2...(most + 3) { table.recordRefused(counter, at: position) }
     #expect(!table.covers(1, at: position))
     #expect(table.covers(2, at: position) && table.covers(3, at: position) && !table.covers(4, at: position))
-    table.touch(position)
-    #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
+    table.markChanged(position)
+    #expect(table.takeChanged(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
   }
 
   @Test("commands that are refused or dropped several times count once")
@@ -147,9 +147,9 @@ struct SessionTableTests {
     #expect(table.covers(1, at: position) && table.covers(2, at: position) && !table.covers(3, at: position))
     for counter in (most + 3)...(most + 203) { table.recordRefused(counter, at: position) }
     #expect(!table.covers(3, at: position))
-    table.touch(position)
+    table.markChanged(position)
     var restarted = SessionTable()
-    restarted.assign(table.takeTouched(at: .none, elapsed: 0)[0])
+    restarted.assign(table.takeChanged(at: .none, elapsed: 0)[0])
     let restored = restarted.position(of: session)
     restarted.recordRefused(most + 204, at: restored)
     #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
@@ -173,8 +173,8 @@ struct SessionTableTests {
       let position = table.position(of: SessionID(high: 0, low: low))
       if low == 3 { continue }
       table.recordDecided(1, at: position)
-      table.touch(position)
-      _ = table.takeTouched(at: Timestamp(milliseconds: 5), elapsed: Int64(low) * 100)
+      table.markChanged(position)
+      _ = table.takeChanged(at: Timestamp(milliseconds: 5), elapsed: Int64(low) * 100)
     }
     #expect(table.records(elapsed: 300, lifetimeMilliseconds: 1000).map(\.session.low) == [1, 2])
     #expect(table.records(elapsed: 1150, lifetimeMilliseconds: 1000).map(\.session.low) == [2])

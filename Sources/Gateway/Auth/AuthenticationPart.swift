@@ -3,8 +3,27 @@ internal import NIOCore
 internal import Operations
 internal import ReceiptModel
 
-/// Authentication: the caller of a request, and what follows refused tokens.
-extension GatewayLoop {
+/// Authentication of one event loop: the caller of each request, and the handling of refused tokens.
+final class AuthenticationPart: GatewayPart {
+  private let authenticator: Authenticator
+  private let clock: GatewayClock
+  private let gate: ConnectionGate?
+
+  init(_ authenticator: Authenticator, _ shared: SharedServices) {
+    self.authenticator = authenticator
+    clock = shared.clock
+    gate = shared.gate
+  }
+
+  /// The tokens in the cache.
+  var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
+
+  /// Replace the keys of tokens. Every connection's credential is checked again.
+  func replace(_ tokens: GatewayUpdate.Tokens) {
+    authenticator.replace(tokens.verifier, verified: tokens.verified, now: clock.now)
+    loop.connections.clearCredentials()
+  }
+
   /// Return the caller of a request; nil if the request now waits for its token's verification.
   func authenticate(
     _ request: borrowing HTTP2Request,
@@ -17,10 +36,10 @@ extension GatewayLoop {
     if route.caller == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
     if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
-    switch connections.verdict(index, identity: identity) {
+    switch loop.connections.verdict(index, identity: identity) {
     case .caller(let caller):
-      if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
-      counters.tokenHits &+= 1
+      if let refusal = authenticator.refusal(of: caller, now: clock.now) { throw refused(refusal, request, index) }
+      loop.counters.tokenFound()
       return caller
     case .refused(let code): throw refused(code, request, index)
     case .unknown: break
@@ -31,16 +50,16 @@ extension GatewayLoop {
     } catch {
       throw error.code == .tokenTooLong ? refused(error.code, request, index) : error
     }
-    switch authenticator.verdict(of: token, now: now) {
+    switch authenticator.verdict(of: token, now: clock.now) {
     case .caller(let caller):
-      counters.tokenHits &+= 1
-      connections.remember(index, identity: identity, .success(caller))
+      loop.counters.tokenFound()
+      loop.connections.remember(index, identity: identity, .success(caller))
       markAuthenticated(index)
       return caller
     case .refused(let code):
       // As in `verified`: any other refusal is permanent.
       if !code.isTransient {
-        connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
+        loop.connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
       }
       throw refused(code, request, index)
     case .unknown:
@@ -56,7 +75,7 @@ extension GatewayLoop {
     _ match: borrowing RouteMatch
   ) throws(Problem) -> RawSpan {
     match.route == .events && request.authorizationIdentity == 0
-      ? try Authenticator.token(ofQuery: match.query, scratch)
+      ? try Authenticator.token(ofQuery: match.query, loop.scratch)
       : try Authenticator.token(of: request.authorization)
   }
 
@@ -70,19 +89,19 @@ extension GatewayLoop {
     _ stream: HTTP2StreamHandle
   ) -> Bool {
     // A request without a route is always refused.
-    guard let match = try? router.match(request.method, request.path, scratch) else { return false }
+    guard let match = try? loop.router.match(request.method, request.path, loop.scratch) else { return false }
     let identity = request.authorizationIdentity
     if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
       return true
     }
-    switch connections.verdict(index, identity: identity) {
+    switch loop.connections.verdict(index, identity: identity) {
     case .caller: return true
     case .refused: return false
     case .unknown: break
     }
     do throws(Problem) {
       let token = try token(of: request, match)
-      switch authenticator.verdict(of: token, now: now) {
+      switch authenticator.verdict(of: token, now: clock.now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
       case .unknown:
@@ -99,18 +118,18 @@ extension GatewayLoop {
     _ waiting: RequestAwaitingVerification,
     _ result: Result<Caller, TokenRefusal>
   ) {
-    guard let connection = connections.connection(waiting.connection) else { return }
+    guard let connection = loop.connections.connection(waiting.connection) else { return }
     // A request that is complete by now waits for the same token again.
     guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
-    connections.markDirty(waiting.connection)
+    loop.connections.markDirty(waiting.connection)
     switch result {
     case .success:
-      connections.remember(waiting.connection, identity: identity, result)
+      loop.connections.remember(waiting.connection, identity: identity, result)
       markAuthenticated(waiting.connection)
     case .failure(let refusal):
       if refusal.code == .storeUnavailable { return }
       if !refusal.code.isTransient {
-        connections.remember(waiting.connection, identity: identity, result)
+        loop.connections.remember(waiting.connection, identity: identity, result)
       }
       connection.refuseBody(waiting.stream)
     }
@@ -124,14 +143,11 @@ extension GatewayLoop {
     stream: HTTP2StreamHandle,
     awaitsBody: Bool = false
   ) throws(Problem) {
-    if let address = chargedAddress(request, index), let decision = rates.canVerifyToken(address, at: clock),
-      !decision.isAllowed
-    {
-      refusals?.record(.token, from: address)
+    if let decision = loop.rates.refusalToVerify(request, index) {
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
-    if connections[index].badTokens >= limits.badTokensPerConnection {
-      refusals?.record(.token, from: client(request, index))
+    if loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection {
+      loop.rates.recordRefusal(.token, request, index)
       throw tooManyBadTokens(1)
     }
     try authenticator.waitForVerification(
@@ -142,22 +158,22 @@ extension GatewayLoop {
         awaitsBody: awaitsBody
       ),
       token: token,
-      now: { self.now },
+      now: { [clock] in clock.now },
       finished: { self.verified($0, $1) },
-      allFinished: { self.endTurn() }
+      allFinished: { [loop] in loop.endTurn() }
     )
-    counters.tokenMisses &+= 1
+    loop.counters.tokenAwaitsVerification()
   }
 
   private func origin(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> TokenOrigin {
-    guard connections[index].isShared else { return .connection(index) }
-    return client(request, index).map { .address($0.network) } ?? .unknown
+    guard loop.connections.isShared(index) else { return .connection(index) }
+    return loop.rates.client(request, index).map { .address($0.network) } ?? .unknown
   }
 
   /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
   private func markAuthenticated(_ index: ConnectionIndex) {
-    connections.resetBadTokens(index)
-    guard connections.recordAuthenticated(index), let connection = connections.connection(index) else {
+    loop.connections.resetBadTokens(index)
+    guard loop.connections.recordAuthenticated(index), let connection = loop.connections.connection(index) else {
       return
     }
     connection.markAuthenticated()
@@ -167,15 +183,15 @@ extension GatewayLoop {
   /// Continue a request whose token has been verified.
   private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
     if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result) }
-    guard let connection = connections.answering(waiting.stream, on: waiting.connection) else { return }
+    guard let connection = loop.connections.answering(waiting.stream, on: waiting.connection) else { return }
     var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(waiting.stream) { request throws(Problem) in
         switch result {
         case .success(let caller):
-          self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
+          loop.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
           self.markAuthenticated(waiting.connection)
-          try self.receive(
+          try self.loop.receive(
             request,
             caller: caller,
             stream: waiting.stream,
@@ -183,17 +199,17 @@ extension GatewayLoop {
             admission: &admission
           )
         case .failure(let refusal):
-          admission.route = try self.router.match(request.method, request.path, self.scratch).route
+          admission.route = try self.loop.router.match(request.method, request.path, self.loop.scratch).route
           // Time and revocation can change a token's verdict; any other refusal is permanent.
           if !refusal.code.isTransient {
-            self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
+            loop.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
           }
           throw self.refused(refusal.code, request, waiting.connection)
         }
       }
     } catch {
-      answer(
-        refusalAfterCharge(error, stream: waiting.stream, connection: connection, admission: admission),
+      loop.answer(
+        loop.rates.refusalAfterCharge(error, stream: waiting.stream, connection: connection, admission: admission),
         route: admission.route,
         stream: waiting.stream,
         connection: connection
@@ -210,17 +226,17 @@ extension GatewayLoop {
   {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
-    counters.tokenRefusals &+= 1
-    refusals?.record(.token, from: client(request, index))
+    loop.counters.tokenRefused()
+    loop.rates.recordRefusal(.token, request, index)
     guard code.isSignatureFailure else { return Problem(code) }
-    if let address = chargedAddress(request, index) { rates.recordBadToken(address, at: clock) }
-    guard !connections[index].isShared else { return Problem(code) }
-    if connections.recordBadToken(index) == limits.badTokensPerConnection { closeAfterDelay(index) }
+    loop.rates.chargeBadToken(request, index)
+    guard !loop.connections.isShared(index) else { return Problem(code) }
+    if loop.connections.recordBadToken(index) == loop.limits.badTokensPerConnection { closeAfterDelay(index) }
     return Problem(code)
   }
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
-    counters.tokenRefusals &+= 1
+    loop.counters.tokenRefused()
     var problem = Problem(
       .rateLimited,
       "too many tokens with invalid signatures came from here; retry later"
@@ -232,15 +248,28 @@ extension GatewayLoop {
 
   /// Close a connection after a delay, which slows down a client that guesses tokens.
   private func closeAfterDelay(_ index: ConnectionIndex) {
-    guard let connection = connections.connection(index) else { return }
-    counters.connectionsEndedForTokens &+= 1
-    refusals?.record(.connection, from: connections[index].client)
-    eventLoop.assumeIsolated().scheduleTask(in: limits.badTokenDelay) {
-      guard self.connections[index].badTokens >= self.limits.badTokensPerConnection else {
-        return
-      }
+    guard let connection = loop.connections.connection(index) else { return }
+    loop.counters.connectionEndedForTokens()
+    loop.rates.recordEnd(index)
+    loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.badTokenDelay) { [loop] in
+      guard loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection else { return }
       connection.fail(.enhanceYourCalm)
     }
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_tokens_cached",
+      help: "Verified tokens in the cache.",
+      Double(authenticator.cachedCount)
+    )
+    samples.gauge(
+      "tidemark_gateway_requests_parked",
+      help: "Requests that wait for their token to be verified.",
+      Double(authenticator.waitingCount)
+    )
   }
 }
 

@@ -1,0 +1,37 @@
+internal import NIOCore
+internal import Operations
+internal import Synchronization
+
+/// The clocks of a gateway, which its loops share. Nothing below the handlers reads another: each call is given the
+/// time. A test shifts the clocks.
+package struct GatewayClock: Sendable {
+  /// How far a test has moved the clocks.
+  final class Shift: Sendable {
+    private let shifted = Atomic<Int64>(0)
+
+    /// Milliseconds so far.
+    var milliseconds: Int64 { shifted.load(ordering: .relaxed) }
+
+    func advance(by duration: TimeAmount) { shifted.add(duration.nanoseconds / 1_000_000, ordering: .relaxed) }
+  }
+
+  /// Nil: the machine's clocks.
+  private let shift: Shift?
+
+  init(shift: Shift) { self.shift = shift }
+
+  /// The clocks of the machine.
+  package init() { shift = nil }
+
+  /// The wall clock, in milliseconds since 1970. Each access reads the clock, some 20 ns: a time cached per turn would
+  /// let a token outlive its expiry if a turn did not end as it should.
+  var now: Int64 {
+    Times.now + (shift?.milliseconds ?? 0)
+  }
+
+  /// Monotonic time in nanoseconds.
+  var uptimeNanoseconds: Int64 {
+    let uptime = Int64(NIODeadline.now().uptimeNanoseconds)
+    return uptime + (shift?.milliseconds ?? 0) * 1_000_000
+  }
+}
