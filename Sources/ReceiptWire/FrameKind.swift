@@ -8,6 +8,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case pong = 0x06
   case drain = 0x07
   case events = 0x08
+  case shardMap = 0x09
   case error = 0x0F
   case putChannel = 0x10
   case changeMembers = 0x11
@@ -62,6 +63,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupRead = 0x4D
   case backupDigest = 0x4E
   case backupEnd = 0x4F
+  case deliverChanges = 0x50
+  case confirmChanges = 0x51
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -137,6 +140,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a backup request, 0x4C to 0x4F. It is about the whole store and names no shard; it carries no
   /// counter and is never resent.
   package var isBackup: Bool { rawValue & 0xFC == 0x4C }
+  /// Whether this is a message between the nodes of a cluster, 0x50 to 0x57. It has no reply and no counter.
+  package var isBetweenNodes: Bool { rawValue & 0xF8 == 0x50 }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
