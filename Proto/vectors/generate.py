@@ -481,7 +481,7 @@ FRAMES = [
     frame("deliver_changes", [
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0),
-            [number("number", 2**64 - 1), string("user", "bob"), byte("gone", 1)]
+            [number("number", 2**62), string("user", "bob"), byte("gone", 1)]
             + membership(CID, 1, 0, 2, T0, 0, T0)])], shard=5),
     frame("deliver_changes", [number("from", 65535), number("after", 7), many("changes", [])], shard=0,
           name="deliver_changes: nothing"),
@@ -1106,6 +1106,11 @@ BAD_FRAMES = [
     bad("deliver_changes: gone 2", "badValue:change", altered("deliver_changes", encode_all([
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 2)] + membership(CID, 1, 0, 1, T0, 0)])]))),
+    bad("deliver_changes with a number that is too large", "badValue:change", altered("deliver_changes", encode_all([
+        number("from", 3), number("after", 0), many("changes", [
+            [number("number", 2**62 + 1), string("user", "a"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0)])]))),
+    bad("confirm_changes with a number that is too large", "badValue:change", altered("confirm_changes", encode_all([
+        number("from", 3), number("through", 2**62 + 1)]))),
     bad("deliver_changes whose numbers do not rise", "badValue:change", altered("deliver_changes", encode_all([
         number("from", 3), number("after", 1), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0)])]))),

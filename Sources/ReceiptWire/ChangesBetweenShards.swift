@@ -27,7 +27,7 @@ package struct DeliveredChanges: Hashable, Sendable {
       let number = try reader.varint()
       let user = try reader.text()
       let gone = try reader.byte()
-      guard number > last, gone <= 1 else { throw .badValue(.change) }
+      guard number > last, number <= Outbox.numberMax, gone <= 1 else { throw .badValue(.change) }
       let change = MembershipChange(user: user, try reader.membership(), isGone: gone == 1)
       changes.append(Outbox.QueuedChange(number: number, change: change))
       last = number
@@ -66,6 +66,7 @@ package struct ConfirmedChanges: Hashable, Sendable {
     var reader = FieldReader(payload)
     from = try reader.shardID()
     through = try reader.varint()
+    guard through <= Outbox.numberMax else { throw .badValue(.change) }
     try reader.end()
   }
 

@@ -34,7 +34,9 @@ package struct ShardMap: Hashable, Sendable {
     var end = 0
     for _ in 0..<(try reader.count(elementBytesMin: 3)) {
       let (first, count) = (try reader.varint32(), try reader.varint32())
-      guard Int(first) >= end, count > 0, UInt64(first) + UInt64(count) <= UInt64(UInt16.max) else { throw .badValue(.shards) }
+      guard Int(first) >= end, count > 0, UInt64(first) + UInt64(count) <= UInt64(UInt16.max) else {
+        throw .badValue(.shards)
+      }
       owned.append(OwnedRange(first: UInt16(first), count: UInt16(count), epoch: try reader.varint()))
       end = Int(first) + Int(count)
     }

@@ -246,8 +246,10 @@ final class FrameServerHandler: ChannelInboundHandler {
   /// Pass on what another node sends for a shard. A node that does not own the shard ignores it: the sender repeats it.
   private func receiveChanges(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     let message = try MessageBetweenShards(header, payload)
-    guard let serving = servingState.current(), Int(header.shard.rawValue) < serving.hostOfShard.count else { return }
-    let host = serving.hosts[Int(serving.hostOfShard[Int(header.shard.rawValue)])]
+    guard let serving = servingState.current(), max(message.from, message.to) < ShardID(UInt16(terms.shardCount)) else {
+      return
+    }
+    let host = serving.hosts[Int(serving.hostOfShard[Int(message.to.rawValue)])]
     host.eventLoop.execute { host.receive([message]) }
   }
 

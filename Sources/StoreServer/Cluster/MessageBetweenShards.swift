@@ -17,6 +17,14 @@ enum MessageBetweenShards: Sendable {
     }
   }
 
+  /// The shard that sends the message.
+  var from: ShardID {
+    switch self {
+    case .delivery(let delivery): delivery.from
+    case .confirmation(let confirmation): confirmation.from
+    }
+  }
+
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     switch header.kind {
     case .deliverChanges:
