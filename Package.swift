@@ -99,8 +99,8 @@ let package = Package(
     .target(
       name: "StoreServer",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "Operations", "StoreEngine", "ReceiptModel", "ReceiptWire",
-        "TLSSession", nioCore, nioPosix, crypto, logging, deque,
+        "ErasureLedger", "LinkSecurity", "Operations", "StoreClient", "StoreEngine", "ReceiptModel",
+        "ReceiptWire", "TLSSession", nioCore, nioPosix, crypto, logging, deque,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -145,9 +145,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine",
-        "ReceiptModel",
-        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreClient", "StoreEtcd", "StoreRocksDB",
+        "StoreEngine", "ReceiptModel", "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict

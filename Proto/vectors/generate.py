@@ -196,7 +196,7 @@ def member_status(user, state, read=0, delivered=0, flags=3, acknowledged_=None)
 
 KINDS = {
     "hello": 0x01, "challenge": 0x02, "proof": 0x03, "ready": 0x04, "ping": 0x05, "pong": 0x06, "drain": 0x07,
-    "events": 0x08, "error": 0x0F,
+    "events": 0x08, "shard_map": 0x09, "error": 0x0F,
     "put_channel": 0x10, "change_members": 0x11, "register_message": 0x12, "delete_message": 0x13, "mark_read": 0x14,
     "mark_unread": 0x15, "mark_delivered": 0x16, "patch_channel_type": 0x17, "assign_channel_type": 0x18,
     "acknowledge": 0x19, "patch_user": 0x1A, "assign_user": 0x1B, "settle": 0x1C, "delete_channel": 0x1D,
@@ -210,10 +210,11 @@ KINDS = {
     "thread_read_state": 0x37, "user_receipts": 0x38, "user_threads": 0x39,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
+    "deliver_changes": 0x50, "confirm_changes": 0x51,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
     "set_member": 0x3A, "mark_unread_since": 0x3B,
 }
-KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if kind >= 0x10}
+KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50}
 
 
 def xxh64(data):
@@ -438,6 +439,12 @@ def subscribed(through, complete=1, *of_channels):
     return [time("through", through), byte("complete", complete), channel_events(*of_channels)]
 
 
+def membership(cid, channel_number, row_number, member, joined, epoch, deleted=None):
+    fields = [string("cid", cid), number("channel_there", channel_number), opt("row", row_number),
+              byte("member", member), time("joined", joined), number("epoch", epoch)]
+    return fields + ([] if deleted is None else [time("deleted", deleted)])
+
+
 def members(name, *pairs):
     return many(name, [[string("user", user), string("role", role)] for user, role in pairs])
 
@@ -467,6 +474,18 @@ FRAMES = [
     frame("ping", [raw("bytes", "0102030405060708")], correlation=0),
     frame("pong", [raw("bytes", "0102030405060708")], correlation=9),
     frame("drain", []),
+    frame("shard_map", [many("owned", [])], name="shard_map: a node that owns nothing"),
+    frame("shard_map", [many("owned", [
+        [number("first", 0), number("count", 4), number("epoch", 1)],
+        [number("first", 8), number("count", 1), number("epoch", 2**64 - 1)]])]),
+    frame("deliver_changes", [
+        number("from", 3), number("after", 0), many("changes", [
+            [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0),
+            [number("number", 2**62), string("user", "bob"), byte("gone", 1)]
+            + membership(CID, 1, 0, 2, T0, 0, T0)])], shard=5),
+    frame("deliver_changes", [number("from", 65535), number("after", 7), many("changes", [])], shard=0,
+          name="deliver_changes: nothing"),
+    frame("confirm_changes", [number("from", 5), number("through", 1024)], shard=3),
     frame("error", [number("code", 4), number("retry_after", 0), string("detail", "")]),
     frame("error", [number("code", 21), number("retry_after", 250), string("detail", "window")],
           shard=3, correlation=0x01020304, name="error: a refused request"),
@@ -964,7 +983,7 @@ FRAMES = [
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
           name=f"error: {name}")
     for code, name in [
-        (25, "clock_jump"), (26, "data_directory_lost"),
+        (25, "clock_jump"), (26, "data_directory_lost"), (27, "not_owner"),
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
         (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"),
@@ -1052,13 +1071,15 @@ BAD_FRAMES = [
     bad("an HTTP/2 preface", "lengthTooLarge", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".hex()),
     bad("a TLS hello", "lengthTooLarge", "1603010200010001fc0303"),
     bad("kind 0", "unknownKind", header(8, 0x00).hex()),
-    bad("kind 0x09, the one after events", "unknownKind", header(8, 0x09).hex()),
+    bad("kind 0x0a, the one after shard_map", "unknownKind", header(8, 0x0A).hex()),
     bad("kind 0x7f", "unknownKind", header(8, 0x7F).hex()),
     bad("kind 0x2f, the one after webhook_known", "unknownKind", header(8, 0x2F).hex()),
     bad("kind 0xaf, its reply", "unknownKind", header(8, 0xAF).hex()),
     bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
     bad("kind 0x4b, the one before backup_begin", "unknownKind", header(8, 0x4B).hex()),
     bad("kind 0xcb, its reply", "unknownKind", header(8, 0xCB).hex()),
+    bad("kind 0x52, the one after confirm_changes", "unknownKind", header(8, 0x52).hex()),
+    bad("kind 0xd0, a reply that does not exist", "unknownKind", header(8, 0xD0).hex()),
     bad("kind 0x36, the one before thread_read_state", "unknownKind", header(8, 0x36).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB6).hex()),
     bad("a reply to events", "unknownKind", header(8, 0x88).hex()),
@@ -1079,6 +1100,20 @@ BAD_FRAMES = [
     bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
     # Fields.
     bad("drain with a payload", "trailingBytes", altered("drain", b"\x00")),
+    bad("shard_map with an empty range", "badValue:shards", altered("shard_map", b"\x01\x00\x00\x01")),
+    bad("shard_map whose ranges overlap", "badValue:shards", altered("shard_map", b"\x02\x00\x02\x01\x01\x01\x01")),
+    bad("shard_map with shard 65535", "badValue:shards", altered("shard_map", b"\x01\xff\xff\x03\x01\x01")),
+    bad("deliver_changes: gone 2", "badValue:change", altered("deliver_changes", encode_all([
+        number("from", 3), number("after", 0), many("changes", [
+            [number("number", 1), string("user", "alice"), byte("gone", 2)] + membership(CID, 1, 0, 1, T0, 0)])]))),
+    bad("deliver_changes with a number that is too large", "badValue:change", altered("deliver_changes", encode_all([
+        number("from", 3), number("after", 0), many("changes", [
+            [number("number", 2**62 + 1), string("user", "a"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0)])]))),
+    bad("confirm_changes with a number that is too large", "badValue:change", altered("confirm_changes", encode_all([
+        number("from", 3), number("through", 2**62 + 1)]))),
+    bad("deliver_changes whose numbers do not rise", "badValue:change", altered("deliver_changes", encode_all([
+        number("from", 3), number("after", 1), many("changes", [
+            [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0)])]))),
     bad("ping of 7 bytes", "truncated", altered("ping", bytes(7))),
     bad("ping of 9 bytes", "trailingBytes", altered("ping", bytes(9))),
     bad("hello without magic", "badValue:magic", altered("hello", b"XDMK" + HELLO[4:])),
@@ -1476,12 +1511,6 @@ def effect(kind, *fields, name=None):
 
 def in_thread(parent, inner):
     return effect("in_thread", number("parent", parent), ["inner", "effect", inner], name=f"in_thread: {inner}")
-
-
-def membership(cid, channel_number, row_number, member, joined, epoch, deleted=None):
-    fields = [string("cid", cid), number("channel_there", channel_number), opt("row", row_number),
-              byte("member", member), time("joined", joined), number("epoch", epoch)]
-    return fields + ([] if deleted is None else [time("deleted", deleted)])
 
 
 def session_record(counter, waiting, written, session=SESSION):

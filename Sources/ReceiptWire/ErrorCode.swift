@@ -16,6 +16,7 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case notImplemented = 24
   case clockJump = 25
   case dataDirectoryLost = 26
+  case notOwner = 27
   case invalidField = 30
   case channelNotFound = 31
   case notAMember = 32
@@ -62,6 +63,7 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .notImplemented: "not_implemented"
     case .clockJump: "clock_jump"
     case .dataDirectoryLost: "data_directory_lost"
+    case .notOwner: "not_owner"
     case .invalidField: "invalid_field"
     case .channelNotFound: "channel_not_found"
     case .notAMember: "not_a_member"

@@ -10,6 +10,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case pong = 0x06
   case drain = 0x07
   case events = 0x08
+  case shardMap = 0x09
   case error = 0x0F
   case putChannel = 0x10
   case changeMembers = 0x11
@@ -64,6 +65,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupRead = 0x4D
   case backupDigest = 0x4E
   case backupEnd = 0x4F
+  case deliverChanges = 0x50
+  case confirmChanges = 0x51
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -130,6 +133,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a backup request. It is about the whole store and names no shard; it carries no counter and is never
   /// resent.
   package var isBackup: Bool { traits.contains(.backup) }
+  /// Whether this is a message between the nodes of a cluster, 0x50 to 0x57. It has no reply and no counter.
+  package var isBetweenNodes: Bool { rawValue & 0xF8 == 0x50 }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
@@ -162,7 +167,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .unreadCounts: [.query, .wide]
     case .listChannelTypes, .listUnreplicated, .purge, .rebuildIndex, .listRevokedTokens: [.query]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
-    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .error: []
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
+      .confirmChanges:
+      []
     case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
       .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
       .acknowledgeReply, .patchUserReply, .assignUserReply, .markReplicatedReply, .deleteChannelReply,

@@ -118,6 +118,29 @@ struct RequestBatches: ~Copyable {
     out.writeBytes(buffer.viewBytes(at: Int(frame.offset), length: Int(frame.length))!)
   }
 
+  /// Write a whole frame of another table at the end of the open batch.
+  mutating func append(_ frame: ByteBuffer, correlation: UInt32, isResend: Bool, issue: UInt64) -> BatchedFrame {
+    let start = open.writerIndex
+    open.writeImmutableBuffer(frame)
+    open.setInteger(correlation, at: start + FrameHeader.correlationOffset)
+    if isResend {
+      let offset = start + FrameHeader.flagsOffset
+      let flags = open.getInteger(at: offset, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
+      open.setInteger(flags, at: offset)
+    }
+    return retain(frame.readableBytes, issue: issue)
+  }
+
+  /// Return the shard in a request's header.
+  func shard(of frame: BatchedFrame) -> ShardID {
+    let offset = Int(frame.offset) + FrameHeader.shardOffset
+    let rawValue =
+      frame.batch == openBatch
+      ? open.getInteger(at: offset, as: UInt16.self)
+      : batches[Int(frame.batch)].buffer.getInteger(at: offset, as: UInt16.self)
+    return ShardID(rawValue!)
+  }
+
   // MARK: - Batches
 
   /// Assign a batch to the bytes in `open` and those to follow.

@@ -33,6 +33,8 @@ struct RequestSlot {
   fileprivate(set) var state = State.free
   /// The shard is derived from the first field, a cid, instead of set by the caller.
   var isRouted = false
+  /// The request was sent to another node before.
+  var wasSentElsewhere = false
 
   var isCommand: Bool { kind.isCommand }
 }

@@ -14,11 +14,12 @@ internal import ReceiptWire
 struct RequestTable: ~Copyable {
   private var slots = RequestSlots()
   private var progress = WriteProgress()
-  private var counters = CommandCounters()
   private var batches = RequestBatches()
-  /// Whether the bytes of unsent requests must be encoded again: a counter is missing or belongs to an ended session,
-  /// or the shard count was unknown.
+  /// Whether the bytes of unsent requests must be encoded again: some of them were dropped, or the shard
+  /// count was unknown.
   private var unsentIsStale = false
+  /// Whether a request may be due before an older one: it was moved from another node's table.
+  private var hasMovedDeadlines = false
 
   /// Maximum number of pending requests: the lower of the client's and the store's limit.
   private(set) var limit: Int
@@ -38,6 +39,14 @@ struct RequestTable: ~Copyable {
   init(limit: Int, deadlineTicks: UInt32) {
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
     self.deadlineTicks = deadlineTicks
+  }
+
+  /// The counters, with the gauges of now.
+  var statistics: StoreClientStats {
+    var stats = stats
+    stats.inFlight = count
+    stats.retainedBytes = retainedBytes
+    return stats
   }
 
   /// Number of unanswered requests.
@@ -65,6 +74,7 @@ struct RequestTable: ~Copyable {
   ///   - name: the first field; nil if the kind has none.
   ///   - issued: value written after the fields, in seconds; nil: omitted.
   ///   - thread: value written between the fields and `issued`, not empty; nil: omitted.
+  ///   - counters: the session's, from which a command takes the next one.
   mutating func append(
     _ kind: FrameKind,
     shard: ShardID?,
@@ -72,6 +82,7 @@ struct RequestTable: ~Copyable {
     token: UInt64,
     issued: UInt32? = nil,
     thread: RawSpan? = nil,
+    counters: inout CommandCounters,
     _ fields: (inout ByteBuffer) -> Void
   ) -> OnAppend {
     guard hasRoom else { return .busy }
@@ -158,26 +169,36 @@ struct RequestTable: ~Copyable {
   mutating func tick() -> [FailedRequest] {
     ticks &+= 1
     var failed: [FailedRequest] = []
-    while slots.head != RequestSlot.none,
-      Int32(bitPattern: ticks &- slots[slots.head].deadlineTick) >= 0
-    {
-      stats.timeouts &+= 1
-      failed.append(drop(slots.head))
+    if slots.count == 0 { hasMovedDeadlines = false }
+    var index = slots.head
+    while index != RequestSlot.none {
+      let slot = slots[index]
+      if Int32(bitPattern: ticks &- slot.deadlineTick) >= 0 {
+        stats.timeouts &+= 1
+        failed.append(drop(index))
+      } else if !hasMovedDeadlines {
+        break
+      }
+      index = slot.next
     }
     return failed
   }
 
-  /// End the session: drop commands that were sent. All other requests continue in a new session from counter 1.
-  mutating func endSession() -> [FailedRequest] {
+  /// End the session: drop commands that were sent. All other requests continue in the new session. Requires that no
+  /// connection is open.
+  ///
+  /// - Parameter counters: of the new session.
+  mutating func endSession(counters: inout CommandCounters) -> [FailedRequest] {
     var failed: [FailedRequest] = []
     var index = slots.head
-    while index != RequestSlot.none, progress.wasSent(slots[index]) {
+    while index != RequestSlot.none {
       let slot = slots[index]
-      if slot.isCommand { failed.append(drop(index)) }
+      if slot.isCommand, progress.wasSent(slot) { failed.append(drop(index)) }
       index = slot.next
     }
-    counters = CommandCounters()
-    if slots.count > 0 { unsentIsStale = true }
+    rewriteUnsent(counters: &counters, inNewSession: true)
+    // Queries that were sent are among them: frames are copied, so that these get the resend flag.
+    batches.close()
     return failed
   }
 
@@ -218,6 +239,13 @@ struct RequestTable: ~Copyable {
 
   // MARK: - Connections
 
+  /// Route the requests by this number of shards from now on.
+  mutating func setShardCount(_ count: Int) {
+    guard shardCount != count else { return }
+    shardCount = count
+    if slots.count > 0 { unsentIsStale = true }
+  }
+
   /// Start using a connection whose handshake is done: unanswered requests will be sent again.
   ///
   /// - Parameters:
@@ -225,10 +253,7 @@ struct RequestTable: ~Copyable {
   ///   - limit: the lower of the client's limit and the store's window.
   /// - Returns: dropped requests whose frames exceed this store's limit.
   mutating func connectionOpened(shardCount: Int, limit: Int, frameLengthMax: UInt32) -> [FailedRequest] {
-    if self.shardCount != shardCount {
-      self.shardCount = shardCount
-      if slots.count > 0 { unsentIsStale = true }
-    }
+    setShardCount(shardCount)
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
     var failed: [FailedRequest] = []
     if frameLengthMax < self.frameLengthMax {
@@ -269,6 +294,7 @@ extension RequestTable {
   ///
   /// Usually this is the open batch, whole and uncopied. After a lost connection, or if the window is full, frames are
   /// copied one by one. Frames that were written before get the resend flag.
+  ///
   mutating func nextWrite() -> ByteBuffer? {
     let cursor = progress.cursor
     if cursor == RequestSlot.none { return nil }
@@ -279,7 +305,6 @@ extension RequestTable {
       let buffer = batches.close()
       progress.wroteRest(count, nextIssue: slots.nextIssue)
       stats.requestsSent &+= UInt64(count)
-      counters.wroteAll()
       return buffer
     }
     return copiedWrite()
@@ -296,7 +321,6 @@ extension RequestTable {
       let start = out.writerIndex
       batches.copy(slot.frame, to: &out)
       if progress.wrote(slot) {
-        if slot.counter > 0 { counters.wrote(slot.counter) }
         stats.requestsSent &+= 1
       } else {
         let offset = start + FrameHeader.flagsOffset
@@ -308,19 +332,26 @@ extension RequestTable {
     return out.readableBytes > 0 ? out : nil
   }
 
-  /// Encode unsent requests again. Their counters must follow the last one sent without a gap, and their shards must
-  /// match the known shard count. Queries sent on a lost connection are encoded again too: the store may have another
-  /// shard count.
+  /// Encode unsent requests again: their shards must match the known shard count. Queries sent on a lost connection are
+  /// encoded again too: the store may have another shard count.
   private mutating func rewriteUnsent() {
+    var unused = CommandCounters()
+    rewriteUnsent(counters: &unused, inNewSession: false)
+  }
+
+  /// - Parameter counters: of the new session, in which each command gets another counter.
+  private mutating func rewriteUnsent(counters: inout CommandCounters, inNewSession: Bool) {
     unsentIsStale = false
     batches.close()
-    counters.restartUnsent()
     var index = progress.cursor
     while index != RequestSlot.none {
       let slot = slots[index]
       if !slot.isCommand || !progress.wasSent(slot) {
-        let counter = slot.isCommand ? counters.next : 0
-        if counter > 0 { counters.advance() }
+        var counter = slot.counter
+        if slot.isCommand, inNewSession {
+          counter = counters.next
+          counters.advance()
+        }
         let frame = batches.rewrite(
           slot.frame,
           issue: slot.issue,
@@ -336,6 +367,83 @@ extension RequestTable {
   }
 }
 
+// MARK: - Moves between nodes
+
+/// A request that leaves the table of one node for that of another, because its shard has another owner.
+struct MovedRequest {
+  /// The whole frame. Its correlation id is of the table that it left.
+  fileprivate var frame: ByteBuffer
+  fileprivate var slot: RequestSlot
+  /// Ticks until its deadline; 0 or less: it has passed.
+  fileprivate var ticksLeft: Int32
+  /// The shard in its frame.
+  let shard: ShardID
+}
+
+/// Moves keep the order of a shard's requests, and the counters of its commands: the new owner knows from the session's
+/// record which of them the old one has applied.
+extension RequestTable {
+  /// Remove the requests of some shards, oldest first. Replies to those that are on the wire may still arrive, and are
+  /// ignored. Requires a known shard count.
+  mutating func removeAll(where leaves: (ShardID) -> Bool) -> [MovedRequest] {
+    if unsentIsStale { rewriteUnsent() }
+    batches.close()
+    var moved: [MovedRequest] = []
+    var index = slots.head
+    while index != RequestSlot.none {
+      let slot = slots[index]
+      let next = slot.next
+      if leaves(batches.shard(of: slot.frame)) {
+        var request = MovedRequest(
+          frame: ByteBuffer(),
+          slot: slot,
+          ticksLeft: Int32(bitPattern: slot.deadlineTick &- ticks),
+          shard: batches.shard(of: slot.frame)
+        )
+        batches.copy(slot.frame, to: &request.frame)
+        request.slot.wasSentElsewhere = progress.wasSent(slot)
+        moved.append(request)
+        if progress.isOnWire(slot) {
+          slots.abandon(index)
+          progress.removed(index, next: next)
+          batches.release(slot.frame)
+        } else {
+          remove(index, slot)
+        }
+      }
+      index = next
+    }
+    return moved
+  }
+
+  /// Queue a request of another node's table behind all others. It is sent even if the window is full for new ones.
+  ///
+  /// - Returns: its failure, if no slot is free.
+  mutating func append(_ moved: MovedRequest) -> FailedRequest? {
+    guard slots.usedCount < StoreClientLimits.requestsMax, limit > 0 else {
+      let isUnknown = moved.slot.wasSentElsewhere && moved.slot.isCommand
+      return FailedRequest(token: moved.slot.token, failure: isUnknown ? .outcomeUnknown : .unavailable)
+    }
+    var request = RequestSlot()
+    request.token = moved.slot.token
+    request.counter = moved.slot.counter
+    request.frame = batches.append(
+      moved.frame,
+      correlation: slots.nextCorrelation(),
+      isResend: moved.slot.wasSentElsewhere,
+      issue: slots.nextIssue
+    )
+    request.deadlineTick = ticks &+ UInt32(bitPattern: moved.ticksLeft)
+    request.kind = moved.slot.kind
+    request.isRouted = moved.slot.isRouted
+    request.wasSentElsewhere = moved.slot.wasSentElsewhere
+    progress.appended(slots.append(request))
+    batches.closeIfFull()
+    hasMovedDeadlines = true
+    return nil
+  }
+}
+
 // MARK: - Invariants
 
 extension RequestTable {
@@ -343,7 +451,7 @@ extension RequestTable {
   func checkInvariants() {
     let cursor = progress.cursor
     var onWire = 0
-    var lastCounter: UInt64 = 0
+    var lastCounters: [ShardID: UInt64] = [:]
     var seenCursor = cursor == RequestSlot.none
     var frames: [BatchedFrame] = []
     slots.checkInvariants { index, slot in
@@ -359,8 +467,9 @@ extension RequestTable {
         "what is written comes first"
       )
       if slot.counter > 0, !unsentIsStale {
-        precondition(slot.counter > lastCounter, "counters rise")
-        lastCounter = slot.counter
+        let shard = batches.shard(of: slot.frame)
+        precondition(slot.counter > lastCounters[shard] ?? 0, "the counters of a shard rise")
+        lastCounters[shard] = slot.counter
       }
       if progress.isOnWire(slot) { onWire += 1 }
       frames.append(slot.frame)
@@ -369,7 +478,6 @@ extension RequestTable {
     precondition(onWire + slots.abandonedCount == progress.onWire)
     progress.checkInvariants()
     batches.checkInvariants(frames)
-    if !unsentIsStale, slots.count > 0 { precondition(counters.sent < counters.next) }
   }
 }
 

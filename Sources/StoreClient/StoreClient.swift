@@ -1,41 +1,33 @@
 internal import Logging
 package import NIOCore
-internal import NIOPosix
 package import ReceiptModel
 package import ReceiptWire
 
 /// Connection of a gateway's event loop to the store: pipelined, resending after a lost connection, with a timeout for
-/// each request (Proto/frames.md, "Handshake" and "Sessions and resending").
+/// each request (Proto/frames.md, "Handshake", "Sessions and resending" and "Shards of a cluster").
 ///
 /// All calls, and all calls to the delegate, are on one event loop. Requests made while no store is connected are kept
-/// until their deadline. ``RequestTable`` (requests) and ``StoreLink`` (connections) decide, and this class executes
-/// their actions.
+/// until their deadline. A store is one node, until it says that it is one of a cluster. Then the client connects to
+/// all addresses, and sends each request to the owner of its shard.
 package final class StoreClient<Delegate: StoreClientDelegate> {
-  private let eventLoop: any EventLoop
-  private let configuration: StoreClientConfiguration
+  let eventLoop: any EventLoop
+  let configuration: StoreClientConfiguration
   /// Retained until ``close()``.
-  private var delegate: Delegate?
-  private let logger: Logger
-  private let connector: Connector
+  private(set) var delegate: Delegate?
+  let connector: Connector
 
-  private var link: StoreLink
-  private var table: RequestTable
-  private var connection: StoreConnectionHandler<Delegate>?
-  /// Address of the newest attempt.
-  private var address: StoreClientConfiguration.Address
-  /// Channel of the newest attempt, which `close` waits for.
-  private var channel: EventLoopFuture<any Channel>?
+  /// At least one. The first is the only one, except in a cluster.
+  private var nodes: [StoreNode<Delegate>] = []
+  /// Nil except in a cluster.
+  private var routes: ShardRoutes?
+  /// In a cluster: the requests of shards that have no known owner.
+  private var unrouted: RequestTable
+  var session: StoreSession
+  private var counters = CommandCounters()
   private var ticker: RepeatedTask?
-  private var retry: Scheduled<Void>?
-  /// Whether replies may arrive. Duplicates the link's state for the path of every reply.
-  private var acceptsReplies = false
-  /// Whether replies were delivered since the last call of `storeReadComplete`.
-  private var hasDelivered = false
-  private var lastLogged: String?
-
   private var readiness = ConnectionReadiness()
 
-  /// Whether requests are sent to a store at once.
+  /// Whether the requests of all shards are sent at once.
   package var isReady: Bool { readiness.isReady }
 
   /// Time since which requests are not sent. It is the loss of the connection or, if the store went silent, the last
@@ -54,12 +46,12 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
       eventLoop: eventLoop,
       configuration: configuration,
       delegate: delegate,
-      connector: Self.connectSocket
+      connector: StoreNode.connectSocket
     )
   }
 
   /// Opens a channel on the client's loop with a ``StoreConnectionHandler`` last in its pipeline.
-  typealias Connector = (StoreClient, StoreClientConfiguration.Address) -> EventLoopFuture<any Channel>
+  typealias Connector = (StoreNode<Delegate>, StoreClientConfiguration.Address) -> EventLoopFuture<any Channel>
 
   /// Create a client for tests without sockets.
   init(
@@ -72,27 +64,20 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.eventLoop = eventLoop
     self.configuration = configuration
     self.delegate = delegate
-    self.logger = configuration.logger
-    self.link = StoreLink(configuration)
-    self.address = configuration.addresses[0]
-    // One tick is added, because a request may be made late in a tick and no deadline may pass early.
-    let ticks = configuration.requestDeadline.nanoseconds / StoreClientLimits.tick.nanoseconds + 1
-    self.table = RequestTable(
-      limit: configuration.inFlightMax,
-      deadlineTicks: UInt32(clamping: max(1, ticks))
-    )
+    session = StoreSession(.random())
+    unrouted = configuration.makeTable()
+    nodes = [StoreNode(self, index: 0, address: nil)]
   }
 
   /// The store's shard count; 0 before the first handshake is done.
-  package var shardCount: Int { table.shardCount }
+  package var shardCount: Int { nodes[0].table.shardCount }
 
-  /// Id of the store's data directory; nil before the first handshake is done.
-  package var storeID: SessionID? { link.storeID }
+  /// Id of the store's data directory or cluster; nil before the first handshake is done.
+  package var storeID: SessionID? { session.identity?.store }
 
   package var stats: StoreClientStats {
-    var stats = table.stats
-    stats.inFlight = table.count
-    stats.retainedBytes = table.retainedBytes
+    var stats = unrouted.statistics
+    for node in nodes { stats += node.table.statistics }
     return stats
   }
 
@@ -113,15 +98,14 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let outcome = table.append(
-      kind,
-      shard: destination.shard,
-      name: destination.name,
-      token: token,
-      issued: issued,
-      thread: destination.thread,
-      fields
-    )
+    let outcome: RequestTable.OnAppend
+    if routes == nil {
+      outcome = Self.append(kind, destination, token, issued, to: &nodes[0].table, &counters, fields)
+    } else if let owner = owner(of: destination) {
+      outcome = Self.append(kind, destination, token, issued, to: &nodes[owner].table, &counters, fields)
+    } else {
+      outcome = Self.append(kind, destination, token, issued, to: &unrouted, &counters, fields)
+    }
     switch outcome {
     case .queued: return true
     case .busy: return false
@@ -131,9 +115,31 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
+  @inline(__always)
+  private static func append(
+    _ kind: FrameKind,
+    _ destination: borrowing StoreDestination,
+    _ token: UInt64,
+    _ issued: UInt32?,
+    to table: inout RequestTable,
+    _ counters: inout CommandCounters,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> RequestTable.OnAppend {
+    table.append(
+      kind,
+      shard: destination.shard,
+      name: destination.name,
+      token: token,
+      issued: issued,
+      thread: destination.thread,
+      counters: &counters,
+      fields
+    )
+  }
+
   /// Refuse a request that no frame can carry, with the store's error, after the caller has returned.
   private func refuseLater(_ token: UInt64, length: Int) {
-    let limit = table.frameLengthMax
+    let limit = nodes[0].table.frameLengthMax
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     eventLoop.execute {
       let failure = StoreFailure.refused(
@@ -145,25 +151,26 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
-  /// Whether the window has room for one more request.
-  package var hasRoom: Bool { table.hasRoom }
+  /// Whether the windows of all nodes have room for one more request.
+  package var hasRoom: Bool { unrouted.hasRoom && nodes.allSatisfy { $0.table.hasRoom } }
 
-  /// Return whether the window has room for `count` more requests, or is empty.
-  package func hasRoom(for count: Int) -> Bool { table.hasRoom(for: count) }
+  /// Return whether the windows of all nodes have room for `count` more requests, or are empty.
+  package func hasRoom(for count: Int) -> Bool {
+    unrouted.hasRoom(for: count) && nodes.allSatisfy { $0.table.hasRoom(for: count) }
+  }
 
   /// Bytes that wait for a flush.
-  package var queuedBytes: Int { table.queuedBytes }
+  package var queuedBytes: Int { nodes.reduce(0) { $0 + $1.table.queuedBytes } }
 
   /// Write the requests queued since the last flush.
   package func flush() {
-    guard isReady, let connection else { return }
-    var hasWritten = false
-    while let bytes = table.nextWrite() {
-      table.stats.bytesSent &+= UInt64(bytes.readableBytes)
-      connection.write(bytes)
-      hasWritten = true
-    }
-    if hasWritten { connection.flush() }
+    for node in nodes { node.flush() }
+  }
+
+  /// Write a frame that has no reply to the owner of a shard. It is dropped if that owner is not known and connected.
+  package func post(to shard: ShardID, _ frame: (inout ByteBuffer) -> Void) {
+    guard let owner = routes?.owner(of: shard), nodes[owner].isReady else { return }
+    nodes[owner].write(frame)
   }
 
   // MARK: - Lifecycle
@@ -171,7 +178,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Start connecting, and reconnect until ``close()``.
   package func start() {
     eventLoop.assertInEventLoop()
-    guard case .connect(let index) = link.start() else { return }
+    guard ticker == nil else { return }
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     ticker = eventLoop.scheduleRepeatedTask(
       initialDelay: StoreClientLimits.tick,
@@ -179,97 +186,150 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     ) { _ in
       bound.value.ticked()
     }
-    connect(index)
+    nodes[0].start()
   }
 
   /// Use other secrets for future handshakes, the current one first. An open connection stays.
   package func replaceSecrets(_ secrets: [[UInt8]]) {
     eventLoop.assertInEventLoop()
-    link.replaceSecrets(secrets)
+    for node in nodes { node.replaceSecrets(secrets) }
   }
 
   /// Close the client. Unanswered requests fail as they would at their deadline.
   ///
-  /// - Returns: a future that completes when the connection is closed.
+  /// - Returns: a future that completes when the connections are closed.
   package func close() -> EventLoopFuture<Void> {
     eventLoop.assertInEventLoop()
-    if link.close() {
+    if nodes.reduce(false, { $1.close() || $0 }) {
       ticker?.cancel()
-      retry?.cancel()
-      connection?.closeSilently()
-      connection = nil
-      table.connectionLost()
-      setReady(false)
-      deliver(table.close())
+      setReady(false, since: eventLoop.now)
+      deliver(nodes.flatMap { $0.table.close() } + unrouted.close())
       delegate = nil
     }
-    guard let channel else { return eventLoop.makeSucceededVoidFuture() }
-    return channel.flatMap { channel in
-      // An already closed channel is fine.
-      channel.close(promise: nil)
-      return channel.closeFuture
-    }.recover { _ in }
-  }
-
-  private func connect(_ addressIndex: Int) {
-    let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    let address = configuration.addresses[addressIndex]
-    self.address = address
-    let attempt = connector(self, address)
-    channel = attempt
-    attempt.whenFailure { error in bound.value.connectFailed(error) }
-  }
-
-  private static func connectSocket(
-    _ client: StoreClient,
-    _ address: StoreClientConfiguration.Address
-  ) -> EventLoopFuture<any Channel> {
-    let bound = NIOLoopBound(client, eventLoop: client.eventLoop)
-    let transport = client.configuration.transport
-    return ClientBootstrap(group: client.eventLoop)
-      .connectTimeout(client.configuration.connectTimeout)
-      .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-      .channelInitializer { channel in
-        channel.eventLoop.makeCompletedFuture {
-          if let transport {
-            try channel.pipeline.syncOperations.addHandlers(try transport.makeHandlers(address))
-          }
-          try channel.pipeline.syncOperations.addHandler(StoreConnectionHandler(client: bound.value))
-        }
-      }
-      .connect(host: address.host, port: address.port)
-  }
-
-  private func connectFailed(_ error: any Error) {
-    logger.debug("Connecting to the store failed", metadata: ["error": "\(error)"])
-    // If a connection was open, its handler has already reported the loss; the link accepts only the first report.
-    if connection == nil { lost(.connectFailed) }
-  }
-
-  private func setReady(_ value: Bool, since: NIODeadline? = nil) {
-    if readiness.set(value, since: since ?? eventLoop.now) { delegate?.storeReadinessChanged(value) }
+    return EventLoopFuture.andAllComplete(nodes.map(\.closeFuture), on: eventLoop)
   }
 
   /// Report dropped requests to the delegate.
-  private func deliver(_ failed: [RequestTable.FailedRequest]) {
+  func deliver(_ failed: [RequestTable.FailedRequest]) {
     guard !failed.isEmpty, let delegate else { return }
     for entry in failed { delegate.storeFailed(entry.token, entry.failure) }
     delegate.storeReadComplete()
   }
 
   private func ticked() {
-    switch link.tick(now: eventLoop.now) {
-    case .nothing:
-      break
-    case .ping(let number):
-      var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(.ping)) { $0.writeInteger(number) }
-      connection?.write(buffer)
-      connection?.flush()
-    case .fail(let failure):
-      connectionFailed(failure)
+    for node in nodes { node.ticked() }
+    deliver(nodes.flatMap { $0.table.tick() } + unrouted.tick())
+  }
+
+  // MARK: - Events of nodes
+
+  /// Handle the end of a node's handshake. A node of a cluster is ready with its first map.
+  func opened(_ node: StoreNode<Delegate>, isNode: Bool) {
+    if isNode, routes == nil { beginCluster(node) }
+    readinessChanged()
+  }
+
+  func lost(_ node: StoreNode<Delegate>, _ failure: LinkFailure) {
+    // A cluster goes on without a node that serves another one.
+    let endsSession = failure.endsSession && (routes == nil || failure != .otherStore)
+    let failed = endsSession ? endSession(except: node) : []
+    readinessChanged(since: failure == .silent ? node.lastReceivedAt : nil)
+    deliver(failed)
+  }
+
+  /// Begin another session, with the store that answers next.
+  private func endSession(except node: StoreNode<Delegate>) -> [RequestTable.FailedRequest] {
+    session = StoreSession(.random())
+    counters = CommandCounters()
+    for other in nodes where other !== node { other.connectionFailed(.connectionLost) }
+    var failed: [RequestTable.FailedRequest] = []
+    for node in nodes { failed += node.table.endSession(counters: &counters) }
+    return failed + unrouted.endSession(counters: &counters)
+  }
+
+  /// Report a change of readiness.
+  func readinessChanged(since: NIODeadline? = nil) {
+    let value: Bool
+    if let routes {
+      value = routes.unownedCount == 0 && nodes.allSatisfy { $0.isReady || !routes.isOwner($0.index) }
+    } else {
+      value = nodes[0].isReady
     }
-    deliver(table.tick())
+    setReady(value, since: since ?? eventLoop.now)
+  }
+
+  private func setReady(_ value: Bool, since: NIODeadline) {
+    if readiness.set(value, since: since) { delegate?.storeReadinessChanged(value) }
+  }
+}
+
+// MARK: - Cluster
+
+extension StoreClient {
+  private func owner(of destination: borrowing StoreDestination) -> Int? {
+    if let shard = destination.shard { return routes?.owner(of: shard) }
+    guard let name = destination.name else { return routes?.owner(of: ShardID(0)) }
+    return routes?.owner(of: .owning(name, count: shardCount))
+  }
+
+  /// Return whether a node owns a shard, as far as is known.
+  func isOwner(_ node: StoreNode<Delegate>, of shard: ShardID) -> Bool {
+    routes == nil || routes?.owner(of: shard) == node.index
+  }
+
+  /// Connect to all nodes. The requests wait until their owners are known.
+  private func beginCluster(_ first: StoreNode<Delegate>) {
+    let shardCount = self.shardCount
+    routes = ShardRoutes(shardCount: shardCount)
+    first.keepAddress()
+    unrouted.setShardCount(shardCount)
+    for address in configuration.addresses.indices.prefix(ShardRoutes.nodesMax) where address != first.addressIndex {
+      let node = StoreNode(self, index: nodes.count, address: address)
+      node.table.setShardCount(shardCount)
+      nodes.append(node)
+      node.start()
+    }
+    moveRequests()
+  }
+
+  /// Take a node's map of its shards.
+  func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
+    if routes?.take(map, of: node.index) == true { routesChanged() }
+    readinessChanged()
+    flush()
+  }
+
+  /// Handle a request that a node has refused because it does not own the shard.
+  func refused(_ shard: ShardID, by node: StoreNode<Delegate>) {
+    guard routes?.refused(shard, by: node.index) == true else { return }
+    routesChanged()
+    readinessChanged()
+  }
+
+  /// Move the requests of the shards that have another owner now. What follows a shard's events begins again, as after
+  /// a lost connection.
+  private func routesChanged() {
+    setReady(false, since: eventLoop.now)
+    moveRequests()
+  }
+
+  private func moveRequests() {
+    guard let routes else { return }
+    var moved = unrouted.removeAll { routes.owner(of: $0) != nil }
+    for node in nodes {
+      moved += node.table.removeAll { routes.owner(of: $0) != node.index }
+    }
+    var failed: [RequestTable.FailedRequest] = []
+    for request in moved {
+      let failure: RequestTable.FailedRequest?
+      if let owner = routes.owner(of: request.shard) {
+        failure = nodes[owner].table.append(request)
+      } else {
+        failure = unrouted.append(request)
+      }
+      if let failure { failed.append(failure) }
+    }
+    deliver(failed)
   }
 }
 
@@ -287,201 +347,9 @@ private struct ConnectionReadiness {
   }
 }
 
-// MARK: - Connection events
-
-extension StoreClient {
-  func connectionOpened(_ handler: StoreConnectionHandler<Delegate>) {
-    let hello = link.connected(
-      nonce: .random(),
-      newSession: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
-      now: eventLoop.now
-    )
-    guard let hello else { return handler.closeSilently() }
-    connection = handler
-    var buffer = ByteBuffer()
-    hello.write(into: &buffer)
-    handler.write(buffer)
-    handler.flush()
-  }
-
-  func bytesReceived(_ count: Int) { table.stats.bytesReceived &+= UInt64(count) }
-
-  func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
-    if acceptsReplies, header.kind.isReply {
-      switch table.replied(header) {
-      case .deliver(let token):
-        hasDelivered = true
-        delegate?.storeReplied(token, kind: header.kind, payload: payload)
-      case .late:
-        break
-      case .unmatched:
-        connectionFailed(.unmatchedReply(header.correlation))
-      }
-    } else if acceptsReplies, header.kind == .error, header.correlation != 0 {
-      refused(header, payload)
-    } else if acceptsReplies, header.kind == .events {
-      hasDelivered = true
-      do throws(WireError) {
-        try delegate?.storeEvents(header.shard, payload)
-      } catch {
-        connectionFailed(.malformed(error))
-      }
-    } else {
-      perform(link.frameReceived(header, payload, now: eventLoop.now))
-    }
-  }
-
-  /// Handle an error frame that answers a request.
-  private func refused(_ header: FrameHeader, _ payload: RawSpan) {
-    let error: ErrorFrame
-    do throws(WireError) { error = try ErrorFrame(payload) } catch {
-      return connectionFailed(.malformed(error))
-    }
-    switch table.replied(header) {
-    case .deliver(let token):
-      hasDelivered = true
-      // An unknown code, of a later version, still means that there is no reply.
-      let detail = error.code == nil ? "error code \(error.rawCode)" : error.detail
-      delegate?.storeFailed(
-        token,
-        .refused(
-          error.code ?? .outcomeUnknown,
-          retryAfterMilliseconds: error.retryAfterMilliseconds,
-          detail: detail
-        )
-      )
-    case .late:
-      break
-    case .unmatched:
-      return connectionFailed(.unmatchedReply(header.correlation))
-    }
-    // The store refuses to read this request, and it is now done. A resend would end the next connection too.
-    if error.code?.endsConnection == true, acceptsReplies { connectionFailed(.refused(error)) }
-  }
-
-  private func perform(_ action: StoreLink.OnFrame) {
-    switch action {
-    case .nothing:
-      break
-    case .prove(let proof):
-      var buffer = ByteBuffer()
-      proof.write(into: &buffer)
-      connection?.write(buffer)
-      connection?.flush()
-    case .ready(let window, let shardCount, let frameLengthMax):
-      acceptsReplies = true
-      lastLogged = nil
-      table.stats.connections &+= 1
-      logger.info("Connected to the store", metadata: ["window": "\(window)", "shards": "\(shardCount)"])
-      let failed = table.connectionOpened(
-        shardCount: shardCount,
-        limit: min(window, configuration.inFlightMax),
-        frameLengthMax: frameLengthMax
-      )
-      setReady(true)
-      flush()
-      deliver(failed)
-    case .drain:
-      logger.info("The store is shutting down; waiting for pending replies")
-      setReady(false)
-    case .pong(let bytes, let correlation):
-      var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(.pong, correlation: correlation)) { $0.writeBytes(bytes) }
-      connection?.write(buffer)
-      connection?.flush()
-    case .fail(let failure):
-      connectionFailed(failure)
-    }
-  }
-
-  func readCompleted() {
-    link.bytesReceived(isReply: hasDelivered, now: eventLoop.now)
-    // Replies made room for requests that the store's window had held back.
-    if table.hasDelayedRequests { flush() }
-    if hasDelivered {
-      hasDelivered = false
-      delegate?.storeReadComplete()
-    }
-    if acceptsReplies, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
-  }
-
-  func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
-    logger.debug("The connection to the store failed", metadata: ["error": "\(error)"])
-    guard handler === connection, !acceptsReplies, let transport = configuration.transport,
-      transport.handlesError(error, address)
-    else { return }
-    connectionFailed(.transportFailed)
-  }
-
-  /// Handle a connection that the other end closed, or that broke.
-  func connectionLost(_ handler: StoreConnectionHandler<Delegate>) {
-    guard handler === connection else { return }
-    lost(.connectionLost)
-  }
-
-  /// Drop the connection for a failure found at this end.
-  func connectionFailed(_ failure: LinkFailure) {
-    connection?.closeSilently()
-    lost(failure)
-  }
-
-  private func lost(_ failure: LinkFailure) {
-    guard case .retry(let wait, let sessionEnded) = link.lost(failure, jitter: .random(in: 0..<1)) else {
-      return
-    }
-    log(failure)
-    connection = nil
-    acceptsReplies = false
-    table.stats.connectionsLost &+= 1
-    table.connectionLost()
-    let failed = sessionEnded ? table.endSession() : []
-    let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }
-    setReady(false, since: failure == .silent ? link.lastReceivedAt : nil)
-    deliver(failed)
-    if hasDelivered {
-      hasDelivered = false
-      delegate?.storeReadComplete()
-    }
-    delegate?.storeConnectionFailed(failure)
-  }
-
-  private func retryDelayElapsed() {
-    guard case .connect(let index) = link.retryDelayElapsed() else { return }
-    connect(index)
-  }
-
-  /// Log a failure; repeated reasons are logged at debug level.
-  private func log(_ failure: LinkFailure) {
-    // The transport has already logged the reason.
-    if failure == .transportFailed { return lastLogged = nil }
-    let isRepeated = lastLogged == failure.name
-    lastLogged = failure.name
-    var metadata: Logger.Metadata = ["reason": "\(failure.name)"]
-    switch failure {
-    case .unauthenticated:
-      let level = isRepeated ? Logger.Level.debug : .error
-      return logger.log(
-        level: level,
-        "The store failed to prove the shared secret: compare --secret-file on both sides",
-        metadata: metadata
-      )
-    case .refused(let error):
-      metadata["code"] = "\(error.code?.name ?? String(error.rawCode))"
-      metadata["detail"] = "\(error.detail)"
-    case .malformed(let error):
-      metadata["error"] = "\(error)"
-    case .unexpected(let kind):
-      metadata["kind"] = "\(kind)"
-    case .unmatchedReply(let correlation):
-      metadata["correlation"] = "\(correlation)"
-    case .version(let version):
-      metadata["version"] = "\(version)"
-    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained, .limits,
-      .otherStore:
-      break
-    }
-    logger.log(level: isRepeated ? .debug : .warning, "No connection to the store", metadata: metadata)
+extension SessionID {
+  fileprivate static func random() -> SessionID {
+    SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
   }
 }
 
@@ -507,4 +375,19 @@ package struct StoreClientStats: Hashable, Sendable {
   package var inFlight = 0
   /// Bytes of requests retained for a resend.
   package var retainedBytes = 0
+
+  /// Add the counters of another node.
+  static func += (sum: inout Self, other: Self) {
+    sum.requestsSent &+= other.requestsSent
+    sum.resends &+= other.resends
+    sum.replies &+= other.replies
+    sum.repliesLate &+= other.repliesLate
+    sum.timeouts &+= other.timeouts
+    sum.connections &+= other.connections
+    sum.connectionsLost &+= other.connectionsLost
+    sum.bytesSent &+= other.bytesSent
+    sum.bytesReceived &+= other.bytesReceived
+    sum.inFlight += other.inFlight
+    sum.retainedBytes += other.retainedBytes
+  }
 }

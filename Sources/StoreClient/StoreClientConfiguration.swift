@@ -54,6 +54,15 @@ package struct StoreClientConfiguration: Sendable {
   }
 }
 
+extension StoreClientConfiguration {
+  /// Make an empty table for the requests of one node.
+  func makeTable() -> RequestTable {
+    // One tick is added, because a request may be made late in a tick and no deadline may pass early.
+    let ticks = requestDeadline.nanoseconds / StoreClientLimits.tick.nanoseconds + 1
+    return RequestTable(limit: inFlightMax, deadlineTicks: UInt32(clamping: max(1, ticks)))
+  }
+}
+
 /// Fixed limits of one client, independent of the store.
 package enum StoreClientLimits {
   /// A correlation id has 16 bits of slot and 16 bits of generation.

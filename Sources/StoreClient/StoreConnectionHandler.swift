@@ -1,31 +1,31 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// Handler of one connection to a store: splits the input into frames for its client, and writes the client's bytes.
+/// Handler of one connection to a store: splits the input into frames for its node, and writes the node's bytes.
 final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
-  /// Nil once the client has dropped this connection; later events are ignored.
-  private var client: StoreClient<Delegate>?
+  /// Nil once the node has dropped this connection; later events are ignored.
+  private var node: StoreNode<Delegate>?
   private var context: ChannelHandlerContext?
   private let decoder: FrameDecoder
   /// Start of an incomplete frame. Never longer than the frame limit and one read.
   private var partial = ByteBuffer()
 
-  init(client: StoreClient<Delegate>, lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) {
-    self.client = client
+  init(node: StoreNode<Delegate>, lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) {
+    self.node = node
     self.decoder = FrameDecoder(lengthLimit: lengthLimit)
   }
 
-  // MARK: - For the client
+  // MARK: - For the node
 
   func write(_ buffer: ByteBuffer) { context?.write(wrapOutboundOut(buffer), promise: nil) }
   func flush() { context?.flush() }
 
-  /// Close the connection without further calls to its client.
+  /// Close the connection without further calls to its node.
   func closeSilently() {
-    client = nil
+    node = nil
     context?.close(promise: nil)
   }
 
@@ -33,29 +33,29 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
 
   func handlerAdded(context: ChannelHandlerContext) {
     self.context = context
-    if context.channel.isActive { client?.connectionOpened(self) }
+    if context.channel.isActive { node?.connectionOpened(self) }
   }
 
   func handlerRemoved(context: ChannelHandlerContext) {
     self.context = nil
-    client = nil
+    node = nil
   }
 
-  func channelActive(context: ChannelHandlerContext) { client?.connectionOpened(self) }
+  func channelActive(context: ChannelHandlerContext) { node?.connectionOpened(self) }
 
   func channelInactive(context: ChannelHandlerContext) {
-    let client = client
-    self.client = nil
-    client?.connectionLost(self)
+    let node = node
+    self.node = nil
+    node?.connectionLost(self)
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    guard let client else { return }
+    guard let node else { return }
     let incoming = unwrapInboundIn(data)
-    client.bytesReceived(incoming.readableBytes)
-    // Work on a local buffer, which calls back from the client cannot touch.
+    node.bytesReceived(incoming.readableBytes)
+    // Work on a local buffer, which calls back from the node cannot touch.
     if partial.readableBytes == 0 {
-      guard let used = deliver(incoming.readableBytesSpan, to: client) else { return }
+      guard let used = deliver(incoming.readableBytesSpan, to: node) else { return }
       if used < incoming.readableBytes {
         partial.clear()
         partial.writeRaw(incoming.readableBytesSpan.extracting(used..<incoming.readableBytes))
@@ -64,7 +64,7 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
       var bytes = ByteBuffer()
       swap(&bytes, &partial)
       bytes.writeImmutableBuffer(incoming)
-      guard let used = deliver(bytes.readableBytesSpan, to: client) else { return }
+      guard let used = deliver(bytes.readableBytesSpan, to: node) else { return }
       bytes.moveReaderIndex(forwardBy: used)
       bytes.discardReadBytes()
       partial = bytes
@@ -74,27 +74,27 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
   /// Deliver the complete frames in `bytes`.
   ///
   /// - Returns: the number of bytes consumed, or nil if the connection was dropped.
-  private func deliver(_ bytes: RawSpan, to client: StoreClient<Delegate>) -> Int? {
+  private func deliver(_ bytes: RawSpan, to node: StoreNode<Delegate>) -> Int? {
     var offset = 0
     do throws(WireError) {
       while case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) {
         let start = offset + FrameHeader.byteCount
         offset = start + payloadCount
-        client.frameReceived(header, bytes.extracting(start..<offset))
-        if self.client == nil { return nil }
+        node.frameReceived(header, bytes.extracting(start..<offset))
+        if self.node == nil { return nil }
       }
     } catch {
-      client.connectionFailed(.malformed(error))
+      node.connectionFailed(.malformed(error))
       return nil
     }
     return offset
   }
 
-  func channelReadComplete(context: ChannelHandlerContext) { client?.readCompleted() }
+  func channelReadComplete(context: ChannelHandlerContext) { node?.readCompleted() }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     // A reset, or an error of the transport below (TLS): either way the connection is finished.
-    client?.connectionErrored(self, error)
+    node?.connectionErrored(self, error)
     context.close(promise: nil)
   }
 }

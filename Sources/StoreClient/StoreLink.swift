@@ -48,34 +48,25 @@ struct StoreLink {
     var pingSentAt: NIODeadline?
   }
 
-  /// Session, which survives connections: the store's state for this client.
-  private struct Session {
-    var id: SessionID
-    var lastReceivedAt: NIODeadline
-    /// Id of the data directory that knows the session.
-    var store: SessionID
-    var shardCount: UInt32
-  }
-
   private var state = State.idle
-  private var session: Session?
-  /// Store that answered last; nil before the first handshake is done.
-  var storeID: SessionID? { session?.store }
-  /// Time of the last byte from the session's store; nil without a session.
-  var lastReceivedAt: NIODeadline? { session?.lastReceivedAt }
-  private var addressIndex = 0
+  /// When the last byte arrived on the open connection, or on the one before.
+  private(set) var lastReceivedAt: NIODeadline?
+  /// Indexes of the addresses that this link tries, and the position of the current one.
+  private var addresses: [Int]
+  private var addressPosition = 0
+  var addressIndex: Int { addresses[addressPosition] }
   /// Attempts since a store last answered a request or ping.
   private var failures = 0
   private var pingsSent: UInt64 = 0
-  private let addressCount: Int
   private let name: String
   private var authenticator: StoreAuthenticator
   private let backoffMin: TimeAmount
   private let backoffMax: TimeAmount
   private let pingInterval: TimeAmount
 
-  init(_ configuration: StoreClientConfiguration) {
-    addressCount = configuration.addresses.count
+  /// - Parameter address: index of the only address to try; nil: all are tried in turn.
+  init(_ configuration: StoreClientConfiguration, address: Int? = nil) {
+    addresses = address.map { [$0] } ?? Array(configuration.addresses.indices)
     authenticator = StoreAuthenticator(secrets: configuration.secrets)
     backoffMin = configuration.backoffMin
     backoffMax = configuration.backoffMax
@@ -83,6 +74,12 @@ struct StoreLink {
     var name = configuration.name
     while name.utf8.count > Hello.nameLengthMax { name.removeLast() }
     self.name = name
+  }
+
+  /// Keep the current address: each node of a cluster has a link of its own.
+  mutating func keepAddress() {
+    addresses = [addressIndex]
+    addressPosition = 0
   }
 
   /// Use these secrets for future handshakes.
@@ -123,16 +120,12 @@ struct StoreLink {
   /// Start the handshake on a connected socket. Returns the hello to send, or nil if the link has been closed
   /// meanwhile.
   ///
-  /// - Parameters:
-  ///   - nonce: a fresh nonce.
-  ///   - newSession: a fresh session id, used if there is no session to resume.
-  mutating func connected(nonce: Nonce, newSession: SessionID, now: NIODeadline) -> Hello? {
+  /// - Parameter nonce: a fresh nonce.
+  mutating func connected(nonce: Nonce, session: StoreSession, now: NIODeadline) -> Hello? {
     guard case .connecting = state else { return nil }
     let hello = Hello(
-      session: session?.id ?? newSession,
-      sessionAgeMilliseconds: session.map {
-        UInt64(max(0, (now - $0.lastReceivedAt).nanoseconds / 1_000_000))
-      },
+      session: session.id,
+      sessionAgeMilliseconds: session.ageMilliseconds(at: now),
       nonce: nonce,
       name: name
     )
@@ -147,8 +140,11 @@ struct StoreLink {
   enum OnFrame: Equatable {
     case nothing
     case prove(Proof)
-    /// The handshake is done, with the values that the challenge announced.
-    case ready(window: Int, shardCount: Int, frameLengthMax: UInt32)
+    /// The handshake is done, with the values that the challenge announced. `isNode`: the store is a node of a cluster,
+    /// and a map of its shards follows.
+    case ready(window: Int, shardCount: Int, frameLengthMax: UInt32, isNode: Bool)
+    /// The shards that this node owns now.
+    case shardMap(ShardMap)
     case drain
     /// Answer the ping with the same bytes and correlation id.
     case pong([UInt8], correlation: UInt32)
@@ -157,16 +153,21 @@ struct StoreLink {
   }
 
   /// Handle a frame that is not a reply (see ``acceptsReplies``): a frame about the connection, or an unexpected one.
-  mutating func frameReceived(_ header: FrameHeader, _ payload: RawSpan, now: NIODeadline) -> OnFrame {
+  mutating func frameReceived(
+    _ header: FrameHeader,
+    _ payload: RawSpan,
+    session: inout StoreSession,
+    now: NIODeadline
+  ) -> OnFrame {
     do throws(WireError) {
       if header.kind == .error { return .fail(.refused(try ErrorFrame(payload))) }
       switch state {
       case .awaitingChallenge(let handshake):
         guard header.kind == .challenge else { return .fail(.unexpected(header.kind)) }
-        return challengeReceived(try Challenge(payload), handshake)
+        return challengeReceived(try Challenge(payload), handshake, session)
       case .awaitingReady(let handshake):
         guard header.kind == .ready else { return .fail(.unexpected(header.kind)) }
-        return readyReceived(try Ready(payload), handshake, now: now)
+        return readyReceived(try Ready(payload), handshake, &session, now: now)
       case .open(let open):
         return try openReceived(header, payload, open)
       case .idle, .waiting, .connecting, .closed:
@@ -177,14 +178,18 @@ struct StoreLink {
     }
   }
 
-  private mutating func challengeReceived(_ challenge: Challenge, _ handshake: AwaitingChallenge) -> OnFrame {
+  private mutating func challengeReceived(
+    _ challenge: Challenge,
+    _ handshake: AwaitingChallenge,
+    _ session: StoreSession
+  ) -> OnFrame {
     guard challenge.version == Hello.version else { return .fail(.version(challenge.version)) }
     // The limits must allow at least one request that fits; otherwise the peer is not a usable store.
     guard challenge.window >= 1, challenge.frameLengthMax >= 1024 else { return .fail(.limits) }
     guard case .prove(let proof) = authenticator.verify(challenge, hello: handshake.hello) else {
       return .fail(.unauthenticated)
     }
-    if let session, session.store != challenge.store || session.shardCount != challenge.shardCount {
+    guard session.fits(StoreSession.Identity(store: challenge.store, shardCount: challenge.shardCount)) else {
       return .fail(.otherStore)
     }
     state = .awaitingReady(
@@ -193,20 +198,25 @@ struct StoreLink {
     return .prove(proof)
   }
 
-  private mutating func readyReceived(_ ready: Ready, _ handshake: AwaitingReady, now: NIODeadline) -> OnFrame {
+  private mutating func readyReceived(
+    _ ready: Ready,
+    _ handshake: AwaitingReady,
+    _ session: inout StoreSession,
+    now: NIODeadline
+  ) -> OnFrame {
     let challenge = handshake.challenge
-    // If a known session was not resumed, the store has seen no command of it yet, so its id stays in use.
-    session = Session(
-      id: handshake.hello.session,
-      lastReceivedAt: now,
-      store: challenge.store,
-      shardCount: challenge.shardCount
-    )
+    // Another link may have begun a session since the hello, or found another store.
+    guard session.id == handshake.hello.session else { return .fail(.connectionLost) }
+    let identity = StoreSession.Identity(store: challenge.store, shardCount: challenge.shardCount)
+    guard session.fits(identity) else { return .fail(.otherStore) }
+    session.opened(by: identity, at: now)
+    lastReceivedAt = now
     state = .open(Open())
     return .ready(
       window: Int(challenge.window),
       shardCount: Int(challenge.shardCount),
-      frameLengthMax: challenge.frameLengthMax
+      frameLengthMax: challenge.frameLengthMax,
+      isNode: ready.shards.isEmpty
     )
   }
 
@@ -227,6 +237,8 @@ struct StoreLink {
       try reader.end()
       failures = 0
       return .nothing
+    case .shardMap:
+      return .shardMap(try ShardMap(payload))
     case .drain:
       let reader = FieldReader(payload)
       try reader.end()
@@ -239,11 +251,12 @@ struct StoreLink {
 
   /// Record that bytes arrived on the open connection. `isReply`: at least one request was answered, so this store
   /// works.
-  mutating func bytesReceived(isReply: Bool, now: NIODeadline) {
+  mutating func bytesReceived(isReply: Bool, session: inout StoreSession, now: NIODeadline) {
     guard case .open(var open) = state else { return }
     open.pingSentAt = nil
     state = .open(open)
-    session?.lastReceivedAt = now
+    lastReceivedAt = now
+    session.received(at: now)
     if isReply { failures = 0 }
   }
 
@@ -276,7 +289,7 @@ struct StoreLink {
     if let sentAt = open.pingSentAt {
       return now - sentAt >= pingInterval ? .fail(.silent) : .nothing
     }
-    guard let session, now - session.lastReceivedAt >= pingInterval else { return .nothing }
+    guard let lastReceivedAt, now - lastReceivedAt >= pingInterval else { return .nothing }
     open.pingSentAt = now
     pingsSent += 1
     return .ping(pingsSent)
@@ -285,9 +298,8 @@ struct StoreLink {
   // MARK: - The end of a connection
 
   enum OnLost: Equatable {
-    /// Call ``retryDelayElapsed()`` after this delay. `sessionEnded`: the outcome of commands sent in the session is
-    /// unknown.
-    case retry(after: TimeAmount, sessionEnded: Bool)
+    /// Call ``retryDelayElapsed()`` after this delay.
+    case retry(after: TimeAmount)
     case nothing
   }
 
@@ -300,17 +312,15 @@ struct StoreLink {
     case .idle, .waiting, .closed: return .nothing
     case .connecting, .awaitingChallenge, .awaitingReady, .open: state = .waiting
     }
-    let sessionEnded = failure.endsSession
-    if sessionEnded { session = nil }
     // A store that worked and went away is likely to return, so the same address is tried first. Any other failure
     // moves to the next address.
-    if !wasOpen || failure.isReportedByStore { addressIndex = (addressIndex + 1) % addressCount }
+    if !wasOpen || failure.isReportedByStore { addressPosition = (addressPosition + 1) % addresses.count }
     // The delay grows with each full round of addresses, so that a failing first address does not delay the second.
-    let round = min(failures / addressCount, 16)
+    let round = min(failures / addresses.count, 16)
     failures += 1
     let longest = min(backoffMax.nanoseconds, backoffMin.nanoseconds << Int64(round))
     let wait = longest - Int64(Double(longest) / 2 * min(max(jitter, 0), 1))
-    return .retry(after: .nanoseconds(wait), sessionEnded: sessionEnded)
+    return .retry(after: .nanoseconds(wait))
   }
 
   /// Stop all attempts. Returns false if the link was already closed.

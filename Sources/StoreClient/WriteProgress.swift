@@ -12,7 +12,7 @@ struct WriteProgress {
 
   /// Return whether the request was written on some connection.
   @inline(__always)
-  func wasSent(_ slot: RequestSlot) -> Bool { slot.issue < sentEnd }
+  func wasSent(_ slot: RequestSlot) -> Bool { slot.issue < sentEnd || slot.wasSentElsewhere }
 
   /// Return whether the request was written on this connection.
   @inline(__always)
@@ -45,7 +45,7 @@ struct WriteProgress {
   /// - Returns: whether it was written for the first time.
   mutating func wrote(_ slot: RequestSlot) -> Bool {
     let isFirst = !wasSent(slot)
-    if isFirst { sentEnd = slot.issue + 1 }
+    sentEnd = max(sentEnd, slot.issue + 1)
     wireEnd = slot.issue + 1
     onWire += 1
     cursor = slot.next
@@ -64,23 +64,12 @@ struct WriteProgress {
   }
 }
 
-/// Counters of the session's commands (Proto/frames.md). The counters of sent commands rise without a gap.
+/// Counters of the session's commands (Proto/frames.md). They rise with every command, over all nodes of a cluster.
 struct CommandCounters {
   /// Counter of the next command.
   private(set) var next: UInt64 = 1
-  /// Highest counter written so far.
-  private(set) var sent: UInt64 = 0
 
   /// Take the next counter.
   @inline(__always)
   mutating func advance() { next &+= 1 }
-
-  /// Record that the command with this counter was written, and so all before it.
-  mutating func wrote(_ counter: UInt64) { sent = counter }
-
-  /// Record that all commands were written.
-  mutating func wroteAll() { sent = next &- 1 }
-
-  /// Number unsent commands again, after the last one that was written.
-  mutating func restartUnsent() { next = sent + 1 }
 }

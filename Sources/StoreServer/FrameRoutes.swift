@@ -19,25 +19,28 @@ final class FrameRoutes {
 
   /// Empty before the handshake is done, and from the end on.
   private var routes: [Route] = []
+  /// Index in `routes`, by shard. In a cluster, shards that this node does not own have none.
   private var routeOfShard: [UInt8] = []
+  private static let noRoute = UInt8.max
 
-  /// Open a lane on each loop.
-  func open(
-    _ hosts: [LoopHost],
-    hostOfShard: [UInt8],
-    on eventLoop: any EventLoop,
-    lane: (LoopHost) -> ReplyLane
-  ) {
-    routeOfShard = hostOfShard
-    routes = hosts.map { host in
+  /// Open a lane on each loop whose shards are served, unless it has one.
+  func open(_ serving: ServingState.Serving, on eventLoop: any EventLoop, lane: (LoopHost) -> ReplyLane) {
+    var routeOfHost = [UInt8](repeating: Self.noRoute, count: serving.hosts.count)
+    for (index, host) in serving.hosts.enumerated() where serving.isServed(index) {
+      if let route = routes.firstIndex(where: { $0.host === host }) {
+        routeOfHost[index] = UInt8(route)
+        continue
+      }
       let route = Route(host: host, lane: lane(host), isLocal: host.eventLoop === eventLoop)
       if route.isLocal {
         host.loop.open(route.lane)
       } else {
         Self.open(UncheckedLane(lane: route.lane), on: host)
       }
-      return route
+      routeOfHost[index] = UInt8(routes.count)
+      routes.append(route)
     }
+    routeOfShard = serving.hostOfShard.map { routeOfHost[Int($0)] }
   }
 
   /// Begin a turn of the connection's own loop.
@@ -48,11 +51,13 @@ final class FrameRoutes {
   /// Pass a request on.
   ///
   /// - Parameter frame: the request with its header.
+  /// - Returns: false if another node owns the shard; then nothing was done.
   @inline(__always)
-  func receive(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
+  func receive(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) -> Bool {
     let shard = Int(header.shard.rawValue)
     // Any loop refuses a shard that does not exist.
     let position = shard < routeOfShard.count ? Int(routeOfShard[shard]) : 0
+    guard position < routes.count else { return false }
     if routes[position].isLocal {
       try routes[position].host.loop.receive(header, payload, lane: routes[position].lane)
     } else {
@@ -61,6 +66,7 @@ final class FrameRoutes {
       forward.writeRaw(frame)
       routes[position].forward = forward
     }
+    return true
   }
 
   /// End the turn of the connection's own loop.

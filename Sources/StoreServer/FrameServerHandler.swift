@@ -197,8 +197,18 @@ final class FrameServerHandler: ChannelInboundHandler {
       write(buffer)
       return
     }
-    unanswered += 1
-    try routes.receive(header, payload, frame: frame)
+    if try routes.receive(header, payload, frame: frame) {
+      unanswered += 1
+    } else {
+      var buffer = ByteBuffer()
+      buffer.writeError(
+        .notOwner,
+        shard: header.shard,
+        correlation: header.correlation,
+        detail: "another node owns shard \(header.shard.rawValue)"
+      )
+      write(buffer)
+    }
   }
 
   private func handleConnectionFrame(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
@@ -227,9 +237,20 @@ final class FrameServerHandler: ChannelInboundHandler {
       write(buffer)
       return
     }
+    if terms.isNode, header.kind.isBetweenNodes { return try receiveChanges(header, payload) }
     guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
     let backup = backup ?? makeBackup(context)
     try backup.receive(header, payload, servingState)
+  }
+
+  /// Pass on what another node sends for a shard. A node that does not own the shard ignores it: the sender repeats it.
+  private func receiveChanges(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    let message = try MessageBetweenShards(header, payload)
+    guard let serving = servingState.current(), max(message.from, message.to) < ShardID(UInt16(terms.shardCount)) else {
+      return
+    }
+    let host = serving.hosts[Int(serving.hostOfShard[Int(message.to.rawValue)])]
+    host.eventLoop.execute { host.receive([message]) }
   }
 
   private func makeBackup(_ context: ChannelHandlerContext) -> BackupFrames {
@@ -252,13 +273,34 @@ final class FrameServerHandler: ChannelInboundHandler {
       end(.unavailable, "the store is loading its data; try again")
       return
     }
+    openRoutes(serving, context)
+    var buffer = ByteBuffer()
+    ready.write(into: &buffer)
+    serving.shardMap?.write(into: &buffer)
+    write(buffer)
+    logger.info("Gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
+  }
+
+  /// Open routes to the shards that this node owns since the handshake, and tell the gateway.
+  func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+    guard event is ServingChanged else { return context.fireUserInboundEventTriggered(event) }
+    guard isOpen, let serving = servingState.current() else { return }
+    openRoutes(serving, context)
+    guard let map = serving.shardMap else { return }
+    var buffer = ByteBuffer()
+    map.write(into: &buffer)
+    write(buffer)
+  }
+
+  private func openRoutes(_ serving: ServingState.Serving, _ context: ChannelHandlerContext) {
+    guard case .open(let registration) = state else { return }
     let eventLoop = context.eventLoop
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    routes.open(serving.hosts, hostOfShard: serving.hostOfShard, on: eventLoop) { host in
+    routes.open(serving, on: eventLoop) { host in
       let isLocal = host.eventLoop === eventLoop
       return ReplyLane(
-        session: session,
-        serial: serial,
+        session: registration.session,
+        serial: registration.serial,
         shards: host.ownShardCount,
         backlog: backlog,
         deliver: { buffer, count in
@@ -273,10 +315,6 @@ final class FrameServerHandler: ChannelInboundHandler {
         }
       )
     }
-    var buffer = ByteBuffer()
-    ready.write(into: &buffer)
-    write(buffer)
-    logger.info("Gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
   }
 
   // MARK: Output

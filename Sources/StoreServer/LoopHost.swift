@@ -26,6 +26,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Of a node in a cluster: what makes the loop follow a group's shared log, or own it.
   private(set) var replica: GroupReplica?
   let link: SharedLogLink?
+  let nodes: NodeLinks?
   /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
   var replicaTimer: Scheduled<Void>?
   var replicaTimerDeadline = BootTime.never
@@ -46,7 +47,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var halted: @Sendable (StorageError) -> Void
     var reported: @Sendable (StorageError) -> Void
     /// In a cluster: this node owns the host's group now.
-    var promoted: @Sendable () -> Void = {}
+    var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void = { _, _ in }
     /// In a cluster: this node no longer owns the host's group. The host has halted.
     var deposed: @Sendable () -> Void = {}
   }
@@ -77,6 +78,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.events = events
     ownShardCount = stored.count
     link = group?.link
+    nodes = group?.nodes
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,
@@ -352,30 +354,34 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Send each loop the items for its shards in one hop; this loop too, after its current turn. A stopped host ignores
-  /// them.
-  func deliver(_ deliveries: [MembershipDelivery]) {
-    post(deliveries, to: \.to) { host, deliveries in host.loop.receive(deliveries) }
-  }
+  func deliver(_ deliveries: [MembershipDelivery]) { post(deliveries.map { .delivery($0) }) }
 
-  func confirm(_ confirmations: [MembershipConfirmation]) {
-    post(confirmations, to: \.to) { host, confirmations in host.loop.confirmed(confirmations) }
-  }
+  func confirm(_ confirmations: [MembershipConfirmation]) { post(confirmations.map { .confirmation($0) }) }
 
-  private func post<Item: Sendable>(
-    _ items: [Item],
-    to shard: (Item) -> ShardID,
-    _ receive: @escaping @Sendable (LoopHost, [Item]) -> Void
-  ) {
+  /// Send each loop the messages for its shards in one hop; this loop too, after its current turn. A stopped host
+  /// ignores them.
+  private func post(_ messages: [MessageBetweenShards]) {
     guard !peers.isEmpty else { return }
-    var parts = [[Item]](repeating: [], count: peers.count)
-    for item in items { parts[Int(hostOfShard[Int(shard(item).rawValue)])].append(item) }
+    var parts = [[MessageBetweenShards]](repeating: [], count: peers.count)
+    for message in messages { parts[Int(hostOfShard[Int(message.to.rawValue)])].append(message) }
     for (host, part) in zip(peers, parts) where !part.isEmpty {
-      host.eventLoop.execute {
-        host.readClock()
-        receive(host, part)
+      host.eventLoop.execute { if host.servesRequests { host.receive(part) } else { host.forward(part) } }
+    }
+  }
+
+  /// Pass messages to the loop; call on the loop.
+  func receive(_ messages: [MessageBetweenShards]) {
+    readClock()
+    var deliveries: [MembershipDelivery] = []
+    var confirmations: [MembershipConfirmation] = []
+    for message in messages {
+      switch message {
+      case .delivery(let delivery): deliveries.append(delivery)
+      case .confirmation(let confirmation): confirmations.append(confirmation)
       }
     }
+    if !deliveries.isEmpty { loop.receive(deliveries) }
+    if !confirmations.isEmpty { loop.confirmed(confirmations) }
   }
 
   func sliceLater() { pollNotifier?.notify() }

@@ -13,6 +13,8 @@ struct ServerHandshake {
     var window: UInt32
     var frameLengthMax: UInt32
     var shardCount: Int
+    /// Whether the store is a node of a cluster, which sends maps of its shards.
+    var isNode = false
     var store: SessionID
     var sessionLifetimeMilliseconds: Int64
   }
@@ -113,7 +115,7 @@ struct ServerHandshake {
     let ready = Ready(
       isResumed: hello.sessionAgeMilliseconds != nil,
       sessionLifetimeMilliseconds: UInt64(terms.sessionLifetimeMilliseconds),
-      shards: [Ready.ShardRange(first: 0, count: UInt32(terms.shardCount), address: "")]
+      shards: terms.isNode ? [] : [Ready.ShardRange(first: 0, count: UInt32(terms.shardCount), address: "")]
     )
     return .open(
       ready,

@@ -1,6 +1,8 @@
 internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
 
 /// The loops that serve now; nil while the store starts, or reloads its data after a failed append.
 final class ServingState: Sendable {
@@ -8,6 +10,26 @@ final class ServingState: Sendable {
     var hosts: [LoopHost]
     /// Index in `hosts`, by shard.
     var hostOfShard: [UInt8]
+    /// In a cluster: the epoch in which this node owns each host's group; nil: it follows. Nil: no cluster.
+    var epochs: [OwnerEpoch?]?
+
+    /// Return whether this node answers requests for the shards of a host.
+    func isServed(_ host: Int) -> Bool { epochs.map { $0[host] != nil } ?? true }
+
+    /// The shards that this node owns; nil: no cluster.
+    var shardMap: ShardMap? {
+      guard let epochs else { return nil }
+      var owned: [ShardMap.OwnedRange] = []
+      for (shard, host) in hostOfShard.enumerated() {
+        guard let epoch = epochs[Int(host)] else { continue }
+        if let last = owned.indices.last, owned[last].shards.upperBound == shard, owned[last].epoch == epoch.rawValue {
+          owned[last].count += 1
+        } else {
+          owned.append(ShardMap.OwnedRange(first: UInt16(shard), count: 1, epoch: epoch.rawValue))
+        }
+      }
+      return ShardMap(owned: owned)
+    }
   }
 
   private let state = NIOLockedValueBox<Serving?>(nil)
@@ -22,4 +44,18 @@ final class ServingState: Sendable {
       return state
     }
   }
+
+  /// Serve the group of a host from now on.
+  ///
+  /// - Returns: the number of groups that this node owns; nil: the hosts are not these any more.
+  func promote(_ host: LoopHost, _ epoch: OwnerEpoch) -> Int? {
+    state.withLockedValue { state in
+      guard let index = state?.hosts.firstIndex(where: { $0 === host }) else { return nil }
+      state?.epochs?[index] = epoch
+      return state?.epochs?.count { $0 != nil }
+    }
+  }
 }
+
+/// The store serves more shards than before: tells each connection to open routes to them.
+struct ServingChanged: Sendable {}

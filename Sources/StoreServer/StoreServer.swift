@@ -6,6 +6,7 @@ internal import NIOPosix
 package import Operations
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 package import StoreEngine
 
 /// tidemark-store's server: listens, opens connections, and runs the loops' shards on their storage.
@@ -34,10 +35,9 @@ package final class StoreServer: Sendable {
       var storage: (any StorageEngine)?
       /// The loops' hosts, whether they serve or not, and the shards of each.
       var loops: ServingState.Serving?
-      /// In a cluster: number of groups that this node owns.
-      var ownedGroups = 0
-      /// In a cluster: each event loop's link to the shared log.
+      /// In a cluster: each event loop's link to the shared log, and its links to the other nodes.
       var links: [SharedLogLink] = []
+      var nodes: [NodeLinks] = []
       var listener: (any Channel)?
       var lifecycle = StoreLifecycle()
       var failedCommits: UInt64 = 0
@@ -68,7 +68,10 @@ package final class StoreServer: Sendable {
   }
 
   /// Replace the secrets for future handshakes: the current one, then the previous one. Open connections stay.
-  package func replaceSecrets(_ secrets: [[UInt8]]) { self.secrets.withLockedValue { $0 = secrets } }
+  package func replaceSecrets(_ secrets: [[UInt8]]) {
+    self.secrets.withLockedValue { $0 = secrets }
+    for nodes in shared.state.withLockedValue(\.nodes) { nodes.eventLoop.execute { nodes.replaceSecrets(secrets) } }
+  }
 
   // MARK: Lifecycle
 
@@ -81,6 +84,7 @@ package final class StoreServer: Sendable {
       window: configuration.window,
       frameLengthMax: FrameHeader.lengthLimitDefault,
       shardCount: source.shardCount,
+      isNode: configuration.cluster != nil,
       store: source.store,
       sessionLifetimeMilliseconds: configuration.engine.sessionLifetimeMilliseconds
     )
@@ -154,6 +158,9 @@ package final class StoreServer: Sendable {
       if !isBusy { break }
     }
     await stopLoops()
+    for nodes in shared.state.withLockedValue(\.nodes) {
+      try? await nodes.eventLoop.flatSubmit { nodes.close() }.get()
+    }
     await backups.stop()
     try? await group.shutdownGracefully()
     for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
@@ -181,7 +188,7 @@ package final class StoreServer: Sendable {
     var hosts: [LoopHost] = []
     var recovered = 0
     for (position, eventLoop) in loops.enumerated() where position < shardCount {
-      let owned = (0..<shardCount).filter { $0 % min(loops.count, shardCount) == position }
+      let owned = shards(ofHost: position, of: min(loops.count, shardCount))
       for shard in owned { hostOfShard[shard] = UInt8(position) }
       let stored = try await supervisor.runIfActive {
         try owned.map { shard in
@@ -195,7 +202,7 @@ package final class StoreServer: Sendable {
         reported: { [logger] error in
           logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
         },
-        promoted: { [weak self] in self?.promoted(generation: generation) },
+        promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
         deposed: { [weak self] in self?.deposed(generation: generation) }
       )
       let group = try await membership(ofGroup: position, on: eventLoop, storage)
@@ -229,9 +236,13 @@ package final class StoreServer: Sendable {
         host.connect(hosts, hostOfShard: hostOfShard)
       }.get()
     }
-    let all = ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard)
+    let all = ServingState.Serving(
+      hosts: hosts,
+      hostOfShard: hostOfShard,
+      epochs: configuration.cluster.map { _ in hosts.map { _ in nil } }
+    )
     shared.state.withLockedValue { $0.loops = all }
-    if configuration.cluster == nil { serving.replace(all) }
+    serving.replace(all)
     // Ticks commit, so none may begin while other hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
     if let interval = source.syncIntervalMilliseconds {
@@ -253,15 +264,19 @@ package final class StoreServer: Sendable {
     return isServing
   }
 
+  /// Return the shards of a host. The groups of a cluster are ranges.
+  private func shards(ofHost position: Int, of count: Int) -> [Int] {
+    let all = 0..<source.shardCount
+    if configuration.cluster == nil { return all.filter { $0 % count == position } }
+    return all.filter { $0 * count / source.shardCount == position }
+  }
+
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
   /// storage.
   private func stopLoops() async {
     serving.replace(nil)
     let (hosts, links) = shared.state.withLockedValue { state in
-      defer {
-        state.loops = nil
-        state.ownedGroups = 0
-      }
+      defer { state.loops = nil }
       return (state.loops?.hosts ?? [], state.links)
     }
     for link in links { link.eventLoop.execute { link.stop() } }
@@ -313,35 +328,49 @@ package final class StoreServer: Sendable {
     guard let cluster = configuration.cluster else { return nil }
     let id = GroupID(UInt8(position))
     let stored = try await supervisor.runIfActive { try storage.position(of: id) }
-    var links = shared.state.withLockedValue(\.links)
-    if position == links.count {
-      links.append(
-        try await eventLoop.submit {
-          SharedLogLink(eventLoop: eventLoop, log: cluster.makeLog(eventLoop), limits: cluster.limits)
-        }.get()
-      )
-      shared.state.withLockedValue { [links] in $0.links = links }
+    if position == shared.state.withLockedValue(\.links.count) {
+      let link = try await eventLoop.submit {
+        SharedLogLink(eventLoop: eventLoop, log: cluster.makeLog(eventLoop), limits: cluster.limits)
+      }.get()
+      shared.state.withLockedValue { $0.links.append(link) }
+      if !cluster.peers.isEmpty {
+        let clients = nodeConfiguration(cluster)
+        let nodes = try await eventLoop.submit { NodeLinks(eventLoop: eventLoop, configuration: clients) }.get()
+        shared.state.withLockedValue { $0.nodes.append(nodes) }
+      }
     }
-    return GroupMembership(
-      id: id,
-      node: cluster.node,
-      members: cluster.members,
-      limits: cluster.limits,
-      stored: stored,
-      link: links[position]
-    )
+    return shared.state.withLockedValue { state in
+      GroupMembership(
+        id: id,
+        node: cluster.node,
+        members: cluster.members(of: id),
+        limits: cluster.limits,
+        stored: stored,
+        link: state.links[position],
+        nodes: state.nodes.isEmpty ? nil : state.nodes[position]
+      )
+    }
   }
 
-  /// A group is owned by this node now. The node serves once it owns all groups.
-  private func promoted(generation: UInt64) {
-    let loops = shared.state.withLockedValue { state -> ServingState.Serving? in
-      guard state.lifecycle.isCurrent(generation) else { return nil }
-      state.ownedGroups += 1
-      return state.ownedGroups == state.loops?.hosts.count ? state.loops : nil
-    }
-    guard let loops else { return }
-    serving.replace(loops)
-    logger.info("This node owns the shards and serves", metadata: ["groups": "\(loops.hosts.count)"])
+  private func nodeConfiguration(_ cluster: ClusterSettings) -> StoreClientConfiguration {
+    var clients = StoreClientConfiguration(
+      addresses: cluster.peers,
+      secrets: secrets.withLockedValue { $0 },
+      name: "tidemark-store node \(cluster.node.rawValue)",
+      logger: logger
+    )
+    clients.transport = configuration.tls.map { .tls($0) }
+    return clients
+  }
+
+  /// This node owns the group of a host now, and answers for its shards.
+  private func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
+    guard let owned = serving.promote(host, epoch) else { return }
+    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    logger.info(
+      "This node owns a group and serves its shards",
+      metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+    )
   }
 
   /// Another node owns a group that this node has owned: start again as its follower.
@@ -379,8 +408,7 @@ package final class StoreServer: Sendable {
   /// Why the store cannot serve now; nil if it can.
   package var notReadyReason: String? {
     if serving.current() != nil { return nil }
-    return configuration.cluster == nil
-      ? "the shards are starting, or reloading after a failed commit" : "this node does not own the shards"
+    return "the shards are starting, or reloading after a failed commit"
   }
 
   /// Values for `/metrics`.
@@ -390,6 +418,8 @@ package final class StoreServer: Sendable {
     package var connections = 0
     package var connectionsOpened: UInt64 = 0
     package var failedCommits: UInt64 = 0
+    /// Nil except in a cluster.
+    package var ownedGroups: Int?
 
     package init() {}
   }
@@ -407,6 +437,9 @@ package final class StoreServer: Sendable {
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened
+    if configuration.cluster != nil {
+      sum.ownedGroups = serving.current()?.epochs?.count { $0 != nil } ?? 0
+    }
     sum.failedCommits = shared.state.withLockedValue { $0.failedCommits }
     return sum
   }

@@ -1,6 +1,7 @@
 internal import Logging
 internal import Operations
 internal import ReceiptModel
+internal import StoreClient
 internal import StoreEngine
 internal import StoreEtcd
 internal import StoreServer
@@ -9,7 +10,7 @@ internal import TLSSession
 /// A node's part in a cluster, from flags, environment and file.
 struct NodeSettings {
   /// Keys that need `cluster`.
-  private static let dependentKeys = ["log", "log-cert", "log-key", "log-ca", "node", "members", "groups"]
+  private static let dependentKeys = ["log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers"]
   /// A group is a byte in the keys of the shared log. Each has an event loop.
   private static let groupsMax = 64
 
@@ -30,8 +31,8 @@ struct NodeSettings {
       return nil
     }
     self.name = name
-    groupCount = try settings.integer("groups", in: 1...Self.groupsMax) ?? 1
     let members = try settings.integer("members", in: 1...7) ?? 3
+    groupCount = try settings.integer("groups", in: 1...Self.groupsMax) ?? members
     guard let node = try settings.integer("node", in: 1...members) else {
       throw SettingsError("node", "is missing: give the number of this node, 1 to \(members) (--members)")
     }
@@ -44,12 +45,32 @@ struct NodeSettings {
     self.settings = ClusterSettings(
       node: NodeID(UInt16(node)),
       members: (1...UInt16(members)).map { NodeID($0) },
+      peers: try Self.peers(settings, members: members),
       makeLog: { eventLoop in
         EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in
           logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
         }
       }
     )
+  }
+
+  private static func peers(
+    _ settings: Settings,
+    members: Int
+  ) throws(SettingsError) -> [StoreClientConfiguration.Address] {
+    let peers = try settings.list("peers")
+    guard peers.count == members - 1 else {
+      throw SettingsError(
+        "peers",
+        "has \(peers.count) addresses: give the --listen addresses of the \(members - 1) other nodes (--members)"
+      )
+    }
+    return try peers.map { text throws(SettingsError) in
+      guard let endpoint = Endpoint(text), endpoint.port > 0 else {
+        throw SettingsError("peers", "\"\(text)\": give HOST:PORT")
+      }
+      return StoreClientConfiguration.Address(host: endpoint.host, port: endpoint.port)
+    }
   }
 
   private static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {

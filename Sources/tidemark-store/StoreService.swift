@@ -183,6 +183,13 @@ struct StoreService: Service {
       help: "Failed commits; each makes the shards reload from storage.",
       Int64(now.failedCommits)
     )
+    if let owned = now.ownedGroups {
+      samples.gauge(
+        "tidemark_store_owned_groups",
+        help: "In a cluster: groups of shards that this node owns.",
+        Double(owned)
+      )
+    }
     samples.counter(
       "tidemark_store_connections_opened_total",
       help: "Connections accepted.",

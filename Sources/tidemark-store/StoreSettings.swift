@@ -13,7 +13,7 @@ struct StoreSettings {
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
     "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
-    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups",
+    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers",
   ]
   /// Keys that restrict the store; an empty value is refused.
   private static let restrictions: Set<String> = [

@@ -165,12 +165,19 @@ struct TidemarkStore: AsyncParsableCommand {
     help: ArgumentHelp(
       """
       Number of groups of shards, each with a log and an event loop of its own; fixed when the cluster is \
-      created, and the same on all nodes. Default 1.
+      created, and the same on all nodes. Default: the number of nodes.
       """,
       valueName: "n"
     )
   )
   var groups: String?
+  @Option(
+    help: ArgumentHelp(
+      "The --listen addresses of the other nodes, for what one shard tells another.",
+      valueName: "hosts:ports"
+    )
+  )
+  var peers: String?
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -213,7 +220,7 @@ struct TidemarkStore: AsyncParsableCommand {
       "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
       "allow-plaintext": allowPlaintext ? "true" : nil,
       "cluster": cluster, "log": log, "log-cert": logCert, "log-key": logKey, "log-ca": logCa, "node": node,
-      "members": members, "groups": groups,
+      "members": members, "groups": groups, "peers": peers,
     ].compactMapValues { $0 }
   }
 

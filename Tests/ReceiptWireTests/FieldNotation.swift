@@ -103,6 +103,9 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .unsubscribeReply, .announceRowReply, .backupEndReply: break
   case .ping, .pong: _ = try reader.raw(8)
   case .drain: break
+  case .shardMap: return _ = try ShardMap(payload)
+  case .deliverChanges: return _ = try DeliveredChanges(payload)
+  case .confirmChanges: return _ = try ConfirmedChanges(payload)
   case .setMemberReply:
     _ = try reader.byte()
     _ = try SetMemberFields(&reader)

@@ -72,11 +72,11 @@ final class ClientHarness {
     )
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
-      [unowned self] client, address in
+      [unowned self] node, address in
       let index = address.port - 1
       attempts.append(index)
       if down.contains(index) { return loop.makeFailedFuture(Refused()) }
-      let channel = EmbeddedChannel(handler: StoreConnectionHandler(client: client), loop: loop)
+      let channel = EmbeddedChannel(handler: StoreConnectionHandler(node: node), loop: loop)
       self.channel = channel
       connection = stores[index].open()
       return channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { channel }

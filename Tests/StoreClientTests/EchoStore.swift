@@ -41,7 +41,11 @@ final class EchoStore {
   private(set) var hellos: [Hello] = []
   /// All complete requests, in order of arrival.
   private(set) var requests: [Request] = []
-  private(set) var applied: [SessionID: [UInt64: Request]] = [:]
+  /// The nodes of a cluster share it, as they share the records of sessions.
+  var commands = AppliedCommands()
+  var applied: [SessionID: [UInt64: Request]] { commands.applied }
+  /// The shards that this node of a cluster owns; nil: the store is no cluster.
+  private(set) var owned: [ShardMap.OwnedRange]?
   var waiting: [Request] = []
   private(set) var pings = 0
   private(set) var connections: [FakeConnection] = []
@@ -65,9 +69,36 @@ final class EchoStore {
 
   fileprivate func take(_ request: Request) {
     requests.append(request)
-    if let counter = request.counter, applied[request.session]?[counter] == nil {
-      applied[request.session, default: [:]][counter] = request
+    commands.take(request)
+  }
+
+  /// Own these shards from now on. `isAnnounced`: open connections get the map.
+  func own(_ owned: [ShardMap.OwnedRange], isAnnounced: Bool = true) {
+    self.owned = owned
+    guard isAnnounced else { return }
+    for connection in connections { connection.sendMap() }
+  }
+
+  fileprivate func owns(_ shard: ShardID) -> Bool {
+    owned?.contains { $0.shards.contains(Int(shard.rawValue)) } ?? true
+  }
+}
+
+/// The commands that a store has applied, each once for its session and counter.
+final class AppliedCommands {
+  private(set) var applied: [SessionID: [UInt64: EchoStore.Request]] = [:]
+  /// Commands that came behind a later one of their shard: a store takes them for applied, so that they are lost.
+  private(set) var lost: [EchoStore.Request] = []
+  private var highest: [ShardID: (session: SessionID, counter: UInt64)] = [:]
+
+  fileprivate func take(_ request: EchoStore.Request) {
+    guard let counter = request.counter, applied[request.session]?[counter] == nil else { return }
+    if let last = highest[request.shard], last.session == request.session, counter <= last.counter {
+      lost.append(request)
+      return
     }
+    highest[request.shard] = (request.session, counter)
+    applied[request.session, default: [:]][counter] = request
   }
 }
 
@@ -98,6 +129,12 @@ final class FakeConnection {
   func close() {
     isClosed = true
     state = .closed
+  }
+
+  /// Send the shards that the node owns, once the connection is open.
+  fileprivate func sendMap() {
+    guard case .open = state, let owned = store.owned else { return }
+    ShardMap(owned: owned).write(into: &output)
   }
 
   func receive(_ bytes: ByteBuffer) {
@@ -148,9 +185,10 @@ final class FakeConnection {
       Ready(
         isResumed: store.applied[hello.session] != nil,
         sessionLifetimeMilliseconds: 600_000,
-        shards: [Ready.ShardRange(first: 0, count: store.shardCount, address: "")]
+        shards: store.owned == nil ? [Ready.ShardRange(first: 0, count: store.shardCount, address: "")] : []
       ).write(into: &output)
       state = .open(hello)
+      sendMap()
     case .open(let hello):
       if store.isSilent { return }
       try request(header, payload, hello)
@@ -169,6 +207,9 @@ final class FakeConnection {
     }
     if header.kind == .pong { return }
     guard header.kind.isRequest else { return fail(.unknownKind) }
+    guard store.owns(header.shard) else {
+      return output.writeError(.notOwner, shard: header.shard, correlation: header.correlation, detail: "")
+    }
     var reader = FieldReader(payload.readableBytesSpan)
     let name = header.kind == .listChannelTypes ? "" : try reader.text()
     let counter = header.kind.isCommand ? try reader.varint() : nil

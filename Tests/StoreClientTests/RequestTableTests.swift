@@ -90,10 +90,10 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a deadline before the first connection leaves no gap in the counters",
+      "the counter of a command that was never sent is not used again",
       [
         ("send c1", "queued"), ("tick 3", ""), ("send c2", "queued"), ("tick 7", "c1 unavailable"),
-        ("send c3", "queued"), ("open 100", ""), ("write", "c2#1 c3#2"), ("retained", ">0"),
+        ("send c3", "queued"), ("open 100", ""), ("write", "c2#2 c3#3"), ("retained", ">0"),
         ("tick 3", "c2 outcome_unknown"), ("tick 7", "c3 outcome_unknown"), ("reply c2", "late"),
         ("lost", ""),
         ("open 100", ""), ("write", ""), ("retained", "0"),
@@ -175,7 +175,13 @@ struct RequestTableTests {
   func refusedRequestKeepsNoSlot() {
     let player = Player(limit: 100)
     for number in 1...3 {
-      let outcome = player.table.append(.getChannel, shard: ShardID(0), name: nil, token: UInt64(number)) {
+      let outcome = player.table.append(
+        .getChannel,
+        shard: ShardID(0),
+        name: nil,
+        token: UInt64(number),
+        counters: &player.counters
+      ) {
         $0.writeRepeatingByte(0, count: 2 << 20)
       }
       #expect(outcome == .tooLarge((2 << 20) + FrameHeader.byteCount - 4))
@@ -225,6 +231,7 @@ struct RequestTableTests {
 /// Runs a story's events on a table.
 private final class Player {
   var table: RequestTable
+  var counters = CommandCounters()
   private var names: [UInt64: String] = [:]
   private var correlations: [String: FrameHeader] = [:]
   /// The requests on the wire, which may be answered.
@@ -246,9 +253,14 @@ private final class Player {
       let thread = words.dropFirst(2).first { $0.hasPrefix("m") }.map { Array($0.utf8) }
       let outcome =
         if words[1].hasPrefix("r") {
-          table.append(.redeemTicket, shard: ShardID(3), name: nil, token: token, issued: issued) {
-            $0.writeInteger(token)
-          }
+          table.append(
+            .redeemTicket,
+            shard: ShardID(3),
+            name: nil,
+            token: token,
+            issued: issued,
+            counters: &counters
+          ) { $0.writeInteger(token) }
         } else if let thread {
           table.append(
             kind,
@@ -256,12 +268,18 @@ private final class Player {
             name: cid.span.bytes,
             token: token,
             issued: issued,
-            thread: thread.span.bytes
+            thread: thread.span.bytes,
+            counters: &counters
           ) { $0.writeInteger(token) }
         } else {
-          table.append(kind, shard: nil, name: cid.span.bytes, token: token, issued: issued) {
-            $0.writeInteger(token)
-          }
+          table.append(
+            kind,
+            shard: nil,
+            name: cid.span.bytes,
+            token: token,
+            issued: issued,
+            counters: &counters
+          ) { $0.writeInteger(token) }
         }
       if outcome == .queued { names[token] = words[1] }
       return "\(outcome)"
@@ -279,7 +297,9 @@ private final class Player {
       return ""
     case "open":
       return describe(table.connectionOpened(shardCount: 16, limit: Int(words[1])!, frameLengthMax: 1 << 20))
-    case "ended": return describe(table.endSession())
+    case "ended":
+      counters = CommandCounters()
+      return describe(table.endSession(counters: &counters))
     case "close": return describe(table.close())
     case "tick": return describe((0..<Int(words[1])!).flatMap { _ in table.tick() })
     case "retained": return table.retainedBytes > 0 ? ">0" : "0"

@@ -150,6 +150,9 @@ struct GatewayFrames {
       return challenge.map { "challenge" + ($0.proof.isEmpty ? "" : " with proof") } ?? "no challenge"
     case .ready: return flag == 1 ? "resumed" : "ready"
     case .drain: return "drain"
+    case .shardMap:
+      let owned = (try? ShardMap(payload.readableBytesSpan))?.owned ?? []
+      return "owns" + owned.map { " \($0.first)+\($0.count)@\($0.epoch)" }.joined()
     case .pong: return "\(header.correlation) pong \(String(buffer: payload))"
     case .noteWebhookReply: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
     case .webhookKnownReply: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"

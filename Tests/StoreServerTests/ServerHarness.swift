@@ -24,6 +24,7 @@ final class ServerHarness {
   private let logger: Logger
   private let clock: StoreClock
   private let terms: ServerHandshake.Terms
+  private let epochs: [OwnerEpoch?]?
   private let failures = Failures()
   private var connections: [EmbeddedGateway] = []
 
@@ -48,13 +49,15 @@ final class ServerHarness {
   /// - Parameters:
   ///   - loops: number of event loops. One owns both shards; of two, each owns the shard of its number.
   ///   - window: maximum number of unanswered requests of a connection.
-  init(loops count: Int = 1, secrets: [String] = [], window: UInt32 = 64) throws {
+  ///   - owned: in a cluster, the hosts whose groups the node owns at first, in epoch 1; nil: no cluster.
+  init(loops count: Int = 1, secrets: [String] = [], window: UInt32 = 64, owned: Set<Int>? = nil) throws {
+    epochs = owned.map { owned in (0..<count).map { owned.contains($0) ? OwnerEpoch(1) : nil } }
     loops = (0..<count).map { _ in EmbeddedEventLoop() }
     logger = Self.logger
     clock = StoreClock(limits: .init(), logger: logger)
     directory = DataDirectoryMonitor(source: storage, logger: logger)
     gate = ConnectionGate(limits: .init(total: 64, perAddress: 64, unauthenticated: 64), logger: logger)
-    terms = ServerHandshake.Terms(
+    var terms = ServerHandshake.Terms(
       secrets: secrets.map { Array($0.utf8) },
       window: window,
       frameLengthMax: FrameHeader.lengthLimitDefault,
@@ -62,6 +65,8 @@ final class ServerHarness {
       store: storage.store,
       sessionLifetimeMilliseconds: 60_000
     )
+    terms.isNode = owned != nil
+    self.terms = terms
     try start()
   }
 
@@ -95,7 +100,7 @@ final class ServerHarness {
       host.connect(hosts, hostOfShard: hostOfShard)
       host.readClock()
     }
-    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
+    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard, epochs: epochs))
   }
 
   /// Closes the connections and cancels scheduled tasks: NIO traps if a loop with tasks is freed.
@@ -110,6 +115,13 @@ final class ServerHarness {
 
   /// Requests that a host has received so far.
   func requests(at host: Int) -> UInt64 { hosts[host].loop.counters.requests }
+
+  /// Become the owner of a host's group, and tell the connections.
+  func promote(_ host: Int, epoch: UInt64) -> Int? {
+    let owned = serving.promote(hosts[host], OwnerEpoch(epoch))
+    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    return owned
+  }
 
   /// Run the loops in turn, often enough for a request to reach the other loop, commit, and be answered.
   func run() {

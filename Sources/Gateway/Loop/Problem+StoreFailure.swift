@@ -25,7 +25,7 @@ extension Problem {
   static func code(of code: ErrorCode, isServer: Bool) -> ProblemCode {
     switch code {
     case .busy: .storeBusy
-    case .unavailable, .wrongShard: .storeUnavailable
+    case .unavailable, .wrongShard, .notOwner: .storeUnavailable
     case .outcomeUnknown, .sessionExpired, .superseded: .outcomeUnknown
     case .notImplemented: .notImplemented
     case .clockJump: .clockJump

@@ -106,10 +106,13 @@ package final class GroupReplica {
     )
   }
 
-  package var isOwner: Bool {
+  package var isOwner: Bool { ownedEpoch != nil }
+
+  /// The epoch in which this node owns the group; nil: it does not.
+  package var ownedEpoch: OwnerEpoch? {
     switch state {
-    case .owning: true
-    case .following, .draining, .halted: false
+    case .owning: applied.epoch
+    case .following, .draining, .halted: nil
     }
   }
 

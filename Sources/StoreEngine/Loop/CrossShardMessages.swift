@@ -38,6 +38,13 @@ package struct MembershipDelivery: Hashable, Sendable {
   package var after: UInt64
   /// In rising order; durable in the sending shard.
   package var changes: [Outbox.QueuedChange]
+
+  package init(from: ShardID, to: ShardID, after: UInt64, changes: [Outbox.QueuedChange]) {
+    self.from = from
+    self.to = to
+    self.after = after
+    self.changes = changes
+  }
 }
 
 /// Confirmation that changes are durable in the index.
@@ -48,4 +55,10 @@ package struct MembershipConfirmation: Hashable, Sendable {
   package var from: ShardID
   /// Number of the last confirmed change.
   package var through: UInt64
+
+  package init(to: ShardID, from: ShardID, through: UInt64) {
+    self.to = to
+    self.from = from
+    self.through = through
+  }
 }

@@ -1,4 +1,5 @@
 package import NIOCore
+package import StoreClient
 package import StoreEngine
 
 /// A node's part in a cluster (docs/cluster.md). Every event loop has one group, so all nodes have the same number of
@@ -8,17 +9,27 @@ package struct ClusterSettings: Sendable {
   /// All nodes of the cluster, in the order of their ranks.
   package var members: [NodeID]
   package var limits = ClusterLimits()
+  /// Addresses at which the other nodes accept gateways; empty in a cluster of one.
+  package var peers: [StoreClientConfiguration.Address]
   /// Connect an event loop to the shared log; called once for each loop, on it.
   package var makeLog: @Sendable (any EventLoop) -> any GroupLog
 
   package init(
     node: NodeID,
     members: [NodeID],
+    peers: [StoreClientConfiguration.Address] = [],
     makeLog: @escaping @Sendable (any EventLoop) -> any GroupLog
   ) {
     self.node = node
     self.members = members
+    self.peers = peers
     self.makeLog = makeLog
+  }
+
+  /// The nodes that keep a group, in the order of their ranks: each node is the first for another group.
+  func members(of group: GroupID) -> [NodeID] {
+    let first = Int(group.rawValue) % members.count
+    return Array(members[first...] + members[..<first])
   }
 }
 
@@ -32,4 +43,6 @@ struct GroupMembership: Sendable {
   /// How far local storage has the group's log.
   let stored: LogCursor
   let link: SharedLogLink
+  /// Nil in a cluster of one.
+  let nodes: NodeLinks?
 }

@@ -25,6 +25,14 @@ extension LoopHost: GroupReplicaDriver {
 
   func restart() { events.deposed() }
 
+  /// Whether this node answers for the host's shards: it owns their group, or there is no cluster.
+  var servesRequests: Bool { replica?.isOwner ?? true }
+
+  /// Send messages to the owner of the host's shards; call on the loop.
+  func forward(_ messages: [MessageBetweenShards]) {
+    for message in messages { nodes?.send(message) }
+  }
+
   /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
   func refusePurge() {
     eventLoop.execute { [self] in
@@ -52,7 +60,7 @@ extension LoopHost: GroupReplicaDriver {
 
   func replicaChanged() {
     guard let replica else { return }
-    if replica.isOwner, !wasOwner { events.promoted() }
+    if let epoch = replica.ownedEpoch, !wasOwner { events.promoted(self, epoch) }
     wasOwner = replica.isOwner
     let deadline = replica.deadline
     guard deadline != replicaTimerDeadline else { return }

@@ -1,13 +1,16 @@
 """Registers messages, and marks them read and unread, one request after the other, while nodes of a cluster end.
 
 Usage: cluster_marks.py PORT TOKEN. It reads `stop` from its input, and writes `begun`, then a line for each request that
-took long, then the result. Every request must succeed. A message gets the next sequence number and a mark the next unread
-epoch, so a lost or repeated command shows at once."""
+took long, then the result. It has channels in all shards, and new members, whose lists of channels are in other shards.
+Every request must succeed. A message gets the next sequence number and a mark the next unread epoch, so a lost or
+repeated command shows at once. A list of channels that misses one shows at the end."""
 import sys
 import threading
 import time
 
 import httpx
+
+CHANNELS = 16
 
 port, token = sys.argv[1], sys.argv[2]
 client = httpx.Client(
@@ -21,9 +24,9 @@ is_stopped = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), is_stopped.set()), daemon=True).start()
 
 
-def post(path, body):
+def request(method, path, body=None):
     began = time.monotonic()
-    answer = client.post(path, json=body)
+    answer = client.request(method, path, json=body)
     took = time.monotonic() - began
     if took > 0.5:
         print(f"slow {took:.2f} {path}", flush=True)
@@ -31,21 +34,39 @@ def post(path, body):
     return answer.json()
 
 
-channel = "/v1/channels/team:cluster"
-answer = client.put(channel, json={"members": [{"user_id": "alice"}, {"user_id": "bob"}]})
-assert answer.status_code == 201, answer.text
+def channel(number):
+    return f"/v1/channels/team:cluster-{number}"
+
+
+for number in range(CHANNELS):
+    request("PUT", channel(number), {"members": [{"user_id": "alice"}, {"user_id": "bob"}]})
 rounds = 0
+joined = {}
 while not is_stopped.is_set():
+    number, turn = rounds % CHANNELS, rounds // CHANNELS + 1
     rounds += 1
-    message = post(channel + "/messages", {"id": f"m{rounds}", "user_id": "alice"})["message"]
-    assert message["seq"] == rounds, (rounds, message)
-    row = post(channel + "/read", {"user_id": "bob", "message_id": f"m{rounds}"})
-    assert row["read"]["last_read_seq"] == rounds, (rounds, row)
-    row = post(channel + "/unread", {"user_id": "bob", "message_id": f"m{rounds}"})
-    assert row["read"]["unread_epoch"] == rounds, (rounds, row)
-    if rounds == 20:
+    message = request("POST", channel(number) + "/messages", {"id": f"m{turn}", "user_id": "alice"})["message"]
+    assert message["seq"] == turn, (number, turn, message)
+    row = request("POST", channel(number) + "/read", {"user_id": "bob", "message_id": f"m{turn}"})
+    assert row["read"]["last_read_seq"] == turn, (number, turn, row)
+    row = request("POST", channel(number) + "/unread", {"user_id": "bob", "message_id": f"m{turn}"})
+    assert row["read"]["unread_epoch"] == turn, (number, turn, row)
+    user = f"user-{rounds % 40}"
+    request("POST", channel(number) + "/members", {"add": [{"user_id": user}]})
+    joined.setdefault(user, set()).add(f"team:cluster-{number}")
+    if rounds == 40:
         print("begun", flush=True)
-rows = client.get(channel + "/read-state").json()["read"]
-bob = next(row for row in rows if row["user"]["id"] == "bob")
-assert bob["unread_epoch"] == rounds, (rounds, bob)
+for number in range(min(rounds, CHANNELS)):
+    turn = (rounds - 1 - number) // CHANNELS + 1
+    rows = request("GET", channel(number) + "/read-state")["read"]
+    bob = next(row for row in rows if row["user"]["id"] == "bob")
+    assert bob["unread_epoch"] == turn, (number, turn, bob)
+deadline = time.monotonic() + 30
+for user, channels in joined.items():
+    while True:
+        listed = {entry["cid"] for entry in request("GET", f"/v1/users/{user}/channels?limit=100")["channels"]}
+        if listed == channels:
+            break
+        assert time.monotonic() < deadline, (user, channels - listed, listed - channels)
+        time.sleep(0.1)
 print(f"ok {rounds} rounds", flush=True)

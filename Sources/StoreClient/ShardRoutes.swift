@@ -1,0 +1,72 @@
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Which node of a cluster owns each shard, by the maps that the nodes send (Proto/frames.md, "Shards of a cluster").
+struct ShardRoutes {
+  private static let none = UInt8.max
+  /// Most nodes that a client can tell apart.
+  static let nodesMax = Int(none)
+
+  /// Index of the owner, by shard.
+  private var owners: [UInt8]
+  /// Epoch of the newest claim that is known, by shard.
+  private var epochs: [UInt64]
+  /// Number of shards without a known owner.
+  private(set) var unownedCount: Int
+
+  init(shardCount: Int) {
+    owners = Array(repeating: Self.none, count: shardCount)
+    epochs = Array(repeating: 0, count: shardCount)
+    unownedCount = shardCount
+  }
+
+  /// Return the node that owns a shard; nil: none is known. A shard that does not exist counts as the first one's
+  /// owner's, who refuses it.
+  @inline(__always)
+  func owner(of shard: ShardID) -> Int? {
+    let index = Int(shard.rawValue)
+    let owner = owners[index < owners.count ? index : 0]
+    return owner == Self.none ? nil : Int(owner)
+  }
+
+  /// Return whether the node owns any shard.
+  func isOwner(_ node: Int) -> Bool { owners.contains(UInt8(node)) }
+
+  /// Take the map of a node, which names all shards that it owns.
+  ///
+  /// - Returns: whether the owner of a shard has changed.
+  mutating func take(_ map: ShardMap, of node: Int) -> Bool {
+    var isOwned = [Bool](repeating: false, count: owners.count)
+    var hasChanged = false
+    for range in map.owned {
+      for shard in range.shards.clamped(to: owners.indices) {
+        isOwned[shard] = true
+        guard range.epoch > epochs[shard] || range.epoch == epochs[shard] && owners[shard] == Self.none else {
+          continue
+        }
+        epochs[shard] = range.epoch
+        hasChanged = set(UInt8(node), of: shard) || hasChanged
+      }
+    }
+    for shard in owners.indices where !isOwned[shard] && owners[shard] == UInt8(node) {
+      hasChanged = set(Self.none, of: shard) || hasChanged
+    }
+    return hasChanged
+  }
+
+  /// Record that a node has refused a request because it does not own the shard.
+  ///
+  /// - Returns: whether it was the shard's owner. Another one may be known since the request was sent.
+  mutating func refused(_ shard: ShardID, by node: Int) -> Bool {
+    guard owner(of: shard) == node, Int(shard.rawValue) < owners.count else { return false }
+    return set(Self.none, of: Int(shard.rawValue))
+  }
+
+  private mutating func set(_ owner: UInt8, of shard: Int) -> Bool {
+    guard owners[shard] != owner else { return false }
+    if owners[shard] == Self.none { unownedCount -= 1 }
+    if owner == Self.none { unownedCount += 1 }
+    owners[shard] = owner
+    return true
+  }
+}

@@ -1,0 +1,352 @@
+internal import Logging
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// One node of the store: its link, its connection, and the unanswered requests of the shards that it owns. A store
+/// that is no cluster is one node. ``StoreLink`` and ``RequestTable`` decide, and this class executes their actions.
+final class StoreNode<Delegate: StoreClientDelegate> {
+  /// Position among the client's nodes.
+  let index: Int
+  /// Nil once the client is closed.
+  private var client: StoreClient<Delegate>?
+  private let eventLoop: any EventLoop
+  private let configuration: StoreClientConfiguration
+
+  private var link: StoreLink
+  var table: RequestTable
+  private var connection: StoreConnectionHandler<Delegate>?
+  /// Address of the newest attempt.
+  private var address: StoreClientConfiguration.Address
+  /// Channel of the newest attempt, which `close` waits for.
+  private var channel: EventLoopFuture<any Channel>?
+  private var retry: Scheduled<Void>?
+  /// Whether replies may arrive. Duplicates the link's state for the path of every reply.
+  private var acceptsReplies = false
+  /// Whether requests are sent at once: the link accepts them and, in a cluster, the node has sent its map.
+  private(set) var isReady = false
+  /// Whether replies were delivered since the last call of `storeReadComplete`.
+  private var hasDelivered = false
+  private var lastLogged: String?
+
+  /// - Parameter address: index of the node's address; nil: all addresses of the configuration are tried in turn.
+  init(_ client: StoreClient<Delegate>, index: Int, address: Int?) {
+    self.client = client
+    self.index = index
+    eventLoop = client.eventLoop
+    configuration = client.configuration
+    link = StoreLink(configuration, address: address)
+    self.address = configuration.addresses[address ?? 0]
+    table = configuration.makeTable()
+  }
+
+  /// Time of the last byte from this node; nil before the first one.
+  var lastReceivedAt: NIODeadline? { link.lastReceivedAt }
+  /// Index of the current address.
+  var addressIndex: Int { link.addressIndex }
+
+  // MARK: - Lifecycle
+
+  func start() {
+    guard case .connect(let index) = link.start() else { return }
+    connect(index)
+  }
+
+  /// Keep the current address from now on.
+  func keepAddress() { link.keepAddress() }
+
+  func replaceSecrets(_ secrets: [[UInt8]]) { link.replaceSecrets(secrets) }
+
+  /// Stop all attempts.
+  ///
+  /// - Returns: whether the node was not closed before.
+  func close() -> Bool {
+    guard link.close() else { return false }
+    retry?.cancel()
+    connection?.closeSilently()
+    connection = nil
+    isReady = false
+    table.connectionLost()
+    client = nil
+    return true
+  }
+
+  /// Complete when the connection is closed.
+  var closeFuture: EventLoopFuture<Void> {
+    guard let channel else { return eventLoop.makeSucceededVoidFuture() }
+    return channel.flatMap { channel in
+      // An already closed channel is fine.
+      channel.close(promise: nil)
+      return channel.closeFuture
+    }.recover { _ in }
+  }
+
+  private func connect(_ addressIndex: Int) {
+    guard let client else { return }
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let address = configuration.addresses[addressIndex]
+    self.address = address
+    let attempt = client.connector(self, address)
+    channel = attempt
+    attempt.whenFailure { error in bound.value.connectFailed(error) }
+  }
+
+  static func connectSocket(
+    _ node: StoreNode,
+    _ address: StoreClientConfiguration.Address
+  ) -> EventLoopFuture<any Channel> {
+    let bound = NIOLoopBound(node, eventLoop: node.eventLoop)
+    let transport = node.configuration.transport
+    return ClientBootstrap(group: node.eventLoop)
+      .connectTimeout(node.configuration.connectTimeout)
+      .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+      .channelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          if let transport {
+            try channel.pipeline.syncOperations.addHandlers(try transport.makeHandlers(address))
+          }
+          try channel.pipeline.syncOperations.addHandler(StoreConnectionHandler(node: bound.value))
+        }
+      }
+      .connect(host: address.host, port: address.port)
+  }
+
+  private func connectFailed(_ error: any Error) {
+    configuration.logger.debug("Connecting to the store failed", metadata: ["error": "\(error)"])
+    // If a connection was open, its handler has already reported the loss; the link accepts only the first report.
+    if connection == nil { lost(.connectFailed) }
+  }
+
+  func ticked() {
+    switch link.tick(now: eventLoop.now) {
+    case .nothing:
+      break
+    case .ping(let number):
+      write { $0.writeFrame(FrameHeader(.ping)) { $0.writeInteger(number) } }
+    case .fail(let failure):
+      connectionFailed(failure)
+    }
+  }
+
+  // MARK: - Writes
+
+  /// Write the requests queued since the last flush.
+  func flush() {
+    guard isReady, let connection else { return }
+    var hasWritten = false
+    while let bytes = table.nextWrite() {
+      table.stats.bytesSent &+= UInt64(bytes.readableBytes)
+      connection.write(bytes)
+      hasWritten = true
+    }
+    if hasWritten { connection.flush() }
+  }
+
+  /// Write a frame that is no request.
+  func write(_ frame: (inout ByteBuffer) -> Void) {
+    var buffer = ByteBuffer()
+    frame(&buffer)
+    connection?.write(buffer)
+    connection?.flush()
+  }
+
+  // MARK: - Connection events
+
+  func connectionOpened(_ handler: StoreConnectionHandler<Delegate>) {
+    guard let client, let hello = link.connected(nonce: .random(), session: client.session, now: eventLoop.now)
+    else { return handler.closeSilently() }
+    connection = handler
+    write { hello.write(into: &$0) }
+  }
+
+  func bytesReceived(_ count: Int) { table.stats.bytesReceived &+= UInt64(count) }
+
+  func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
+    guard let client else { return }
+    if acceptsReplies, header.kind.isReply {
+      switch table.replied(header) {
+      case .deliver(let token):
+        hasDelivered = true
+        client.delegate?.storeReplied(token, kind: header.kind, payload: payload)
+      case .late:
+        break
+      case .unmatched:
+        connectionFailed(.unmatchedReply(header.correlation))
+      }
+    } else if acceptsReplies, header.kind == .error, header.correlation != 0 {
+      refused(header, payload)
+    } else if acceptsReplies, header.kind == .events {
+      guard client.isOwner(self, of: header.shard) else { return }
+      hasDelivered = true
+      do throws(WireError) {
+        try client.delegate?.storeEvents(header.shard, payload)
+      } catch {
+        connectionFailed(.malformed(error))
+      }
+    } else {
+      perform(link.frameReceived(header, payload, session: &client.session, now: eventLoop.now))
+    }
+  }
+
+  /// Handle an error frame that answers a request.
+  private func refused(_ header: FrameHeader, _ payload: RawSpan) {
+    let error: ErrorFrame
+    do throws(WireError) { error = try ErrorFrame(payload) } catch {
+      return connectionFailed(.malformed(error))
+    }
+    // This request and those behind it move to the owner in their order. Then the reply is late.
+    if error.code == .notOwner { client?.refused(header.shard, by: self) }
+    switch table.replied(header) {
+    case .deliver(let token):
+      hasDelivered = true
+      // An unknown code, of a later version, still means that there is no reply.
+      let detail = error.code == nil ? "error code \(error.rawCode)" : error.detail
+      client?.delegate?.storeFailed(
+        token,
+        .refused(
+          error.code ?? .outcomeUnknown,
+          retryAfterMilliseconds: error.retryAfterMilliseconds,
+          detail: detail
+        )
+      )
+    case .late:
+      break
+    case .unmatched:
+      return connectionFailed(.unmatchedReply(header.correlation))
+    }
+    // The store refuses to read this request, and it is now done. A resend would end the next connection too.
+    if error.code?.endsConnection == true, acceptsReplies { connectionFailed(.refused(error)) }
+  }
+
+  private func perform(_ action: StoreLink.OnFrame) {
+    switch action {
+    case .nothing:
+      break
+    case .prove(let proof):
+      write { proof.write(into: &$0) }
+    case .ready(let window, let shardCount, let frameLengthMax, let isNode):
+      acceptsReplies = true
+      lastLogged = nil
+      table.stats.connections &+= 1
+      configuration.logger.info(
+        "Connected to the store",
+        metadata: ["window": "\(window)", "shards": "\(shardCount)", "address": "\(address.host):\(address.port)"]
+      )
+      let failed = table.connectionOpened(
+        shardCount: shardCount,
+        limit: min(window, configuration.inFlightMax),
+        frameLengthMax: frameLengthMax
+      )
+      isReady = !isNode
+      client?.opened(self, isNode: isNode)
+      flush()
+      client?.deliver(failed)
+    case .shardMap(let map):
+      isReady = link.acceptsRequests
+      client?.take(map, of: self)
+    case .drain:
+      configuration.logger.info("The store is shutting down; waiting for pending replies")
+      isReady = false
+      client?.readinessChanged()
+    case .pong(let bytes, let correlation):
+      write { $0.writeFrame(FrameHeader(.pong, correlation: correlation)) { $0.writeBytes(bytes) } }
+    case .fail(let failure):
+      connectionFailed(failure)
+    }
+  }
+
+  func readCompleted() {
+    guard let client else { return }
+    link.bytesReceived(isReply: hasDelivered, session: &client.session, now: eventLoop.now)
+    // Replies made room for requests that the store's window had held back.
+    if table.hasDelayedRequests { flush() }
+    deliveryCompleted()
+    if acceptsReplies, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
+  }
+
+  private func deliveryCompleted() {
+    guard hasDelivered else { return }
+    hasDelivered = false
+    client?.delegate?.storeReadComplete()
+  }
+
+  func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
+    configuration.logger.debug("The connection to the store failed", metadata: ["error": "\(error)"])
+    guard handler === connection, !acceptsReplies, let transport = configuration.transport,
+      transport.handlesError(error, address)
+    else { return }
+    connectionFailed(.transportFailed)
+  }
+
+  /// Handle a connection that the other end closed, or that broke.
+  func connectionLost(_ handler: StoreConnectionHandler<Delegate>) {
+    guard handler === connection else { return }
+    lost(.connectionLost)
+  }
+
+  /// Drop the connection for a failure found at this end.
+  func connectionFailed(_ failure: LinkFailure) {
+    connection?.closeSilently()
+    lost(failure)
+  }
+
+  private func lost(_ failure: LinkFailure) {
+    guard let client, case .retry(let wait) = link.lost(failure, jitter: .random(in: 0..<1)) else { return }
+    log(failure)
+    connection = nil
+    acceptsReplies = false
+    isReady = false
+    table.stats.connectionsLost &+= 1
+    table.connectionLost()
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }
+    client.lost(self, failure)
+    deliveryCompleted()
+    client.delegate?.storeConnectionFailed(failure)
+  }
+
+  private func retryDelayElapsed() {
+    guard case .connect(let index) = link.retryDelayElapsed() else { return }
+    connect(index)
+  }
+
+  /// Log a failure; repeated reasons are logged at debug level.
+  private func log(_ failure: LinkFailure) {
+    // The transport has already logged the reason.
+    if failure == .transportFailed { return lastLogged = nil }
+    let isRepeated = lastLogged == failure.name
+    lastLogged = failure.name
+    var metadata: Logger.Metadata = [
+      "reason": "\(failure.name)", "address": "\(address.host):\(address.port)",
+    ]
+    switch failure {
+    case .unauthenticated:
+      let level = isRepeated ? Logger.Level.debug : .error
+      return configuration.logger.log(
+        level: level,
+        "The store failed to prove the shared secret: compare --secret-file on both sides",
+        metadata: metadata
+      )
+    case .refused(let error):
+      metadata["code"] = "\(error.code?.name ?? String(error.rawCode))"
+      metadata["detail"] = "\(error.detail)"
+    case .malformed(let error):
+      metadata["error"] = "\(error)"
+    case .unexpected(let kind):
+      metadata["kind"] = "\(kind)"
+    case .unmatchedReply(let correlation):
+      metadata["correlation"] = "\(correlation)"
+    case .version(let version):
+      metadata["version"] = "\(version)"
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained, .limits,
+      .otherStore:
+      break
+    }
+    configuration.logger.log(
+      level: isRepeated ? .debug : .warning,
+      "No connection to the store",
+      metadata: metadata
+    )
+  }
+}

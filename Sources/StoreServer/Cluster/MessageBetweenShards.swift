@@ -1,0 +1,52 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+
+/// A message from one shard to another, whichever node owns it (Proto/frames.md, "Between nodes"). The sender repeats
+/// changes until they are confirmed, so a message may be lost.
+enum MessageBetweenShards: Sendable {
+  case delivery(MembershipDelivery)
+  case confirmation(MembershipConfirmation)
+
+  /// The shard that the message is for.
+  var to: ShardID {
+    switch self {
+    case .delivery(let delivery): delivery.to
+    case .confirmation(let confirmation): confirmation.to
+    }
+  }
+
+  /// The shard that sends the message.
+  var from: ShardID {
+    switch self {
+    case .delivery(let delivery): delivery.from
+    case .confirmation(let confirmation): confirmation.from
+    }
+  }
+
+  init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    switch header.kind {
+    case .deliverChanges:
+      let fields = try DeliveredChanges(payload)
+      self = .delivery(
+        MembershipDelivery(from: fields.from, to: header.shard, after: fields.after, changes: fields.changes)
+      )
+    case .confirmChanges:
+      let fields = try ConfirmedChanges(payload)
+      self = .confirmation(MembershipConfirmation(to: header.shard, from: fields.from, through: fields.through))
+    default: throw .unknownKind(header.kind.rawValue)
+    }
+  }
+
+  func write(into buffer: inout ByteBuffer) {
+    switch self {
+    case .delivery(let delivery):
+      DeliveredChanges(from: delivery.from, after: delivery.after, changes: delivery.changes)
+        .write(to: delivery.to, into: &buffer)
+    case .confirmation(let confirmation):
+      ConfirmedChanges(from: confirmation.from, through: confirmation.through)
+        .write(to: confirmation.to, into: &buffer)
+    }
+  }
+}

@@ -1,0 +1,37 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+internal import StoreEngine
+
+/// One event loop's connections to the other nodes, for messages between shards. The other nodes accept it as they
+/// accept a gateway.
+///
+/// `@unchecked Sendable`: everything but `eventLoop` is used on `eventLoop` only.
+final class NodeLinks: @unchecked Sendable {
+  /// The client sends no requests, so that nothing calls back.
+  private final class NoRequests: StoreClientDelegate {
+    func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {}
+    func storeFailed(_ token: UInt64, _ failure: StoreFailure) {}
+    func storeReadComplete() {}
+    func storeReadinessChanged(_ isReady: Bool) {}
+  }
+
+  let eventLoop: any EventLoop
+  private let client: StoreClient<NoRequests>
+
+  /// Connect to the other nodes; call on `eventLoop`.
+  init(eventLoop: any EventLoop, configuration: StoreClientConfiguration) {
+    eventLoop.preconditionInEventLoop()
+    self.eventLoop = eventLoop
+    client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: NoRequests())
+    client.start()
+  }
+
+  /// Send a message to the owner of its shard, if that is connected.
+  func send(_ message: MessageBetweenShards) { client.post(to: message.to) { message.write(into: &$0) } }
+
+  func replaceSecrets(_ secrets: [[UInt8]]) { client.replaceSecrets(secrets) }
+
+  func close() -> EventLoopFuture<Void> { client.close() }
+}

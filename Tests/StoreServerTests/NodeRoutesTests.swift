@@ -1,0 +1,119 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+@testable import StoreServer
+
+/// What a node of a cluster tells gateways about its shards, and which requests it takes (Proto/frames.md, "Shards of a
+/// cluster"). Two loops have one shard each, and one group.
+@Suite struct NodeRoutesTests {
+  @Test func nodeSaysWhatItOwnsAndRefusesTheRest() throws {
+    let harness = try ServerHarness(loops: 2, owned: [1])
+    let gateway = try harness.connect()
+    gateway.open()
+    #expect(gateway.take() == ["challenge", "ready", "owns 1+1@1"])
+    gateway.send(gateway.frames.note("a", of: 0), gateway.frames.note("b", of: 1), gateway.frames.known("c", of: 0))
+    harness.run()
+    #expect(gateway.take() == ["1 not_owner", "3 not_owner", "2 noted"])
+    #expect(harness.requests(at: 0) == 0)
+    #expect(harness.remains == [])
+  }
+
+  @Test func nodeWithoutShardsKeepsItsConnections() throws {
+    let harness = try ServerHarness(loops: 2, owned: [])
+    let gateway = try harness.connect()
+    gateway.open()
+    #expect(gateway.take() == ["challenge", "ready", "owns"])
+    gateway.send(gateway.frames.note("a", of: 0))
+    #expect(gateway.take() == ["1 not_owner"])
+    #expect(harness.remains == [])
+  }
+
+  /// Refused requests do not count against the window.
+  @Test func newOwnerServesItsOpenConnections() throws {
+    let harness = try ServerHarness(loops: 2, window: 2, owned: [])
+    let gateway = try harness.open()
+    for _ in 0..<3 { gateway.send(gateway.frames.note("a", of: 0)) }
+    #expect(gateway.take() == ["1 not_owner", "2 not_owner", "3 not_owner"])
+    #expect(harness.promote(0, epoch: 7) == 1)
+    #expect(gateway.take() == ["owns 0+1@7"])
+    gateway.send(gateway.frames.note("a", of: 0, resending: 1), gateway.frames.note("b", of: 1))
+    harness.run()
+    #expect(gateway.take() == ["5 not_owner", "4 noted"])
+    #expect(harness.promote(1, epoch: 9) == 2)
+    #expect(gateway.take() == ["owns 0+1@7 1+1@9"])
+    gateway.send(gateway.frames.known("a", of: 0), gateway.frames.note("b", of: 1, resending: 4))
+    harness.run()
+    #expect(gateway.take() == ["6 known", "7 noted"])
+    #expect(harness.remains == [])
+  }
+
+  @Test func neighbouringShardsOfOneClaimAreOneRange() throws {
+    let harness = try ServerHarness(loops: 1, owned: [0])
+    let gateway = try harness.connect()
+    gateway.open()
+    #expect(gateway.take() == ["challenge", "ready", "owns 0+2@1"])
+  }
+
+  /// Hosts that were replaced meanwhile cannot become owners.
+  @Test func promotionAfterAReloadIsIgnored() throws {
+    let harness = try ServerHarness(loops: 1, owned: [])
+    let old = harness.hosts[0]
+    harness.serving.replace(nil)
+    #expect(harness.serving.promote(old, OwnerEpoch(2)) == nil)
+    #expect(harness.serving.current() == nil)
+  }
+
+  // MARK: Between nodes
+
+  private static func delivery(_ number: UInt64, from shard: UInt16, to home: UInt16) -> ByteBuffer {
+    let membership = Membership(
+      cid: GatewayFrames.key("team:red", of: 0),
+      channel: ChannelNumber(1),
+      row: MemberOrdinal(0),
+      isMember: true,
+      joinedAt: Timestamp(milliseconds: 1_000),
+      epoch: 0
+    )
+    var buffer = ByteBuffer()
+    let change = MembershipChange(user: GatewayFrames.key("alice", of: 1), membership, isGone: false)
+    DeliveredChanges(from: ShardID(shard), after: number - 1, changes: [.init(number: number, change: change)])
+      .write(to: ShardID(home), into: &buffer)
+    return buffer
+  }
+
+  @Test func changesOfAnotherNodeReachTheOwnersIndex() throws {
+    let harness = try ServerHarness(loops: 2, owned: [1])
+    let gateway = try harness.open()
+    gateway.send(Self.delivery(1, from: 0, to: 1))
+    harness.run()
+    #expect(!gateway.isClosed)
+    #expect(harness.hosts[1].loop.counters.indexEntries == 1)
+    gateway.send(gateway.frames.channels(of: "alice", of: 1))
+    harness.run()
+    #expect(gateway.take() == ["1 channels: 1"])
+  }
+
+  /// The frames are for nodes of a cluster. Any other store treats them as unknown.
+  @Test func storeOutsideAClusterKnowsNoMessagesOfNodes() throws {
+    let harness = try ServerHarness(loops: 2)
+    let gateway = try harness.open()
+    gateway.send(Self.delivery(1, from: 0, to: 1))
+    #expect(gateway.take() == ["error unknown_kind"])
+    #expect(gateway.isClosed)
+    #expect(harness.remains == [])
+  }
+
+  @Test func changesForShardsThatDoNotExistAreIgnored() throws {
+    let harness = try ServerHarness(loops: 2, owned: [0, 1])
+    let gateway = try harness.open()
+    gateway.send(Self.delivery(1, from: 0, to: 2))
+    gateway.send(Self.delivery(1, from: 9, to: 1))
+    harness.run()
+    #expect(gateway.take() == [])
+    #expect(!gateway.isClosed)
+    #expect(harness.remains == [])
+  }
+}
