@@ -160,12 +160,7 @@ final class ShardEvents: ShardPart {
     guard let number = subscriptions.number(in: slot) else { return false }
     shard.advanceTime()
     let index = subscriptions.unsentIndex(number)
-    shard.state.recordSettingsChange(
-      of: user.span.bytes,
-      in: slot,
-      at: shard.state.time,
-      &subscriptions.unsent[index].pending
-    )
+    shard.recordSettingsChange(of: user.span.bytes, in: slot, &subscriptions.unsent[index].pending)
     subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
     return true
   }
@@ -271,10 +266,10 @@ final class ShardEvents: ShardPart {
   ) {
     var events: [ChannelEvent] = []
     if let slot = channel.slot {
-      shard.state.refresh(slot)
-      events = shard.state.events(pending, in: slot)
+      shard.refresh(slot)
+      events = shard.channelEvents(pending, in: slot)
     }
-    let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: &shard.state)
+    let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: shard.state)
     guard !parts.isEmpty else { return }
     for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }
   }

@@ -210,7 +210,7 @@ final class OutgoingChanges: ShardPart {
 
   /// Send durable changes that were not sent yet, up to the in-flight limit.
   private func sendChanges() {
-    for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
+    for target in shard.takeQueuedTargets() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
       sendings.append(
         OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0)
@@ -352,7 +352,7 @@ final class OutgoingChanges: ShardPart {
       pages = shard.state.outbox.pages(for: target, through: number)
     default: break
     }
-    shard.state.assign(effect)
+    shard.assignRecovered(effect)
     for page in pages {
       shard.touchRecovered(nil, .outbox(page), LogIndex(1))
     }

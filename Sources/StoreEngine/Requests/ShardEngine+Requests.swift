@@ -204,7 +204,7 @@ extension ShardEngine {
     if request.kind.isCommand { try begin(&request) }
     if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
     recordUse(of: slot)
-    state.refresh(slot)
+    refresh(slot)
     switch request.kind {
     case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)
     case .markUnreadSince: return try markUnreadSince(&request, slot)

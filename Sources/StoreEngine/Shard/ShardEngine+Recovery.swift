@@ -59,7 +59,7 @@ extension ShardEngine {
     switch effect {
     case .sessionAssigned(let record): assignSession(record)
     case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
-    default: state.assign(effect)
+    default: assignRecovered(effect)
     }
   }
 

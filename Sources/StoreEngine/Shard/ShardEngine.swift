@@ -5,11 +5,10 @@ internal import ReceiptWire
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
 ///
-/// Only this file changes the log, the sessions, the dirty pages and the eviction clock. The state is writable
-/// elsewhere, because the model's queries bring users' settings up to date. Effects are assigned here, in recovery and
-/// in following.
+/// Only this file changes the state, the log, the sessions, the dirty pages and the eviction clock. Requests apply their
+/// effects with ``applyEffects(_:to:session:)``; recovery and following assign those that they read.
 final class ShardEngine {
-  var state: ShardState
+  private(set) var state: ShardState
   let shardCount: Int
   /// Position of the shard among the shards of its loop.
   let position: Int
@@ -100,11 +99,7 @@ final class ShardEngine {
         if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
         slot = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
       case .shard(let effect):
-        if case .membershipsSent(let target, let number) = effect {
-          touchConfirmedOutboxPages(target, number, index)
-        }
-        state.assign(effect)
-        touch(nil, effect.page, index)
+        assignAndTouch(effect, at: index)
       }
       log.append(effect)
     }
@@ -119,6 +114,22 @@ final class ShardEngine {
     if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
   }
+
+  /// Assign an effect on the shard, and mark all pages dirty that it changes, as an owner and as a follower.
+  func assignAndTouch(_ effect: ShardEffect, at index: LogIndex) {
+    if case .membershipsSent(let target, let number) = effect {
+      // The outbox pages of confirmed changes are rewritten without these changes.
+      for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
+    }
+    state.assign(effect)
+    touch(nil, effect.page, index)
+  }
+
+  /// Assign an effect on the shard that recovery has read.
+  func assignRecovered(_ effect: ShardEffect) { state.assign(effect) }
+
+  /// Advance the shard's time to that of a batch that was read.
+  func assign(time: Timestamp) { state.assign(time: time) }
 
   /// Assign an effect on a channel in memory, and mark all pages dirty that it changes. An owner does this for effects
   /// that it has decided, a follower for those of the owner's log.
@@ -201,11 +212,6 @@ final class ShardEngine {
     loggedBytes: UInt64 = 0
   ) {
     dirty.touch(slot, page, at: index, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: true)
-  }
-
-  /// Mark the outbox pages of confirmed changes dirty, so that they are rewritten without these changes.
-  func touchConfirmedOutboxPages(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
-    for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
   }
 
   /// Return the last effect that a reply about this channel reveals: on the channel, its type or its members' privacy
@@ -391,12 +397,71 @@ final class ShardEngine {
     return before - state.residentBytes
   }
 
-  // MARK: Log
+  // MARK: State that no effect assigns
 
   /// Advance the shard's time to its clock, and return it.
   @inline(__always)
   @discardableResult
   func advanceTime() -> Timestamp { state.advance(clock: loop.clock) }
+
+  /// Advance the shard's time to the join time of members added now, and return it.
+  ///
+  /// - Parameter slot: nil: the channel is new, or nobody is added.
+  func advanceTime(forMembersOf slot: ChannelSlot?) -> Timestamp {
+    state.advance(clock: loop.clock, forMembersOf: slot)
+  }
+
+  /// Copy its members' changed settings into a channel or thread (R7). Call this before any decision or query on it.
+  @inline(__always)
+  func refresh(_ slot: ChannelSlot) { state.refresh(slot) }
+
+  /// Find the thread under a message, with its users' settings applied (``ShardState/thread(of:in:for:)``).
+  func thread(of parent: RawSpan, in slot: ChannelSlot, for member: MemberOrdinal?) throws(Refusal) -> ChannelSlot? {
+    try state.thread(of: parent, in: slot, for: member)
+  }
+
+  /// Find the thread that contains a reply, as far as the reply exists for a member, with its users' settings applied.
+  func thread(withReply reply: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot? {
+    state.thread(withReply: reply, in: slot, for: user)
+  }
+
+  /// Return the slot that contains a message, the channel's or a thread's, with its users' settings applied.
+  func targetSlot(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
+    state.targetSlot(of: message, in: slot)
+  }
+
+  /// Return the events for recorded changes, with settings applied to the channel and the threads concerned.
+  func channelEvents(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
+    state.events(pending, in: slot)
+  }
+
+  /// Return the changes in a channel since a time, limited by the configuration and the loop's budget of rows.
+  func channelEvents(in slot: ChannelSlot, since: Timestamp, limit: Int) -> [ChannelEvent]? {
+    var remaining = loop.budget.rows
+    defer { loop.budget.useRows(loop.budget.rows - remaining) }
+    return state.events(
+      in: slot,
+      since: since,
+      limit: limit,
+      statusesMax: configuration.scanStatusesMax,
+      remaining: &remaining
+    )
+  }
+
+  /// Record that a change of a user's settings changed what others see of the user's rows in a channel.
+  func recordSettingsChange(of user: RawSpan, in slot: ChannelSlot, _ pending: inout PendingChannelEvents) {
+    state.recordSettingsChange(of: user, in: slot, at: state.time, &pending)
+  }
+
+  /// Return the shards for which membership changes were queued since the last call.
+  func takeQueuedTargets() -> [ShardID] { state.takeQueued() }
+
+  /// Drop a step segment's bytes from memory, once they are on storage.
+  func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
+    state.dropSegment(slot, rowPage, segment)
+  }
+
+  // MARK: Log
 
   /// Continue the log that recovery has read.
   func resumeLog(through end: LogIndex, first: LogIndex) {
