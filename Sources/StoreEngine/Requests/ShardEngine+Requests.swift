@@ -33,7 +33,7 @@ extension ShardEngine {
   /// Resume a waiting request.
   func resume(_ waiting: WaitingRequest, _ resumption: Resumption = .again) {
     // An earlier request of the same connection may have ended it.
-    guard !waiting.lane.isClosed else { return recordDrop(waiting) }
+    guard !waiting.lane.isClosed else { return sessions.recordDrop(waiting) }
     do throws(WireError) {
       var request = try Request(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
       request.attempt = waiting.attempt
@@ -61,7 +61,7 @@ extension ShardEngine {
   func finish(_ outcome: Outcome, _ request: inout Request) {
     if request.isBegun { returnEffectsBuffer(of: &request) }
     if case .refused(let refused) = outcome {
-      recordRefusal(request)
+      sessions.recordRefusal(request)
       refuse(request.header, refused, request.lane)
     }
   }
@@ -73,7 +73,7 @@ extension ShardEngine {
   /// duplicate of an applied command, which is answered as such.
   private func refusal(of request: borrowing Request, _ code: ErrorCode) throws(WireError) -> Outcome? {
     guard let counter = try request.counterAhead() else { return nil }
-    guard recordRefusalUnlessApplied(counter, request.lane) else { return nil }
+    guard sessions.recordRefusalUnlessApplied(counter, request.lane) else { return nil }
     return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
   }
 

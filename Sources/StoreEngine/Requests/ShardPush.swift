@@ -191,7 +191,7 @@ final class ShardPush: ShardPart {
     let time = shard.advanceTime()
     if !request.isDuplicate {
       guard !shard.state.knowsWebhook(hash, at: time) else {
-        shard.recordRefusal(request)
+        shard.sessions.recordRefusal(request)
         return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
       }
       let room = shard.state.webhooks.full(at: time)

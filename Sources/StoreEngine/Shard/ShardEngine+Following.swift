@@ -14,7 +14,7 @@ extension ShardEngine {
     let firstNew = pages == nil ? state.nextChannel : ChannelNumber(.max)
     assign(time: batch.time)
     if batch.index > pages?[.shardHead] ?? .zero {
-      for session in batch.sessions { assignSession(session, elapsed: loop.elapsedMilliseconds) }
+      for session in batch.sessions { sessions.assign(session, elapsed: loop.elapsedMilliseconds) }
     }
     // A command's effects on its channel stand together.
     var known: (number: ChannelNumber, slot: ChannelSlot?)?

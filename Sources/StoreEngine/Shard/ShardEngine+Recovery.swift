@@ -57,7 +57,7 @@ extension ShardEngine {
   /// Assign an effect of one of the shard's own pages, or of the log behind it.
   func recover(_ effect: ShardEffect) {
     switch effect {
-    case .sessionAssigned(let record): assignSession(record)
+    case .sessionAssigned(let record): sessions.assign(record)
     case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
     default: assignRecovered(effect)
     }

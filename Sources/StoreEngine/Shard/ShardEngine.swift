@@ -5,7 +5,7 @@ internal import ReceiptWire
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
 ///
-/// Only this file changes the state, the log, the sessions, the dirty pages and the eviction clock. Requests apply their
+/// Only this file changes the state, the log, the dirty pages and the eviction clock. Requests apply their
 /// effects with ``applyEffects(_:to:session:)``; recovery and following assign those that they read.
 final class ShardEngine {
   private(set) var state: ShardState
@@ -19,15 +19,13 @@ final class ShardEngine {
   private(set) var log = ShardLog()
   /// Effects that recovery found in the log, for channels that are not in memory yet.
   let tail = LogTail()
-  private(set) var sessions = SessionTable()
   private(set) var dirty = DirtyPages()
   private(set) var eviction = EvictionClock()
   /// The buffer of the last command's effects, empty: the next command takes it for its capacity.
   private var effectsBuffer: [Effect] = []
-  /// Set while the loop has this shard queued for more index work.
-  var isQueuedForWork = false
 
   // Parts
+  let sessions = ShardSessions()
   let waiting = WaitingRequests()
   let loads = ChannelLoads()
   let steps = StepSegments()
@@ -45,8 +43,8 @@ final class ShardEngine {
 
   var parts: [ShardPart] {
     [
-      waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries, purges,
-      events, settings, tokens, push,
+      sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
+      purges, events, settings, tokens, push,
     ]
   }
 
@@ -230,15 +228,7 @@ final class ShardEngine {
     log.replyTiming(last)
   }
 
-  // MARK: Sessions
-
-  func sessionPosition(_ lane: ReplyLane) -> Int32 {
-    let known = lane.sessionPositions[position]
-    if known >= 0 { return known }
-    let found = sessions.position(of: lane.session)
-    lane.sessionPositions[position] = found
-    return found
-  }
+  // MARK: Commands
 
   /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
   @inline(__always)
@@ -248,7 +238,7 @@ final class ShardEngine {
 
   func begin(_ request: inout Request, _ counter: UInt64) {
     swap(&request.effects, &effectsBuffer)
-    let session = sessionPosition(request.lane)
+    let session = sessions.position(of: request.lane)
     request.begin(
       counter,
       session: session,
@@ -261,57 +251,9 @@ final class ShardEngine {
   @discardableResult
   func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
     guard !request.isDuplicate else { return slot }
-    recordDecision(request)
+    sessions.recordDecision(request)
     guard !request.effects.isEmpty else { return slot }
     return applyEffects(request.effects, to: slot, session: request.session)
-  }
-
-  /// Record that a command was decided and not refused.
-  func recordDecision(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordDecided(counter, at: request.session)
-  }
-
-  /// Record that a command was refused and not applied; a resend is decided then.
-  func recordRefusal(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordRefused(counter, at: sessionPosition(request.lane))
-  }
-
-  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
-  /// it may have been refused already: applying it here would come after that refusal.
-  func recordDrop(_ waiting: WaitingRequest) {
-    if let counter = waiting.counter { sessions.recordDropped(counter, at: sessionPosition(waiting.lane)) }
-  }
-
-  /// Record that a command was refused for the whole store, unless it was applied already.
-  ///
-  /// - Returns: whether it is refused.
-  func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
-    // First, because it adds a session that is new here.
-    let session = sessionPosition(lane)
-    guard !sessions.covers(counter, at: session) else { return false }
-    sessions.recordRefused(counter, at: session)
-    return true
-  }
-
-  /// Record that a command waits, unless it was applied already.
-  func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
-    let session = sessionPosition(lane)
-    if !sessions.covers(counter, at: session) { sessions.recordWaiting(counter, at: session) }
-  }
-
-  /// Assign a session that was read from storage or from a followed log.
-  func assignSession(_ record: SessionRecord, elapsed: Int64 = 0) {
-    sessions.assign(record, elapsed: elapsed)
-  }
-
-  /// The sessions that the head page keeps.
-  var keptSessions: [SessionRecord] {
-    sessions.records(
-      elapsed: loop.elapsedMilliseconds,
-      lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
-    )
   }
 
   /// Take back the buffer of a command's effects, for the next command.
@@ -510,11 +452,7 @@ final class ShardEngine {
   func closeBatch() -> CommitGroup.Batch {
     if !events.isUnwatched { advanceTime() }
     events.sendEvents(.afterNextCommit)
-    let batch = log.close(
-      shard: state.id,
-      at: state.time,
-      sessions: sessions.takeTouched(at: state.time, elapsed: loop.elapsedMilliseconds)
-    )
+    let batch = log.close(shard: state.id, at: state.time, sessions: sessions.takeTouched())
     outgoing.batchClosed(through: state.outbox.last)
     indexes.closeBatch()
     // The head page keeps the sessions and the last index. It must be written before the log can be trimmed behind this
