@@ -145,6 +145,15 @@ final class ShardEngine {
     _ sealedPage: inout UInt32?
   ) -> ChannelSlot? {
     switch effect {
+    case .channelAssigned(let cid, let created, let own) where slot == nil:
+      let created = insertChannel(number, cid: cid, created: created, own: own)
+      deletions.nameReused(cid)
+      if !events.isUnwatched { events.recordCreation(created) }
+      touch(created, effect.page, index)
+      return created
+    case .channelDeleted(let cid):
+      deletions.end(slot!, number, cid, at: index)
+      return nil
     case .stepTailCut(let rowPage, _): sealedPage = rowPage
     case .stepsTrimmed(let rowPage, let first):
       steps.recordTrim(slot!, number, rowPage, before: first, at: index)
@@ -153,36 +162,18 @@ final class ShardEngine {
         touch(slot, .acknowledgements(sequence), index)
       }
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
-    default: break
+    // Assigned to their part, whose page is written: nothing else changes.
+    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
+      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
+      .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
+      break
     }
-    return assign(effect, on: number, to: slot, at: index)
-  }
-
-  /// Assign an effect on a channel and mark its page dirty.
-  ///
-  /// - Returns: the channel's slot; nil if the effect deleted the channel.
-  private func assign(
-    _ effect: ChannelEffect,
-    on number: ChannelNumber,
-    to known: ChannelSlot?,
-    at index: LogIndex
-  ) -> ChannelSlot? {
-    let slot: ChannelSlot
-    switch effect {
-    case .channelDeleted(let cid):
-      deletions.end(known!, number, cid, at: index)
-      return nil
-    case .channelAssigned(let cid, let created, let own) where known == nil:
-      slot = insertChannel(number, cid: cid, created: created, own: own)
-      deletions.nameReused(cid)
-      if !events.isUnwatched { events.recordCreation(slot) }
-    default:
-      slot = known!
-      state.assign(effect, to: slot)
-      #if DEBUG
-        state[slot].assertInvariants(touchedBy: effect)
-      #endif
-    }
+    guard let slot else { preconditionFailure("an effect on a channel that is not in memory") }
+    state.assign(effect, to: slot)
+    #if DEBUG
+      state[slot].assertInvariants(touchedBy: effect)
+    #endif
     touch(slot, effect.page, index)
     return slot
   }
