@@ -5,23 +5,8 @@ package import ReceiptModel
 
 extension ByteBuffer {
   mutating func writeRow(_ record: RowRecord) {
-    let hasMore =
-      record.readIsHidden || record.deliveredIsHidden || record.readStepCount != 0
-      || record.deliveredStepCount != 0
-      || record.acknowledgedThrough != .zero
-    var flags: UInt64 = 0
-    if record.hasLeft { flags |= 1 }
-    if record.hidesHistory { flags |= 2 }
-    if hasMore { flags |= 4 }
-    if record.joinedByReading { flags |= 8 }
-    if record.markedAt != .none { flags |= 16 }
-    if record.ackedAt != .none { flags |= 32 }
-    if record.countedAfter != nil { flags |= 64 }
-    if record.unreadAfter != nil { flags |= 128 }
-    if record.isMuted { flags |= 256 }
-    if record.isFlaggedUnread { flags |= 512 }
-    if record.flaggedAt != .none { flags |= 1_024 }
-    writeVarint(flags)
+    let flags = RowRecordFlags(record)
+    writeVarint(flags.rawValue)
     writeField(record.user)
     writeField(record.role)
     writeSequence(record.joined)
@@ -32,13 +17,13 @@ extension ByteBuffer {
     writeTime(record.deliveredAt)
     writeOptional(record.marker.map { UInt64($0.rawValue) })
     writeVarint(record.unreadEpoch)
-    if record.markedAt != .none { writeTime(record.markedAt) }
-    if record.ackedAt != .none { writeTime(record.ackedAt) }
+    if flags.contains(.withMarkedAt) { writeTime(record.markedAt) }
+    if flags.contains(.withAckedAt) { writeTime(record.ackedAt) }
     if let countedAfter = record.countedAfter { writeSequence(countedAfter) }
     if let unreadAfter = record.unreadAfter { writeSequence(unreadAfter) }
-    if record.flaggedAt != .none { writeTime(record.flaggedAt) }
-    guard hasMore else { return }
-    writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
+    if flags.contains(.withFlaggedAt) { writeTime(record.flaggedAt) }
+    guard flags.contains(.withMoves) else { return }
+    writeVarint(RowMoveFlags(record).rawValue)
     writeVarint(record.readStepCount)
     writeVarint(record.deliveredStepCount)
     writeSequence(record.acknowledgedThrough)
@@ -46,8 +31,6 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  private static let rowFlagsKnown: UInt64 = 255 | 256 | 512 | 1_024
-
   @_lifetime(self: copy self)
   private mutating func sequence(below limit: SequenceNumber) throws(WireError) -> SequenceNumber {
     let sequence = try sequence()
@@ -57,8 +40,8 @@ extension FieldReader {
 
   @_lifetime(self: copy self)
   mutating func rowRecord() throws(WireError) -> RowRecord {
-    let flags = try varint()
-    guard flags & ~Self.rowFlagsKnown == 0 else { throw .badValue(.flags) }
+    let flags = RowRecordFlags(rawValue: try varint())
+    guard flags.isKnown else { throw .badValue(.flags) }
     let user = try text()
     let role = try text()
     let joined = try sequence()
@@ -71,8 +54,8 @@ extension FieldReader {
     var record = RowRecord(
       user: user,
       role: role,
-      hasLeft: flags & 1 != 0,
-      hidesHistory: flags & 2 != 0,
+      hasLeft: flags.contains(.left),
+      hidesHistory: flags.contains(.hidesHistory),
       joined: joined,
       joinedAt: joinedAt,
       read: read,
@@ -82,24 +65,24 @@ extension FieldReader {
       marker: marker,
       unreadEpoch: try varint32()
     )
-    record.joinedByReading = flags & 8 != 0
-    if flags & 16 != 0 { record.markedAt = try time() }
-    if flags & 32 != 0 {
+    record.joinedByReading = flags.contains(.joinedByReading)
+    if flags.contains(.withMarkedAt) { record.markedAt = try time() }
+    if flags.contains(.withAckedAt) {
       record.ackedAt = try time()
       guard record.ackedAt > .none, record.ackedAt < deliveredAt else { throw .badValue(.effect) }
     }
-    if flags & 64 != 0 { record.countedAfter = try sequence(below: joined) }
-    if flags & 128 != 0 { record.unreadAfter = try sequence(below: joined) }
-    record.isMuted = flags & 256 != 0
-    record.isFlaggedUnread = flags & 512 != 0
-    if flags & 1_024 != 0 { record.flaggedAt = try time() }
+    if flags.contains(.withCountedAfter) { record.countedAfter = try sequence(below: joined) }
+    if flags.contains(.withUnreadAfter) { record.unreadAfter = try sequence(below: joined) }
+    record.isMuted = flags.contains(.muted)
+    record.isFlaggedUnread = flags.contains(.flaggedUnread)
+    if flags.contains(.withFlaggedAt) { record.flaggedAt = try time() }
     // A flag that is set has a time.
     guard record.flaggedAt > .none || !record.isFlaggedUnread else { throw .badValue(.effect) }
-    guard flags & 4 != 0 else { return record }
-    let hidden = try varint()
-    guard hidden <= 3 else { throw .badValue(.flags) }
-    record.readIsHidden = hidden & 1 != 0
-    record.deliveredIsHidden = hidden & 2 != 0
+    guard flags.contains(.withMoves) else { return record }
+    let moves = RowMoveFlags(rawValue: try varint())
+    guard moves.isKnown else { throw .badValue(.flags) }
+    record.readIsHidden = moves.contains(.readIsHidden)
+    record.deliveredIsHidden = moves.contains(.deliveredIsHidden)
     record.readStepCount = try varint32()
     record.deliveredStepCount = try varint32()
     record.acknowledgedThrough = try sequence()
@@ -146,12 +129,7 @@ extension ByteBuffer {
   package mutating func writeUserSettings(_ settings: UserSettings) {
     writeField(settings.user)
     writeVarint(settings.version)
-    writeVarint(
-      UInt64(
-        (settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0) | (settings.isErasing ? 4 : 0)
-          | (settings.isErased ? 8 : 0)
-      )
-    )
+    writeVarint(UserSettingsFlags(settings).rawValue)
     writeTime(settings.readShownSince)
     writeTime(settings.deliveredShownSince)
     writeTime(settings.tokensRevokedBefore)
@@ -164,21 +142,20 @@ extension FieldReader {
   package mutating func userSettings() throws(WireError) -> UserSettings {
     let user = try text()
     let version = try varint()
-    let flags = try varint()
-    // An erased user has no other flag.
-    guard flags <= 8 else { throw .badValue(.flags) }
+    let flags = UserSettingsFlags(rawValue: try varint())
+    guard flags.isValid else { throw .badValue(.flags) }
     let readShownSince = try time()
     let deliveredShownSince = try time()
     return UserSettings(
       user: user,
       version: version,
-      hidesRead: flags & 1 != 0,
-      hidesDelivered: flags & 2 != 0,
+      hidesRead: flags.contains(.hidesRead),
+      hidesDelivered: flags.contains(.hidesDelivered),
       readShownSince: readShownSince,
       deliveredShownSince: deliveredShownSince,
       tokensRevokedBefore: try time(),
-      isErasing: flags & 4 != 0,
-      isErased: flags & 8 != 0
+      isErasing: flags.contains(.erasing),
+      isErased: flags.contains(.erased)
     )
   }
 }
@@ -191,13 +168,11 @@ extension ByteBuffer {
     writeField(membership.cid)
     writeVarint(membership.channel.rawValue)
     writeOptional(membership.row.map { UInt64($0.rawValue) })
-    let wasDeleted = membership.deletedAt != .none
-    writeInteger(
-      UInt8((membership.isMember ? 1 : 0) | (wasDeleted ? 2 : 0) | (membership.isGone ? 4 : 0))
-    )
+    let flags = MembershipFlags(membership)
+    writeInteger(flags.rawValue)
     writeTime(membership.joinedAt)
     writeVarint(membership.epoch)
-    if wasDeleted { writeTime(membership.deletedAt) }
+    if flags.contains(.withDeletedAt) { writeTime(membership.deletedAt) }
   }
 }
 
@@ -209,22 +184,21 @@ extension FieldReader {
     let channel = try channel()
     let row = try optional32()
     guard row.map({ $0 < ReadVector.rowsMax }) ?? true else { throw .badValue(.effect) }
-    let flags = try byte()
-    // A tombstone is no membership, and has a deletion time.
-    guard flags <= 3 || flags == 6 else { throw .badValue(.flags) }
+    let flags = MembershipFlags(rawValue: try byte())
+    guard flags.isValid else { throw .badValue(.flags) }
     let joinedAt = try time()
     let epoch = try varint()
-    let deletedAt = flags & 2 == 0 ? Timestamp.none : try time()
-    guard flags & 2 == 0 || deletedAt != .none else { throw .badValue(.effect) }
+    let deletedAt = flags.contains(.withDeletedAt) ? try time() : .none
+    guard !flags.contains(.withDeletedAt) || deletedAt != .none else { throw .badValue(.effect) }
     return Membership(
       cid: cid,
       channel: channel,
       row: row.map(MemberOrdinal.init),
-      isMember: flags & 1 != 0,
+      isMember: flags.contains(.member),
       joinedAt: joinedAt,
       epoch: epoch,
       deletedAt: deletedAt,
-      isGone: flags & 4 != 0
+      isGone: flags.contains(.gone)
     )
   }
 }

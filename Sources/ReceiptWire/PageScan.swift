@@ -170,10 +170,10 @@ package struct ScannedRow: ~Escapable {
   fileprivate init(_ fields: inout FieldReader) throws(WireError) {
     channel = ChannelNumber(try fields.varint())
     row = try fields.varint32()
-    let flags = try fields.varint()
-    hasLeft = flags & 1 != 0
-    isMuted = flags & 256 != 0
-    isFlaggedUnread = flags & 512 != 0
+    let flags = RowRecordFlags(rawValue: try fields.varint())
+    hasLeft = flags.contains(.left)
+    isMuted = flags.contains(.muted)
+    isFlaggedUnread = flags.contains(.flaggedUnread)
     user = try fields.string()
     _ = try fields.string()
     joined = try fields.sequence()
@@ -184,14 +184,14 @@ package struct ScannedRow: ~Escapable {
     _ = try fields.time()
     let marker = try fields.optional32().map { SequenceNumber($0) }
     let own = marker.map { min($0, read) } ?? read
-    unreadFloor = flags & 2 != 0 ? max(own, joined) : own
+    unreadFloor = flags.contains(.hidesHistory) ? max(own, joined) : own
     // The floor comes after fields that no count needs.
     var floor = joined
-    if flags & 128 != 0 {
+    if flags.contains(.withUnreadAfter) {
       _ = try fields.varint()
-      if flags & 16 != 0 { _ = try fields.time() }
-      if flags & 32 != 0 { _ = try fields.time() }
-      if flags & 64 != 0 { _ = try fields.sequence() }
+      if flags.contains(.withMarkedAt) { _ = try fields.time() }
+      if flags.contains(.withAckedAt) { _ = try fields.time() }
+      if flags.contains(.withCountedAfter) { _ = try fields.sequence() }
       floor = try fields.sequence()
     }
     unreadAfter = floor

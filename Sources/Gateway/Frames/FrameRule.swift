@@ -79,7 +79,9 @@ struct FrameRule {
       .noteWebhook, .listRoster, .listMessages, .revokeToken, .backupBegin, .backupRead, .backupDigest,
       .backupEnd:
       nil
-    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .error: nil
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
+      .confirmChanges:
+      nil
     case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
       .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
       .acknowledgeReply, .patchUserReply, .assignUserReply, .markReplicatedReply, .deleteChannelReply,

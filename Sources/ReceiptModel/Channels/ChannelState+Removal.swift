@@ -185,13 +185,9 @@ extension ChannelState {
 
   /// Return the pages of acknowledgements that an effect empties besides the page that it is addressed to.
   package func acknowledgementPagesEmptied(by effect: ChannelEffect) -> [SequenceNumber] {
-    switch effect {
-    case .messageDeleted(let sequence, _):
-      acknowledgementTable.acknowledged(after: SequenceNumber(sequence.rawValue - 1), through: sequence)
-    case .truncated(let sequence, _):
-      acknowledgementTable.acknowledged(after: messages.truncatedThrough, through: sequence)
-    default: []
-    }
+    let truncated = messages.truncatedThrough
+    guard let removed = effect.removedMessages, removed.through > truncated else { return [] }
+    return acknowledgementTable.acknowledged(after: max(removed.after, truncated), through: removed.through)
   }
 }
 

@@ -56,13 +56,10 @@ extension ShardState {
     self[slot].acknowledgementTable.record(sequence, row)?.at ?? .none
   }
 
-  /// Return the thread under a message, with its users' settings applied; the channel itself for zero. Nil if there is
-  /// no such thread.
-  package mutating func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+  /// Return the thread under a message; the channel itself for zero. Nil if there is no such thread. Creating an event
+  /// of a row or a status has applied the users' settings to its thread; this does not.
+  package func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
-    guard let index = self[slot].threads.index(of: parent) else { return nil }
-    let thread = slot.thread(index)
-    refresh(thread)
-    return thread
+    return self[slot].threads.index(of: parent).map { slot.thread($0) }
   }
 }

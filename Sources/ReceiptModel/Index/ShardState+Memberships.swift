@@ -104,103 +104,14 @@ extension ShardState {
       effects.append(.channel(nextChannel, .membershipAssigned(position: 0, change.membership)))
       return
     }
-    let number = self[slot].number
-    let known = self[slot].memberships.position(of: change.membership.cid)
-    let start = effects.count
-    if change.isGone {
-      guard let known else { return }
-      decideApplyMembershipRemoval(change, slot, known, at: time, into: &effects)
-    } else {
-      guard let position = known ?? self[slot].memberships.nextPosition else { return }
-      var membership = change.membership
-      // The deletion of an earlier channel of this name is reported with this entry.
-      membership.deletedAt = known.map { deletion($0, of: slot, keptAt: time) } ?? .none
-      guard self[slot].memberships[position] != membership else { return }
-      effects.append(.channel(number, .membershipAssigned(position: position, membership)))
-    }
-    decideForget(slot, behind: start, at: time, into: &effects)
-  }
-
-  /// Apply the change that a channel no longer knows the user. If it was deleted, and the user was a member of it or
-  /// of an earlier channel of its name, the deletion is kept. It is not kept for a user who is being erased (R16).
-  private func decideApplyMembershipRemoval(
-    _ change: MembershipChange,
-    _ slot: ChannelSlot,
-    _ position: UInt32,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
-    guard let known = self[slot].memberships[position], !known.isGone else { return }
-    var deletedAt = change.membership.deletedAt
-    if Self.isForgotten(deletedAt, at: time) { deletedAt = .none }
-    deletedAt = max(deletedAt, deletion(position, of: slot, keptAt: time))
-    let isErased = isErasing(change.user)
-    guard isErased || deletedAt == .none else {
-      effects.append(
-        .channel(self[slot].number, .membershipAssigned(position: position, known.tombstone(at: deletedAt)))
-      )
-      return
-    }
-    effects.append(.channel(self[slot].number, .membershipRemoved(position: position)))
-    let isLast = self[slot].memberships.knownCount == 1
-    if isErased && isLast { effects.append(.channel(self[slot].number, .channelDeleted(cid: change.user))) }
-  }
-
-  /// Return the deletion kept with an entry; none: there is none, or it has expired.
-  private func deletion(_ position: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
-    let at = self[slot].memberships.deletedAt(position)
-    return Self.isForgotten(at, at: time) ? .none : at
-  }
-
-  /// Return whether a deletion is too old to be reported.
-  private static func isForgotten(_ deletion: Timestamp, at time: Timestamp) -> Bool {
-    time.milliseconds - deletion.milliseconds > MembershipTable.deletionsKeptMilliseconds
-  }
-
-  /// Maximum number of deletions that one change drops; more than a change can add.
-  private static let forgottenPerChange = 2
-
-  /// Drop the oldest deletions of an index, if they have expired or there are too many. Drops the index itself if it
-  /// becomes empty, because it would keep the name of an erased user.
-  ///
-  /// - Parameter start: where the change's effects begin.
-  private func decideForget(
-    _ slot: ChannelSlot,
-    behind start: Int,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
-    var left = self[slot].memberships.count
-    var changed: UInt32?
-    var room = MembershipTable.deletionsMax - self[slot].memberships.deletions.count
-    for effect in effects[start...] {
-      switch effect {
-      case .channel(_, .membershipAssigned(let position, let membership)):
-        changed = position
-        if self[slot].memberships.position(of: membership.cid) == nil { left += 1 }
-        let isCounted =
-          position < self[slot].memberships.positionCount
-          && self[slot].memberships.deletedAt(position) != .none
-        if membership.deletedAt != .none, !isCounted { room -= 1 }
-      case .channel(_, .membershipRemoved(let position)):
-        changed = position
-        left -= 1
-      default: return
-      }
-    }
-    for deletion in self[slot].memberships.deletions.prefix(Self.forgottenPerChange)
-    where deletion.position != changed && (room < 0 || Self.isForgotten(deletion.at, at: time)) {
-      guard var entry = self[slot].memberships[deletion.position] else { continue }
-      room += 1
-      if entry.isGone {
-        left -= 1
-        effects.append(.channel(self[slot].number, .membershipRemoved(position: deletion.position)))
-      } else {
-        entry.deletedAt = .none
-        effects.append(.channel(self[slot].number, .membershipAssigned(position: deletion.position, entry)))
-      }
-    }
-    if left == 0 { effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot)))) }
+    self[slot].memberships.decideApply(
+      change,
+      isErased: change.isGone && isErasing(change.user),
+      at: time,
+      self[slot].number,
+      self[slot].cid,
+      into: &effects
+    )
   }
 
   /// Drop the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
@@ -302,13 +213,8 @@ extension ShardState {
 
   // MARK: Rebuilding
 
-  /// Remove the index entries that a rebuild has not confirmed, and expired tombstones. Other tombstones stay: no
-  /// channel confirms them.
-  ///
-  /// - Parameters:
-  ///   - position: the first position to examine; advanced.
-  ///   - limit: maximum number of positions to examine.
-  /// - Returns: whether all positions were examined.
+  /// Remove the entries of a user's index that a rebuild has not confirmed
+  /// (``MembershipTable/decideRemoveUnconfirmed(from:epoch:limit:at:_:into:)``).
   package func decideRemoveUnconfirmed(
     _ slot: ChannelSlot,
     from position: inout UInt32,
@@ -316,20 +222,14 @@ extension ShardState {
     limit: Int,
     into effects: inout [Effect]
   ) -> Bool {
-    let end = self[slot].memberships.positionCount
-    var left = limit
-    while position < end, left > 0 {
-      let isWrong =
-        self[slot].memberships.isKnown(position)
-        ? self[slot].memberships.epoch(position) < epoch
-        : self[slot].memberships.isOccupied(position) && deletion(position, of: slot, keptAt: time) == .none
-      if isWrong {
-        effects.append(.channel(self[slot].number, .membershipRemoved(position: position)))
-      }
-      position += 1
-      left -= 1
-    }
-    return position >= end
+    self[slot].memberships.decideRemoveUnconfirmed(
+      from: &position,
+      epoch: epoch,
+      limit: limit,
+      at: time,
+      self[slot].number,
+      into: &effects
+    )
   }
 
   // MARK: Pages

@@ -1,20 +1,20 @@
 /// Expiring acknowledgement requests (R9). The shard's time (R20) expires an acknowledgement request, not an effect. A
 /// channel's subscribers are notified once that time has come.
 extension ShardState {
-  /// Record the acknowledgement requests of a channel that have expired between two times without being done.
+  /// Record the acknowledgement requests of a channel that have expired between two times without being done. Requires
+  /// ``refresh(_:)``.
   ///
   /// - Parameters:
   ///   - after: acknowledgement requests that expired up to then were recorded before.
   ///   - end: at most the shard's time.
   /// - Returns: whether there are any.
-  package mutating func recordExpiries(
+  package func recordExpiries(
     in slot: ChannelSlot,
     after: Timestamp,
     through end: Timestamp,
     _ pending: inout PendingChannelEvents
   ) -> Bool {
     guard after < end, !self[slot].acknowledgementTable.isEmpty else { return false }
-    refresh(slot)
     let first = Timestamp(milliseconds: after.milliseconds + 1)
     let expired = self[slot].expired(in: first...end)
     for sequence in expired {

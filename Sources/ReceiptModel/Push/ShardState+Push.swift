@@ -13,13 +13,14 @@ extension ShardState {
   // MARK: Look-up
 
   /// Find the target by names; a reply's id determines its thread.
-  package mutating func pushTarget(
-    _ slot: ChannelSlot,
+  ///
+  /// - Parameter targetSlot: from ``targetSlot(of:in:)``.
+  package func pushTarget(
+    _ targetSlot: ChannelSlot,
     user: RawSpan,
     message: RawSpan
   ) throws(Refusal) -> PushTarget {
-    let member = try member(user, in: slot)
-    let targetSlot = targetSlot(of: message, in: slot)
+    let member = try member(user, in: targetSlot.channel)
     guard let sequence = find(message, in: targetSlot, hiddenThrough: hiddenThrough(targetSlot, member))
     else {
       throw .messageNotFound
@@ -27,8 +28,9 @@ extension ShardState {
     return PushTarget(slot: targetSlot, sequence: sequence, member: member)
   }
 
-  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel.
-  package mutating func pushTarget(
+  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Its thread's settings are not
+  /// applied yet: call ``refresh(_:)`` before a decision.
+  package func pushTarget(
     _ slot: ChannelSlot,
     _ ticket: TicketPlace
   ) throws(Refusal) -> PushTarget {
@@ -39,7 +41,6 @@ extension ShardState {
     if let parent = ticket.parent {
       guard let index = self[slot].threads.index(of: parent) else { throw .messageNotFound }
       targetSlot = slot.thread(index)
-      refresh(targetSlot)
     }
     guard ticket.sequence > hiddenThrough(targetSlot, ticket.row),
       ticket.sequence <= self[targetSlot].messages.newest

@@ -76,13 +76,14 @@ extension ShardState {
 
   /// Begin the result for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
   ///
-  /// - Parameter viewer: the viewer of the channel.
-  package mutating func askedStatus(
-    _ slot: ChannelSlot,
+  /// - Parameters:
+  ///   - targetSlot: from ``targetSlot(of:in:)``.
+  ///   - viewer: the viewer of the channel.
+  package func askedStatus(
+    _ targetSlot: ChannelSlot,
     message: RawSpan,
     viewer: ChannelViewer
   ) -> Result<ShownStatus, Refusal> {
-    let targetSlot = targetSlot(of: message, in: slot)
     do throws(Refusal) {
       let viewer = self.viewer(viewer, in: targetSlot)
       return .success(

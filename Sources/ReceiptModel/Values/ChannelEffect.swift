@@ -166,6 +166,21 @@ extension ChannelEffect {
     }
   }
 
+  /// The messages that the effect removes, with their acknowledgements (R16): those after one position, up to another.
+  /// nil: none. A thread's messages have no acknowledgements.
+  package var removedMessages: (after: SequenceNumber, through: SequenceNumber)? {
+    switch self {
+    case .messageDeleted(let sequence, _): (SequenceNumber(sequence.rawValue - 1), sequence)
+    case .truncated(let through, _): (.zero, through)
+    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
+      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
+      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .deletionBegun,
+      .channelDeleted, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
+      nil
+    }
+  }
+
   /// The page this effect is addressed to.
   package var page: PageID {
     if case .inThread(let parent, let effect) = self { return effect.page.inThread(parent) }

@@ -66,21 +66,16 @@ package struct PatchUserRequest: Sendable {
 
 /// The fields of assign_user.
 package struct AssignUserRequest: Sendable {
-  package static let hidesRead: UInt64 = 1
-  package static let hidesDelivered: UInt64 = 2
-  package static let isErasing: UInt64 = 4
-  /// The user is erased; no other bit may be set.
-  package static let isErased: UInt64 = 8
-
   package let version: UInt64
-  package let flags: UInt64
+  /// Not checked.
+  package let flags: UserSettingsFlags
   package let readShownSince: Timestamp
   package let deliveredShownSince: Timestamp
   package let tokensRevokedBefore: Timestamp
 
   package init(_ reader: inout FieldReader) throws(WireError) {
     version = try reader.varint()
-    flags = try reader.varint()
+    flags = UserSettingsFlags(rawValue: try reader.varint())
     readShownSince = try reader.time()
     deliveredShownSince = try reader.time()
     tokensRevokedBefore = try reader.time()
@@ -170,14 +165,10 @@ extension ByteBuffer {
     writeTime(.none)
   }
 
-  /// Write what ``AssignUserRequest`` reads.
+  /// Write what ``AssignUserRequest`` reads; of an erased user, write ``writeAssignErased(version:)``.
   package mutating func writeAssignUser(_ settings: UserSettings) {
     writeVarint(settings.version)
-    writeVarint(
-      (settings.hidesRead ? AssignUserRequest.hidesRead : 0)
-        | (settings.hidesDelivered ? AssignUserRequest.hidesDelivered : 0)
-        | (settings.isErasing ? AssignUserRequest.isErasing : 0)
-    )
+    writeVarint(UserSettingsFlags(settings).subtracting(.erased).rawValue)
     writeTime(settings.readShownSince)
     writeTime(settings.deliveredShownSince)
     writeTime(settings.tokensRevokedBefore)
@@ -186,7 +177,7 @@ extension ByteBuffer {
   /// Write what ``AssignUserRequest`` reads of an erased user.
   package mutating func writeAssignErased(version: UInt64) {
     writeVarint(version)
-    writeVarint(AssignUserRequest.isErased)
+    writeVarint(UserSettingsFlags.erased.rawValue)
     for _ in 0..<3 { writeTime(.none) }
   }
 

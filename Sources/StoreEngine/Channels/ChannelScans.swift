@@ -176,7 +176,7 @@ final class ChannelScans: ShardPart {
   /// - Returns: false if the scan has ended.
   private func examine(_ slot: ChannelSlot, _ cid: [UInt8], _ scan: inout ChannelScan) -> Bool {
     shard.loop.budget.useRows(Self.rowsPerChannel)
-    shard.state.refresh(slot)
+    shard.refresh(slot)
     switch scan.purpose {
     case .changes(let since):
       scan.last = max(scan.last, shard.dirty.last(slot))
@@ -186,15 +186,7 @@ final class ChannelScans: ShardPart {
       }
       // What the client knows under this name is from an earlier channel.
       let deletedAt = shard.state.isNew(slot, since: since) ? shard.state[slot].created : .none
-      var remaining = shard.loop.budget.rows
-      let events = shard.state.events(
-        in: slot,
-        since: since,
-        limit: Self.changesMax - scan.events,
-        statusesMax: shard.configuration.scanStatusesMax,
-        remaining: &remaining
-      )
-      shard.loop.budget.useRows(shard.loop.budget.rows - remaining)
+      let events = shard.channelEvents(in: slot, since: since, limit: Self.changesMax - scan.events)
       guard let events, add(events, cid, slot, deletedAt: deletedAt, &scan)
       else {
         replyIncomplete(scan)
@@ -243,7 +235,7 @@ final class ChannelScans: ShardPart {
         count = 1
       }
       if let slot {
-        for event in events { count += written.writeLimitedEvent(event, slot, in: &shard.state) }
+        for event in events { count += written.writeLimitedEvent(event, slot, in: shard.state) }
       }
       bytes.writeField(cid.span.bytes)
       bytes.writeVarint(count)

@@ -7,10 +7,8 @@ struct LoadedContent {
   private(set) var effects: [ChannelEffect] = []
   /// Pages with effects that are only in the log, and the log index of each such effect.
   private(set) var newer: [(page: PageID, index: LogIndex)] = []
-  private var parts = LoadedParts()
+  private var parts = LoadedParts(isThread: false)
   private var threads = ThreadContents()
-  /// Messages up to here are truncated.
-  private var truncated: UInt32 = 0
   /// Number of pages of a user's index so far; they must be consecutive.
   private var membershipPages: UInt32 = 0
 
@@ -54,8 +52,8 @@ struct LoadedContent {
       }
     }
     for (index, effect) in tail { recordEmptied(by: effect, at: index, contents) }
-    guard truncated <= parts.newest else {
-      throw .corrupt("\(location): truncated up to message \(truncated), there are \(parts.newest)")
+    guard parts.truncated <= parts.newest else {
+      throw .corrupt("\(location): truncated up to message \(parts.truncated), there are \(parts.newest)")
     }
     guard parts.named <= parts.newest else {
       throw .corrupt("\(location): a row names message \(parts.named), there are \(parts.newest)")
@@ -77,33 +75,21 @@ struct LoadedContent {
     func isStale(_ page: PageID) -> Bool {
       contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
     }
-    switch effect {
-    case .messageDeleted(let sequence, _):
-      if isStale(.acknowledgements(sequence)) { newer.append((.acknowledgements(sequence), index)) }
-    case .truncated(let through, _):
-      for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
-        if case .acknowledgements(let sequence) = page, sequence <= through { newer.append((page, index)) }
-      }
-    default: break
+    guard let removed = effect.removedMessages else { return }
+    guard removed.after.next < removed.through else {
+      if isStale(.acknowledgements(removed.through)) { newer.append((.acknowledgements(removed.through), index)) }
+      return
+    }
+    for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
+      guard case .acknowledgements(let sequence) = page, sequence > removed.after, sequence <= removed.through
+      else { continue }
+      newer.append((page, index))
     }
   }
 
   private mutating func accepts(_ effect: ChannelEffect) -> Bool {
-    switch effect {
-    case .truncated(let through, _):
-      // The segments follow later in page order.
-      truncated = max(truncated, through.rawValue)
-    case .rowAssigned(_, let record):
-      guard record.hasLeft || !record.user.isEmpty, record.role.utf8.count <= Identifier.roleLengthMax else {
-        return false
-      }
-    case .inThread(let parent, let effect):
-      return parent.rawValue <= parts.newest && threads.accepts(effect, parent)
-    case .channelDeleted:
-      return false
-    default: break
-    }
-    return parts.accepts(effect)
+    guard case .inThread(let parent, let effect) = effect else { return parts.accepts(effect) }
+    return parent.rawValue <= parts.newest && threads.accepts(effect, parent)
   }
 }
 
@@ -120,17 +106,6 @@ struct ThreadContents {
   /// Return whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
   mutating func accepts(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
     guard effect.traits.contains(.threadable) else { return false }
-    switch effect {
-    case .messageAssigned(_, let record):
-      guard !record.flags.contains(.requestsAcknowledgement) else { return false }
-    case .stepTailAssigned(_, let record):
-      // None of its steps are on storage.
-      guard record.ends.isEmpty else { return false }
-    case .stepTailCut:
-      // The steps of a thread are never sealed, so this effect never names one.
-      return false
-    default: break
-    }
-    return threads[parent, default: LoadedParts()].accepts(effect)
+    return threads[parent, default: LoadedParts(isThread: true)].accepts(effect)
   }
 }

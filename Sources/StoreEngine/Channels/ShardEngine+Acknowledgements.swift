@@ -25,7 +25,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     let time = advanceTime()
-    recordDecision(request)
+    sessions.recordDecision(request)
     var codes: [UInt16] = []
     codes.reserveCapacity(count)
     var expiry = Timestamp.none
@@ -93,7 +93,7 @@ extension ShardEngine {
       return replyTiming == .afterNextCommit ? .afterNextCommit : .afterCurrentCommit
     }
     // An open batch closes with the shard's time, which has reached the expiry.
-    if !log.hasOpenBatch { logTimeNow(session: sessionPosition(lane)) }
+    if !log.hasOpenBatch { logTimeNow(session: sessions.position(of: lane)) }
     return .afterNextCommit
   }
 }

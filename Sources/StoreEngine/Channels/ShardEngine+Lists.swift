@@ -21,7 +21,7 @@ extension ShardEngine {
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       // A reply's readers are those of its thread.
-      let targetSlot = state.targetSlot(of: fields.message, in: slot)
+      let targetSlot = self.targetSlot(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: targetSlot)
       var scan: MemberListScan
       if let known = suspended.take() {
@@ -70,7 +70,7 @@ extension ShardEngine {
     var times = MemberTimes(now: advanceTime(), segments: request.segments)
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      let targetSlot = state.targetSlot(of: fields.message, in: slot)
+      let targetSlot = self.targetSlot(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: targetSlot)
       let message = try state.shownMessage(fields.message, in: targetSlot, viewer)
       results.reserveCapacity(fields.users.count)
@@ -148,7 +148,7 @@ extension ShardEngine {
     var page: (rows: [ShownRow], next: ListCursor?) = ([], nil)
     do throws(Refusal) {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      threadSlot = try state.thread(of: fields.parent, in: slot, for: viewer.row)
+      threadSlot = try thread(of: fields.parent, in: slot, for: viewer.row)
       if let threadSlot {
         page = try state.readState(
           ofThread: threadSlot,

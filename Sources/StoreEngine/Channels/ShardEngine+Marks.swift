@@ -46,7 +46,7 @@ extension ShardEngine {
       }
     } catch {
       // A reply's id alone identifies its thread.
-      if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot, for: user) {
+      if error == .messageNotFound, let thread = self.thread(withReply: message, in: slot, for: user) {
         return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
       }
       return refused(error, slot)
@@ -86,7 +86,7 @@ extension ShardEngine {
   ) -> Outcome {
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
-      if let thread = try state.thread(of: parent, in: slot, for: member) {
+      if let thread = try self.thread(of: parent, in: slot, for: member) {
         return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
       }
       try state.checkMark(
@@ -176,7 +176,7 @@ extension ShardEngine {
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
       if !parent.isEmpty {
-        guard let thread = try state.thread(of: parent, in: slot, for: member) else {
+        guard let thread = try self.thread(of: parent, in: slot, for: member) else {
           let none = parent.extracting(first: 0)
           try state.checkMark(withoutThread: slot, user: user, message: none, isUnread: true)
           return replyWithoutThread(request, slot, user: user)

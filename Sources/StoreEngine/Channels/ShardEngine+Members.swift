@@ -19,10 +19,7 @@ extension ShardEngine {
     guard request.isDuplicate || !areErased(members, in: slot) else {
       return Self.refusedErasing
     }
-    let time = state.advance(
-      clock: loop.clock,
-      forMembersOf: members.isEmpty || request.isDuplicate ? nil : slot
-    )
+    let time = advanceTime(forMembersOf: members.isEmpty || request.isDuplicate ? nil : slot)
     var slot = slot
     let isNew = slot == nil
     do throws(Refusal) {
@@ -64,7 +61,7 @@ extension ShardEngine {
         slot,
         add: add,
         remove: remove,
-        at: state.advance(clock: loop.clock, forMembersOf: add.isEmpty || request.isDuplicate ? nil : slot),
+        at: advanceTime(forMembersOf: add.isEmpty || request.isDuplicate ? nil : slot),
         into: &request.effects
       )
     } catch {
@@ -101,10 +98,7 @@ extension ShardEngine {
         role: member.role,
         isMuted: flags & SetMemberRequest.muteGiven == 0 ? nil : flags & SetMemberRequest.isMuted != 0,
         joins: joins,
-        at: state.advance(
-          clock: loop.clock,
-          forMembersOf: !joins || request.isDuplicate ? nil : slot
-        ),
+        at: advanceTime(forMembersOf: !joins || request.isDuplicate ? nil : slot),
         into: &request.effects
       )
     } catch {

@@ -80,7 +80,7 @@ extension ShardEngine {
     var isNew = false
     if case .created = registration { isNew = true }
     guard !isNew || !request.isDuplicate else { return .unknownOutcome }
-    let targetSlot = state.targetSlot(of: id, in: slot)
+    let targetSlot = self.targetSlot(of: id, in: slot)
     // Nobody but its sender can have read or received a new message.
     let status =
       isNew
@@ -162,7 +162,10 @@ extension ShardEngine {
     results.reserveCapacity(fields.messages.count)
     do {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      fields.messages.forEach { results.append(state.askedStatus(slot, message: $0, viewer: viewer)) }
+      fields.messages.forEach {
+        let targetSlot = targetSlot(of: $0, in: slot)
+        results.append(state.askedStatus(targetSlot, message: $0, viewer: viewer))
+      }
       advanceTime()
       if let outcome = fillStatuses(request, slot, viewer, &results) { return outcome }
     } catch {

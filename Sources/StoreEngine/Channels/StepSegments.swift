@@ -262,7 +262,7 @@ final class StepSegments: ShardPart {
     }
     trimsInFlight.remove(key)
     var effects: [Effect] = []
-    shard.state.refresh(read.slot)
+    shard.refresh(read.slot)
     guard
       shard.state.decideTrim(
         read.slot,
@@ -321,7 +321,7 @@ final class StepSegments: ShardPart {
       guard case .steps(let rowPage, let segment) = page, shard.state.isLoaded(slot),
         shard.state[slot].number == channel, !shard.dirty.isDirty(slot, other: page)
       else { continue }
-      shard.state.dropSegment(slot, rowPage, segment)
+      shard.dropSegment(slot, rowPage, segment)
     }
     segmentsInFlight.removeAll(keepingCapacity: true)
   }

@@ -13,24 +13,24 @@ extension ByteBuffer {
   mutating func writeLimitedEvent(
     _ event: ChannelEvent,
     _ slot: ChannelSlot,
-    in state: inout ShardState
+    in state: borrowing ShardState
   ) -> Int {
     let limits = state.historyLimits(of: event, in: slot)
     if !limits.isEmpty { writeLimits(limits) }
-    return writeEvent(event, slot, in: &state) ? (limits.isEmpty ? 1 : 2) : 0
+    return writeEvent(event, slot, in: state) ? (limits.isEmpty ? 1 : 2) : 0
   }
 
   /// Write *event* of Proto/frames.md.
   ///
   /// - Parameter slot: slot of the channel, refreshed with its members' settings.
   /// - Returns: false for an event of a thread that does not exist; nothing is written then.
-  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: inout ShardState)
+  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: borrowing ShardState)
     -> Bool
   {
     switch event {
     case .row(let row):
       guard let targetSlot = state.thread(under: row.thread, in: slot) else { return false }
-      writeRowEvent(row, slot, targetSlot, in: &state)
+      writeRowEvent(row, slot, targetSlot, in: state)
     case .messageNew(let thread, let sequence, let moves):
       guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
       begin(.messageNew)
@@ -115,7 +115,7 @@ extension ByteBuffer {
     _ event: ChannelEvent.RowEvent,
     _ slot: ChannelSlot,
     _ targetSlot: ChannelSlot,
-    in state: inout ShardState
+    in state: borrowing ShardState
   ) {
     // A literal would go through the generic protocol, at 2,000 instructions a row.
     var own = RowEventFields.Own(rawValue: 0)

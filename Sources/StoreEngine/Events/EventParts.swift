@@ -28,7 +28,7 @@ struct EventParts {
     deletedAt: Timestamp,
     _ newEvents: [ChannelEvent],
     _ slot: ChannelSlot?,
-    in state: inout ShardState
+    in state: borrowing ShardState
   ) -> [Subscriptions.Part] {
     var parts: [Subscriptions.Part] = []
     var count = 0
@@ -39,7 +39,7 @@ struct EventParts {
     }
     if let slot {
       for event in newEvents {
-        let written = events.writeLimitedEvent(event, slot, in: &state)
+        let written = events.writeLimitedEvent(event, slot, in: state)
         if written == 0 { continue }
         count += written
         if events.readableBytes >= Self.partBytes {

@@ -29,12 +29,10 @@ extension ShardEvents {
     var added: [[UInt8]] = []
     for cid in cids where !subscriptions.isWatched(cid, by: watcher) {
       guard request.lane.backlog.subscriptions < shard.configuration.subscriptionsMax else {
-        for cid in added { subscriptions.unwatch(cid, by: watcher) }
+        for cid in added { unwatch(cid, by: watcher) }
         return refuseMore(request)
       }
-      let slot = shard.state.slot(of: cid.span.bytes)
-      let isNew = subscriptions.watch(cid, at: slot, by: watcher, at: shard.state.time)
-      if isNew, let slot { findExpiry(slot) }
+      watch(cid, by: watcher)
       added.append(cid)
     }
     guard flags == 1 else { return replySubscribed(request, withList: true) }
@@ -58,7 +56,7 @@ extension ShardEvents {
     }
     if request.lane.watcherNumbers[shard.position] != nil {
       let watcher = watcher(request.lane)
-      for cid in cids { subscriptions.unwatch(cid, by: watcher) }
+      for cid in cids { unwatch(cid, by: watcher) }
     }
     return shard.reply(request, .now) { _ in }
   }
@@ -77,12 +75,12 @@ extension ShardEvents {
     let watcher = watcher(request.lane)
     let name = user.withUnsafeBytes { Array($0) }
     if on == 0 {
-      subscriptions.unwatch(user: name, by: watcher)
+      unwatch(user: name, by: watcher)
     } else if !subscriptions.watchers(ofUser: name).contains(watcher) {
       guard request.lane.backlog.subscriptions < shard.configuration.subscriptionsMax else {
         return refuseMore(request)
       }
-      subscriptions.watch(user: name, by: watcher)
+      watch(user: name, by: watcher)
     }
     return replySubscribed(request, withList: false)
   }

@@ -5,8 +5,7 @@ internal import ReceiptWire
 
 /// Events of watched channels and users: recorded while effects are applied, sent when the batch is closed.
 final class ShardEvents: ShardPart {
-  /// Not private, because requests (`ShardEvents+Requests.swift`) change it too.
-  var subscriptions = Subscriptions()
+  private(set) var subscriptions = Subscriptions()
   private var eventProgress = DeclaredEventProgress(.none)
   /// Encoded events of the current delivery; kept for its capacity.
   private var eventParts = EventParts()
@@ -36,6 +35,22 @@ final class ShardEvents: ShardPart {
   /// Number of entries for watched channels, and the cid of the channel in one of them; nil if the entry is free.
   var channelCount: Int { subscriptions.channels.count }
   func watchedChannel(_ number: Int) -> [UInt8]? { subscriptions.channels[number]?.cid }
+
+  /// Add a subscription to a channel, at most one for each watcher.
+  func watch(_ cid: [UInt8], by watcher: WatcherNumber) {
+    let slot = shard.state.slot(of: cid.span.bytes)
+    let isNew = subscriptions.watch(cid, at: slot, by: watcher, at: shard.state.time)
+    if isNew, let slot { findExpiry(slot) }
+  }
+
+  /// Remove a subscription to a channel, if there is one.
+  func unwatch(_ cid: [UInt8], by watcher: WatcherNumber) { subscriptions.unwatch(cid, by: watcher) }
+
+  /// Add a subscription to a user, at most one for each watcher.
+  func watch(user: [UInt8], by watcher: WatcherNumber) { subscriptions.watch(user: user, by: watcher) }
+
+  /// Remove a subscription to a user, if there is one.
+  func unwatch(user: [UInt8], by watcher: WatcherNumber) { subscriptions.unwatch(user: user, by: watcher) }
 
   /// Return the number of events of a channel since it has been watched.
   func changes(in cid: [UInt8]) -> UInt32 {
@@ -91,7 +106,10 @@ final class ShardEvents: ShardPart {
     case .userErased(let number, _, _, let time):
       guard Int(number) < shard.state.settings.count, !shard.state.settings.isNameless(number) else { return }
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
-    default: break
+    // Nothing that a client sees.
+    case .typeReplicated, .userReplicated, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
+      .idsWidened, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      break
     }
   }
 
@@ -119,7 +137,13 @@ final class ShardEvents: ShardPart {
       )
     case .membershipRemoved(let position):
       recordMembershipRemoval(shard.state[slot].memberships[position], slot)
-    default: break
+    // An index has no other effects that change its entries.
+    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
+      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
+      .acknowledged, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
+      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun,
+      .channelDeleted, .rowErased, .senderErased:
+      break
     }
   }
 
@@ -160,12 +184,7 @@ final class ShardEvents: ShardPart {
     guard let number = subscriptions.number(in: slot) else { return false }
     shard.advanceTime()
     let index = subscriptions.unsentIndex(number)
-    shard.state.recordSettingsChange(
-      of: user.span.bytes,
-      in: slot,
-      at: shard.state.time,
-      &subscriptions.unsent[index].pending
-    )
+    shard.recordSettingsChange(of: user.span.bytes, in: slot, &subscriptions.unsent[index].pending)
     subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
     return true
   }
@@ -271,10 +290,10 @@ final class ShardEvents: ShardPart {
   ) {
     var events: [ChannelEvent] = []
     if let slot = channel.slot {
-      shard.state.refresh(slot)
-      events = shard.state.events(pending, in: slot)
+      shard.refresh(slot)
+      events = shard.channelEvents(pending, in: slot)
     }
-    let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: &shard.state)
+    let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: shard.state)
     guard !parts.isEmpty else { return }
     for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }
   }

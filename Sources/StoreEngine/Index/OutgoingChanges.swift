@@ -210,7 +210,7 @@ final class OutgoingChanges: ShardPart {
 
   /// Send durable changes that were not sent yet, up to the in-flight limit.
   private func sendChanges() {
-    for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
+    for target in shard.takeQueuedTargets() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
       sendings.append(
         OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0)
@@ -328,33 +328,33 @@ final class OutgoingChanges: ShardPart {
 
   // MARK: Recovery
 
-  /// Return whether an effect that was read back is valid for the outbox or the index; true for other effects.
-  func isValidOutboxEffect(_ effect: ShardEffect) -> Bool {
-    switch effect {
-    case .membershipQueued(let number, let change):
-      number <= Outbox.numberMax && ShardEngine.isValid(change.user, Identifier.isUser)
-        && change.membership.cid.utf8.count <= Identifier.cidLengthMax
-    case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
-      Int(other.rawValue) < shard.shardCount && number <= Outbox.numberMax
-    default: true
-    }
+  /// Return whether a queued change that was read back is valid.
+  func isValid(_ number: UInt64, _ change: MembershipChange) -> Bool {
+    number <= Outbox.numberMax && ShardEngine.isValid(change.user, Identifier.isUser)
+      && change.membership.cid.utf8.count <= Identifier.cidLengthMax
   }
 
-  /// Restore an effect of the outbox. A page with confirmed changes is marked dirty and rewritten: it
-  /// may name a user who was erased since.
-  func recoverChange(_ effect: ShardEffect) {
-    var pages: [UInt32] = []
-    switch effect {
-    case .membershipQueued(let number, let change):
-      let sent = shard.state.outbox.sent(to: shard.state.outbox.target(of: change.user))
-      if number <= sent { pages = [PageID.outboxPage(of: number)] }
-    case .membershipsSent(let target, let number):
-      pages = shard.state.outbox.pages(for: target, through: number)
-    default: break
-    }
-    shard.state.assign(effect)
-    for page in pages {
-      shard.touchRecovered(nil, .outbox(page), LogIndex(1))
-    }
+  /// Return whether the progress of changes to or from another shard, as it was read back, is valid.
+  func isValid(_ number: UInt64, of other: ShardID) -> Bool {
+    Int(other.rawValue) < shard.shardCount && number <= Outbox.numberMax
+  }
+
+  /// Restore a queued change. If it is confirmed, its page is rewritten.
+  func recoverQueued(_ number: UInt64, _ change: MembershipChange) {
+    let isConfirmed = number <= shard.state.outbox.sent(to: shard.state.outbox.target(of: change.user))
+    shard.assignRecovered(.membershipQueued(number, change))
+    if isConfirmed { rewrite([PageID.outboxPage(of: number)]) }
+  }
+
+  /// Restore which changes a shard has confirmed. Their pages are rewritten.
+  func recoverSent(to target: ShardID, through number: UInt64) {
+    let pages = shard.state.outbox.pages(for: target, through: number)
+    shard.assignRecovered(.membershipsSent(to: target, through: number))
+    rewrite(pages)
+  }
+
+  /// Mark pages with confirmed changes dirty: they may name a user who was erased since.
+  private func rewrite(_ pages: [UInt32]) {
+    for page in pages { shard.touchRecovered(nil, .outbox(page), LogIndex(1)) }
   }
 }

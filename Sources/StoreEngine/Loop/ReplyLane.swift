@@ -32,10 +32,14 @@ package final class ReplyLane {
   /// commit.
   private let deliver: (ByteBuffer, Int) -> Void
   private let allocator = ByteBufferAllocator()
+  /// Largest capacity of a delivered buffer that is used again.
+  private static let reusedBytesMax = 16 << 10
 
   private var now = PendingReplies()
   private var inFlight = PendingReplies()
   private var next = PendingReplies()
+  /// An empty buffer for later replies.
+  private var spare = ByteBuffer()
 
   /// - Parameters:
   ///   - serial: see ``serial``.
@@ -148,17 +152,26 @@ package final class ReplyLane {
   /// Take the frames before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
   private func take(_ pending: inout PendingReplies) -> PendingReplies {
     guard pending.bytes.readableBytes > 0 else { return PendingReplies() }
-    let full = pending
-    // The next batch is likely to have the same size.
-    pending = PendingReplies(bytes: allocator.buffer(capacity: min(full.bytes.readableBytes, 64 << 10)))
-    return full
+    var taken = PendingReplies(bytes: spare)
+    spare = ByteBuffer()
+    swap(&taken, &pending)
+    return taken
   }
 
   /// Deliver frames that were taken; drop them if the connection is gone.
-  func deliverIfOpen(_ replies: PendingReplies) {
+  func deliverIfOpen(_ replies: consuming PendingReplies) {
     guard replies.bytes.readableBytes > 0, !isClosed else { return }
-    backlog.addUnwritten(replies.bytes.readableBytes)
+    let byteCount = replies.bytes.readableBytes
+    backlog.addUnwritten(byteCount)
     deliver(replies.bytes, replies.count)
+    if replies.bytes.capacity <= Self.reusedBytesMax {
+      // The same memory, if the receiver has written the frames and keeps none of them.
+      replies.bytes.clear()
+      spare = replies.bytes
+    } else {
+      // The next batch is likely to have the same size.
+      spare = allocator.buffer(capacity: min(byteCount, 64 << 10))
+    }
   }
 }
 

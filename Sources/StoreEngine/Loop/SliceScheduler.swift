@@ -9,6 +9,8 @@ final class SliceScheduler: LoopPart {
   private var querying: Deque<ShardEngine> = []
   /// Shards with more index work than one turn has room for.
   private var working: Deque<ShardEngine> = []
+  /// Whether each shard is in `working`, by its position in the loop.
+  private var isWorking: [Bool] = []
   /// Shards with postponed requests.
   private var postponing: Deque<ShardEngine> = []
   /// Whether arrived channels go before postponed requests in this slice; alternates.
@@ -44,7 +46,7 @@ final class SliceScheduler: LoopPart {
     for _ in working.indices where loop.budget.changes > 0 {
       guard let index = working.firstIndex(where: { !$0.isBatchFull }) else { break }
       let shard = working.remove(at: index)
-      shard.isQueuedForWork = false
+      isWorking[shard.position] = false
       shard.resumeIndexWork()
       shard.scans.resume()
     }
@@ -73,6 +75,7 @@ final class SliceScheduler: LoopPart {
     isSliceRequested = false
     querying = []
     working = []
+    isWorking = []
     postponing = []
     isArrivalsTurn = false
   }
@@ -94,8 +97,9 @@ final class SliceScheduler: LoopPart {
 
   /// Register a shard that has more index work for a later turn.
   func queueForWork(_ shard: ShardEngine) {
-    guard !shard.isQueuedForWork else { return }
-    shard.isQueuedForWork = true
+    while isWorking.count <= shard.position { isWorking.append(false) }
+    guard !isWorking[shard.position] else { return }
+    isWorking[shard.position] = true
     working.append(shard)
     requestSlice()
   }

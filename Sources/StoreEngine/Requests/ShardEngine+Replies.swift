@@ -47,7 +47,7 @@ extension ShardEngine {
 
   /// Refuse a request that waited, before it was decided.
   func refuse(_ waiting: WaitingRequest, _ refused: RefusedRequest) {
-    recordDrop(waiting)
+    sessions.recordDrop(waiting)
     refuse(waiting.header, refused, waiting.lane)
   }
 

@@ -33,7 +33,7 @@ extension ShardEngine {
   /// Resume a waiting request.
   func resume(_ waiting: WaitingRequest, _ resumption: Resumption = .again) {
     // An earlier request of the same connection may have ended it.
-    guard !waiting.lane.isClosed else { return recordDrop(waiting) }
+    guard !waiting.lane.isClosed else { return sessions.recordDrop(waiting) }
     do throws(WireError) {
       var request = try Request(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
       request.attempt = waiting.attempt
@@ -61,7 +61,7 @@ extension ShardEngine {
   func finish(_ outcome: Outcome, _ request: inout Request) {
     if request.isBegun { returnEffectsBuffer(of: &request) }
     if case .refused(let refused) = outcome {
-      recordRefusal(request)
+      sessions.recordRefusal(request)
       refuse(request.header, refused, request.lane)
     }
   }
@@ -73,7 +73,7 @@ extension ShardEngine {
   /// duplicate of an applied command, which is answered as such.
   private func refusal(of request: borrowing Request, _ code: ErrorCode) throws(WireError) -> Outcome? {
     guard let counter = try request.counterAhead() else { return nil }
-    guard recordRefusalUnlessApplied(counter, request.lane) else { return nil }
+    guard sessions.recordRefusalUnlessApplied(counter, request.lane) else { return nil }
     return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
   }
 
@@ -204,7 +204,7 @@ extension ShardEngine {
     if request.kind.isCommand { try begin(&request) }
     if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
     recordUse(of: slot)
-    state.refresh(slot)
+    refresh(slot)
     switch request.kind {
     case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)
     case .markUnreadSince: return try markUnreadSince(&request, slot)

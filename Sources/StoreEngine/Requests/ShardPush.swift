@@ -17,7 +17,7 @@ final class ShardPush: ShardPart {
     guard fields.flags <= 1 else { return Self.refusedFlags }
     if let refusal = shard.refusal(of: fields.user, request, slot) { return refusal }
     let target: ShardState.PushTarget
-    do { target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message) } catch {
+    do { target = try pushTarget(slot, user: fields.user, message: fields.message) } catch {
       return shard.refused(error, slot)
     }
     return deliver(&request, target, acked: fields.acked, withNames: fields.flags == 1)
@@ -25,6 +25,12 @@ final class ShardPush: ShardPart {
 
   private static var refusedFlags: Outcome {
     .refused(.invalidField, "flags: 0, or 1 (with names)")
+  }
+
+  private func pushTarget(_ slot: ChannelSlot, user: RawSpan, message: RawSpan) throws(Refusal)
+    -> ShardState.PushTarget
+  {
+    try shard.state.pushTarget(shard.targetSlot(of: message, in: slot), user: user, message: message)
   }
 
   /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the reply is
@@ -36,6 +42,7 @@ final class ShardPush: ShardPart {
     withNames: Bool
   ) -> Outcome {
     let slot = target.slot.channel
+    shard.refresh(target.slot)
     do throws(Refusal) {
       let time = shard.advanceTime()
       try shard.state.decidePush(target, acked: acked, at: time, into: &request.effects)
@@ -115,7 +122,7 @@ final class ShardPush: ShardPart {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)
-    shard.state.refresh(slot)
+    shard.refresh(slot)
     let target: ShardState.PushTarget
     do { target = try shard.state.pushTarget(slot, ticket.place) } catch {
       return shard.refused(error, slot)
@@ -146,7 +153,7 @@ final class ShardPush: ShardPart {
     let fields = try TicketPlaceRequest(&request.fields)
     let ticketPlace: TicketPlace
     do throws(Refusal) {
-      let target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message)
+      let target = try pushTarget(slot, user: fields.user, message: fields.message)
       ticketPlace = try shard.state.ticketPlace(target)
     } catch {
       return shard.refused(error, slot)
@@ -184,7 +191,7 @@ final class ShardPush: ShardPart {
     let time = shard.advanceTime()
     if !request.isDuplicate {
       guard !shard.state.knowsWebhook(hash, at: time) else {
-        shard.recordRefusal(request)
+        shard.sessions.recordRefusal(request)
         return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
       }
       let room = shard.state.webhooks.full(at: time)

@@ -141,7 +141,7 @@ final class ShardSettings: ShardPart {
       fault = ShardEngine.userRange
     } else if version > Self.versionMax {
       fault = Self.versionRange
-    } else if flags > AssignUserRequest.isErased {
+    } else if !flags.isValid {
       fault =
         "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, "
         + "or 8 (is erased)"
@@ -149,7 +149,7 @@ final class ShardSettings: ShardPart {
     if let fault { return .refused(.invalidField, fault) }
     let user = ShardEngine.text(name)
     let time = shard.advanceTime()
-    guard flags != AssignUserRequest.isErased else {
+    guard flags != .erased else {
       let number = shard.state.settings.find(user)
       shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
@@ -159,12 +159,12 @@ final class ShardSettings: ShardPart {
     let settings = UserSettings(
       user: user,
       version: version,
-      hidesRead: flags & AssignUserRequest.hidesRead != 0,
-      hidesDelivered: flags & AssignUserRequest.hidesDelivered != 0,
+      hidesRead: flags.contains(.hidesRead),
+      hidesDelivered: flags.contains(.hidesDelivered),
       readShownSince: fields.readShownSince,
       deliveredShownSince: fields.deliveredShownSince,
       tokensRevokedBefore: fields.tokensRevokedBefore,
-      isErasing: flags & AssignUserRequest.isErasing != 0
+      isErasing: flags.contains(.erasing)
     )
     shard.state.decideAssign(user: settings, into: &request.effects)
     shard.applyCommand(nil, request)

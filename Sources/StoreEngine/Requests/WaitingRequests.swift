@@ -111,7 +111,7 @@ final class WaitingRequests: ShardPart {
     if let refusal = refusal(for: reason) { return refusal }
     var payload = ByteBuffer()
     payload.writeRaw(request.payload)
-    if let counter = request.counter { shard.recordWaiting(counter, request.lane) }
+    if let counter = request.counter { shard.sessions.recordWaiting(counter, request.lane) }
     var slot: ChannelSlot?
     if case .slice(let sliced) = reason { slot = sliced }
     var attempt = request.attempt ?? RequestAttempt()
@@ -167,7 +167,7 @@ final class WaitingRequests: ShardPart {
     guard let requests = others.removeValue(forKey: reason) else { return [] }
     counts[reason.kind.rawValue] -= requests.count
     return requests.filter { request in
-      if request.lane.isClosed { shard.recordDrop(request) }
+      if request.lane.isClosed { shard.sessions.recordDrop(request) }
       return !request.lane.isClosed
     }
   }
@@ -180,7 +180,7 @@ final class WaitingRequests: ShardPart {
     while var next = slices.popFirst() {
       counts[WaitReason.Kind.slice.rawValue] -= 1
       guard !next.lane.isClosed else {
-        shard.recordDrop(next)
+        shard.sessions.recordDrop(next)
         continue
       }
       next.attempt.isSlice = true
@@ -192,7 +192,7 @@ final class WaitingRequests: ShardPart {
   func performPostponed() {
     guard let next = postponed.popFirst() else { return }
     counts[WaitReason.Kind.postponed.rawValue] -= 1
-    if next.lane.isClosed { shard.recordDrop(next) } else { shard.resume(next) }
+    if next.lane.isClosed { shard.sessions.recordDrop(next) } else { shard.resume(next) }
   }
 
   /// Refuse the sliced queries about a channel that is being deleted; their progress is of no use for another channel.
@@ -238,7 +238,7 @@ final class WaitingRequests: ShardPart {
       }
     }
     // The dictionary has no order, and the log must not depend on chance.
-    for request in gone.sorted(by: { $0.number < $1.number }) { shard.recordDrop(request) }
+    for request in gone.sorted(by: { $0.number < $1.number }) { shard.sessions.recordDrop(request) }
     if !gone.isEmpty { shard.loads.cancelUnwanted() }
   }
 

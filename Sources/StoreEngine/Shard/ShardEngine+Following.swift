@@ -12,9 +12,9 @@ extension ShardEngine {
   func follow(_ batch: LogBatch, over pages: [PageID: LogIndex]?) throws(StorageError) {
     // Channels with this number and above are new with the batch: storage has nothing of them.
     let firstNew = pages == nil ? state.nextChannel : ChannelNumber(.max)
-    state.assign(time: batch.time)
+    assign(time: batch.time)
     if batch.index > pages?[.shardHead] ?? .zero {
-      for session in batch.sessions { assignSession(session, elapsed: loop.elapsedMilliseconds) }
+      for session in batch.sessions { sessions.assign(session, elapsed: loop.elapsedMilliseconds) }
     }
     // A command's effects on its channel stand together.
     var known: (number: ChannelNumber, slot: ChannelSlot?)?
@@ -29,11 +29,7 @@ extension ShardEngine {
         }
         try checkOrder(effect, "shard \(state.id.rawValue), log index \(batch.index.rawValue)")
         if pages == nil {
-          if case .membershipsSent(let target, let number) = effect {
-            touchConfirmedOutboxPages(target, number, batch.index)
-          }
-          state.assign(effect)
-          touch(nil, effect.page, batch.index)
+          assignAndTouch(effect, at: batch.index)
         } else {
           recover(effect)
           touchRecovered(nil, effect.page, batch.index)

@@ -70,6 +70,6 @@ extension ShardEngine {
   /// The counters, the id format and the sessions.
   private var headEffects: [Effect] {
     return [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
-      + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + keptSessions.map { .shard(.sessionAssigned($0)) }
+      + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + sessions.kept.map { .shard(.sessionAssigned($0)) }
   }
 }

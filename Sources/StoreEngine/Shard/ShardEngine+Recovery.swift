@@ -57,9 +57,12 @@ extension ShardEngine {
   /// Assign an effect of one of the shard's own pages, or of the log behind it.
   func recover(_ effect: ShardEffect) {
     switch effect {
-    case .sessionAssigned(let record): assignSession(record)
-    case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
-    default: state.assign(effect)
+    case .sessionAssigned(let record): sessions.assign(record)
+    case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
+    case .membershipsSent(let target, let number): outgoing.recoverSent(to: target, through: number)
+    case .channelTypeAssigned, .typeReplicated, .userAssigned, .userReplicated, .userErased, .countersAssigned,
+      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsTaken, .indexEpochAssigned:
+      assignRecovered(effect)
     }
   }
 
@@ -77,26 +80,35 @@ extension ShardEngine {
     }
   }
 
-  /// Throw where assigning the effect would trap: users must appear in the order of their numbers.
+  /// Throw where assigning the effect would trap: users must appear in the order of their numbers, revocations in that
+  /// of their versions, and membership changes must be valid.
   func checkOrder(_ effect: ShardEffect, _ location: @autoclosure () -> String) throws(StorageError) {
-    let isInOrder =
+    let (isInOrder, fault) =
       switch effect {
       case .userAssigned(let number, let settings):
-        !settings.user.isEmpty
-          && (number < state.settings.count && !state.settings.isNameless(number)
-            ? state.settings[number].user.isExactly(settings.user)
-            : number <= state.settings.count && state.settings.find(settings.user) == nil)
-      case .userErased(let number, _, _, _): number <= state.settings.count
-      case .userReplicated(let number, _): Int(number) < state.settings.count
-      default: true
+        (isNextOrSame(number, settings.user), "users' settings are out of order")
+      case .userErased(let number, _, _, _): (number <= state.settings.count, "users' settings are out of order")
+      case .userReplicated(let number, _):
+        (Int(number) < state.settings.count, "users' settings are out of order")
+      case .tokenRevoked(let revocation):
+        (revocation.version > state.revokedTokens.version, "token revocations are out of order")
+      case .membershipQueued(let number, let change):
+        (outgoing.isValid(number, change), "an invalid membership change")
+      case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
+        (outgoing.isValid(number, of: other), "an invalid membership change")
+      case .channelTypeAssigned, .typeReplicated, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
+        .indexEpochAssigned:
+        (true, "")
       }
-    guard isInOrder else { throw .corrupt("\(location()): users' settings are out of order") }
-    if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
-      throw .corrupt("\(location()): token revocations are out of order")
-    }
-    guard outgoing.isValidOutboxEffect(effect) else {
-      throw .corrupt("\(location()): an invalid membership change")
-    }
+    guard isInOrder else { throw .corrupt("\(location()): \(fault)") }
+  }
+
+  /// Return whether a number is the named user's, or the next one of a new user.
+  private func isNextOrSame(_ number: UInt32, _ user: String) -> Bool {
+    guard !user.isEmpty else { return false }
+    return number < state.settings.count && !state.settings.isNameless(number)
+      ? state.settings[number].user.isExactly(user)
+      : number <= state.settings.count && state.settings.find(user) == nil
   }
 
   static func batch(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError)

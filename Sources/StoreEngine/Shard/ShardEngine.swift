@@ -5,11 +5,10 @@ internal import ReceiptWire
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
 ///
-/// Only this file changes the log, the sessions, the dirty pages and the eviction clock. The state is writable
-/// elsewhere, because the model's queries bring users' settings up to date. Effects are assigned here, in recovery and
-/// in following.
+/// Only this file changes the state, the log, the dirty pages and the eviction clock. Requests apply their
+/// effects with ``applyEffects(_:to:session:)``; recovery and following assign those that they read.
 final class ShardEngine {
-  var state: ShardState
+  private(set) var state: ShardState
   let shardCount: Int
   /// Position of the shard among the shards of its loop.
   let position: Int
@@ -20,15 +19,13 @@ final class ShardEngine {
   private(set) var log = ShardLog()
   /// Effects that recovery found in the log, for channels that are not in memory yet.
   let tail = LogTail()
-  private(set) var sessions = SessionTable()
   private(set) var dirty = DirtyPages()
   private(set) var eviction = EvictionClock()
   /// The buffer of the last command's effects, empty: the next command takes it for its capacity.
   private var effectsBuffer: [Effect] = []
-  /// Set while the loop has this shard queued for more index work.
-  var isQueuedForWork = false
 
   // Parts
+  let sessions = ShardSessions()
   let waiting = WaitingRequests()
   let loads = ChannelLoads()
   let steps = StepSegments()
@@ -46,8 +43,8 @@ final class ShardEngine {
 
   var parts: [ShardPart] {
     [
-      waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries, purges,
-      events, settings, tokens, push,
+      sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
+      purges, events, settings, tokens, push,
     ]
   }
 
@@ -100,11 +97,7 @@ final class ShardEngine {
         if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
         slot = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
       case .shard(let effect):
-        if case .membershipsSent(let target, let number) = effect {
-          touchConfirmedOutboxPages(target, number, index)
-        }
-        state.assign(effect)
-        touch(nil, effect.page, index)
+        assignAndTouch(effect, at: index)
       }
       log.append(effect)
     }
@@ -119,6 +112,22 @@ final class ShardEngine {
     if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
   }
+
+  /// Assign an effect on the shard, and mark all pages dirty that it changes, as an owner and as a follower.
+  func assignAndTouch(_ effect: ShardEffect, at index: LogIndex) {
+    if case .membershipsSent(let target, let number) = effect {
+      // The outbox pages of confirmed changes are rewritten without these changes.
+      for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
+    }
+    state.assign(effect)
+    touch(nil, effect.page, index)
+  }
+
+  /// Assign an effect on the shard that recovery has read.
+  func assignRecovered(_ effect: ShardEffect) { state.assign(effect) }
+
+  /// Advance the shard's time to that of a batch that was read.
+  func assign(time: Timestamp) { state.assign(time: time) }
 
   /// Assign an effect on a channel in memory, and mark all pages dirty that it changes. An owner does this for effects
   /// that it has decided, a follower for those of the owner's log.
@@ -136,6 +145,15 @@ final class ShardEngine {
     _ sealedPage: inout UInt32?
   ) -> ChannelSlot? {
     switch effect {
+    case .channelAssigned(let cid, let created, let own) where slot == nil:
+      let created = insertChannel(number, cid: cid, created: created, own: own)
+      deletions.nameReused(cid)
+      if !events.isUnwatched { events.recordCreation(created) }
+      touch(created, effect.page, index)
+      return created
+    case .channelDeleted(let cid):
+      deletions.end(slot!, number, cid, at: index)
+      return nil
     case .stepTailCut(let rowPage, _): sealedPage = rowPage
     case .stepsTrimmed(let rowPage, let first):
       steps.recordTrim(slot!, number, rowPage, before: first, at: index)
@@ -144,36 +162,18 @@ final class ShardEngine {
         touch(slot, .acknowledgements(sequence), index)
       }
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
-    default: break
+    // Assigned to their part, whose page is written: nothing else changes.
+    case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
+      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
+      .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
+      break
     }
-    return assign(effect, on: number, to: slot, at: index)
-  }
-
-  /// Assign an effect on a channel and mark its page dirty.
-  ///
-  /// - Returns: the channel's slot; nil if the effect deleted the channel.
-  private func assign(
-    _ effect: ChannelEffect,
-    on number: ChannelNumber,
-    to known: ChannelSlot?,
-    at index: LogIndex
-  ) -> ChannelSlot? {
-    let slot: ChannelSlot
-    switch effect {
-    case .channelDeleted(let cid):
-      deletions.end(known!, number, cid, at: index)
-      return nil
-    case .channelAssigned(let cid, let created, let own) where known == nil:
-      slot = insertChannel(number, cid: cid, created: created, own: own)
-      deletions.nameReused(cid)
-      if !events.isUnwatched { events.recordCreation(slot) }
-    default:
-      slot = known!
-      state.assign(effect, to: slot)
-      #if DEBUG
-        state[slot].assertInvariants(changedBy: effect)
-      #endif
-    }
+    guard let slot else { preconditionFailure("an effect on a channel that is not in memory") }
+    state.assign(effect, to: slot)
+    #if DEBUG
+      state[slot].assertInvariants(changedBy: effect)
+    #endif
     touch(slot, effect.page, index)
     return slot
   }
@@ -203,11 +203,6 @@ final class ShardEngine {
     dirty.touch(slot, page, at: index, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: true)
   }
 
-  /// Mark the outbox pages of confirmed changes dirty, so that they are rewritten without these changes.
-  func touchConfirmedOutboxPages(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
-    for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
-  }
-
   /// Return the last effect that a reply about this channel reveals: on the channel, its type or its members' privacy
   /// settings.
   func lastEffect(_ slot: ChannelSlot) -> LogIndex {
@@ -224,15 +219,7 @@ final class ShardEngine {
     log.replyTiming(last)
   }
 
-  // MARK: Sessions
-
-  func sessionPosition(_ lane: ReplyLane) -> Int32 {
-    let known = lane.sessionPositions[position]
-    if known >= 0 { return known }
-    let found = sessions.position(of: lane.session)
-    lane.sessionPositions[position] = found
-    return found
-  }
+  // MARK: Commands
 
   /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
   @inline(__always)
@@ -242,7 +229,7 @@ final class ShardEngine {
 
   func begin(_ request: inout Request, _ counter: UInt64) {
     swap(&request.effects, &effectsBuffer)
-    let session = sessionPosition(request.lane)
+    let session = sessions.position(of: request.lane)
     request.begin(
       counter,
       session: session,
@@ -255,57 +242,9 @@ final class ShardEngine {
   @discardableResult
   func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
     guard !request.isDuplicate else { return slot }
-    recordDecision(request)
+    sessions.recordDecision(request)
     guard !request.effects.isEmpty else { return slot }
     return applyEffects(request.effects, to: slot, session: request.session)
-  }
-
-  /// Record that a command was decided and not refused.
-  func recordDecision(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordDecided(counter, at: request.session)
-  }
-
-  /// Record that a command was refused and not applied; a resend is decided then.
-  func recordRefusal(_ request: borrowing Request) {
-    guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.recordRefused(counter, at: sessionPosition(request.lane))
-  }
-
-  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
-  /// it may have been refused already: applying it here would come after that refusal.
-  func recordDrop(_ waiting: WaitingRequest) {
-    if let counter = waiting.counter { sessions.recordDropped(counter, at: sessionPosition(waiting.lane)) }
-  }
-
-  /// Record that a command was refused for the whole store, unless it was applied already.
-  ///
-  /// - Returns: whether it is refused.
-  func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
-    // First, because it adds a session that is new here.
-    let session = sessionPosition(lane)
-    guard !sessions.covers(counter, at: session) else { return false }
-    sessions.recordRefused(counter, at: session)
-    return true
-  }
-
-  /// Record that a command waits, unless it was applied already.
-  func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
-    let session = sessionPosition(lane)
-    if !sessions.covers(counter, at: session) { sessions.recordWaiting(counter, at: session) }
-  }
-
-  /// Assign a session that was read from storage or from a followed log.
-  func assignSession(_ record: SessionRecord, elapsed: Int64 = 0) {
-    sessions.assign(record, elapsed: elapsed)
-  }
-
-  /// The sessions that the head page keeps.
-  var keptSessions: [SessionRecord] {
-    sessions.records(
-      elapsed: loop.elapsedMilliseconds,
-      lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
-    )
   }
 
   /// Take back the buffer of a command's effects, for the next command.
@@ -391,12 +330,71 @@ final class ShardEngine {
     return before - state.residentBytes
   }
 
-  // MARK: Log
+  // MARK: State that no effect assigns
 
   /// Advance the shard's time to its clock, and return it.
   @inline(__always)
   @discardableResult
   func advanceTime() -> Timestamp { state.advance(clock: loop.clock) }
+
+  /// Advance the shard's time to the join time of members added now, and return it.
+  ///
+  /// - Parameter slot: nil: the channel is new, or nobody is added.
+  func advanceTime(forMembersOf slot: ChannelSlot?) -> Timestamp {
+    state.advance(clock: loop.clock, forMembersOf: slot)
+  }
+
+  /// Copy its members' changed settings into a channel or thread (R7). Call this before any decision or query on it.
+  @inline(__always)
+  func refresh(_ slot: ChannelSlot) { state.refresh(slot) }
+
+  /// Find the thread under a message, with its users' settings applied (``ShardState/thread(of:in:for:)``).
+  func thread(of parent: RawSpan, in slot: ChannelSlot, for member: MemberOrdinal?) throws(Refusal) -> ChannelSlot? {
+    try state.thread(of: parent, in: slot, for: member)
+  }
+
+  /// Find the thread that contains a reply, as far as the reply exists for a member, with its users' settings applied.
+  func thread(withReply reply: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot? {
+    state.thread(withReply: reply, in: slot, for: user)
+  }
+
+  /// Return the slot that contains a message, the channel's or a thread's, with its users' settings applied.
+  func targetSlot(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
+    state.targetSlot(of: message, in: slot)
+  }
+
+  /// Return the events for recorded changes, with settings applied to the channel and the threads concerned.
+  func channelEvents(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
+    state.events(pending, in: slot)
+  }
+
+  /// Return the changes in a channel since a time, limited by the configuration and the loop's budget of rows.
+  func channelEvents(in slot: ChannelSlot, since: Timestamp, limit: Int) -> [ChannelEvent]? {
+    var remaining = loop.budget.rows
+    defer { loop.budget.useRows(loop.budget.rows - remaining) }
+    return state.events(
+      in: slot,
+      since: since,
+      limit: limit,
+      statusesMax: configuration.scanStatusesMax,
+      remaining: &remaining
+    )
+  }
+
+  /// Record that a change of a user's settings changed what others see of the user's rows in a channel.
+  func recordSettingsChange(of user: RawSpan, in slot: ChannelSlot, _ pending: inout PendingChannelEvents) {
+    state.recordSettingsChange(of: user, in: slot, at: state.time, &pending)
+  }
+
+  /// Return the shards for which membership changes were queued since the last call.
+  func takeQueuedTargets() -> [ShardID] { state.takeQueued() }
+
+  /// Drop a step segment's bytes from memory, once they are on storage.
+  func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
+    state.dropSegment(slot, rowPage, segment)
+  }
+
+  // MARK: Log
 
   /// Continue the log that recovery has read.
   func resumeLog(through end: LogIndex, first: LogIndex) {
@@ -445,11 +443,7 @@ final class ShardEngine {
   func closeBatch() -> CommitGroup.Batch {
     if !events.isUnwatched { advanceTime() }
     events.sendEvents(.afterNextCommit)
-    let batch = log.close(
-      shard: state.id,
-      at: state.time,
-      sessions: sessions.takeChanged(at: state.time, elapsed: loop.elapsedMilliseconds)
-    )
+    let batch = log.close(shard: state.id, at: state.time, sessions: sessions.takeChanged())
     outgoing.batchClosed(through: state.outbox.last)
     indexes.closeBatch()
     // The head page keeps the sessions and the last index. It must be written before the log can be trimmed behind this

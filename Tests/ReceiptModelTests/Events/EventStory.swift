@@ -79,6 +79,7 @@ struct EventStory {
       let slot = shard.slot(cid)!
       let now = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))
       let number = shard.state[slot].number
+      shard.state.refresh(slot)
       _ = shard.state.recordExpiries(
         in: slot,
         after: expiredThrough,

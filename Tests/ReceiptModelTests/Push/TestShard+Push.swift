@@ -5,7 +5,8 @@ extension TestShard {
   func push(_ cid: String, _ user: String, _ message: String, acked: Int, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
       let (user, message) = (Array(user.utf8), Array(message.utf8))
-      let target = try state.pushTarget(slot, user: user.span.bytes, message: message.span.bytes)
+      let targetSlot = state.targetSlot(of: message.span.bytes, in: slot)
+      let target = try state.pushTarget(targetSlot, user: user.span.bytes, message: message.span.bytes)
       return try deliver(target, acked: acked, time, &effects)
     }
   }
@@ -14,7 +15,8 @@ extension TestShard {
   func makeTicket(_ cid: String, _ user: String, _ message: String, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, _, _ throws(Refusal) in
       let (user, message) = (Array(user.utf8), Array(message.utf8))
-      let target = try state.pushTarget(slot, user: user.span.bytes, message: message.span.bytes)
+      let targetSlot = state.targetSlot(of: message.span.bytes, in: slot)
+      let target = try state.pushTarget(targetSlot, user: user.span.bytes, message: message.span.bytes)
       let ticket = try state.ticketPlace(target)
       apply([])
       tickets[cid, default: []].append(ticket)
@@ -46,6 +48,7 @@ extension TestShard {
     _ time: Timestamp,
     _ effects: inout [Effect]
   ) throws(Refusal) -> Outcome {
+    state.refresh(target.slot)
     try state.decidePush(target, acked: Timestamp(milliseconds: Int64(acked)), at: time, into: &effects)
     let isMoved = !effects.isEmpty
     apply(effects)

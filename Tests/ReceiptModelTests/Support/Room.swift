@@ -193,7 +193,11 @@ final class Room {
     let viewer = try viewer(user)
     var answers = ids.map { id in
       let id = Array(id.utf8)
-      return state.askedStatus(slot, message: id.span.bytes, viewer: viewer)
+      return state.askedStatus(
+        state.targetSlot(of: id.span.bytes, in: slot),
+        message: id.span.bytes,
+        viewer: viewer
+      )
     }
     state.statuses(slot, viewer: viewer, &answers)
     return answers.map { answer in

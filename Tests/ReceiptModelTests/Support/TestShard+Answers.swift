@@ -36,7 +36,8 @@ extension TestShard {
       var answers: [Result<ShownStatus, Refusal>] = []
       for id in ids {
         let id = Array(id.utf8)
-        answers.append(state.askedStatus(slot, message: id.span.bytes, viewer: viewer))
+        let targetSlot = state.targetSlot(of: id.span.bytes, in: slot)
+        answers.append(state.askedStatus(targetSlot, message: id.span.bytes, viewer: viewer))
       }
       state.statuses(slot, viewer: viewer, &answers)
       return answers.map { answer in
