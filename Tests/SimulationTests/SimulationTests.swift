@@ -21,7 +21,7 @@ struct SimulationTests {
     arguments: seeds
   )
   func simulatedStoreLosesNothing(seed: UInt64) {
-    print("simulation: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "simulation")
     let simulation = Simulation(seed: seed)
     let isFinished: Bool
     do throws(SimulationFault) {
@@ -67,7 +67,7 @@ struct SimulationTests {
     arguments: TestRun.seeds(8, long: 400)
   )
   func followersThatTakeOverLoseNothing(seed: UInt64) {
-    print("simulation with followers: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "simulation with followers")
     let simulation = Simulation(seed: seed, hasFollowers: true)
     do throws(SimulationFault) {
       try simulation.run(steps: Self.steps)
@@ -104,6 +104,7 @@ struct SimulationTests {
 
   @Test("a replay takes the same steps", arguments: TestRun.seeds(4, long: 40))
   func replayTakesSameSteps(seed: UInt64) throws {
+    TestRun.printSeed(seed, of: "replayed simulation")
     let first = Simulation(seed: seed)
     try first.run(steps: 3_000)
     let second = Simulation(seed: seed)

@@ -182,7 +182,7 @@ struct IndexTests {
     arguments: TestRun.seeds(12, long: 120)
   )
   func indexAgreesWithChannelsAfterRandomChanges(_ seed: UInt64) throws {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "index after random changes")
     let harness = try IndexHarness { configuration in
       configuration.changesInFlightMax = [1, 2, 4_096][random.below(3)]
       configuration.changesPerTurn = [1, 3, 1_024][random.below(3)]

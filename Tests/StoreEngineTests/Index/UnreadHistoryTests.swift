@@ -9,7 +9,7 @@ import Testing
 struct UnreadHistoryTests {
   @Test("after any history a peek equals the own row", arguments: TestRun.seeds(12, long: 120))
   func afterAnyHistoryPeekEqualsOwnRow(_ seed: UInt64) throws {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "peeks after random histories")
     let users = ["alice", "bob", "carol", "dave"]
     let channels = ["team:a", "team:b", "team:c"]
     let storage = MemoryStorage()
