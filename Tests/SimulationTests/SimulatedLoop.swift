@@ -129,13 +129,19 @@ final class SimulatedLoop: StoreLoopDriver {
     simulation.post(.taken(confirmations))
   }
 
-  /// Used for indexes only: no channel here is large enough for a sliced query.
   func sliceLater() { isSliceRequested = true }
 
   func slice() {
     guard isSliceRequested else { return }
     isSliceRequested = false
+    setClock(simulation.clock)
+    simulation.closingConnections = []
     loop.slice()
+    if !isFollower { simulation.checkLookedUp(self) }
+  }
+
+  func willTake(_ step: BudgetedStep) {
+    if !isFollower { simulation.willTake(step, self) }
   }
 
   func purge() { simulation.faults.append("an unrequested purge") }

@@ -54,7 +54,10 @@ struct SimulationTests {
     }
     guard all.done == Self.seeds.count, all.done >= 20 else { return }
     let rareRefusals = [NaiveShard.Code.unavailable, NaiveShard.Code.messageDeleted]
-    for name in ["evicted", "deletions in slices", "asked while being deleted"]
+    for name in [
+      "evicted", "deletions in slices", "asked while being deleted", "postponed", "postponed after a load",
+      "suspended queries", "suspended queries with changes",
+    ]
       + rareRefusals.map(Simulation.refusal)
     {
       #expect(all.tally[name, default: 0] > 0, "never \(name), in all of them")
@@ -96,6 +99,23 @@ struct SimulationTests {
         return false
       } catch {
         print("\(defect), seed \(seed): \(error.text)")
+        return true
+      }
+    }
+    #expect(isNoticed)
+  }
+
+  /// Shows that requests are compared at the moment at which the store performs them.
+  @Test("control: a model without slices is detected", arguments: Simulation.ModelMistake.allCases)
+  func modelWithoutSlices(mistake: Simulation.ModelMistake) {
+    let isNoticed = (1...UInt64(8)).contains { seed in
+      let simulation = Simulation(seed: seed)
+      simulation.mistake = mistake
+      do throws(SimulationFault) {
+        try simulation.run(steps: 6_000)
+        return false
+      } catch {
+        print("\(mistake), seed \(seed): \(error.text)")
         return true
       }
     }

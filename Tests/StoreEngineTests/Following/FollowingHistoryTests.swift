@@ -33,7 +33,9 @@ struct FollowingHistoryTests {
         try history.compare()
       }
     }
-    report(["drops", "crashes within a commit", "followers' evictions", "followers' loads"])
+    report([
+      "drops", "crashes within a commit", "followers' evictions", "followers' loads", "postponed requests",
+    ])
   }
 
   @Test("a follower promoted at a random moment goes on like an owner that recovers the whole log")
