@@ -19,11 +19,12 @@ struct ClusterSimulationTests {
     arguments: seeds
   )
   func simulation(seed: UInt64) {
+    TestRun.printSeed(seed, of: "cluster simulation")
     let simulation = ClusterSimulation(seed: seed)
     simulation.run()
     let counts = simulation.tally.counts
     print(
-      "cluster simulation: TIDEMARK_SEED=\(seed), \(simulation.issued) commands, \(simulation.oracle.reads) reads, "
+      "cluster simulation \(seed): \(simulation.issued) commands, \(simulation.oracle.reads) reads, "
         + counts.map { "\($0.count) \($0.name)" }.joined(separator: ", ")
     )
     for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
@@ -46,13 +47,14 @@ struct ClusterSimulationTests {
     arguments: storeSeeds
   )
   func storeLoops(seed: UInt64) {
+    TestRun.printSeed(seed, of: "store loops")
     var settings = ClusterSimulation.Settings()
     settings.shards = .storeLoops
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     simulation.run()
     let counts = simulation.tally.counts
     print(
-      "store loops: TIDEMARK_SEED=\(seed), \(simulation.issued) commands, \(simulation.oracle.reads) reads, "
+      "store loops \(seed): \(simulation.issued) commands, \(simulation.oracle.reads) reads, "
         + counts.map { "\($0.count) \($0.name)" }.joined(separator: ", ")
     )
     for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
@@ -149,6 +151,7 @@ struct ClusterSimulationTests {
     arguments: TestRun.seeds(10, long: 100)
   )
   func sendsAhead(seed: UInt64) {
+    TestRun.printSeed(seed, of: "owner that sends ahead")
     var settings = ClusterSimulation.Settings()
     settings.defects = [.sendsAhead]
     let simulation = ClusterSimulation(seed: seed, settings: settings)
@@ -158,6 +161,7 @@ struct ClusterSimulationTests {
 
   @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(10, long: 100))
   func elections(seed: UInt64) {
+    TestRun.printSeed(seed, of: "elections")
     var settings = ClusterSimulation.Settings()
     settings.disturbances = [.election]
     settings.messageFaults = ClusterSimulation.MessageFaults.none
@@ -170,6 +174,7 @@ struct ClusterSimulationTests {
 
   @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(20, long: 200))
   func takeOver(seed: UInt64) {
+    TestRun.printSeed(seed, of: "take-over")
     let simulation = Self.calmCluster(seed)
     #expect(simulation.tally.promotions == 1)
     simulation.crash(simulation.owner())
@@ -181,6 +186,7 @@ struct ClusterSimulationTests {
 
   @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(20, long: 200))
   func move(seed: UInt64) throws {
+    TestRun.printSeed(seed, of: "planned move")
     let simulation = Self.calmCluster(seed)
     let owner = simulation.owner()
     let target = try #require(simulation.nodes.first { $0 !== owner })
@@ -207,6 +213,7 @@ struct ClusterSimulationTests {
 
   @Test("a replay takes the same steps", arguments: TestRun.seeds(3, long: 30))
   func replay(seed: UInt64) {
+    TestRun.printSeed(seed, of: "replayed cluster simulation")
     let first = ClusterSimulation(seed: seed)
     first.run()
     let second = ClusterSimulation(seed: seed)

@@ -61,7 +61,7 @@ struct FragmentationTests {
       var reads: [[UInt8]] = []
       var rest = bytes[...]
       while !rest.isEmpty {
-        let count = Int.random(in: 1...200, using: &random)
+        let count = random.number(in: 1...200)
         reads.append(Array(rest.prefix(count)))
         rest = rest.dropFirst(count)
       }

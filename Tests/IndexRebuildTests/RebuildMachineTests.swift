@@ -233,10 +233,10 @@ struct RebuildMachineTests {
   /// has sent everything with the new epoch and then swept to it. No shard was told to sweep before all had sent.
   @Test(arguments: TestRun.seeds(200, long: 4_000))
   func randomReplyOrdersComplete(_ seed: UInt64) {
-    var generator = SplitMix64(seed: seed)
-    let count = Int.random(in: 1...5, using: &generator)
-    let epochs = (0..<count).map { _ in UInt64.random(in: 0...9, using: &generator) }
-    var store = FakeShards(epochs: epochs, channels: UInt64.random(in: 0...3, using: &generator))
+    var generator = SplitMix64(printing: seed, of: "replies to a rebuild in random order")
+    let count = generator.number(in: 1...5)
+    let epochs = (0..<count).map { _ in UInt64(generator.below(10)) }
+    var store = FakeShards(epochs: epochs, channels: UInt64(generator.below(4)))
     var machine = RebuildMachine(responseTimeout: .seconds(1_000_000))
     // In flight: sent and not answered; the client resends them after a lost connection.
     var underWay: [RebuildRequest] = []
@@ -260,16 +260,16 @@ struct RebuildMachineTests {
     var steps = 0
     while summary == nil, steps < 5_000 {
       steps += 1
-      switch Int.random(in: 0..<10, using: &generator) {
+      switch generator.below(10) {
       case 0..<6 where !underWay.isEmpty:
-        let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
+        let request = underWay.remove(at: generator.below(underWay.count))
         perform(machine.replied(request.shard, store.reply(request), now: .seconds(steps)))
-      case 6 where !underWay.isEmpty && Bool.random(using: &generator):
-        let request = underWay.remove(at: Int.random(in: 0..<underWay.count, using: &generator))
+      case 6 where !underWay.isEmpty && generator.oneIn(2):
+        let request = underWay.remove(at: generator.below(underWay.count))
         perform(machine.refused(request.shard, .busy, detail: "", now: .seconds(steps)))
       case 7 where restarts < 10:
         restarts += 1
-        if Bool.random(using: &generator) { store.restart() }
+        if generator.oneIn(2) { store.restart() }
         machine.connectionLost()
         perform(machine.connected(shardCount: count, now: .seconds(steps)))
       default: perform(machine.tick(now: .seconds(steps)))

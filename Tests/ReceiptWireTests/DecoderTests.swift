@@ -24,11 +24,11 @@ struct DecoderTests {
 
   @Test(arguments: TestRun.seeds(50, long: 1_000))
   func framesAreDecodedInRandomPieces(_ seed: UInt64) throws {
-    var generator = SplitMix64(seed: seed)
+    var generator = SplitMix64(printing: seed, of: "frames in random pieces")
     var pieces: [[UInt8]] = []
     var rest = Self.stream[...]
     while !rest.isEmpty {
-      let count = min(rest.count, Int.random(in: 1...300, using: &generator))
+      let count = min(rest.count, generator.number(in: 1...300))
       pieces.append(Array(rest.prefix(count)))
       rest = rest.dropFirst(count)
     }

@@ -49,7 +49,7 @@ struct FieldTests {
   @Test func randomNumbersRoundTrip() throws {
     var generator = SplitMix64(printingSeedOf: "varints")
     for _ in 0..<10_000 {
-      let value = generator.next() >> UInt64.random(in: 0...63, using: &generator)
+      let value = generator.next() >> generator.below(64)
       var buffer = ByteBuffer()
       buffer.writeVarint(value)
       var reader = FieldReader(buffer.readableBytesSpan)
@@ -118,9 +118,9 @@ struct FieldTests {
   @Test func cursorWritesTheSameFields() {
     var generator = SplitMix64(printingSeedOf: "fields through a cursor")
     for _ in 0..<2000 {
-      let number = generator.next() >> UInt64.random(in: 0...63, using: &generator)
+      let number = generator.next() >> generator.below(64)
       let time = Timestamp(milliseconds: Int64(generator.next() >> 20))
-      let bytes = (0..<Int.random(in: 0...200, using: &generator)).map { UInt8(truncatingIfNeeded: $0) }
+      let bytes = (0..<generator.number(in: 0...200)).map { UInt8(truncatingIfNeeded: $0) }
       var singly = ByteBuffer()
       singly.writeVarint(number)
       singly.writeField(bytes.span.bytes)

@@ -12,6 +12,8 @@ struct Request {
   /// 0 for queries.
   var counter: UInt64
   var correlation: UInt32
+  /// Rises with every request that a loop receives.
+  var arrival = 0
 
   func payload() -> ByteBuffer {
     var buffer = ByteBuffer()
@@ -31,9 +33,34 @@ final class Connection {
 
   /// The oracle's answer to a request.
   struct Expectation {
-    var reply: Reply
+    /// One for each slice of the request.
+    var replies: [Reply]
     var shard: Int
     var needs: Int
+    var cid: String?
+    /// Deletions of the channel before the first slice.
+    var deletions = 0
+
+    /// Whether a reply is right. Each status of a query in slices is that of one of its slices, no status of an earlier
+    /// slice than the one before it; but a message that was deleted meanwhile has none. Deleting the channel ends the
+    /// query.
+    func admits(_ reply: Reply, isSuspended: Bool, deletions: Int) -> Bool {
+      if isSuspended, deletions > self.deletions, reply == .refused(NaiveShard.Code.channelNotFound) { return true }
+      guard replies.count > 1, case .statuses(let found) = reply, case .statuses(let last) = replies.last else {
+        return reply == replies.last
+      }
+      let all = replies.compactMap { reply in
+        if case .statuses(let statuses) = reply { statuses } else { nil }
+      }
+      guard found.count == last.count else { return false }
+      var slice = 0
+      for (place, status) in found.enumerated() {
+        if last[place].code != 0, status == last[place] { continue }
+        guard let next = all.indices.dropFirst(slice).first(where: { all[$0][place] == status }) else { return false }
+        slice = next
+      }
+      return true
+    }
   }
 
   let gateway: Int
@@ -46,6 +73,10 @@ final class Connection {
   /// Written by the store, not yet read by the gateway.
   var back: Deque<(correlation: UInt32, reply: Reply)> = []
   var expected: [UInt32: Expectation] = [:]
+  /// Received by a loop and not answered.
+  var requests: [UInt32: Request] = [:]
+  /// Those of them that continue in another slice.
+  var suspended: Set<UInt32> = []
   /// The gateway has dropped it.
   var isCut = false
   /// The store has closed it.
@@ -80,7 +111,8 @@ struct SimulatedRequestGenerator {
   private static let users = [
     "u0", "team:c1", "u2", large, "@u4:example.org", "u5", "auth0|u6", "u/7", "Zoë", "team:none",
   ]
-  static let crowd = (0..<60).map { "crowd\($0)" }
+  /// Long ids, so that adding all is a wide request.
+  static let crowd = (0..<60).map { "crowd\($0)-of-a-thousand-people" }
   static var everybody: [String] { users + crowd }
   static let types = ["team", "dm"]
 
@@ -214,6 +246,8 @@ struct SimulatedRequestGenerator {
       )
     }
     let add = random.oneIn(2) ? members(2) : []
+    // A wide request that removes hardly anybody.
+    if random.oneIn(6) { return .change(cid: cid, add: add, remove: Self.crowd) }
     return .change(cid: cid, add: add, remove: random.oneIn(2) ? members(2).map(\.user) : [])
   }
 

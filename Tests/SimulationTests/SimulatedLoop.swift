@@ -41,6 +41,8 @@ final class SimulatedLoop: StoreLoopDriver {
   private(set) var loop: StoreLoop!
   var commit: Commit?
   var loads: [Load] = []
+  /// Of a follower: results of reads that it has not installed yet.
+  var kept: [Load] = []
   var peeks: [Peek] = []
   private(set) var clock: Int64 = 0
   private(set) var isHalted = false
@@ -75,7 +77,7 @@ final class SimulatedLoop: StoreLoopDriver {
   func promote() {
     isFollower = false
     loop.promote()
-    for load in loads {
+    for load in loads + kept {
       simulation.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.loadID
     }
   }
@@ -129,13 +131,20 @@ final class SimulatedLoop: StoreLoopDriver {
     simulation.post(.taken(confirmations))
   }
 
-  /// Used for indexes only: no channel here is large enough for a sliced query.
   func sliceLater() { isSliceRequested = true }
 
   func slice() {
     guard isSliceRequested else { return }
     isSliceRequested = false
+    setClock(simulation.clock)
+    simulation.closingConnections = []
     loop.slice()
+    if !isFollower { simulation.checkLookedUp(self) }
+  }
+
+  func willTake(_ step: BudgetedStep) {
+    if case .install(let request, _, _) = step { kept.removeAll { $0.request == request } }
+    if !isFollower { simulation.willTake(step, self) }
   }
 
   func purge() { simulation.faults.append("an unrequested purge") }

@@ -139,6 +139,7 @@ extension Simulation {
   private func completeFollowersLoad(_ follower: SimulatedLoop) {
     guard !follower.loads.isEmpty else { return }
     let load = follower.loads.remove(at: random.below(follower.loads.count))
+    follower.kept.append(load)
     follower.setClock(clock)
     let isFailing = !faultsAreOff && random.oneIn(25)
     follower.loop.loaded(

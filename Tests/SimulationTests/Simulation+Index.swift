@@ -109,6 +109,7 @@ extension Simulation {
         for _ in 0..<50 where reply == nil {
           completeLoad(target)
           commitStep(target)
+          target.slice()
         }
         guard let reply else { return ["no answer": ""] }
         var reader = FieldReader(reply.readableBytesSpan)

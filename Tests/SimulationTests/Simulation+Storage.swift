@@ -80,56 +80,17 @@ extension Simulation {
     completePeek(target)
     guard !target.loads.isEmpty else { return }
     let load = target.loads.remove(at: random.below(target.loads.count))
-    let shard = Int(load.request.shard.rawValue)
     let isFailing = !faultsAreOff && random.oneIn(25)
+    if isFailing { count("failed reads") }
     target.setClock(clock)
     closingConnections = []
-    let isExpected = oracles[shard].loading[load.reference] == .some(load.request.loadID)
-    if isExpected { oracles[shard].loading.removeValue(forKey: load.reference) }
-    let cid: String? =
-      switch load.reference {
-      case .cid(let bytes):
-        isExpected && !IndexName.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
-      case .number(let number): oracles[shard].names[number]
-      case .head: nil
-      }
-    if isFailing {
-      count("failed reads")
-      if case .cid = load.reference, let cid {
-        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          expect(.refused(NaiveShard.Code.unavailable), item.request, item.connection)
-        }
-      }
-      target.loop.loaded(load.request, as: load.reference, .failure(.failed("as the simulation wants it")))
-      return
-    }
-    if let cid {
-      var isNew = true
-      if case .number = load.reference {
-        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].loadedSinceStart.contains(cid)
-        // Waiting requests find the channel while it is being deleted, and get not found.
-        if case .number(let number) = load.reference, oracles[shard].unfinishedDeletions[number] != nil {
-          isNew = true
-        }
-        if isNew, oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) != nil {
-          count("taken in by number")
-        }
-      }
-      if isNew {
-        oracles[shard].recordLoaded(cid)
-        let isBeingDeleted = oracles[shard].unfinishedDeletions.contains { $0.value == cid }
-        oracles[shard].unfinishedDeletions = oracles[shard].unfinishedDeletions.filter { $0.value != cid }
-        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          if isBeingDeleted, item.request.content.isPut {
-            if !isOver(item.request, item.connection, target) {
-              expect(.refused(NaiveShard.Code.busy), item.request, item.connection)
-            }
-          } else {
-            decide(item.request, item.connection, target)
-          }
-        }
-      }
-    }
-    target.loop.loaded(load.request, as: load.reference, .success(load.early ?? target.read(load.request)))
+    target.loop.loaded(
+      load.request,
+      as: load.reference,
+      isFailing
+        ? .failure(.failed("as the simulation wants it"))
+        : .success(load.early ?? target.read(load.request))
+    )
+    checkLookedUp(target)
   }
 }

@@ -21,7 +21,7 @@ struct SimulationTests {
     arguments: seeds
   )
   func simulatedStoreLosesNothing(seed: UInt64) {
-    print("simulation: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "simulation")
     let simulation = Simulation(seed: seed)
     let isFinished: Bool
     do throws(SimulationFault) {
@@ -54,7 +54,10 @@ struct SimulationTests {
     }
     guard all.done == Self.seeds.count, all.done >= 20 else { return }
     let rareRefusals = [NaiveShard.Code.unavailable, NaiveShard.Code.messageDeleted]
-    for name in ["evicted", "deletions in slices", "asked while being deleted"]
+    for name in [
+      "evicted", "deletions in slices", "asked while being deleted", "postponed", "postponed after a load",
+      "suspended queries", "suspended queries with changes",
+    ]
       + rareRefusals.map(Simulation.refusal)
     {
       #expect(all.tally[name, default: 0] > 0, "never \(name), in all of them")
@@ -67,7 +70,7 @@ struct SimulationTests {
     arguments: TestRun.seeds(8, long: 400)
   )
   func followersThatTakeOverLoseNothing(seed: UInt64) {
-    print("simulation with followers: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "simulation with followers")
     let simulation = Simulation(seed: seed, hasFollowers: true)
     do throws(SimulationFault) {
       try simulation.run(steps: Self.steps)
@@ -102,8 +105,26 @@ struct SimulationTests {
     #expect(isNoticed)
   }
 
+  /// Shows that requests are compared at the moment at which the store performs them.
+  @Test("control: a model without slices is detected", arguments: Simulation.ModelMistake.allCases)
+  func modelWithoutSlices(mistake: Simulation.ModelMistake) {
+    let isNoticed = (1...UInt64(8)).contains { seed in
+      let simulation = Simulation(seed: seed)
+      simulation.mistake = mistake
+      do throws(SimulationFault) {
+        try simulation.run(steps: 6_000)
+        return false
+      } catch {
+        print("\(mistake), seed \(seed): \(error.text)")
+        return true
+      }
+    }
+    #expect(isNoticed)
+  }
+
   @Test("a replay takes the same steps", arguments: TestRun.seeds(4, long: 40))
   func replayTakesSameSteps(seed: UInt64) throws {
+    TestRun.printSeed(seed, of: "replayed simulation")
     let first = Simulation(seed: seed)
     try first.run(steps: 3_000)
     let second = Simulation(seed: seed)

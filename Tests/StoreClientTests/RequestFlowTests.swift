@@ -50,7 +50,7 @@ struct RequestFlowTests {
     harness.flush()
     #expect(harness.client.stats.inFlight == 100)
     var generator = SplitMix64(printingSeedOf: "replies in any order")
-    let order = harness.store.waiting.shuffled(using: &generator)
+    let order = generator.shuffled(harness.store.waiting)
     for request in order { harness.connection!.reply(request) }
     harness.pump()
     #expect(harness.recorder.replies == order.map { token(of: $0.rest) })

@@ -194,17 +194,17 @@ struct RequestTableTests {
 
   @Test(arguments: TestRun.seeds(20, long: 400))
   func randomEventsKeepTheInvariants(_ seed: UInt64) {
-    var generator = SplitMix64(seed: seed)
+    var generator = SplitMix64(printing: seed, of: "random events of the request table")
     let player = Player(limit: 40)
     var isOpen = true
     var sent = 0
     for _ in 0..<2000 {
-      switch Int.random(in: 0..<20, using: &generator) {
+      switch generator.below(20) {
       case 0..<8:
         sent += 1
-        let issued = Int.random(in: 0..<3, using: &generator) == 0 ? " \(sent)" : ""
-        let isCommand = Bool.random(using: &generator)
-        let thread = isCommand && Int.random(in: 0..<3, using: &generator) == 0 ? " m\(sent)" : ""
+        let issued = generator.oneIn(3) ? " \(sent)" : ""
+        let isCommand = generator.oneIn(2)
+        let thread = isCommand && generator.oneIn(3) ? " m\(sent)" : ""
         _ = player.play("send \(isCommand ? "c" : "q")\(sent)\(thread)\(issued)")
       case 8..<12: if isOpen { _ = player.play("write") }
       case 12..<17: if isOpen { player.replyToAny(using: &generator) }
@@ -212,9 +212,9 @@ struct RequestTableTests {
       default:
         _ = player.play("lost")
         isOpen = false
-        if Int.random(in: 0..<5, using: &generator) == 0 { _ = player.play("ended") }
-        if Bool.random(using: &generator) {
-          _ = player.play("open \(Int.random(in: 1...60, using: &generator))")
+        if generator.oneIn(5) { _ = player.play("ended") }
+        if generator.oneIn(2) {
+          _ = player.play("open \(generator.number(in: 1...60))")
           isOpen = true
         }
       }
@@ -308,8 +308,8 @@ private final class Player {
   }
 
   func replyToAny(using generator: inout SplitMix64) {
-    guard let index = wire.indices.randomElement(using: &generator) else { return }
-    let name = wire.remove(at: index)
+    guard !wire.isEmpty else { return }
+    let name = wire.remove(at: generator.below(wire.count))
     #expect(["deliver", "late"].contains(play("reply \(name)")), "\(name)")
   }
 

@@ -46,23 +46,23 @@ struct ResendTests {
 
   /// 400 requests over connections that are cut repeatedly, in both directions, also within frames.
   static func story(seed: UInt64) {
-    var generator = SplitMix64(seed: seed)
-    let window = Int.random(in: 3...200, using: &generator)
+    var generator = SplitMix64(printing: seed, of: "commands over cut connections")
+    let window = generator.number(in: 3...200)
     let harness = ClientHarness {
       $0.inFlightMax = 150
       // With deadlines commands would fail, and their counters be missing.
       $0.requestDeadline = .hours(1)
     }
     harness.store.window = UInt32(window)
-    harness.pieceMax = Int.random(in: 1...400, using: &generator)
+    harness.pieceMax = generator.number(in: 1...400)
     harness.client.start()
     var next: UInt64 = 0
     var commands = 0
     var turns = 0
     while harness.recorder.replies.count < 400, turns < 20_000 {
       turns += 1
-      for _ in 0..<Int.random(in: 0...20, using: &generator) where next < 400 {
-        let isCommand = Bool.random(using: &generator)
+      for _ in 0..<generator.number(in: 0...20) where next < 400 {
+        let isCommand = generator.oneIn(2)
         let cid = "messaging:c\(next % 7)"
         let kind = isCommand ? FrameKind.markRead : .getChannel
         guard
@@ -71,7 +71,7 @@ struct ResendTests {
             next,
             cid: cid,
             // The fields end with at least one zero, by which the fake store finds the thread's name.
-            bytes: 9 + Int.random(in: 0...60, using: &generator),
+            bytes: 9 + generator.number(in: 0...60),
             issued: issued(next),
             thread: thread(next, kind)
           )
@@ -80,15 +80,15 @@ struct ResendTests {
         if isCommand { commands += 1 }
       }
       harness.client.flush()
-      if Int.random(in: 0..<4, using: &generator) == 0 {
-        if Bool.random(using: &generator) {
-          harness.bytesUp = Int.random(in: 1...1500, using: &generator)
+      if generator.oneIn(4) {
+        if generator.oneIn(2) {
+          harness.bytesUp = generator.number(in: 1...1500)
         } else {
-          harness.bytesDown = Int.random(in: 1...1500, using: &generator)
+          harness.bytesDown = generator.number(in: 1...1500)
         }
       }
-      harness.advance(.milliseconds(Int64.random(in: 1...40, using: &generator)))
-      if Int.random(in: 0..<20, using: &generator) == 0 { harness.cut() }
+      harness.advance(.milliseconds(generator.number(in: 1...40)))
+      if generator.oneIn(20) { harness.cut() }
     }
     let store = harness.store
     let comment: Comment = "seed \(seed)"

@@ -111,13 +111,11 @@ import Testing
     for round in 0..<TestRun.count(20_000, long: 1_000_000) {
       var bytes: [UInt8]
       if round % 2 == 0 {
-        bytes = (0..<Int.random(in: 0...80, using: &random)).map { _ in
-          UInt8.random(in: 0...255, using: &random)
-        }
+        bytes = (0..<random.below(81)).map { _ in random.number(in: 0...255) }
       } else {
         bytes = valid[round / 2 % valid.count]
-        for _ in 0..<Int.random(in: 1...4, using: &random) {
-          bytes[Int.random(in: bytes.indices, using: &random)] = UInt8.random(in: 0...255, using: &random)
+        for _ in 0..<random.number(in: 1...4) {
+          bytes[random.below(bytes.count)] = random.number(in: 0...255)
         }
       }
       _ = try? EtcdTransactionResponse(bytes.span)

@@ -32,8 +32,13 @@ package enum TestRun {
   /// `TIDEMARK_SEED`, or a random seed. It is printed under the test's name, so that a failure can be replayed.
   package static func printedSeed(of test: String) -> Int {
     let seed = number("TIDEMARK_SEED") ?? Int.random(in: 1...1_000_000)
-    print("\(test): TIDEMARK_SEED=\(seed)")
+    printSeed(UInt64(seed), of: test)
     return seed
+  }
+
+  /// Print the seed of a test that runs once for each seed, before anything that may trap.
+  package static func printSeed(_ seed: UInt64, steps: Int? = nil, of test: String) {
+    print("\(test): TIDEMARK_SEED=\(seed)\(steps.map { " TIDEMARK_STEPS=\($0)" } ?? "")")
   }
 }
 

@@ -1,4 +1,5 @@
 package import ReceiptModel
+package import ReceiptWire
 
 /// I/O that a store loop requests. Each request is made on the loop, and its result comes back on the loop later.
 package protocol StoreLoopDriver: AnyObject {
@@ -24,6 +25,8 @@ package protocol StoreLoopDriver: AnyObject {
   /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
   /// resumes work that is too much for one turn.
   func sliceLater()
+  /// Note a step whose moment depends on the loop's budget, just before it is taken. Only tests do something here.
+  func willTake(_ step: BudgetedStep)
   /// Report that something on storage cannot be read. The loop keeps running.
   func report(_ error: StorageError)
   /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
@@ -34,6 +37,20 @@ package protocol StoreLoopDriver: AnyObject {
 extension StoreLoopDriver {
   package var keepsErasureLedger: Bool { false }
   package func recordErasure(_ request: ErasureRequest) {}
+  package func willTake(_ step: BudgetedStep) {}
+}
+
+/// A step whose moment depends on the loop's budget. A model that checks every reply follows these; no request that is
+/// performed on arrival makes one.
+package enum BudgetedStep {
+  /// A request waits for a later slice, in which it is performed as a whole.
+  case postpone(FrameHeader, ReplyLane)
+  /// A request continues in another slice.
+  case suspend(FrameHeader, ReplyLane)
+  /// A request that waited is performed, or continues.
+  case resume(FrameHeader, ReplyLane)
+  /// The result of a load is installed, or refuses the requests that wait for it.
+  case install(LoadRequest, ChannelReference, isReadable: Bool)
 }
 
 /// A request to record a user in the erasure ledger before the user is erased (R16).

@@ -98,6 +98,8 @@ struct RequestAttempt {
   }
 
   var progress: Progress?
+  /// Number of the request among those that wait, from its first wait on; 0: it has not waited.
+  var number: UInt64 = 0
   /// Segments that were read for the request so far, and the number of reads.
   var segments = ReadSegments()
   var stepRounds = 0

@@ -37,15 +37,14 @@ extension ShardEngine {
     do throws(WireError) {
       var request = try Request(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
       request.attempt = waiting.attempt
+      if case .loaded(mayPostpone: true) = resumption, let postponed = try postponed(&request) {
+        return finish(postponed, &request)
+      }
+      loop.driver.willTake(.resume(request.header, request.lane))
       let outcome: Outcome
       switch resumption {
       case .again: outcome = try perform(&request)
-      case .loaded(let mayPostpone):
-        if mayPostpone, let postponed = try postponed(&request) {
-          outcome = postponed
-        } else {
-          outcome = try performLoaded(&request)
-        }
+      case .loaded: outcome = try performLoaded(&request)
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }

@@ -53,7 +53,7 @@ enum WaitReason: Hashable {
 
 /// A request that waits, with its bytes if it is performed again.
 struct WaitingRequest {
-  /// Rises with every request that waits.
+  /// Rises with every request that waits. A request that waits again keeps its number.
   let number: UInt64
   let header: FrameHeader
   /// The whole payload, including the bytes after its fields; empty if the request only waits for its reply.

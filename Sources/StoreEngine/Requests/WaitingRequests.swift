@@ -117,9 +117,12 @@ final class WaitingRequests: ShardPart {
     var attempt = request.attempt ?? RequestAttempt()
     attempt.progress = progress
     attempt.isSlice = false
-    lastNumber += 1
+    if attempt.number == 0 {
+      lastNumber += 1
+      attempt.number = lastNumber
+    }
     let waiting = WaitingRequest(
-      number: lastNumber,
+      number: attempt.number,
       header: request.header,
       payload: payload,
       lane: request.lane,
@@ -131,12 +134,16 @@ final class WaitingRequests: ShardPart {
     counts[reason.kind.rawValue] += 1
     switch reason {
     case .slice:
+      shard.loop.driver.willTake(.suspend(request.header, request.lane))
       // While a slice runs, the loop has this shard queued already.
       if slices.isEmpty, request.attempt?.isSlice != true { shard.loop.slices.queueForSlices(shard) }
       slices.append(waiting)
     case .postponed:
+      shard.loop.driver.willTake(.postpone(request.header, request.lane))
       if postponed.isEmpty { shard.loop.slices.queueForPostponed(shard) }
-      postponed.append(waiting)
+      // A request that has waited for its channel's load goes before those of the channel that arrived later.
+      let later = postponed.firstIndex { $0.number > waiting.number && $0.cid == cid }
+      postponed.insert(waiting, at: later ?? postponed.endIndex)
     default: others[reason, default: []].append(waiting)
     }
     return .waits(reason)

@@ -249,18 +249,18 @@ import Testing
 
   private func randomText(_ generator: inout SplitMix64, depth: Int) -> String {
     let blank = generator.pick(["", "", "", " ", "\n", "\t "])
-    switch Int.random(in: 0..<(depth > 5 ? 6 : 9), using: &generator) {
+    switch generator.below(depth > 5 ? 6 : 9) {
     case 0: return blank + generator.pick(["null", "true", "false"])
-    case 1: return blank + "\(Int64.random(in: .min ... .max, using: &generator))"
-    case 2: return blank + "\(Int.random(in: -100...100, using: &generator))"
-    case 3: return blank + "\(Double.random(in: -1e6...1e6, using: &generator))"
+    case 1: return blank + "\(generator.number(in: Int64.min...Int64.max))"
+    case 2: return blank + "\(generator.number(in: -100...100))"
+    case 3: return blank + "\(generator.fraction() * 2e6 - 1e6)"
     case 4, 5: return blank + randomString(&generator)
     case 6, 7:
-      let count = Int.random(in: 0...5, using: &generator)
+      let count = generator.number(in: 0...5)
       let members = (0..<count).map { "\"k\($0)\"\(blank): " + randomText(&generator, depth: depth + 1) }
       return blank + "{" + members.joined(separator: ",") + blank + "}"
     default:
-      let count = Int.random(in: 0...5, using: &generator)
+      let count = generator.number(in: 0...5)
       return blank + "["
         + (0..<count).map { _ in randomText(&generator, depth: depth + 1) }.joined(separator: ",") + "]"
     }
@@ -268,15 +268,15 @@ import Testing
 
   private func randomString(_ generator: inout SplitMix64) -> String {
     var text = "\""
-    for _ in 0..<Int.random(in: 0...30, using: &generator) {
-      switch Int.random(in: 0..<12, using: &generator) {
+    for _ in 0..<generator.number(in: 0...30) {
+      switch generator.below(12) {
       case 0: text += generator.pick(["\\n", "\\\\", "\\\"", "\\/", "\\t"])
       case 1:
-        let digits = String(UInt32.random(in: 1...0xD7FF, using: &generator), radix: 16)
+        let digits = String(generator.number(in: 1...0xD7FF), radix: 16)
         text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
       case 2: text += generator.pick(["é", "世", "😀", "\u{7F}", "\u{2028}"])
-      case 3: text += "\\ud83d\\ude0\(Int.random(in: 0...9, using: &generator))"
-      default: text += String(UnicodeScalar(UInt8.random(in: 0x61...0x7A, using: &generator)))
+      case 3: text += "\\ud83d\\ude0\(generator.number(in: 0...9))"
+      default: text += String(UnicodeScalar(UInt8(generator.number(in: 0x61...0x7A))))
       }
     }
     return text + "\""
@@ -297,13 +297,13 @@ import Testing
   /// A text with one changed byte is accepted by both parsers or by neither, except where Foundation is known to be
   /// lenient.
   @Test func corruptedTextsAreRefusedAsInFoundation() throws {
-    var generator = SplitMix64(printingSeedOf: "JSON texts compared with Foundation")
+    var generator = SplitMix64(printingSeedOf: "corrupted JSON texts compared with Foundation")
     let tape = JSONTape()
     var refused = 0
     for round in 0..<20_000 {
       var bytes = Array(randomText(&generator, depth: 3).utf8)
-      let index = Int.random(in: 0..<bytes.count, using: &generator)
-      bytes[index] = UInt8.random(in: 1...255, using: &generator)
+      let index = generator.below(bytes.count)
+      bytes[index] = generator.number(in: 1...255)
       let theirs = (try? JSONSerialization.jsonObject(with: Data(bytes), options: .fragmentsAllowed)) != nil
       let ours = (try? tape.parse(bytes.span.bytes).kind) != nil
       if !ours { refused += 1 }

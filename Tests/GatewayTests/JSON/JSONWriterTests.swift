@@ -71,7 +71,7 @@ import Testing
         moments.append(time.milliseconds + 86_399_999)
       }
     }
-    for _ in 0..<5_000 { moments.append(Int64.random(in: 0...CivilTime.millisecondsMax, using: &generator)) }
+    for _ in 0..<5_000 { moments.append(generator.number(in: 0...CivilTime.millisecondsMax)) }
     for milliseconds in moments where milliseconds <= CivilTime.millisecondsMax {
       let ours = written(OutputRawSpan.timestampByteCount) { $0.timestamp(milliseconds: milliseconds) }
       // A Double of seconds is not exact to the millisecond, so seconds and milliseconds are formatted separately.

@@ -100,9 +100,9 @@ import Testing
   /// Answers finished in random order leave in order, with the labels of their entries. Held bytes stay bounded.
   @Test(arguments: TestRun.seeds(20, long: 400))
   func randomAnswersLeaveInOrder(_ seed: UInt64) {
-    var generator = SplitMix64(seed: seed)
+    var generator = SplitMix64(printing: seed, of: "answers to acks in random order")
     let answerBytesMax = 400
-    let limits = AckOrder.Limits(entries: Int.random(in: 1...300, using: &generator), bytes: 20_000)
+    let limits = AckOrder.Limits(entries: generator.number(in: 1...300), bytes: 20_000)
     var order = AckOrder(limits: limits)
     var open: [UInt32] = []
     var taken = ""
@@ -112,7 +112,7 @@ import Testing
       "\(entry):" + String(repeating: "x", count: Int(entry * 7 % 390)) + ";"
     }
     while begun < 3_000 || !open.isEmpty {
-      if begun < 3_000, Bool.random(using: &generator), order.hasRoom() {
+      if begun < 3_000, generator.oneIn(2), order.hasRoom() {
         #expect(order.nextEntry == begun)
         var labels = AckLabels()
         labels.provider = UInt8(begun % 30)
@@ -120,12 +120,12 @@ import Testing
         open.append(begun)
         expected += answer(begun)
         begun += 1
-      } else if let index = open.indices.randomElement(using: &generator) {
-        let entry = open.remove(at: index)
+      } else if !open.isEmpty {
+        let entry = open.remove(at: generator.below(open.count))
         #expect(order.labels(entry).provider == UInt8(entry % 30))
         order.finish(entry) { $0.writeString(answer(entry)) }
       }
-      if Int.random(in: 0..<10, using: &generator) == 0 || order.waiting == 0 {
+      if generator.oneIn(10) || order.waiting == 0 {
         taken += String(buffer: order.orderedResults)
         order.clearOrderedResults()
       }

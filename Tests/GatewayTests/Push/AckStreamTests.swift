@@ -157,7 +157,9 @@ import Testing
         }
       }
       #expect(try await Self.verdict(stream) == "end")
-      #expect(try await gateway.metrics().contains("request_streams 0\n"))
+      try await eventually("the gateway has forgotten the stream") {
+        try await gateway.metrics().contains("request_streams 0\n")
+      }
     }
   }
 
@@ -214,7 +216,9 @@ import Testing
       try await gateway.client.reset(stream)
       // A later request on the connection was answered, so the reset has been read.
       _ = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#)
-      #expect(try await gateway.metrics().contains("request_streams 0\n"))
+      try await eventually("the gateway has forgotten the stream") {
+        try await gateway.metrics().contains("request_streams 0\n")
+      }
       try await eventually("the store has answered the request in flight") {
         try await gateway.metrics().contains("store_requests_in_flight 0\n")
       }
@@ -235,7 +239,9 @@ import Testing
       try await eventually("the stalled stream is counted") {
         try await gateway.metrics().contains("request_streams_stalled_total 1\n")
       }
-      #expect(try await gateway.metrics().contains("request_streams 0\n"))
+      try await eventually("the gateway has forgotten the stream") {
+        try await gateway.metrics().contains("request_streams 0\n")
+      }
     }
   }
 }

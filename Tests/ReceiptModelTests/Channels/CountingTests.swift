@@ -67,13 +67,13 @@ struct CountingTests {
   func threeWays(shape: Shape) {
     var random = SplitMix64(printingSeedOf: "counts, \(shape.testDescription)")
     for round in 0..<12 {
-      var members = (0..<Int.random(in: 0...400, using: &random)).map { _ in
-        let read = UInt32.random(in: 0...shape.newest, using: &random)
+      var members = (0..<random.number(in: 0...400)).map { _ in
+        let read = random.number(in: 0...shape.newest)
         return Member(
-          joined: UInt32.random(in: 0...shape.newest, using: &random) / 3,
+          joined: random.number(in: 0...shape.newest) / 3,
           read: read,
-          delivered: UInt32.random(in: 0...shape.newest, using: &random),
-          marker: read > 0 && random.next() % 4 == 0 ? UInt32.random(in: 0..<read, using: &random) : nil,
+          delivered: random.number(in: 0...shape.newest),
+          marker: read > 0 && random.next() % 4 == 0 ? random.number(in: 0...read - 1) : nil,
           hasLeft: shape.leaves && random.next() % 5 == 0,
           hidesRead: shape.hides && random.next() % 6 == 0,
           hidesDelivered: shape.hides && random.next() % 6 == 0
@@ -95,9 +95,9 @@ struct CountingTests {
         rows.hide(row, read: member.hidesRead, delivered: member.hidesDelivered)
         if member.hasLeft { rows.leave(row, at: .none) }
       }
-      let count = round == 0 ? 0 : Int.random(in: 1...100, using: &random)
+      let count = round == 0 ? 0 : random.number(in: 1...100)
       // Both ends, and some duplicates.
-      var targets = (0..<count).map { _ in UInt32.random(in: 1...shape.newest, using: &random) }
+      var targets = (0..<count).map { _ in random.number(in: 1...shape.newest) }
       if count > 2 { targets.append(contentsOf: [1, shape.newest, targets[0], targets[1]]) }
       targets.sort()
       for number in 0..<8 {
@@ -124,7 +124,7 @@ struct CountingTests {
     var ids: [String] = []
     for number in 0..<80 {
       // Sending marks messages read, so most senders are no members.
-      let sender = random.next() % 4 == 0 ? users.randomElement(using: &random)! : "robot"
+      let sender = random.next() % 4 == 0 ? random.pick(users) : "robot"
       if random.next() % 3 == 0 {
         try room.postWithAcknowledgementRequest(
           "m\(number)",
@@ -135,8 +135,8 @@ struct CountingTests {
         try room.post("m\(number)", by: sender)
       }
       ids.append("m\(number)")
-      let user = users.randomElement(using: &random)!
-      let message = ids.randomElement(using: &random)!
+      let user = random.pick(users)
+      let message = random.pick(ids)
       guard room.state[room.slot].row(of: user) != nil else {
         try room.change(add: [user])
         continue
@@ -157,7 +157,7 @@ struct CountingTests {
     for rule in [StatusRule.any, .all, .count(3), .percentage(40)] {
       try room.type { $0.statusRule = rule }
       for count in [1, ChannelState.batchMin - 1, ChannelState.batchMin, 80] {
-        let asked = Array(ids.shuffled(using: &random).prefix(count - 1)) + ["none"]
+        let asked = Array(random.shuffled(ids).prefix(count - 1)) + ["none"]
         let single = try asked.dropLast().map { try room.status($0) } + ["message_not_found"]
         #expect(try room.statuses(asked) == single)
         all += single

@@ -12,7 +12,7 @@ struct ThreadHistoryTests {
 
   @Test("log and pages rebuild the same threads", arguments: TestRun.seeds(12, long: 120))
   func roundTrip(seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "threads rebuilt from log and pages")
     let shard = TestShard()
     _ = shard.perform(
       .put(cid: Self.cid, settings: [:], members: Self.users.map { MemberSpec(user: $0) }),
@@ -86,7 +86,7 @@ struct ThreadHistoryTests {
     arguments: TestRun.seeds(8, long: 80)
   )
   func asChannel(seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "threads compared with channels")
     let shard = TestShard()
     let (cid, twin) = (Self.cid, "team:twin")
     for name in [cid, twin] { _ = shard.perform(.put(cid: name, settings: [:], members: []), clock: 1) }

@@ -11,6 +11,7 @@ struct EventHistoryTests {
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
 
   private func expect(_ seed: UInt64, _ delivery: EventHistory.Delivery) {
+    TestRun.printSeed(seed, steps: Self.steps, of: "watched history, \(delivery)")
     var history = EventHistory(seed: seed, delivery)
     do throws(HistoryFault) {
       try history.run(steps: Self.steps)

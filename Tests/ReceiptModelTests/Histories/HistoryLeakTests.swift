@@ -15,7 +15,7 @@ struct HistoryLeakTests {
 
   @Test("no answer shows a newcomer anything from before their join", arguments: seeds)
   func noAnswerShowsNewcomerAnythingFromBeforeJoin(seed: UInt64) {
-    print("history leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "history leak")
     var pair = HistoryLeakPair(seed: seed, isHidden: true)
     for _ in 0..<Self.steps {
       pair.advance()

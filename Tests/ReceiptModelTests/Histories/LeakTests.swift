@@ -15,7 +15,7 @@ struct LeakTests {
 
   @Test("no answer shows other users a hidden member's activity", arguments: seeds)
   func noAnswerShowsOtherUsersHiddenMemberActivity(seed: UInt64) {
-    print("leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "leak")
     var pair = LeakPair(seed: seed, isHiding: true)
     for _ in 0..<Self.steps {
       pair.advance()

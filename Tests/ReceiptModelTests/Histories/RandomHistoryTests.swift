@@ -18,7 +18,7 @@ struct RandomHistoryTests {
 
   @Test("random histories agree with the naive model, and replay", arguments: seeds)
   func randomHistoriesAgreeWithNaiveModel(seed: UInt64) {
-    print("random history: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    TestRun.printSeed(seed, steps: Self.steps, of: "random history")
     var history = RandomHistory<ShardHarness>(seed: seed)
     do throws(HistoryFault) {
       try history.run(steps: Self.steps)

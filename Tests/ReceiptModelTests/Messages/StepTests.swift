@@ -421,7 +421,7 @@ struct StepTests {
 
   @Test("random moves agree with a plain list of them", arguments: TestRun.seeds(12, long: 120))
   func randomMovesAgreeWithPlainListOfThem(seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "random steps compared with a list")
     let rows = [1, 3, 40, 300][random.below(4)]
     let harness = StepHarness(rows: rows, kept: [1, 2, 8, 64, 4_096][random.below(5)])
     let busy = min(rows, 1 + random.below(6))
@@ -460,7 +460,7 @@ struct StepTests {
     arguments: TestRun.seeds(8, long: 80)
   )
   func exactTimeIsNeverWrong(seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "exact times while the option changes")
     let harness = StepHarness(rows: 4)
     for step in 1...6_000 {
       if random.oneIn(4) || harness.newest == 0 { harness.post() }

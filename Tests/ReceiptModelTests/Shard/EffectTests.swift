@@ -131,7 +131,7 @@ struct EffectTests {
     arguments: TestRun.seeds(3, long: 30)
   )
   func rowPagesInAnyOrder(seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "row pages in random order")
     let story = TestShard()
     let users = (0..<700).map { MemberSpec(user: "u\($0)") }
     _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[..<300])), clock: 1)

@@ -143,18 +143,17 @@ struct RevokedTokenTests {
     arguments: TestRun.seeds(50, long: 500)
   )
   func randomHistoriesAgreeWithPlainList(seed: UInt64) throws {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "histories of revoked tokens")
     var shard = ShardState(id: ShardID(0))
     var logged: [(effect: Effect, time: Timestamp)] = []
     var changes: [(id: String, until: Int64)] = []
     var time: Int64 = 1
     for step in 0..<400 {
       let place = "TIDEMARK_SEED=\(seed), step \(step)"
-      time += Int64.random(in: -5...20, using: &random)
+      time += random.number(in: -5...20)
       let now = shard.advance(clock: Self.at(max(1, time)))
-      let id = "t\(Int.random(in: 0..<12, using: &random))"
-      let until =
-        Int64.random(in: 0..<4, using: &random) == 0 ? 0 : time + .random(in: 1...300, using: &random)
+      let id = "t\(random.below(12))"
+      let until = random.oneIn(4) ? 0 : time + random.number(in: 1...300)
       let before = changes.last { $0.id == id }.map { $0.until > now.milliseconds ? $0.until : 0 } ?? 0
       var effects: [Effect] = []
       if until == 0 {
@@ -177,7 +176,7 @@ struct RevokedTokenTests {
       where change.until > now.milliseconds && !changes[(at + 1)...].contains(where: { $0.id == change.id }) {
         expected.append(UInt64(at + 1))
       }
-      let after = UInt64.random(in: 0...UInt64(changes.count), using: &random)
+      let after = random.number(in: 0...UInt64(changes.count))
       let listed = shard.revokedTokens.revocations(after: after, at: now, limit: .max)
       #expect(listed.map(\.version) == expected.filter { $0 > after }, "\(place)")
       #expect(shard.revokedTokens.version == UInt64(changes.count), "\(place)")

@@ -33,7 +33,7 @@ struct HashIndexTests {
 
   @Test("agrees with a dictionary", arguments: Spread.allCases, TestRun.seeds(3, long: 30))
   func agreesWithDictionary(spread: Spread, seed: UInt64) {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "hash index, \(spread)")
     var index = HashIndex()
     // The number of each key; as with an index's owners, the keys are stored by number.
     var numbers: [UInt32: UInt32] = [:]

@@ -1,4 +1,5 @@
 import ReceiptModel
+import ReceiptWire
 import StoreEngine
 
 /// A command of a session.
@@ -52,6 +53,9 @@ struct ShardOracle {
   /// The requested channels, and the read that will load each; nil while the read waits for memory.
   var loading: [ChannelReference: UInt32?] = [:]
   var waiting: [String: [Waiting]] = [:]
+  /// Requests that wait for a slice, in the order in which they began to wait.
+  var postponed: [Waiting] = []
+  private var deletions: [String: Int] = [:]
   /// Channels with a deletion begun since the last start, or begun before and not finished.
   var begunDeletions: Set<ChannelNumber> = []
   /// Unfinished deletions from before, until their channels are loaded.
@@ -92,6 +96,7 @@ struct ShardOracle {
     if !isDuplicate, !outcome.isRefused {
       taken[key] = .same
       if outcome.hasChanged {
+        if content.kind == .deleteChannel, let cid = content.cid { deletions[cid, default: 0] += 1 }
         lastPlace += 1
         taken[key] = .changed(lastPlace)
         pending.append(Pending(place: lastPlace, content: content, time: now))
@@ -113,6 +118,9 @@ struct ShardOracle {
     if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.reply { return (outcome.reply, 0) }
     return (outcome.reply, needs(content))
   }
+
+  /// How often a channel of this name has been deleted.
+  func deletionCount(of cid: String) -> Int { deletions[cid, default: 0] }
 
   private func needs(_ content: RequestContent) -> Int {
     if content.webhook != nil { return webhooksPlace }
@@ -163,6 +171,7 @@ struct ShardOracle {
     loadedSinceStart = []
     loading = [:]
     waiting = [:]
+    postponed = []
     for key in unanswered {
       let isDuplicate = sessions[key.session]?.covers(key.counter) ?? false
       switch taken[key] {

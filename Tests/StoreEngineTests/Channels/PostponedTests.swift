@@ -181,6 +181,31 @@ struct PostponedTests {
     )
   }
 
+  /// A channel that is loaded while a wide request to it is postponed: the requests that have waited for the load came
+  /// before that one.
+  @Test("requests that wait for a channel's load go before a wide one that came later")
+  func requestsThatWaitForLoadGoBeforeLaterWideOne() throws {
+    let (before, _) = try harness()
+    try before.checkpoint()
+    let harness = try EngineHarness(before.storage) { $0.entriesPerTurn = 10 }
+    let reader = harness.connect(session: 7)
+    reader.getChannel("team:a")  // 1
+    reader.change("team:a", add: ["carol"])  // 2
+    reader.getChannel("team:a")  // 3
+    #expect(harness.loads.count == 1)
+    reader.change("team:b", add: Self.crowd)  // 4: uses up the limit.
+    try harness.completeLoad(harness.loads[1].reference)
+    reader.change("team:a", add: ["dave"] + Self.crowd)  // 5: is postponed.
+    // The read of the channel is kept for the next slice.
+    try harness.completeLoads()
+    while harness.slices > 0 { harness.slice() }
+    #expect(
+      try endAndTake(harness, reader).sorted() == [
+        "1 channel of 2", "2 channel of 3", "3 channel of 3", "4 channel of 14", "5 channel of 16",
+      ]
+    )
+  }
+
   @Test("loaded channels are inserted a few per slice, those with waiting requests first")
   func loadedChannelsAreInsertedFewPerSlice() throws {
     let (before, gateway) = try harness()

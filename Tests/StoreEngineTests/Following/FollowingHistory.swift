@@ -35,7 +35,11 @@ final class FollowingHistory {
     random = SplitMix64(seed: seed)
     requests = RandomRequests(seed: seed, shardCount: Self.shards.count)
     var shape = SplitMix64(seed: seed ^ 0x5A5A)
-    owner = try EngineHarness(shards: Self.shards, of: Self.shards.count, configure: Self.configure(&shape))
+    let (configure, setBudget) = (Self.configure(&shape), Self.setBudget(&shape))
+    owner = try EngineHarness(shards: Self.shards, of: Self.shards.count) {
+      configure(&$0)
+      setBudget(&$0)
+    }
     gateway = owner.connect()
     followers = try [
       Follower(shards: Self.shards, configure: Self.configure(&shape)),
@@ -65,6 +69,13 @@ final class FollowingHistory {
       configuration.changesPerTurn = 8
       configuration.changesLoggedMilliseconds = 200
     }
+  }
+
+  /// Budget of the owner's requests between two slices. Followers perform no requests. Budgets that slow deletions down
+  /// stay as they are: the order in which unfinished ones go on is not in the log.
+  private static func setBudget(_ random: inout SplitMix64) -> (inout StoreLoopConfiguration) -> Void {
+    let entries = random.pick([1, 20, 1_024])
+    return { $0.entriesPerTurn = entries }
   }
 
   private func count(_ name: String, _ more: Int = 1) { tally[name, default: 0] += more }
@@ -196,6 +207,7 @@ final class FollowingHistory {
       count("followers' loads", Int(follower.counters.channelsLoaded))
     }
     count("groups", log.count)
+    count("postponed requests", owner.postponed)
   }
 
   /// Promotes the followers, and compares their replies with those of an owner that has recovered the same pages.

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Random histories of followers. `TIDEMARK_SEED=n` runs the history of that seed, `TIDEMARK_SEEDS=n` the histories 1
-/// to n. `TIDEMARK_STEPS=n` sets the number of steps in each. A failure reports its seed.
+/// to n. `TIDEMARK_STEPS=n` sets the number of steps in each.
 @Suite("Following, random histories", .computing)
 struct FollowingHistoryTests {
   static let seeds = TestRun.seeds(8, long: 2_000)
@@ -13,6 +13,7 @@ struct FollowingHistoryTests {
 
   /// Runs a history, and adds what it covered. Any error carries the seed.
   private static func run(_ seed: UInt64, _ body: (FollowingHistory) throws -> Void) throws {
+    TestRun.printSeed(seed, steps: steps, of: "history of followers")
     do {
       let history = try FollowingHistory(seed: seed)
       try body(history)
@@ -32,7 +33,9 @@ struct FollowingHistoryTests {
         try history.compare()
       }
     }
-    report(["drops", "crashes within a commit", "followers' evictions", "followers' loads"])
+    report([
+      "drops", "crashes within a commit", "followers' evictions", "followers' loads", "postponed requests",
+    ])
   }
 
   @Test("a follower promoted at a random moment goes on like an owner that recovers the whole log")

@@ -36,7 +36,8 @@ struct RandomRequests {
   /// So many members that its deletion takes slices.
   static let crowded = "dm:crowded"
   static let users = (0..<9).map { "user\($0)" }
-  static let crowd = (0..<40).map { "crowd\($0)" }
+  /// Long ids, so that adding all is a wide request.
+  static let crowd = (0..<40).map { "crowd\($0)-of-a-thousand-people" }
 
   init(seed: UInt64, shardCount: Int) {
     random = SplitMix64(seed: seed ^ 0xC0DE)

@@ -172,11 +172,17 @@ final class IndexHarness {
     gateway.list(user, flags: flags, limit: limit, from: cursor, since: since, shard: Self.shard(user))
     endTurn()
     let harness = harnesses[Int(Self.shard(user)) % 2]
-    while !harness.loads.isEmpty || !harness.commits.isEmpty {
-      try harness.completeLoads()
-      try harness.persistAll()
+    var replies: [String] = []
+    while replies.isEmpty {
+      while !harness.loads.isEmpty || !harness.commits.isEmpty {
+        try harness.completeLoads()
+        try harness.persistAll()
+      }
+      replies = gateway.take()
+      guard replies.isEmpty, harness.slices > 0 else { break }
+      harness.slice()
     }
-    return gateway.take().last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"
+    return replies.last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"
   }
 
   /// The differences between the indexes and the expected ones.

@@ -9,20 +9,21 @@ import Testing
 struct UnreadHistoryTests {
   @Test("after any history a peek equals the own row", arguments: TestRun.seeds(12, long: 120))
   func afterAnyHistoryPeekEqualsOwnRow(_ seed: UInt64) throws {
-    var random = SplitMix64(seed: seed)
+    var random = SplitMix64(printing: seed, of: "peeks after random histories")
     let users = ["alice", "bob", "carol", "dave"]
     let channels = ["team:a", "team:b", "team:c"]
     let storage = MemoryStorage()
     var posted = [0, 0, 0]
     for round in 0..<8 {
-      let harness = try EngineHarness(storage)
+      let budget = random.pick([1, 5, 1_024])
+      let harness = try EngineHarness(storage) { $0.entriesPerTurn = budget }
       let gateway = harness.connect(session: UInt64(round) + 1)
       if round == 0 {
         gateway.put("team:a", ["alice", "bob"])
         gateway.put("team:b", users)
         gateway.put("team:c", [])
         gateway.hideHistory("team:b")
-        try harness.completeLoads()
+        try harness.completeSlices()
       }
       for _ in 0..<random.below(60) {
         let place = random.below(channels.count)
@@ -55,7 +56,7 @@ struct UnreadHistoryTests {
         }
       }
       harness.loop.endTurn()
-      try harness.completeLoads()
+      try harness.completeSlices()
       try harness.persistAll()
       if random.below(3) > 0 { try harness.checkpoint() }
       try compare(storage, channels, users, &random)
@@ -70,7 +71,8 @@ struct UnreadHistoryTests {
     _ users: [String],
     _ random: inout SplitMix64
   ) throws {
-    let harness = try EngineHarness(storage)
+    let budget = random.pick([1, 5, 1_024])
+    let harness = try EngineHarness(storage) { $0.entriesPerTurn = budget }
     let gateway = harness.connect(session: 99)
     let entries = channels.flatMap { cid in
       users.map { CountsEntry(cid, $0, UInt32(random.below(10))) }
@@ -78,7 +80,7 @@ struct UnreadHistoryTests {
     gateway.unreadCounts(entries)
     harness.loop.endTurn()
     if !harness.peeks.isEmpty { harness.completePeek() }
-    try harness.completeLoads()
+    try harness.completeSlices()
     let reply = gateway.last
     var expected: [String] = []
     for entry in entries {
@@ -89,7 +91,7 @@ struct UnreadHistoryTests {
         payload.writeVarint(0)
       }
       harness.loop.endTurn()
-      try harness.completeLoads()
+      try harness.completeSlices()
       guard gateway.last.hasSuffix("rows") else {
         expected.append(gateway.last)
         continue
@@ -105,6 +107,7 @@ struct UnreadHistoryTests {
     // The replies with the channels in memory are the same.
     gateway.unreadCounts(entries)
     harness.loop.endTurn()
+    try harness.completeSlices()
     #expect(gateway.last == reply)
     #expect(harness.reports == [])
   }

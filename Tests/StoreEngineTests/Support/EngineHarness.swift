@@ -23,6 +23,8 @@ final class EngineHarness: StoreLoopDriver {
   var erasures: [ErasureRequest]?
   /// The requested slices that are not performed.
   private(set) var slices = 0
+  /// Requests that have waited for a slice.
+  private(set) var postponed = 0
   private(set) var reports: [StorageError] = []
   private(set) var halts: [StorageError] = []
   /// A description of every requested commit.
@@ -40,8 +42,6 @@ final class EngineHarness: StoreLoopDriver {
     var configuration = StoreLoopConfiguration()
     // Replies wait for the index only in the tests of the index.
     configuration.indexWaitMilliseconds = 0
-    // Requests wait for a slice only in the tests of slices.
-    configuration.entriesPerTurn = .max
     configure(&configuration)
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
@@ -71,6 +71,9 @@ final class EngineHarness: StoreLoopDriver {
   }
   func peek(_ request: StorageReadRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
+  func willTake(_ step: BudgetedStep) {
+    if case .postpone = step { postponed += 1 }
+  }
   var keepsErasureLedger: Bool { erasures != nil }
   func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
   func purge() { purges += 1 }
@@ -105,6 +108,14 @@ final class EngineHarness: StoreLoopDriver {
   }
 
   func completeLoads() throws { while !loads.isEmpty { try completeLoad() } }
+
+  /// Complete all loads and slices. Commits and messages between shards stay in flight.
+  func completeSlices() throws {
+    while !loads.isEmpty || slices > 0 {
+      try completeLoads()
+      if slices > 0 { slice() }
+    }
+  }
 
   /// Answer the oldest read of steps.
   func completeSteps(failing: Bool = false) throws {
