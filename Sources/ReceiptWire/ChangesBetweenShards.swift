@@ -1,8 +1,9 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Membership changes on their way to another shard, whose owner is another node (Proto/frames.md, "Between nodes"). The
-/// header names the shard that they are for. The sender repeats them until they are confirmed.
+/// Membership changes on their way to another shard, whose owner is another node (Proto/frames.md, "Between nodes").
+///
+/// The header names the shard that they are for. The sender repeats them until they are confirmed.
 package struct DeliveredChanges: Hashable, Sendable {
   /// The shard that sends the changes.
   package var from: ShardID

@@ -1,8 +1,9 @@
 package import NIOCore
 internal import ReceiptModel
 
-/// The shards that a node of a cluster owns (Proto/frames.md, "Shards of a cluster"). A node sends it after `ready`, and
-/// again whenever it becomes the owner of more shards.
+/// The shards that a node of a cluster owns (Proto/frames.md, "Shards of a cluster").
+///
+/// A node sends it after `ready`, and again whenever it becomes the owner of more shards.
 package struct ShardMap: Hashable, Sendable {
   /// Consecutive shards with one owner.
   package struct OwnedRange: Hashable, Sendable {

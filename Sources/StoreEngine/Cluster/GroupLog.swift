@@ -1,8 +1,8 @@
 /// The log that the nodes of a cluster share: one sequence of records for each group, and each group's owner.
 ///
 /// Seven calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back
-/// on it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does. After
-/// an unclear outcome the engine turns to its next server.
+/// on it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does.
+/// After an unclear outcome the engine turns to its next server.
 ///
 /// An engine gives three promises. Everything that it acknowledges is on stable storage of a majority. The conditions
 /// of a call are checked in one step with its effect (C1). ``ends(of:done:)`` is linearizable.
