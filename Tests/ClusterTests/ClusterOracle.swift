@@ -23,6 +23,8 @@ final class ClusterOracle {
     var acknowledged = [Int](repeating: 0, count: Write.registerCount)
     /// The newest time of each shard.
     var times: [ShardID: Int64] = [:]
+    /// The commit of several records that the log is within.
+    var assembly = CommitAssembly()
     /// A release was accepted: only a claim may follow.
     var isReleased = false
   }
@@ -31,11 +33,13 @@ final class ClusterOracle {
   private(set) var faults: [String] = []
   private(set) var acknowledgements = 0
   private(set) var reads = 0
+  /// Records that are a part of a commit.
+  private(set) var partCount = 0
 
-  /// What a record of batches contains.
-  private let content: (GroupRecord, GroupID) -> RecordContent
+  /// What the payload of a commit contains.
+  private let content: ([UInt8], GroupID) -> RecordContent
 
-  init(groupCount: Int, content: @escaping (GroupRecord, GroupID) -> RecordContent) {
+  init(groupCount: Int, content: @escaping ([UInt8], GroupID) -> RecordContent) {
     self.content = content
     histories = Array(repeating: History(), count: groupCount)
   }
@@ -69,7 +73,7 @@ final class ClusterOracle {
       }
       history.epoch = record.epoch.rawValue
       history.isReleased = false
-    case .batches, .alive, .release:
+    case .batches, .part, .alive, .release:
       if record.epoch.rawValue != history.epoch {
         fault(group, "C1: record of epoch \(record.epoch.rawValue) under \(history.epoch)")
       }
@@ -77,8 +81,9 @@ final class ClusterOracle {
       if case .release = record.kind { history.isReleased = true }
     }
     history.records.append(record)
-    guard record.kind == .batches else { return }
-    let content = content(record, group)
+    if record.kind == .part { partCount += 1 }
+    guard let payload = try? history.assembly.take(record) else { return }
+    let content = content(payload, group)
     for (shard, time) in content.times {
       if time < history.times[shard] ?? 0 { fault(group, "C11: the time of shard \(shard.rawValue) falls") }
       history.times[shard] = time

@@ -119,8 +119,8 @@ final class ClusterSimulation {
     groupCount = settings.groupCount ?? 1 + random.below(3)
     let registers = settings.shards == .storeLoops ? StoreRegisters(groupCount: groupCount) : nil
     storeRegisters = registers
-    oracle = ClusterOracle(groupCount: groupCount) { record, group in
-      registers?.content(record, of: group) ?? RecordContent(writes: Write.decode(record.payload))
+    oracle = ClusterOracle(groupCount: groupCount) { payload, group in
+      registers?.content(payload, of: group) ?? RecordContent(writes: Write.decode(payload))
     }
     log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
     let drawn = MessageFaults(

@@ -50,8 +50,12 @@ struct ClusterSimulationTests {
     TestRun.printSeed(seed, of: "store loops")
     var settings = ClusterSimulation.Settings()
     settings.shards = .storeLoops
+    // Every second one has commits of several records.
+    let isSplit = seed % 2 == 0
+    if isSplit { settings.limits.payloadBytesMax = 60 }
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     simulation.run()
+    if isSplit { #expect(simulation.oracle.partCount > 20, "TIDEMARK_SEED=\(seed)") }
     let counts = simulation.tally.counts
     print(
       "store loops \(seed): \(simulation.issued) commands, \(simulation.oracle.reads) reads, "

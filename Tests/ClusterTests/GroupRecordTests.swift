@@ -28,6 +28,13 @@ struct GroupRecordTests {
       kind: .release(to: NodeID(.max))
     ),
     GroupRecord(position: RecordPosition(302), epoch: OwnerEpoch(2), previous: RecordHash(1), kind: .alive),
+    GroupRecord(
+      position: RecordPosition(303),
+      epoch: OwnerEpoch(2),
+      previous: RecordHash(1),
+      kind: .part,
+      payload: [7]
+    ),
   ]
 
   private func decode(_ bytes: ByteBuffer) throws(WireError) -> GroupRecord {
@@ -45,6 +52,7 @@ struct GroupRecordTests {
         "1 ac 2 2 1 2 3 4 5 6 7 8 0 3 1 2 3",
         "1 ad 2 2 ff ff ff ff ff ff ff ff 2 ff ff 3",
         "1 ae 2 2 0 0 0 0 0 0 0 1 3",
+        "1 af 2 2 0 0 0 0 0 0 0 1 4 1 7",
       ]
     )
   }
@@ -70,7 +78,7 @@ struct GroupRecordTests {
   func unknownFormatsKindsAndNodeZeroAreRefused() {
     let hash = [UInt8](repeating: 0, count: 8)
     #expect(throws: WireError.badValue(.format)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [3])) }
-    #expect(throws: WireError.unknownKind(4)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [4])) }
+    #expect(throws: WireError.unknownKind(5)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [5])) }
     #expect(throws: WireError.badValue(.node)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [1, 0])) }
   }
 

@@ -98,6 +98,7 @@ struct OwnershipStory: CustomTestStringConvertible {
     let kind =
       switch record.kind {
       case .batches: "batches \(record.payload)"
+      case .part: "part \(record.payload)"
       case .claim(let node): "claim by \(node.rawValue)"
       case .release(let to): "release to \(to.rawValue)"
       case .alive: "alive"

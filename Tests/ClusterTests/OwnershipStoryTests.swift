@@ -168,13 +168,13 @@ struct OwnershipStoryTests {
       "one record is undecided at a time, and is sent again unchanged",
       S.owning,
       [
-        .init(2_100, .commitRequested(payload: [1]), "send 5 batches [1] as attempt 2"),
+        .init(2_100, .commitRequested(.init(payload: [1])), "send 5 batches [1] as attempt 2"),
         .init(2_500, .timerFired, "send 5 batches [1] as attempt 3"),
         .init(2_510, S.unclear(3), "-"),
         .init(2_560, .timerFired, "send 5 batches [1] as attempt 4"),
         .init(2_570, S.committed(2), "committed 5"),
         .init(2_580, S.committed(4), "-"),
-        .init(2_590, .commitRequested(payload: [2]), "send 6 batches [2] as attempt 5"),
+        .init(2_590, .commitRequested(.init(payload: [2])), "send 6 batches [2] as attempt 5"),
         .init(3_599, input: .lease, "answers"),
         .init(3_600, input: .lease, "answers nothing"),
       ]
@@ -184,7 +184,7 @@ struct OwnershipStoryTests {
       S.owning,
       [
         .init(2_500, .timerFired, "send 5 alive as attempt 2"),
-        .init(2_510, .commitRequested(payload: [1]), "-"),
+        .init(2_510, .commitRequested(.init(payload: [1])), "-"),
         .init(2_520, S.committed(2), "committed 5, send 6 batches [1] as attempt 3"),
         .init(2_530, S.committed(3), "committed 6"),
       ]
@@ -235,7 +235,7 @@ struct OwnershipStoryTests {
         .init(2_100, .releaseRequested(to: NodeID(3)), "-"),
         .init(2_110, S.synced(3, 2), "-"),
         .init(2_120, S.synced(3, 3), "drain"),
-        .init(2_130, .commitRequested(payload: [1]), "send 5 batches [1] as attempt 2"),
+        .init(2_130, .commitRequested(.init(payload: [1])), "send 5 batches [1] as attempt 2"),
         .init(2_140, .drained, "-"),
         .init(2_140, input: .lease, "answers"),
         .init(2_150, S.committed(2), "committed 5, send 6 release to 3 as attempt 3"),

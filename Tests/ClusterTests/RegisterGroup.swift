@@ -98,7 +98,7 @@ final class RegisterGroup: SimulatedGroup {
     }
     let payload = Write.encode(inFlight.map(\.write))
     if has(.acknowledgesEarly) { for command in inFlight { command.acknowledge() } }
-    for action in ownership.handle(.commitRequested(payload: payload), at: node.clock) { perform(action) }
+    for action in ownership.handle(.commitRequested(.init(payload: payload)), at: node.clock) { perform(action) }
   }
 
   // MARK: Actions

@@ -115,9 +115,9 @@ final class StoreRegisters {
 
   // MARK: Log
 
-  func content(_ record: GroupRecord, of group: GroupID) -> RecordContent {
+  func content(_ payload: [UInt8], of group: GroupID) -> RecordContent {
     var content = RecordContent(writes: [])
-    for batch in (try? CommitGroup.batches(ofRecordPayload: record.payload)) ?? [] {
+    for batch in (try? CommitGroup.batches(ofRecordPayload: payload)) ?? [] {
       guard let decoded = try? LogBatch(batch.bytes.readableBytesSpan) else { continue }
       content.times.append((batch.shard, decoded.time.milliseconds))
       for case .channel(let number, .roleAssigned(_, let role)) in decoded.effects {

@@ -27,6 +27,11 @@ package struct ClusterLimits: Hashable, Sendable {
   /// Pause before a record is sent again after an unclear answer.
   package var unclearPauseMilliseconds: Int64 = 50
 
+  // MARK: Records
+
+  /// Maximum size of a record's payload, at most ``GroupRecord/payloadBytesMax``. A larger commit is several records.
+  package var payloadBytesMax = GroupRecord.payloadBytesMax
+
   // MARK: Trim and release
 
   /// Smallest number of records that a trim removes.

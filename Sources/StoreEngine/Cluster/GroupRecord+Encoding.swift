@@ -19,8 +19,8 @@ extension GroupRecord {
     var payload: [UInt8] = []
     let number = try reader.byte()
     switch number {
-    case 0:
-      kind = .batches
+    case 0, 4:
+      kind = number == 0 ? .batches : .part
       let content = try reader.string()
       payload = content.withUnsafeBytes { Array($0) }
     case 1: kind = .claim(by: try reader.nodeID())
@@ -40,8 +40,8 @@ extension GroupRecord {
     buffer.writeVarint(epoch.rawValue)
     buffer.writeInteger(previous.rawValue)
     switch kind {
-    case .batches:
-      buffer.writeInteger(UInt8(0))
+    case .batches, .part:
+      buffer.writeInteger(UInt8(kind == .part ? 4 : 0))
       buffer.writeField(payload.span.bytes)
     case .claim(let node):
       buffer.writeInteger(UInt8(1))

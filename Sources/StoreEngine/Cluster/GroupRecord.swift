@@ -8,8 +8,11 @@ internal import ReceiptModel
 package struct GroupRecord: Hashable, Sendable {
   /// What a record tells.
   package enum Kind: Hashable, Sendable {
-    /// Log batches of the group's shards: one group commit, or a part of one. The payload has them.
+    /// Log batches of the group's shards: one group commit. The payload has them, or the rest of them.
     case batches
+    /// A part of a large commit's payload: the commit ends with the next record of batches. Without that record it was
+    /// never committed.
+    case part
     /// This node becomes the owner. The record's epoch begins with it.
     case claim(by: NodeID)
     /// The owner gives the group up, so that this node need not wait before it claims.

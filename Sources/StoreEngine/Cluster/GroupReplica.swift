@@ -47,7 +47,8 @@ package final class GroupReplica {
     case none
     /// Becomes requested when nothing else is in flight.
     case waiting(CommitGroup)
-    case requested(CommitGroup)
+    /// Its first records are appended or in flight; `rest` has the others.
+    case requested(CommitGroup, rest: ArraySlice<Ownership.RecordContent>)
   }
 
   /// A write to local storage.
@@ -70,7 +71,9 @@ package final class GroupReplica {
   package private(set) var loop: StoreLoop
   private var state = State.following
   private var ownCommit = OwnCommit.none
-  /// The last record whose batches the loop has.
+  /// The commits of the owner that is followed.
+  private var assembly = CommitAssembly()
+  /// The last record whose batches the loop has; never one within a commit of several records.
   private var applied: LogCursor
   /// The last record that local storage has. A sync that begins now covers it.
   package private(set) var storedCursor: LogCursor
@@ -185,10 +188,21 @@ package final class GroupReplica {
       guard loop.isBusy else { return drained() }
     case .following, .halted: return
     }
-    guard case .waiting(let group) = ownCommit, ownership.acceptsCommit else { return }
-    ownCommit = .requested(group)
-    let event = Ownership.Event.commitRequested(payload: group.recordPayload())
-    for action in ownership.handle(event, at: driver.bootTime) { perform(action) }
+    guard ownership.acceptsCommit else { return }
+    let group: CommitGroup
+    var records: ArraySlice<Ownership.RecordContent>
+    switch ownCommit {
+    case .none: return
+    case .waiting(let next):
+      group = next
+      records = CommitParts.split(next.recordPayload(), bytesMax: ownership.limits.payloadBytesMax)[...]
+    case .requested(let current, let rest):
+      group = current
+      records = rest
+    }
+    guard let record = records.popFirst() else { return }
+    ownCommit = .requested(group, rest: records)
+    for action in ownership.handle(.commitRequested(record), at: driver.bootTime) { perform(action) }
   }
 
   private func drained() {
@@ -265,12 +279,14 @@ package final class GroupReplica {
   }
 
   private func follow(_ record: GroupRecord) {
-    applied = LogCursor(after: record)
-    guard record.kind == .batches else { return storePosition() }
     do throws(FollowError) {
       let batches: [CommitGroup.Batch]
       do throws(WireError) {
-        batches = try CommitGroup.batches(ofRecordPayload: record.payload)
+        let payload = try assembly.take(record)
+        guard !assembly.isWithinCommit else { return }
+        applied = LogCursor(after: record)
+        guard let payload else { return storePosition() }
+        batches = try CommitGroup.batches(ofRecordPayload: payload)
       } catch {
         throw .damaged(.corrupt("group \(group.rawValue), record \(record.position.rawValue): \(error)"))
       }
@@ -281,12 +297,26 @@ package final class GroupReplica {
   }
 
   private func committed(_ record: GroupRecord) {
-    applied = LogCursor(after: record)
-    guard record.kind == .batches else { return storePosition() }
-    guard case .requested(var group) = ownCommit else { preconditionFailure("a record of no commit") }
-    ownCommit = .none
-    group.position = storedPosition
-    store(group, .commit)
+    switch record.kind {
+    case .part:
+      break
+    case .claim:
+      // The owner before may have ended within a commit.
+      assembly = CommitAssembly()
+      applied = LogCursor(after: record)
+      storePosition()
+    case .release, .alive:
+      applied = LogCursor(after: record)
+      storePosition()
+    case .batches:
+      guard case .requested(var group, let rest) = ownCommit, rest.isEmpty else {
+        preconditionFailure("a record of no commit")
+      }
+      ownCommit = .none
+      applied = LogCursor(after: record)
+      group.position = storedPosition
+      store(group, .commit)
+    }
   }
 
   /// Store the position of a record without batches, unless the loop's next commit does. A position is never ahead of
@@ -317,6 +347,7 @@ package final class GroupReplica {
     self.loop = loop
     applied = stored
     storedCursor = stored
+    assembly = CommitAssembly()
     state = .following
     expiredSince = nil
     handle(.loopReset(stored))

@@ -8,7 +8,7 @@ extension Ownership {
       /// Becomes idle when the record is committed.
       case undecided(Undecided)
       /// An `alive` record was in flight when a commit was requested, which follows it.
-      case undecidedAndNext(Undecided, next: [UInt8])
+      case undecidedAndNext(Undecided, next: RecordContent)
     }
 
     /// A move of the group to another member.
@@ -78,11 +78,11 @@ extension Ownership {
       return continueFlight(owning, at: now)
     case .answered(let attempt, let outcome):
       return answered(attempt, outcome, owning, at: now)
-    case .commitRequested(let payload):
+    case .commitRequested(let content):
       precondition(owning.acceptsCommit, "a commit was requested while another is in flight")
       switch owning.flight {
-      case .idle: return append(.batches, payload, owning, at: now)
-      case .undecided(let sent): owning.flight = .undecidedAndNext(sent, next: payload)
+      case .idle: return append(content, owning, at: now)
+      case .undecided(let sent): owning.flight = .undecidedAndNext(sent, next: content)
       case .undecidedAndNext: break
       }
       state = .owning(owning)
@@ -120,7 +120,7 @@ extension Ownership {
     var owning = owning
     switch owning.flight {
     case .idle:
-      return append(.alive, [], owning, at: now)
+      return append(RecordContent(kind: .alive, payload: []), owning, at: now)
     case .undecided(var sent):
       let attempt = nextAttempt(of: &sent, at: now)
       owning.flight = .undecided(sent)
@@ -135,13 +135,12 @@ extension Ownership {
   }
 
   private mutating func append(
-    _ kind: GroupRecord.Kind,
-    _ payload: [UInt8],
+    _ content: RecordContent,
     _ owning: Owning,
     at now: BootTime
   ) -> [Action] {
     var owning = owning
-    let record = owning.applied.record(kind, epoch: owning.owner.epoch, payload: payload)
+    let record = owning.applied.record(content.kind, epoch: owning.owner.epoch, payload: content.payload)
     let (sent, attempt) = firstAttempt(of: record, at: now)
     owning.flight = .undecided(sent)
     state = .owning(owning)
@@ -181,7 +180,7 @@ extension Ownership {
       switch outcome {
       case .committed:
         commit(sent, &owning)
-        return [.committed(sent.record)] + append(.batches, next, owning, at: now)
+        return [.committed(sent.record)] + append(next, owning, at: now)
       case .fenced: return depose(owning.applied)
       case .unclear:
         sent.unclear(attempt, at: now, limits)

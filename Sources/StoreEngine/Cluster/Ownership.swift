@@ -28,8 +28,8 @@ package struct Ownership: Sendable {
     // Appending
     /// The outcome of an attempt to append or to claim.
     case answered(Attempt, AppendOutcome)
-    /// The owner's loop has a group commit. Requires ``Ownership/acceptsCommit``.
-    case commitRequested(payload: [UInt8])
+    /// The owner's loop has a record of a group commit. Requires ``Ownership/acceptsCommit``.
+    case commitRequested(RecordContent)
     /// A member has synced its storage up to a position.
     case memberSynced(NodeID, RecordPosition)
 
@@ -77,6 +77,17 @@ package struct Ownership: Sendable {
     package var rawValue: UInt64
     package init(_ rawValue: UInt64) { self.rawValue = rawValue }
     package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  }
+
+  /// What a record of a commit has: ``GroupRecord/Kind/part`` or ``GroupRecord/Kind/batches``, and the payload.
+  package struct RecordContent: Hashable, Sendable {
+    package var kind: GroupRecord.Kind
+    package var payload: [UInt8]
+
+    package init(kind: GroupRecord.Kind = .batches, payload: [UInt8]) {
+      self.kind = kind
+      self.payload = payload
+    }
   }
 
   /// Why a member cannot follow.

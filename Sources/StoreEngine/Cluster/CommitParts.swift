@@ -1,0 +1,55 @@
+package import ReceiptWire
+
+/// The records of one group commit, whose payload may be too large for one of them.
+enum CommitParts {
+  /// Return the records' kinds and payloads, in order: parts, then the batches.
+  static func split(_ payload: [UInt8], bytesMax: Int) -> [Ownership.RecordContent] {
+    var records: [Ownership.RecordContent] = []
+    var rest = payload[...]
+    while rest.count > bytesMax {
+      records.append(Ownership.RecordContent(kind: .part, payload: Array(rest.prefix(bytesMax))))
+      rest = rest.dropFirst(bytesMax)
+    }
+    records.append(Ownership.RecordContent(kind: .batches, payload: Array(rest)))
+    return records
+  }
+}
+
+/// Assembles the payloads of group commits from a group's records.
+package struct CommitAssembly: Sendable {
+  /// Maximum size of a payload. No loop makes a larger commit.
+  private static let payloadBytesMax = 1 << 30
+
+  private var parts: [UInt8] = []
+  /// Whether the records so far end within a commit.
+  package private(set) var isWithinCommit = false
+
+  package init() {}
+
+  /// Take the next record; return the payload of the commit that it ends, if it does.
+  ///
+  /// - Throws: if the parts exceed every commit.
+  package mutating func take(_ record: GroupRecord) throws(WireError) -> [UInt8]? {
+    switch record.kind {
+    case .part:
+      guard parts.count + record.payload.count <= Self.payloadBytesMax else { throw .badValue(.count) }
+      parts += record.payload
+      isWithinCommit = true
+      return nil
+    case .batches:
+      defer { clear() }
+      return isWithinCommit ? parts + record.payload : record.payload
+    case .claim:
+      // The owner before has ended within a commit, which is lost.
+      clear()
+      return nil
+    case .release, .alive:
+      return nil
+    }
+  }
+
+  private mutating func clear() {
+    parts = []
+    isWithinCommit = false
+  }
+}
