@@ -155,10 +155,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   private func compactOld() {
-    inFlight += 1
-    readers.submit { [self] _ in
+    offload(to: readers) { [storage] in
       storage.compactOld()
-      eventLoop.execute { self.finished() }
+    } then: { _, _ in
     }
   }
 
@@ -166,17 +165,29 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     guard !isSyncing, !loop.isHalted else { return }
     isSyncing = true
     let stored = replica?.storedCursor
+    offload(to: committer) { [storage] in
+      Result { () throws(StorageError) in try storage.sync() }
+    } then: { host, result in
+      host.isSyncing = false
+      switch result {
+      case .failure(let error): host.loop.fail(error)
+      case .success: if let stored { host.reportSynced(stored) }
+      }
+    }
+  }
+
+  /// Run `work` on a thread, then `complete` on the loop. The storage stays open until then.
+  private func offload<Value: Sendable>(
+    to pool: NIOThreadPool,
+    _ work: @escaping @Sendable () -> Value,
+    then complete: @escaping @Sendable (LoopHost, Value) -> Void
+  ) {
     inFlight += 1
-    committer.submit { [self] _ in
-      var failure: StorageError?
-      do throws(StorageError) { try storage.sync() } catch { failure = error }
-      eventLoop.execute { [failure] in
-        self.isSyncing = false
-        if let failure {
-          self.loop.fail(failure)
-        } else if let stored {
-          self.reportSynced(stored)
-        }
+    pool.submit { [self] _ in
+      let value = work()
+      eventLoop.execute {
+        self.readClock()
+        complete(self, value)
         self.finished()
       }
     }
@@ -288,9 +299,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func readSteps(_ request: StepRequest) {
-    inFlight += 1
-    readers.submit { [self] _ in
-      let result = Result { () throws(StorageError) -> [StoredSegment] in
+    offload(to: readers) { [storage] in
+      Result { () throws(StorageError) -> [StoredSegment] in
         var segments: [StoredSegment] = []
         for range in request.ranges {
           segments += try storage.readSteps(
@@ -302,44 +312,33 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
         }
         return segments
       }
-      eventLoop.execute {
-        self.readClock()
-        self.loop.stepsRead(request, result)
-        self.finished()
-      }
+    } then: { host, result in
+      host.loop.stepsRead(request, result)
     }
   }
 
   func purge() {
     guard replica == nil else { return refusePurge() }
-    inFlight += 1
-    readers.submit { [self] _ in
-      let result = Result { () throws(StorageError) in try storage.purge() }
-      eventLoop.execute {
-        self.readClock()
-        self.loop.purged(result)
-        self.finished()
-      }
+    offload(to: readers) { [storage] in
+      Result { () throws(StorageError) in try storage.purge() }
+    } then: { host, result in
+      host.loop.purged(result)
     }
   }
 
   var keepsErasureLedger: Bool { erasures != nil }
 
   func recordErasure(_ request: ErasureRequest) {
-    inFlight += 1
-    readers.submit { [self] _ in
-      var fault: String?
+    offload(to: readers) { [erasures, clock, events] () -> String? in
       do {
         try erasures?.record(request.user, at: clock.now().milliseconds)
+        return nil
       } catch {
-        fault = "\(error)"
         events.reported(.failed("the erasure ledger: \(error)"))
+        return "\(error)"
       }
-      eventLoop.execute { [fault] in
-        self.readClock()
-        self.loop.erasureRecorded(request, fault: fault)
-        self.finished()
-      }
+    } then: { host, fault in
+      host.loop.erasureRecorded(request, fault: fault)
     }
   }
 

@@ -1,0 +1,298 @@
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import StoreEngine
+
+/// The loops' hosts: makes them from storage, stops them, and makes them again after a failed commit.
+final class HostSupervisor: Sendable {
+  private struct State {
+    var storage: (any StorageEngine)?
+    /// The hosts, whether they serve or not, and the shards of each.
+    var loops: ServingState.Serving?
+    var lifecycle = StoreLifecycle()
+    var failedCommits: UInt64 = 0
+    var reload: Task<Void, Never>?
+  }
+
+  private let configuration: StoreServerConfiguration
+  private let source: any ReopenableStorage
+  private let logger: Logger
+  private let eventLoops: [any EventLoop]
+  private let committers: [NIOThreadPool]
+  private let readers: NIOThreadPool
+  /// Opens, recovers and closes storage; one thread, so that these never overlap.
+  private let opener: NIOThreadPool
+  private let registry: ConnectionRegistry
+  private let backups: BackupServer
+  private let clock: StoreClock
+  private let directory: DataDirectoryMonitor
+  /// Nil except in a cluster.
+  private let memberships: GroupMemberships?
+  private let state = NIOLockedValueBox(State())
+  let serving = ServingState()
+
+  init(
+    configuration: StoreServerConfiguration,
+    storage source: any ReopenableStorage,
+    eventLoops: [any EventLoop],
+    registry: ConnectionRegistry,
+    backups: BackupServer,
+    clock: StoreClock,
+    directory: DataDirectoryMonitor,
+    memberships: GroupMemberships?,
+    logger: Logger
+  ) {
+    self.configuration = configuration
+    self.source = source
+    self.eventLoops = eventLoops
+    self.registry = registry
+    self.backups = backups
+    self.clock = clock
+    self.directory = directory
+    self.memberships = memberships
+    self.logger = logger
+    committers = eventLoops.map { _ in NIOThreadPool(numberOfThreads: 1) }
+    readers = NIOThreadPool(numberOfThreads: 1 + BackgroundReads.runningMax * eventLoops.count)
+    opener = NIOThreadPool(numberOfThreads: 1)
+    for pool in committers + [readers, opener] { pool.start() }
+  }
+
+  /// All hosts of now, whether they serve or not.
+  var hosts: [LoopHost] { state.withLockedValue { $0.loops?.hosts ?? [] } }
+
+  var failedCommits: UInt64 { state.withLockedValue(\.failedCommits) }
+
+  // MARK: Lifecycle
+
+  /// Open and recover the storage, and start the hosts.
+  func start() async throws {
+    let storage = try await opener.runIfActive { [source] in try source.open() }
+    if !(try await startLoops(on: storage)) { await reload() }
+  }
+
+  /// Begin a stop: no reload starts any more. Returns when none runs.
+  func stopReloads() async {
+    let reload = state.withLockedValue { state in
+      state.lifecycle.stop()
+      return state.reload
+    }
+    // It must not lose its storage while it runs.
+    await reload?.value
+  }
+
+  func anyLoopIsBusy() async -> Bool {
+    for host in serving.current()?.hosts ?? [] {
+      let isBusy = try? await host.eventLoop.submit { host.loop.isBusy }.get()
+      if isBusy == true { return true }
+    }
+    return false
+  }
+
+  /// Stop the hosts and close the storage.
+  func stop() async { await stopLoops() }
+
+  /// End the threads, after ``stop()`` and when no event loop runs.
+  func stopThreads() async {
+    for pool in committers + [readers, opener] { try? await pool.shutdownGracefully() }
+  }
+
+  // MARK: Opening and closing storage
+
+  /// - Returns: whether the loops serve; false if one of their commits has failed already.
+  private func startLoops(on storage: any StorageEngine) async throws -> Bool {
+    let generation = state.withLockedValue { state in
+      state.storage = storage
+      return state.lifecycle.begin()
+    }
+    let shardCount = source.shardCount
+    let loops = eventLoops
+    var hostOfShard = [UInt8](repeating: 0, count: shardCount)
+    var hosts: [LoopHost] = []
+    var recovered = 0
+    for (position, eventLoop) in loops.enumerated() where position < shardCount {
+      let owned = shards(ofHost: position, of: min(loops.count, shardCount))
+      for shard in owned { hostOfShard[shard] = UInt8(position) }
+      let stored = try await opener.runIfActive {
+        try owned.map { shard in
+          let id = ShardID(UInt16(shard))
+          return (shard: id, state: try storage.recover(id))
+        }
+      }
+      recovered += stored.reduce(0) { $0 + $1.state.log.count }
+      let events = LoopHost.HostEvents(
+        halted: { [weak self] error in self?.halted(error, generation: generation) },
+        reported: { [logger] error in
+          logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
+        },
+        promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
+        deposed: { [weak self] in self?.deposed(generation: generation) }
+      )
+      let group = try await membership(ofLoop: position, eventLoop, storage)
+      let committer = committers[position]
+      hosts.append(
+        try await eventLoop.submit { [readers, configuration, clock, directory] in
+          try LoopHost(
+            eventLoop: eventLoop,
+            storage: storage,
+            committer: committer,
+            readers: readers,
+            configuration: configuration.engine,
+            totalShardCount: shardCount,
+            stored: stored,
+            group: group,
+            erasures: configuration.erasures,
+            clock: clock,
+            directory: directory,
+            events: events
+          )
+        }.get()
+      )
+    }
+    var logged = Timestamp.none
+    for host in hosts {
+      logged = max(logged, try await host.eventLoop.submit { host.loop.loggedTime }.get())
+    }
+    clock.start(logged: logged)
+    for host in hosts {
+      try await host.eventLoop.submit { [hosts, hostOfShard] in
+        host.connect(hosts, hostOfShard: hostOfShard)
+      }.get()
+    }
+    let all = ServingState.Serving(
+      hosts: hosts,
+      hostOfShard: hostOfShard,
+      epochs: configuration.cluster.map { _ in hosts.map { _ in nil } }
+    )
+    state.withLockedValue { $0.loops = all }
+    serving.replace(all)
+    // Ticks commit, so none may begin while other hosts are still being made.
+    for host in hosts { host.eventLoop.execute { host.start() } }
+    // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
+    let interval = source.syncIntervalMilliseconds ?? (memberships == nil ? nil : Self.reportMilliseconds)
+    if let interval {
+      for host in hosts.prefix(memberships == nil ? 1 : hosts.count) {
+        host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
+      }
+    }
+    if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
+    memberships?.startProbes(for: hosts)
+    let isServing = state.withLockedValue { $0.lifecycle.started() }
+    if isServing {
+      backups.attach(storage)
+      let text = configuration.cluster == nil ? "Shards are serving" : "Shards follow the shared log"
+      logger.info("\(text)", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
+    }
+    return isServing
+  }
+
+  private func membership(
+    ofLoop position: Int,
+    _ eventLoop: any EventLoop,
+    _ storage: any StorageEngine
+  ) async throws -> GroupMembership? {
+    guard let memberships else { return nil }
+    let stored = try await opener.runIfActive { try storage.position(of: GroupID(UInt8(position))) }
+    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored)
+  }
+
+  /// How often a node whose commits are synced reports its synced positions.
+  private static let reportMilliseconds = 1_000
+
+  /// Return the shards of a host. The groups of a cluster are ranges.
+  private func shards(ofHost position: Int, of count: Int) -> [Int] {
+    let all = 0..<source.shardCount
+    if configuration.cluster == nil { return all.filter { $0 % count == position } }
+    return all.filter { $0 * count / source.shardCount == position }
+  }
+
+  /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
+  /// storage.
+  private func stopLoops() async {
+    serving.replace(nil)
+    memberships?.stopProbes()
+    let hosts = state.withLockedValue { state in
+      defer { state.loops = nil }
+      return state.loops?.hosts ?? []
+    }
+    let channels = registry.channels
+    await withTaskGroup(of: Void.self) { tasks in
+      for channel in channels { tasks.addTask { try? await channel.close() } }
+    }
+    for host in hosts { try? await host.eventLoop.flatSubmit { host.stop() }.get() }
+    await backups.detach()
+    let storage = state.withLockedValue { state in
+      defer { state.storage = nil }
+      return state.storage
+    }
+    if let storage { try? await opener.runIfActive { [source] in source.close(storage) } }
+  }
+
+  // MARK: Halts
+
+  /// Handle a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
+  private func halted(_ error: StorageError, generation: UInt64) {
+    state.withLockedValue { $0.failedCommits += 1 }
+    guard recordHalt(generation: generation) else { return }
+    logger.error(
+      "A commit failed; reloading all shards from storage",
+      metadata: ["error": "\(error)"]
+    )
+  }
+
+  /// Record that a loop of this generation has halted, and reload everything if it served.
+  ///
+  /// - Returns: whether it is the first of its generation, which is to be logged.
+  private func recordHalt(generation: UInt64) -> Bool {
+    state.withLockedValue { state in
+      switch state.lifecycle.halted(generation: generation) {
+      case .ignore: return false
+      case .report: return true
+      case .reportAndReload:
+        state.reload = Task { await self.reload() }
+        return true
+      }
+    }
+  }
+
+  /// This node owns the group of a host now, and answers for its shards.
+  private func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
+    guard let owned = serving.promote(host, epoch) else { return }
+    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    logger.info(
+      "This node owns a group and serves its shards",
+      metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+    )
+  }
+
+  /// Another node owns a group that this node has owned: start again as its follower.
+  private func deposed(generation: UInt64) {
+    if recordHalt(generation: generation) { logger.notice("Another node owns the shards now; following it") }
+  }
+
+  /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.
+  private static let reloadPause = Duration.milliseconds(50)
+  private static let reloadPausesMin = 2
+  private static let reloadPausesMax = 40
+
+  /// Reload everything from storage, and retry until that succeeds.
+  private func reload() async {
+    let isStopping = { [state] in state.withLockedValue { $0.lifecycle.isStopping } }
+    var pauses = Self.reloadPausesMin
+    while true {
+      await stopLoops()
+      guard !isStopping() else { return }
+      do {
+        let storage = try await opener.runIfActive { [source] in try source.open() }
+        if try await startLoops(on: storage) { return }
+      } catch {
+        logger.error("Storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
+      }
+      // Several short pauses rather than one that is cancelled: a cancellation could lose a storage that was just
+      // opened.
+      for _ in 0..<pauses where !isStopping() { try? await Task.sleep(for: Self.reloadPause) }
+      pauses = min(pauses * 2, Self.reloadPausesMax)
+    }
+  }
+}
