@@ -87,7 +87,11 @@ private final class ResettingStore: Sendable {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       var output = ByteBuffer()
       if hasChallenged {
-        Ready(isResumed: false, sessionLifetimeMilliseconds: 600_000, shards: []).write(into: &output)
+        Ready(
+          isResumed: false,
+          sessionLifetimeMilliseconds: 600_000,
+          shards: [Ready.ShardRange(first: 0, count: 1, address: "")]
+        ).write(into: &output)
       } else {
         hasChallenged = true
         Challenge(nonce: .random(), proof: [], window: 16, shardCount: 1, store: SessionID(high: 1, low: 1))

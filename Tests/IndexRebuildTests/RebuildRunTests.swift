@@ -171,7 +171,12 @@ private final class Listener: Sendable {
           store: SessionID(high: 1, low: 1)
         ).write(into: &output)
       case .proof:
-        Ready(isResumed: false, sessionLifetimeMilliseconds: 600_000, shards: []).write(into: &output)
+        let count = UInt32(store.withLock { $0.shards.shards.count })
+        Ready(
+          isResumed: false,
+          sessionLifetimeMilliseconds: 600_000,
+          shards: [Ready.ShardRange(first: 0, count: count, address: "")]
+        ).write(into: &output)
       case .rebuildIndex:
         let bytes = Array(payload.readableBytesView)
         var reader = FieldReader(bytes.span.bytes)

@@ -67,7 +67,11 @@ package enum FrameTable {
     0x06 pong bytes:bytes(8)
     0x07 drain
     0x08 events through lost:byte channels:[cid events:[@channel_event]] users:[user events:[@user_event]]
+    0x09 shard_map owned:[first count epoch]
     0x0F error code:varint(error) retry_after detail:string
+    0x50 deliver_changes from after changes:[number user gone:byte cid channel row:optional member:byte joined epoch \
+      deleted?member&2]
+    0x51 confirm_changes from through
     """
 
   /// Fields that several kinds share.
