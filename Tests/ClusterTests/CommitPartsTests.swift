@@ -7,7 +7,7 @@ import Testing
 @testable import StoreEngine
 
 /// Commits that are larger than a record.
-@Suite struct CommitPartsTests {
+@Suite("Commits of several records") struct CommitPartsTests {
   private static func records(_ contents: [Ownership.RecordContent]) -> [GroupRecord] {
     contents.enumerated().map { index, content in
       GroupRecord(
@@ -20,7 +20,10 @@ import Testing
     }
   }
 
-  @Test(arguments: [(0, 1), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (4_000, 1_000)])
+  @Test(
+    "a payload is split at the limit, and assembled again",
+    arguments: [(0, 1), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (4_000, 1_000)]
+  )
   func payloadIsSplitAndAssembled(_ bytes: Int, _ records: Int) throws {
     let payload = (0..<bytes).map { UInt8(truncatingIfNeeded: $0) }
     let split = CommitParts.split(payload, bytesMax: 4)
@@ -37,7 +40,7 @@ import Testing
   }
 
   /// The owner ends within a commit. The next one claims, and its commits do not begin with the parts of that one.
-  @Test func claimDropsThePartsBeforeIt() throws {
+  @Test("a claim drops the parts before it") func claimDropsThePartsBeforeIt() throws {
     var assembly = CommitAssembly()
     let records = Self.records([
       .init(kind: .part, payload: [1, 2]), .init(kind: .part, payload: [3]),
@@ -46,7 +49,7 @@ import Testing
     #expect(try records.map { try assembly.take($0) } == [nil, nil, nil, [4]])
   }
 
-  @Test func aliveAndReleaseAreNoCommits() throws {
+  @Test("alive and release records are no commits") func aliveAndReleaseAreNoCommits() throws {
     var assembly = CommitAssembly()
     let records = Self.records([
       .init(kind: .alive, payload: []), .init(kind: .release(to: NodeID(2)), payload: []),
