@@ -8,6 +8,8 @@ final class BatchPart: GatewayPart {
   private var queue = BatchQueue()
   /// Batches that had to wait, since the start.
   private var delayed: UInt64 = 0
+  /// Whether a check of the oldest deadline is scheduled.
+  private var isChecking = false
 
   /// Batches that wait.
   var waitingCount: Int { queue.count }
@@ -28,7 +30,7 @@ final class BatchPart: GatewayPart {
       )
     )
     delayed &+= 1
-    if queue.count == 1 { scheduleBatchCheck(at: deadline) }
+    if !isChecking { scheduleCheck(at: deadline) }
     return false
   }
 
@@ -39,11 +41,13 @@ final class BatchPart: GatewayPart {
     }
   }
 
-  private func scheduleBatchCheck(at deadline: NIODeadline) {
-    loop.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { [loop] in
-      self.beginWaiting()
+  private func scheduleCheck(at deadline: NIODeadline) {
+    isChecking = true
+    runLater(in: deadline - loop.eventLoop.now) { [self] in
+      isChecking = false
+      beginWaiting()
       loop.endTurn()
-      if let next = self.queue.deadline { self.scheduleBatchCheck(at: next) }
+      if !isChecking, let next = queue.deadline { scheduleCheck(at: next) }
     }
   }
 
