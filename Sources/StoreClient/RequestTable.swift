@@ -224,7 +224,7 @@ struct RequestTable: ~Copyable {
       batches.release(slot.frame)
     } else {
       // Its bytes are in a batch that must not be written whole now.
-      if !wasSent { unsentIsStale = true }
+      if !wasSent || slot.wasSentElsewhere { unsentIsStale = true }
       remove(index, slot)
     }
     return failed

@@ -11,6 +11,7 @@ struct ShardRoutes {
   private var owners: [UInt8]
   /// Epoch of the newest claim that is known, by shard.
   private var epochs: [UInt64]
+  var shardCount: Int { owners.count }
   /// Number of shards without a known owner.
   private(set) var unownedCount: Int
 
@@ -41,9 +42,8 @@ struct ShardRoutes {
     for range in map.owned {
       for shard in range.shards.clamped(to: owners.indices) {
         isOwned[shard] = true
-        guard range.epoch > epochs[shard] || range.epoch == epochs[shard] && owners[shard] == Self.none else {
-          continue
-        }
+        // An epoch has one owner, which may be known by another address.
+        guard range.epoch >= epochs[shard] else { continue }
         epochs[shard] = range.epoch
         hasChanged = set(UInt8(node), of: shard) || hasChanged
       }

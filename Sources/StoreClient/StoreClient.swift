@@ -70,7 +70,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   }
 
   /// The store's shard count; 0 before the first handshake is done.
-  package var shardCount: Int { nodes[0].table.shardCount }
+  package var shardCount: Int { routes?.shardCount ?? nodes[0].table.shardCount }
 
   /// Id of the store's data directory or cluster; nil before the first handshake is done.
   package var storeID: SessionID? { session.identity?.store }
@@ -151,13 +151,15 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
-  /// Whether the windows of all nodes have room for one more request.
-  package var hasRoom: Bool { unrouted.hasRoom && nodes.allSatisfy { $0.table.hasRoom } }
+  /// Whether the windows of all nodes that own shards have room for one more request.
+  package var hasRoom: Bool { unrouted.hasRoom && nodes.allSatisfy { !isRouted($0) || $0.table.hasRoom } }
 
-  /// Return whether the windows of all nodes have room for `count` more requests, or are empty.
+  /// Return whether the windows of all nodes that own shards have room for `count` more requests, or are empty.
   package func hasRoom(for count: Int) -> Bool {
-    unrouted.hasRoom(for: count) && nodes.allSatisfy { $0.table.hasRoom(for: count) }
+    unrouted.hasRoom(for: count) && nodes.allSatisfy { !isRouted($0) || $0.table.hasRoom(for: count) }
   }
+
+  private func isRouted(_ node: StoreNode<Delegate>) -> Bool { routes?.isOwner(node.index) ?? true }
 
   /// Bytes that wait for a flush.
   package var queuedBytes: Int { nodes.reduce(0) { $0 + $1.table.queuedBytes } }
@@ -225,13 +227,19 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Handle the end of a node's handshake. A node of a cluster is ready with its first map.
   func opened(_ node: StoreNode<Delegate>, isNode: Bool) {
-    if isNode, routes == nil { beginCluster(node) }
+    if isNode, routes == nil {
+      beginCluster(node)
+    } else if routes != nil, routes?.shardCount != node.table.shardCount {
+      // The first node of another session.
+      begin(shardCount: node.table.shardCount)
+    }
     readinessChanged()
   }
 
   func lost(_ node: StoreNode<Delegate>, _ failure: LinkFailure) {
     // A cluster goes on without a node that serves another one.
-    let endsSession = failure.endsSession && (routes == nil || failure != .otherStore)
+    let isAlone = routes == nil || !nodes.contains { $0.isReady }
+    let endsSession = failure.endsSession && (failure != .otherStore || isAlone)
     let failed = endsSession ? endSession(except: node) : []
     readinessChanged(since: failure == .silent ? node.lastReceivedAt : nil)
     deliver(failed)
@@ -241,6 +249,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private func endSession(except node: StoreNode<Delegate>) -> [RequestTable.FailedRequest] {
     session = StoreSession(.random())
     counters = CommandCounters()
+    // Epochs of another cluster say nothing about this one's.
+    if let routes { self.routes = ShardRoutes(shardCount: routes.shardCount) }
     for other in nodes where other !== node { other.connectionFailed(.connectionLost) }
     var failed: [RequestTable.FailedRequest] = []
     for node in nodes { failed += node.table.endSession(counters: &counters) }
@@ -272,23 +282,30 @@ extension StoreClient {
     return routes?.owner(of: .owning(name, count: shardCount))
   }
 
-  /// Return whether a node owns a shard, as far as is known.
-  func isOwner(_ node: StoreNode<Delegate>, of shard: ShardID) -> Bool {
-    routes == nil || routes?.owner(of: shard) == node.index
+  /// Return whether events of a shard that a node sends are valid: the node owns the shard. While the client is not
+  /// ready they are dropped, because a new owner does not have all subscriptions yet. These begin again when it is.
+  func takesEvents(of shard: ShardID, from node: StoreNode<Delegate>) -> Bool {
+    guard let routes else { return true }
+    return isReady && routes.owner(of: shard) == node.index
   }
 
   /// Connect to all nodes. The requests wait until their owners are known.
   private func beginCluster(_ first: StoreNode<Delegate>) {
-    let shardCount = self.shardCount
-    routes = ShardRoutes(shardCount: shardCount)
     first.keepAddress()
-    unrouted.setShardCount(shardCount)
-    for address in configuration.addresses.indices.prefix(ShardRoutes.nodesMax) where address != first.addressIndex {
+    for address in configuration.addresses.indices where address != first.addressIndex {
+      guard nodes.count < ShardRoutes.nodesMax else { break }
       let node = StoreNode(self, index: nodes.count, address: address)
-      node.table.setShardCount(shardCount)
       nodes.append(node)
       node.start()
     }
+    begin(shardCount: first.table.shardCount)
+  }
+
+  /// Wait for the maps of a cluster with this number of shards.
+  private func begin(shardCount: Int) {
+    routes = ShardRoutes(shardCount: shardCount)
+    unrouted.setShardCount(shardCount)
+    for node in nodes { node.table.setShardCount(shardCount) }
     moveRequests()
   }
 
@@ -309,8 +326,9 @@ extension StoreClient {
   /// Move the requests of the shards that have another owner now. What follows a shard's events begins again, as after
   /// a lost connection.
   private func routesChanged() {
-    setReady(false, since: eventLoop.now)
+    // First: a request that the delegate sends must not overtake these.
     moveRequests()
+    setReady(false, since: eventLoop.now)
   }
 
   private func moveRequests() {

@@ -177,7 +177,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     } else if acceptsReplies, header.kind == .error, header.correlation != 0 {
       refused(header, payload)
     } else if acceptsReplies, header.kind == .events {
-      guard client.isOwner(self, of: header.shard) else { return }
+      guard client.takesEvents(of: header.shard, from: self) else { return }
       hasDelivered = true
       do throws(WireError) {
         try client.delegate?.storeEvents(header.shard, payload)

@@ -35,6 +35,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
   private var isSyncing = false
+  /// Commits that the committer's thread has.
+  private var threadWrites = 0
   /// Commits and reads that were submitted to threads and have not finished.
   private var inFlight = 0
   private var stopped: EventLoopPromise<Void>?
@@ -259,14 +261,19 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Write a group to local storage.
   func write(_ group: CommitGroup) {
     inFlight += 1
-    if pace.isQuick, group.logBytes < CommitPace.smallBytes {
+    // Groups are written in their order: none on the loop while the thread has an earlier one.
+    if threadWrites == 0, pace.isQuick, group.logBytes < CommitPace.smallBytes {
       let (result, duration) = Self.perform(group, storage)
       // Complete asynchronously, so that the loop's turn ends first.
       eventLoop.execute { self.committed(result, duration) }
     } else {
+      threadWrites += 1
       committer.submit { [self] _ in
         let (result, duration) = Self.perform(group, storage)
-        eventLoop.execute { self.committed(result, duration) }
+        eventLoop.execute {
+          self.threadWrites -= 1
+          self.committed(result, duration)
+        }
       }
     }
   }

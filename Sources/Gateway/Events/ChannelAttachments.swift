@@ -100,7 +100,8 @@ struct ChannelAttachments {
       streamsByChannel[Int(channel.slot)][Int(position)] = last
       rows[Int(last)].channels[channel]?.position = position
     }
-    // An unused channel keeps no memory.
+    // An unused stream or channel keeps no memory.
+    if rows[Int(ref.slot)].channels.isEmpty { rows[Int(ref.slot)].channels = [:] }
     if streamsByChannel[Int(channel.slot)].isEmpty { streamsByChannel[Int(channel.slot)] = [] }
     return true
   }

@@ -319,10 +319,10 @@ package final class GroupReplica {
     }
   }
 
-  /// Store the position of a record without batches, unless the loop's next commit does. A position is never ahead of
-  /// the batches before it.
+  /// Store the position of a record without batches, unless a commit of the loop does. A position is never ahead of the
+  /// batches before it, and a commit that waits for the shared log may have followed batches.
   private func storePosition() {
-    guard !loop.isHalted, !loop.commits.hasFollowed else { return }
+    guard case .none = ownCommit, !loop.isHalted, !loop.commits.hasFollowed else { return }
     var group = CommitGroup()
     group.position = storedPosition
     store(group, .position)

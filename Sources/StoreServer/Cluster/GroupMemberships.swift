@@ -90,8 +90,10 @@ final class GroupMemberships: Sendable {
 
   /// Close the connections to other nodes.
   func close() async {
-    for nodes in links.withLockedValue({ $0 }).compactMap(\.nodes) {
-      try? await nodes.eventLoop.flatSubmit { nodes.close() }.get()
+    await withTaskGroup(of: Void.self) { tasks in
+      for nodes in links.withLockedValue({ $0 }).compactMap(\.nodes) {
+        tasks.addTask { try? await nodes.eventLoop.flatSubmit { nodes.close() }.get() }
+      }
     }
   }
 }

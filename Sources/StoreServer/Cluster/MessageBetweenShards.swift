@@ -39,6 +39,24 @@ enum MessageBetweenShards: Sendable {
     }
   }
 
+  /// Maximum number of changes in a frame: with the longest ids they are some 650 KB, and a frame has 1 MiB.
+  static let changesMax = 1_024
+
+  /// The messages that fit a frame each, in order.
+  var frames: [MessageBetweenShards] {
+    guard case .delivery(let delivery) = self, delivery.changes.count > Self.changesMax else { return [self] }
+    var frames: [MessageBetweenShards] = []
+    var rest = delivery
+    while !rest.changes.isEmpty {
+      var part = rest
+      part.changes = Array(rest.changes.prefix(Self.changesMax))
+      rest.changes.removeFirst(part.changes.count)
+      rest.after = part.changes.last?.number ?? rest.after
+      frames.append(.delivery(part))
+    }
+    return frames
+  }
+
   func write(into buffer: inout ByteBuffer) {
     switch self {
     case .delivery(let delivery):

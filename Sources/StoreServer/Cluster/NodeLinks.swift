@@ -29,7 +29,9 @@ final class NodeLinks: @unchecked Sendable {
   }
 
   /// Send a message to the owner of its shard, if that is connected.
-  func send(_ message: MessageBetweenShards) { client.post(to: message.to) { message.write(into: &$0) } }
+  func send(_ message: MessageBetweenShards) {
+    for frame in message.frames { client.post(to: message.to) { frame.write(into: &$0) } }
+  }
 
   func replaceSecrets(_ secrets: [[UInt8]]) { client.replaceSecrets(secrets) }
 

@@ -61,7 +61,8 @@ final class SharedLogLink: @unchecked Sendable {
   private func send(_ number: UInt64) {
     let asked = replicas
     log.ends(of: asked.map(\.group)) { [weak self] ends in
-      guard let self, !replicas.isEmpty else { return }
+      // The replicas of before may be gone.
+      guard let self, asked.elementsEqual(replicas, by: ===), !asked.isEmpty else { return }
       if let ends {
         perform(probe.answered(number, at: BootTime.now()))
         for (replica, end) in zip(asked, ends) { replica.handle(.probeAnswered(end)) }

@@ -190,7 +190,20 @@ async def crowd():
         for number in range(count):
             since = last[number] if last else None
             streams.append(await Stream(users[number % len(users)], since).open(connections[number // per_connection]))
-        await all_of(streams, lambda stream: stream.last or stream.status not in (None, 200), "all are answered")
+        def is_answered(stream):
+            return stream.last or stream.has_ended or stream.status not in (None, 200)
+
+        await all_of(streams, is_answered, "all are answered")
+        # On a busy machine a request of the gateway may pass its deadline. It ends such a stream, whose client comes back.
+        for _ in range(20):
+            ended = [number for number, stream in enumerate(streams) if stream.has_ended and not stream.last]
+            if not ended:
+                break
+            for number in ended:
+                connection = await Connection.to(port)
+                streams[number] = await Stream(users[number % len(users)], last[number] if last else None).open(connection)
+            await all_of([streams[number] for number in ended], is_answered, "those that came back are answered")
+        check(not any(stream.has_ended for stream in streams), "a stream ended each time before its first id")
         refused = [stream.status for stream in streams if stream.status != 200]
         check(not refused, f"{len(refused)} streams were refused: {refused[:3]}")
         return streams
