@@ -379,7 +379,7 @@ let package = Package(
       name: "BackupTests",
       dependencies: [
         "Backup", "ErasureLedger", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        nioCore, nioPosix,
+        "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),

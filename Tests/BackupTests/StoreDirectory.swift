@@ -8,6 +8,8 @@ import StoreRocksDB
 
 /// The data directory of a stopped store with two shards, for one test; deleted at its end.
 final class StoreDirectory: Sendable {
+  static let identity = SessionID(high: 7, low: 1)
+  /// The identity in hexadecimal.
   static let store = "00000000000000070000000000000001"
 
   let path = NSTemporaryDirectory() + "tidemark-store-\(UUID().uuidString)"
@@ -16,7 +18,7 @@ final class StoreDirectory: Sendable {
 
   /// Open the directory as a store does, commit one group, and close it.
   func commit(_ fill: (inout CommitGroup) -> Void) throws {
-    let engine = try RocksDBEngine(directory: path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
+    let engine = try RocksDBEngine(directory: path, shardCount: 2, newStore: Self.identity)
     defer { engine.close() }
     var group = CommitGroup()
     fill(&group)
@@ -24,8 +26,10 @@ final class StoreDirectory: Sendable {
   }
 
   /// Write a file beside RocksDB's.
-  func write(_ text: String, to name: String) throws {
-    try Data(text.utf8).write(to: URL(fileURLWithPath: path + "/" + name))
+  func write(_ text: String, to name: String) throws { try write(Array(text.utf8), to: name) }
+
+  func write(_ bytes: [UInt8], to name: String) throws {
+    try Data(bytes).write(to: URL(fileURLWithPath: path + "/" + name))
   }
 
   func contains(_ name: String) -> Bool { FileManager.default.fileExists(atPath: path + "/" + name) }

@@ -67,9 +67,11 @@ import Testing
       neighbour.send(post(stream), data(stream))
       #expect(neighbour.status(stream) == 200)
     }
+    #expect(greedy.connection.counters.limitsHit == UInt64(refused.count))
     // A body that continues is reset.
     greedy.send(data(1, String(repeating: "x", count: 1_000), end: false))
     #expect(greedy.frames(.rstStream, stream: 1).last?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
+    #expect(greedy.connection.counters.limitsHit == UInt64(refused.count + 1))
     _ = try? greedy.channel.finish(acceptAlreadyClosed: true)
     #expect(resources.heldBytes == 0)
   }

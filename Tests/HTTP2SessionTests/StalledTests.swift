@@ -187,6 +187,45 @@ struct StalledTests {
     server.send(TestServer.preface + settings().bytes)
     let resetCount = sendBodies(to: server, limits, resetWith: .enhanceYourCalm)
     #expect(resetCount < 10)
+    #expect(server.connection.counters.limitsHit == UInt64(resetCount))
+  }
+
+  @Test("bufferedBodyBytesMax: a body that its client cancels makes room for one that waits")
+  func cancelledBodyMakesRoom() throws {
+    var limits = HTTP2Limits()
+    limits.bufferedBodyBytesMax = 4 * StalledTests.piece
+    limits.bodyBytesMax = 8 * StalledTests.piece
+    limits.initialWindowSize = UInt32(StalledTests.piece)
+    let server = try TestServer(limits: limits)
+    let uploads = Uploads(server, limits, streams: [1, 3], bytes: limits.bodyBytesMax)
+    // Stream 1 is granted a whole body, so that stream 3 waits after its first window.
+    for _ in 0..<5 { #expect(uploads.send(1, ends: true)) }
+    #expect(uploads.send(3, ends: true) && !uploads.send(3, ends: true))
+    #expect(server.connection.bufferedBodyBytes == 6 * StalledTests.piece)
+    #expect(server.connection.counters.bodiesDelayed == 1)
+    server.send(rst(1))
+    #expect(server.connection.bufferedBodyBytes == StalledTests.piece)
+    uploads.readFrames()
+    while uploads.send(3, ends: true) {}
+    #expect(uploads.answered == [3] && uploads.resets.isEmpty)
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+    #expect(server.connection.counters.limitsHit == 0)
+  }
+
+  @Test("bufferedBodyBytesMax: a single body above the limit arrives whole")
+  func singleBodyAboveTheLimit() throws {
+    var limits = HTTP2Limits()
+    limits.bufferedBodyBytesMax = 4 * StalledTests.piece
+    limits.bodyBytesMax = 32 * StalledTests.piece
+    limits.initialWindowSize = UInt32(StalledTests.piece)
+    limits.connectionWindowSize = 8 * Int32(StalledTests.piece)
+    let server = try TestServer(limits: limits)
+    let uploads = Uploads(server, limits, streams: [1], bytes: limits.bodyBytesMax)
+    uploads.run()
+    #expect(server.delegate.log == ["post / \(limits.bodyBytesMax)"])
+    #expect(uploads.answered == [1] && uploads.heldMax > limits.bufferedBodyBytesMax)
+    #expect(server.connection.counters.bodiesDelayed == 0 && server.connection.counters.limitsHit == 0)
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
   }
 
   @Test("bufferedBodyBytesMax: complete bodies hold the connection's window until they are answered")

@@ -3,6 +3,7 @@ import NIOCore
 import NIOPosix
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreClient
@@ -81,7 +82,7 @@ struct SocketTests {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
     let harness = try await loop.submit { NIOLoopBound(Harness(loop: loop), eventLoop: loop) }.get()
     try await loop.flatSubmit { harness.value.listen(scrambled: scrambled) }.get()
-    try await loop.flatSubmit {
+    let done = loop.flatSubmit {
       let port = harness.value.listener!.localAddress!.port!
       var logger = Logger(label: "test")
       logger.logLevel = .critical
@@ -123,7 +124,8 @@ struct SocketTests {
       more(100)
       client.start()
       return harness.value.done.futureResult
-    }.get()
+    }
+    try await within("2,000 answers") { try await done.get() }
     try await loop.flatSubmit {
       let value = harness.value
       value.recorder.onEvent = nil

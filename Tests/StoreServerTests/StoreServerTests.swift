@@ -145,7 +145,9 @@ import Testing
     let begun = Atomic(false)
     storage.beforeCommit = {
       begun.store(true, ordering: .relaxed)
-      drained.wait()
+      if drained.wait(timeout: .now() + .seconds(120)) == .timedOut {
+        Issue.record("timed out waiting for the drain frame")
+      }
     }
     gateway.send { [$0.note("b")] }
     try await eventually("the commit to begin") { begun.load(ordering: .relaxed) }

@@ -352,7 +352,7 @@ import Testing
         loop.value.push.end(batch)
         loop.value.endTurn()
       }.get()
-      #expect(try await results.futureResult.get() == [nil, .memberNotFound, .invalidField])
+      #expect(try await results.futureResult.value("the results") == [nil, .memberNotFound, .invalidField])
       try await eventLoop.submit {
         let batch = loop.value.push.begin(.closure { #expect($0.isEmpty) }, source: .hook, countMax: 1)
         loop.value.push.end(batch)

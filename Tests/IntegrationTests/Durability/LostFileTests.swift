@@ -41,8 +41,11 @@ extension RealProcesses {
           try files.removeItem(atPath: data + "/" + name)
         }
         try await refuses("its files were removed or replaced")
-        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
-        #expect(log.split(separator: "\n").count { $0.contains("The data directory is gone") } == 3, "\(log)")
+        // A loss is logged after it is reported.
+        try await eventually("the store has logged three losses") {
+          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+            .split(separator: "\n").count { $0.contains("The data directory is gone") } == 3
+        }
         let store = try #require(await services.stack.storeProcess)
         await services.stack.stopStore()
         #expect(await store.waitForExit() == .exited(code: 0))

@@ -46,6 +46,13 @@ struct IdentifierTests {
     #expect(!kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 4096)))
   }
 
+  @Test("types and roles with a whole multi-byte character are refused", arguments: Kind.allCases, ["é", "日", "🙂"])
+  func wholeMultiByteCharacterIsRefused(kind: Kind, character: String) {
+    for text in [character, character + "a", "a" + character, "a" + character + "a"] {
+      #expect(!kind.accepts(Array(text.utf8)), "\(text)")
+    }
+  }
+
   private static func isID(_ bytes: [UInt8]) -> Bool {
     let isID = Identifier.isID(bytes.span.bytes)
     #expect(Identifier.isUser(bytes.span.bytes) == isID && Identifier.isMessage(bytes.span.bytes) == isID)

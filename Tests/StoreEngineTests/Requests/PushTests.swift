@@ -1,8 +1,9 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
-import StoreEngine
 import Testing
+
+@testable import StoreEngine
 
 /// Push acknowledgements by name and by ticket (R3, R20), with the channel in memory, in storage or in the tail.
 @Suite("Push acknowledgements")
@@ -344,6 +345,25 @@ struct PushTests {
     let replies = try nextReplies(harness, again)
     #expect(replies.first == "moved sent 1000 delivered 2000" && replies.count == counters.count)
     #expect(replies.dropFirst().allSatisfy { $0 == "same sent 1000 delivered 2000" })
+  }
+
+  @Test("a session forgets the oldest commands that were dropped while waiting, above its bound")
+  func droppedBeyondBound() throws {
+    let (before, _) = try harness()
+    // All of them wait for one channel.
+    let (harness, gateway) = try restarted(before) { $0.waitingPerLoadMax = 2 * SessionTable.droppedMax }
+    let forgotten = 6
+    let counters = 1...UInt64(SessionTable.droppedMax + forgotten)
+    for counter in counters { gateway.push("team:a", "bob", "m2", counter: counter) }
+    harness.loop.close(gateway.lane)
+    try turn(harness)
+    let again = harness.connect(session: 7)
+    for counter in counters { again.push("team:a", "bob", "m2", counter: counter) }
+    let replies = try nextReplies(harness, again)
+    #expect(replies.count == counters.count)
+    #expect(replies.prefix(forgotten).allSatisfy { $0 == "outcome_unknown" })
+    #expect(replies.dropFirst(forgotten).first == "moved sent 1000 delivered 2000")
+    #expect(replies.dropFirst(forgotten + 1).allSatisfy { $0 == "same sent 1000 delivered 2000" })
   }
 
   @Test("tickets of users who left, rejoined or were erased are refused")
