@@ -26,6 +26,8 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   private var acceptsReplies = false
   /// Whether requests are sent at once: the link accepts them and, in a cluster, the node has sent its map.
   private(set) var isReady = false
+  /// In a cluster: when the node's first map is late; nil: none is awaited.
+  private var mapDeadline: NIODeadline?
   /// Whether replies were delivered since the last call of `storeReadComplete`.
   private var hasDelivered = false
   private var lastLogged: String?
@@ -127,6 +129,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     case .fail(let failure):
       connectionFailed(failure)
     }
+    if let mapDeadline, eventLoop.now >= mapDeadline { connectionFailed(.handshakeTimeout) }
   }
 
   // MARK: - Writes
@@ -239,10 +242,12 @@ final class StoreNode<Delegate: StoreClientDelegate> {
         frameLengthMax: frameLengthMax
       )
       isReady = !isNode
+      mapDeadline = isNode ? eventLoop.now + StoreClientLimits.handshakeTimeout : nil
       client?.opened(self, isNode: isNode)
       flush()
       client?.deliver(failed)
     case .shardMap(let map):
+      mapDeadline = nil
       isReady = link.acceptsRequests
       client?.take(map, of: self)
     case .drain:
@@ -297,6 +302,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     connection = nil
     acceptsReplies = false
     isReady = false
+    mapDeadline = nil
     table.stats.connectionsLost &+= 1
     table.connectionLost()
     let bound = NIOLoopBound(self, eventLoop: eventLoop)

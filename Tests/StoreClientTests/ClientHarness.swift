@@ -12,6 +12,7 @@ final class Recorder: StoreClientDelegate {
     case replied(UInt64, FrameKind, [UInt8])
     case failed(UInt64, StoreFailure)
     case ready(Bool)
+    case events(ShardID)
     case complete
   }
 
@@ -28,12 +29,17 @@ final class Recorder: StoreClientDelegate {
     add(.replied(token, kind, payload.withUnsafeBytes { Array($0) }))
   }
   func storeFailed(_ token: UInt64, _ failure: StoreFailure) { add(.failed(token, failure)) }
+  func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) { add(.events(shard)) }
   func storeReadComplete() { add(.complete) }
   func storeReadinessChanged(_ isReady: Bool) { add(.ready(isReady)) }
 
   /// The tokens of answered requests, in order.
   var replies: [UInt64] {
     events.compactMap { if case .replied(let token, _, _) = $0 { token } else { nil } }
+  }
+  /// The shards whose events were delivered, in order.
+  var eventShards: [UInt16] {
+    events.compactMap { if case .events(let shard) = $0 { shard.rawValue } else { nil } }
   }
   var failures: [UInt64: StoreFailure] {
     var result: [UInt64: StoreFailure] = [:]

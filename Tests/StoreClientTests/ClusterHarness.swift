@@ -47,6 +47,12 @@ final class ClusterHarness {
     }
   }
 
+  /// Send events of a shard from a node.
+  func events(_ node: Int, of shard: UInt16) {
+    connections[node]?.connection.sendEvents(of: shard)
+    pump()
+  }
+
   /// Give shards to a node, in an epoch.
   func own(_ node: Int, _ shards: [ClosedRange<UInt16>], epoch: UInt64, isAnnounced: Bool = true) {
     nodes[node].own(

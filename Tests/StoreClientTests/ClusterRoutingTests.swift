@@ -154,6 +154,87 @@ import Testing
     #expect(changes == [.ready(true), .ready(false), .ready(true)])
   }
 
+  /// A new owner does not have all subscriptions yet, and a former one does not have them any more. What is dropped is
+  /// replayed when the subscriptions begin again.
+  @Test func eventsAreTakenFromOwnersWhileAllShardsHaveOne() {
+    let harness = ClusterHarness(nodes: 2)
+    harness.own(0, [0...3], epoch: 1)
+    harness.open()
+    harness.events(0, of: 0)
+    harness.events(1, of: 0)
+    harness.own(0, [2...3], epoch: 1)
+    harness.own(1, [0...0], epoch: 2)
+    harness.pump()
+    harness.events(1, of: 0)
+    #expect(harness.recorder.eventShards == [0])
+    harness.own(1, [0...1], epoch: 2)
+    harness.pump()
+    harness.events(1, of: 0)
+    harness.events(0, of: 0)
+    harness.events(0, of: 3)
+    #expect(harness.recorder.eventShards == [0, 0, 3])
+  }
+
+  @Test func windowOfANodeWithoutShardsHoldsNothingBack() {
+    let harness = ClusterHarness(nodes: 2) { $0.inFlightMax = 4 }
+    harness.own(0, [0...3], epoch: 1)
+    harness.open()
+    harness.nodes[0].holdsReplies = true
+    for token in 1...4 { harness.command(UInt64(token), to: 0) }
+    harness.flush()
+    #expect(!harness.client.hasRoom)
+    harness.own(1, [0...3], epoch: 2)
+    harness.pump()
+    #expect(harness.recorder.replies == [1, 2, 3, 4])
+    #expect(harness.client.hasRoom && harness.client.hasRoom(for: 3))
+  }
+
+  /// Two addresses lead to each other's node: the epochs are those of before.
+  @Test func ownersAreFoundBehindOtherAddresses() {
+    let harness = ClusterHarness(nodes: 2)
+    harness.own(0, [0...1], epoch: 1)
+    harness.own(1, [2...3], epoch: 1)
+    harness.open()
+    harness.own(0, [2...3], epoch: 1)
+    harness.own(1, [0...1], epoch: 1)
+    harness.pump()
+    harness.command(1, to: 0)
+    harness.command(2, to: 3)
+    harness.flush()
+    #expect(harness.received(0) == ["2"])
+    #expect(harness.received(1) == ["1"])
+  }
+
+  /// A cluster that was created anew counts its epochs from 1.
+  @Test func newClusterIsServedAfterTheSessionsEnd() {
+    let harness = ClusterHarness(nodes: 1)
+    harness.own(0, [0...3], epoch: 9)
+    harness.open()
+    harness.nodes[0].identity = SessionID(high: 7, low: 7)
+    harness.nodes[0].shardCount = 2
+    harness.own(0, [0...1], epoch: 1, isAnnounced: false)
+    harness.cut(0)
+    harness.advance(.milliseconds(300))
+    #expect(harness.client.isReady)
+    #expect(harness.client.shardCount == 2)
+    harness.command(1, to: 1)
+    harness.flush()
+    #expect(harness.recorder.replies == [1])
+  }
+
+  @Test func nodeWithoutMapIsLeft() {
+    let harness = ClusterHarness(nodes: 1)
+    harness.nodes[0].hasNoMap = true
+    harness.open()
+    harness.advance(.seconds(9))
+    #expect(harness.nodes[0].hellos.count == 1)
+    harness.nodes[0].hasNoMap = false
+    harness.own(0, [0...3], epoch: 1, isAnnounced: false)
+    harness.advance(.seconds(2))
+    #expect(harness.nodes[0].hellos.count == 2)
+    #expect(harness.client.isReady)
+  }
+
   @Test func expiredSessionEndsAtAllNodes() {
     let harness = ClusterHarness(nodes: 2)
     harness.own(0, [0...1], epoch: 1)

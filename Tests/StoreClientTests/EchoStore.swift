@@ -18,6 +18,8 @@ final class EchoStore {
   var expiresOldSessions = false
   /// Requests stay in `waiting` until the test answers them.
   var holdsReplies = false
+  /// A node that sends no map of its shards.
+  var hasNoMap = false
   /// Sends nothing after the handshake.
   var isSilent = false
 
@@ -131,9 +133,14 @@ final class FakeConnection {
     state = .closed
   }
 
+  /// Send events of a shard.
+  func sendEvents(of shard: UInt16) {
+    output.writeFrame(FrameHeader(.events, shard: ShardID(shard))) { $0.writeInteger(UInt8(0)) }
+  }
+
   /// Send the shards that the node owns, once the connection is open.
   fileprivate func sendMap() {
-    guard case .open = state, let owned = store.owned else { return }
+    guard case .open = state, !store.hasNoMap, let owned = store.owned else { return }
     ShardMap(owned: owned).write(into: &output)
   }
 

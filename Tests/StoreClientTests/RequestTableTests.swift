@@ -192,6 +192,23 @@ struct RequestTableTests {
     player.table.checkInvariants()
   }
 
+  /// Its bytes are in the open batch, which must not be written whole.
+  @Test func movedRequestIsNotWrittenAfterItsDeadline() {
+    let from = Player(limit: 100)
+    let to = Player(limit: 100)
+    #expect(from.play("send c1") == "queued")
+    #expect(from.play("write") == "c1#1")
+    #expect(from.play("tick 5") == "")
+    to.take("c1", from: from)
+    #expect(to.play("send c2") == "queued")
+    #expect(to.play("tick 5") == "c1 outcome_unknown")
+    to.table.checkInvariants()
+    #expect(to.play("write") == "c2#1")
+    to.table.checkInvariants()
+    #expect(from.table.count == 0)
+    from.table.checkInvariants()
+  }
+
   @Test(arguments: TestRun.seeds(20, long: 400))
   func randomEventsKeepTheInvariants(_ seed: UInt64) {
     var generator = SplitMix64(printing: seed, of: "random events of the request table")
@@ -305,6 +322,12 @@ private final class Player {
     case "retained": return table.retainedBytes > 0 ? ">0" : "0"
     default: return "unknown event: \(event)"
     }
+  }
+
+  /// Move all requests of another table to this one.
+  func take(_ name: String, from other: Player) {
+    names[UInt64(name.dropFirst())!] = name
+    for request in other.table.removeAll(where: { _ in true }) { #expect(table.append(request) == nil) }
   }
 
   func replyToAny(using generator: inout SplitMix64) {

@@ -96,6 +96,36 @@ import Testing
     #expect(gateway.take() == ["1 channels: 1"])
   }
 
+  /// A frame has a limit of 1 MiB, and changes have the longest ids.
+  @Test func largeDeliveryIsSeveralFrames() throws {
+    let cid = "t:" + String(repeating: "c", count: 318)
+    let changes = (1...4_000).map { number in
+      let membership = Membership(
+        cid: cid,
+        channel: ChannelNumber(UInt64(number)),
+        row: MemberOrdinal(0),
+        isMember: true,
+        joinedAt: Timestamp(milliseconds: 1_000),
+        epoch: 0
+      )
+      let change = MembershipChange(user: String(repeating: "u", count: 255), membership, isGone: false)
+      return Outbox.QueuedChange(number: UInt64(number), change: change)
+    }
+    let delivery = MembershipDelivery(from: ShardID(0), to: ShardID(1), after: 0, changes: changes)
+    var after: UInt64 = 0
+    var count = 0
+    for message in MessageBetweenShards.delivery(delivery).frames {
+      var buffer = ByteBuffer()
+      message.write(into: &buffer)
+      #expect(buffer.readableBytes < Int(FrameHeader.lengthLimitDefault))
+      guard case .delivery(let part) = message else { return #expect(Bool(false), "not a delivery") }
+      #expect(part.after == after)
+      after = part.changes.last?.number ?? 0
+      count += part.changes.count
+    }
+    #expect(count == 4_000 && after == 4_000)
+  }
+
   /// The frames are for nodes of a cluster. Any other store treats them as unknown.
   @Test func storeOutsideAClusterKnowsNoMessagesOfNodes() throws {
     let harness = try ServerHarness(loops: 2)
