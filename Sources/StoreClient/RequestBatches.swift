@@ -123,11 +123,7 @@ struct RequestBatches: ~Copyable {
     let start = open.writerIndex
     open.writeImmutableBuffer(frame)
     open.setInteger(correlation, at: start + FrameHeader.correlationOffset)
-    if isResend {
-      let offset = start + FrameHeader.flagsOffset
-      let flags = open.getInteger(at: offset, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
-      open.setInteger(flags, at: offset)
-    }
+    if isResend { open.setResendFlag(ofFrameAt: start) }
     return retain(frame.readableBytes, issue: issue)
   }
 
@@ -231,6 +227,12 @@ struct RequestBatches: ~Copyable {
 }
 
 extension ByteBuffer {
+  /// Set the flag `resend` of the frame that starts there.
+  mutating func setResendFlag(ofFrameAt start: Int) {
+    let offset = start + FrameHeader.flagsOffset
+    setInteger(getInteger(at: offset, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue, at: offset)
+  }
+
   /// Write a header without its length yet, the first field if there is one, and the counter unless it is 0. A single
   /// write does it all, because this is most of a request's cost.
   fileprivate mutating func beginRequest(_ header: FrameHeader, name: RawSpan?, counter: UInt64) {

@@ -323,9 +323,7 @@ extension RequestTable {
       if progress.wrote(slot) {
         stats.requestsSent &+= 1
       } else {
-        let offset = start + FrameHeader.flagsOffset
-        let flags = out.getInteger(at: offset, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
-        out.setInteger(flags, at: offset)
+        out.setResendFlag(ofFrameAt: start)
         stats.resends &+= 1
       }
     }
@@ -393,12 +391,13 @@ extension RequestTable {
     while index != RequestSlot.none {
       let slot = slots[index]
       let next = slot.next
-      if leaves(batches.shard(of: slot.frame)) {
+      let shard = batches.shard(of: slot.frame)
+      if leaves(shard) {
         var request = MovedRequest(
           frame: ByteBuffer(),
           slot: slot,
           ticksLeft: Int32(bitPattern: slot.deadlineTick &- ticks),
-          shard: batches.shard(of: slot.frame)
+          shard: shard
         )
         batches.copy(slot.frame, to: &request.frame)
         request.slot.wasSentElsewhere = progress.wasSent(slot)

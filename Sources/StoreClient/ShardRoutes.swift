@@ -11,14 +11,16 @@ struct ShardRoutes {
   private var owners: [UInt8]
   /// Epoch of the newest claim that is known, by shard.
   private var epochs: [UInt64]
+  /// Number of shards by owner; the last entry is for shards without one.
+  private var ownedCounts = [Int](repeating: 0, count: Int(none) + 1)
   var shardCount: Int { owners.count }
   /// Number of shards without a known owner.
-  private(set) var unownedCount: Int
+  var unownedCount: Int { ownedCounts[Int(Self.none)] }
 
   init(shardCount: Int) {
     owners = Array(repeating: Self.none, count: shardCount)
     epochs = Array(repeating: 0, count: shardCount)
-    unownedCount = shardCount
+    ownedCounts[Int(Self.none)] = shardCount
   }
 
   /// Return the node that owns a shard; nil: none is known. A shard that does not exist counts as the first one's
@@ -31,7 +33,7 @@ struct ShardRoutes {
   }
 
   /// Return whether the node owns any shard.
-  func isOwner(_ node: Int) -> Bool { owners.contains(UInt8(node)) }
+  func isOwner(_ node: Int) -> Bool { ownedCounts[node] > 0 }
 
   /// Take the map of a node, which names all shards that it owns.
   ///
@@ -64,8 +66,8 @@ struct ShardRoutes {
 
   private mutating func set(_ owner: UInt8, of shard: Int) -> Bool {
     guard owners[shard] != owner else { return false }
-    if owners[shard] == Self.none { unownedCount -= 1 }
-    if owner == Self.none { unownedCount += 1 }
+    ownedCounts[Int(owners[shard])] -= 1
+    ownedCounts[Int(owner)] += 1
     owners[shard] = owner
     return true
   }

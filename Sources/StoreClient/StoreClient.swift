@@ -202,8 +202,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// - Returns: a future that completes when the connections are closed.
   package func close() -> EventLoopFuture<Void> {
     eventLoop.assertInEventLoop()
-    if nodes.reduce(false, { $1.close() || $0 }) {
+    if delegate != nil {
       ticker?.cancel()
+      for node in nodes { node.close() }
       setReady(false, since: eventLoop.now)
       deliver(nodes.flatMap { $0.table.close() } + unrouted.close())
       delegate = nil

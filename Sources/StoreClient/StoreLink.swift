@@ -323,12 +323,8 @@ struct StoreLink {
     return .retry(after: .nanoseconds(wait))
   }
 
-  /// Stop all attempts. Returns false if the link was already closed.
-  mutating func close() -> Bool {
-    if case .closed = state { return false }
-    state = .closed
-    return true
-  }
+  /// Stop all attempts.
+  mutating func close() { state = .closed }
 }
 
 /// Authentication in a handshake: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session

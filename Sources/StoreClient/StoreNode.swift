@@ -24,8 +24,6 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   private var retry: Scheduled<Void>?
   /// Whether replies may arrive. Duplicates the link's state for the path of every reply.
   private var acceptsReplies = false
-  /// Whether requests are sent at once: the link accepts them and, in a cluster, the node has sent its map.
-  private(set) var isReady = false
   /// In a cluster: when the node's first map is late; nil: none is awaited.
   private var mapDeadline: NIODeadline?
   /// Whether replies were delivered since the last call of `storeReadComplete`.
@@ -43,6 +41,8 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     table = configuration.makeTable()
   }
 
+  /// Whether requests are sent at once: the link accepts them and, in a cluster, the node has sent its map.
+  var isReady: Bool { link.acceptsRequests && mapDeadline == nil }
   /// Time of the last byte from this node; nil before the first one.
   var lastReceivedAt: NIODeadline? { link.lastReceivedAt }
   /// Index of the current address.
@@ -61,17 +61,13 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   func replaceSecrets(_ secrets: [[UInt8]]) { link.replaceSecrets(secrets) }
 
   /// Stop all attempts.
-  ///
-  /// - Returns: whether the node was not closed before.
-  func close() -> Bool {
-    guard link.close() else { return false }
+  func close() {
+    link.close()
     retry?.cancel()
     connection?.closeSilently()
     connection = nil
-    isReady = false
     table.connectionLost()
     client = nil
-    return true
   }
 
   /// Complete when the connection is closed.
@@ -236,23 +232,20 @@ final class StoreNode<Delegate: StoreClientDelegate> {
         "Connected to the store",
         metadata: ["window": "\(window)", "shards": "\(shardCount)", "address": "\(address.host):\(address.port)"]
       )
+      mapDeadline = isNode ? eventLoop.now + StoreClientLimits.handshakeTimeout : nil
       let failed = table.connectionOpened(
         shardCount: shardCount,
         limit: min(window, configuration.inFlightMax),
         frameLengthMax: frameLengthMax
       )
-      isReady = !isNode
-      mapDeadline = isNode ? eventLoop.now + StoreClientLimits.handshakeTimeout : nil
       client?.opened(self, isNode: isNode)
       flush()
       client?.deliver(failed)
     case .shardMap(let map):
       mapDeadline = nil
-      isReady = link.acceptsRequests
       client?.take(map, of: self)
     case .drain:
       configuration.logger.info("The store is shutting down; waiting for pending replies")
-      isReady = false
       client?.readinessChanged()
     case .pong(let bytes, let correlation):
       write { $0.writeFrame(FrameHeader(.pong, correlation: correlation)) { $0.writeBytes(bytes) } }
@@ -301,7 +294,6 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     log(failure)
     connection = nil
     acceptsReplies = false
-    isReady = false
     mapDeadline = nil
     table.stats.connectionsLost &+= 1
     table.connectionLost()

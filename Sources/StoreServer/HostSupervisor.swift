@@ -9,8 +9,6 @@ internal import StoreEngine
 final class HostSupervisor: Sendable {
   private struct State {
     var storage: (any StorageEngine)?
-    /// The hosts, whether they serve or not, and the shards of each.
-    var loops: ServingState.Serving?
     var lifecycle = StoreLifecycle()
     var failedCommits: UInt64 = 0
     var reload: Task<Void, Never>?
@@ -59,8 +57,8 @@ final class HostSupervisor: Sendable {
     for pool in committers + [readers, opener] { pool.start() }
   }
 
-  /// All hosts of now, whether they serve or not.
-  var hosts: [LoopHost] { state.withLockedValue { $0.loops?.hosts ?? [] } }
+  /// All hosts of now, whether they own their shards or follow.
+  var hosts: [LoopHost] { serving.current()?.hosts ?? [] }
 
   var failedCommits: UInt64 { state.withLockedValue(\.failedCommits) }
 
@@ -83,17 +81,14 @@ final class HostSupervisor: Sendable {
   }
 
   func anyLoopIsBusy() async -> Bool {
-    for host in serving.current()?.hosts ?? [] {
+    for host in hosts {
       let isBusy = try? await host.eventLoop.submit { host.loop.isBusy }.get()
       if isBusy == true { return true }
     }
     return false
   }
 
-  /// Stop the hosts and close the storage.
-  func stop() async { await stopLoops() }
-
-  /// End the threads, after ``stop()`` and when no event loop runs.
+  /// End the threads, after ``stopLoops()`` and when no event loop runs.
   func stopThreads() async {
     for pool in committers + [readers, opener] { try? await pool.shutdownGracefully() }
   }
@@ -160,13 +155,13 @@ final class HostSupervisor: Sendable {
         host.connect(hosts, hostOfShard: hostOfShard)
       }.get()
     }
-    let all = ServingState.Serving(
-      hosts: hosts,
-      hostOfShard: hostOfShard,
-      epochs: configuration.cluster.map { _ in hosts.map { _ in nil } }
+    serving.replace(
+      ServingState.Serving(
+        hosts: hosts,
+        hostOfShard: hostOfShard,
+        epochs: configuration.cluster.map { _ in hosts.map { _ in nil } }
+      )
     )
-    state.withLockedValue { $0.loops = all }
-    serving.replace(all)
     // Ticks commit, so none may begin while other hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
     // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
@@ -209,13 +204,9 @@ final class HostSupervisor: Sendable {
 
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
   /// storage.
-  private func stopLoops() async {
-    serving.replace(nil)
+  func stopLoops() async {
+    let hosts = serving.replace(nil)?.hosts ?? []
     memberships?.stopProbes()
-    let hosts = state.withLockedValue { state in
-      defer { state.loops = nil }
-      return state.loops?.hosts ?? []
-    }
     let channels = registry.channels
     await withTaskGroup(of: Void.self) { tasks in
       for channel in channels { tasks.addTask { try? await channel.close() } }

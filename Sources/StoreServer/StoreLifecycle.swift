@@ -38,11 +38,6 @@ struct StoreLifecycle {
     return true
   }
 
-  /// Return whether these loops are the ones of now, and none of them has halted.
-  func isCurrent(_ generation: UInt64) -> Bool {
-    if case .halted = state { false } else { generation == self.generation }
-  }
-
   /// Handle the halt of a loop of this generation.
   mutating func halted(generation: UInt64) -> OnHalt {
     guard generation == self.generation else { return .ignore }

@@ -141,7 +141,7 @@ package final class StoreServer: Sendable {
       let isBusy = await supervisor.anyLoopIsBusy()
       if !isBusy { break }
     }
-    await supervisor.stop()
+    await supervisor.stopLoops()
     await memberships?.close()
     await backups.stop()
     try? await group.shutdownGracefully()

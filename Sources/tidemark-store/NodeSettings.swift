@@ -58,19 +58,15 @@ struct NodeSettings {
     _ settings: Settings,
     members: Int
   ) throws(SettingsError) -> [StoreClientConfiguration.Address] {
-    let peers = try settings.list("peers")
+    let peers = try settings.endpoints("peers")
     guard peers.count == members - 1 else {
       throw SettingsError(
         "peers",
         "has \(peers.count) addresses: give the --listen addresses of the \(members - 1) other nodes (--members)"
       )
     }
-    return try peers.map { text throws(SettingsError) in
-      guard let endpoint = Endpoint(text), endpoint.port > 0 else {
-        throw SettingsError("peers", "\"\(text)\": give HOST:PORT")
-      }
-      return StoreClientConfiguration.Address(host: endpoint.host, port: endpoint.port)
-    }
+    guard peers.allSatisfy({ $0.port > 0 }) else { throw SettingsError("peers", "give HOST:PORT with a port above 0") }
+    return peers.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) }
   }
 
   private static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {

@@ -4,8 +4,8 @@
 /// `POST /v1/frames` states its rules itself, in the gateway.
 ///
 /// Fields are in order, separated by spaces outside of brackets, with the cid and a command's counter. A field is
-/// `name`, `name:encoding` or `name:[fields]`. Without an encoding it is a string if the name is one of a string, else a
-/// varint. `@x` names a compound field of Proto/frames.md.
+/// `name`, `name:encoding` or `name:[fields]`. Without an encoding it is a string if the name is one of a string, else
+/// a varint. `@x` names a compound field of Proto/frames.md.
 package struct RequestSpec: Sendable {
   package let kind: FrameKind
   /// Name in Proto/frames.md.
