@@ -8,7 +8,8 @@ import Testing
 extension RealProcesses {
   /// docs/metrics.md has each metric that the services show, with its type and help text, and no other.
   @Suite struct MetricDocuments {
-    /// Shown only in a cluster, with TLS between gateway and store, or once a push was acknowledged or a rate limit was exceeded.
+    /// Shown only in a cluster, with TLS between gateway and store, or once a push was acknowledged or a rate limit was
+    /// exceeded.
     private static let rare: Set<String> = [
       "tidemark_store_owned_groups",
       "tidemark_gateway_push_acks_total", "tidemark_gateway_push_delivery_seconds",

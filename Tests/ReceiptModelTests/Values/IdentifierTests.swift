@@ -46,7 +46,11 @@ struct IdentifierTests {
     #expect(!kind.accepts(Array(repeating: UInt8(ascii: "a"), count: 4096)))
   }
 
-  @Test("types and roles with a whole multi-byte character are refused", arguments: Kind.allCases, ["é", "日", "🙂"])
+  @Test(
+    "types and roles with a whole multi-byte character are refused",
+    arguments: Kind.allCases,
+    ["é", "日", "🙂"]
+  )
   func wholeMultiByteCharacterIsRefused(kind: Kind, character: String) {
     for text in [character, character + "a", "a" + character, "a" + character + "a"] {
       #expect(!kind.accepts(Array(text.utf8)), "\(text)")
