@@ -11,7 +11,7 @@ package import ReceiptWire
 /// all addresses, and sends each request to the owner of its shard.
 package final class StoreClient<Delegate: StoreClientDelegate> {
   let eventLoop: any EventLoop
-  let configuration: StoreClientConfiguration
+  private(set) var configuration: StoreClientConfiguration
   /// Retained until ``close()``.
   private(set) var delegate: Delegate?
   let connector: Connector
@@ -194,6 +194,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Use other secrets for future handshakes, the current one first. An open connection stays.
   package func replaceSecrets(_ secrets: [[UInt8]]) {
     eventLoop.assertInEventLoop()
+    // Nodes of a cluster are added later.
+    configuration.secrets = secrets
     for node in nodes { node.replaceSecrets(secrets) }
   }
 

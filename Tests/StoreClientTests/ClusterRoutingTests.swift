@@ -222,6 +222,17 @@ import Testing
     #expect(harness.recorder.replies == [1])
   }
 
+  /// The client learns that the store is a cluster only when the first node answers.
+  @Test func allNodesGetTheReplacedSecrets() {
+    let harness = ClusterHarness(nodes: 2) { $0.secrets = [[1]] }
+    for node in harness.nodes { node.secrets = [[2]] }
+    harness.own(0, [0...1], epoch: 1)
+    harness.own(1, [2...3], epoch: 1)
+    harness.client.replaceSecrets([[2]])
+    harness.open()
+    #expect(harness.client.isReady)
+  }
+
   @Test func nodeWithoutMapIsLeft() {
     let harness = ClusterHarness(nodes: 1)
     harness.nodes[0].hasNoMap = true
