@@ -48,6 +48,18 @@ final class Recorder: StoreClientDelegate {
   }
 }
 
+extension StoreClientConfiguration {
+  /// Addresses of fake stores, whose ports are their numbers from 1.
+  static func forTests(stores count: Int) -> StoreClientConfiguration {
+    var logger = Logger(label: "test")
+    logger.logLevel = .critical
+    return StoreClientConfiguration(
+      addresses: (1...count).map { Address(host: "store", port: $0) },
+      logger: logger
+    )
+  }
+}
+
 /// A client and fake stores on one embedded event loop, without sockets or threads. Time advances only on request.
 final class ClientHarness {
   let loop = EmbeddedEventLoop()
@@ -70,12 +82,7 @@ final class ClientHarness {
 
   init(stores: [EchoStore] = [EchoStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in }) {
     self.stores = stores
-    var logger = Logger(label: "test")
-    logger.logLevel = .critical
-    var configuration = StoreClientConfiguration(
-      addresses: stores.indices.map { .init(host: "store", port: $0 + 1) },
-      logger: logger
-    )
+    var configuration = StoreClientConfiguration.forTests(stores: stores.count)
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
       [unowned self] node, address in

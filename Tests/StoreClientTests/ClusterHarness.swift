@@ -1,4 +1,3 @@
-import Logging
 import NIOCore
 import NIOEmbedded
 import ReceiptModel
@@ -30,12 +29,7 @@ final class ClusterHarness {
       node.shardCount = UInt32(Self.shardCount)
       node.own([])
     }
-    var logger = Logger(label: "test")
-    logger.logLevel = .critical
-    var configuration = StoreClientConfiguration(
-      addresses: nodes.indices.map { .init(host: "node", port: $0 + 1) },
-      logger: logger
-    )
+    var configuration = StoreClientConfiguration.forTests(stores: count)
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
       [unowned self] node, address in
@@ -45,6 +39,17 @@ final class ClusterHarness {
       connections[index] = (channel, nodes[index].open())
       return channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { channel }
     }
+  }
+
+  /// Make a client that is connected to nodes, of which the first owns all shards in epoch 1.
+  static func open(
+    nodes count: Int,
+    _ configure: (inout StoreClientConfiguration) -> Void = { _ in }
+  ) -> ClusterHarness {
+    let harness = ClusterHarness(nodes: count, configure)
+    harness.own(0, [0...UInt16(shardCount - 1)], epoch: 1)
+    harness.open()
+    return harness
   }
 
   /// Send events of a shard from a node.

@@ -56,9 +56,7 @@ import Testing
   }
 
   @Test func anotherOwnerGetsTheUnansweredRequestsInOrder() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.nodes[0].holdsReplies = true
     harness.command(1, to: 0)
     harness.command(2, to: 1)
@@ -79,9 +77,7 @@ import Testing
 
   /// A node refuses one request, and has not answered the one before. Both move, so that their order stays.
   @Test func refusedRequestMovesWithThoseBeforeIt() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.nodes[0].holdsReplies = true
     harness.command(1, to: 0)
     harness.flush()
@@ -110,9 +106,7 @@ import Testing
   }
 
   @Test func lostConnectionKeepsTheShardsUntilAnotherNodeOwnsThem() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.nodes[0].holdsReplies = true
     harness.command(1, to: 0)
     harness.flush()
@@ -129,9 +123,7 @@ import Testing
   }
 
   @Test func nodeThatComesBackGetsItsRequestsAgain() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.nodes[0].holdsReplies = true
     harness.command(1, to: 0)
     harness.flush()
@@ -145,9 +137,7 @@ import Testing
 
   /// Subscriptions begin again with each change of owners, as after a lost connection.
   @Test func readinessChangesWithTheOwners() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.own(1, [3...3], epoch: 2)
     harness.pump()
     let changes = harness.recorder.events.filter { if case .ready = $0 { true } else { false } }
@@ -157,9 +147,7 @@ import Testing
   /// A new owner does not have all subscriptions yet, and a former one does not have them any more. What is dropped is
   /// replayed when the subscriptions begin again.
   @Test func eventsAreTakenFromOwnersWhileAllShardsHaveOne() {
-    let harness = ClusterHarness(nodes: 2)
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2)
     harness.events(0, of: 0)
     harness.events(1, of: 0)
     harness.own(0, [2...3], epoch: 1)
@@ -176,9 +164,7 @@ import Testing
   }
 
   @Test func windowOfANodeWithoutShardsHoldsNothingBack() {
-    let harness = ClusterHarness(nodes: 2) { $0.inFlightMax = 4 }
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2) { $0.inFlightMax = 4 }
     harness.nodes[0].holdsReplies = true
     for token in 1...4 { harness.command(UInt64(token), to: 0) }
     harness.flush()
@@ -275,9 +261,7 @@ import Testing
   }
 
   @Test func movedRequestsFailAtTheirDeadline() {
-    let harness = ClusterHarness(nodes: 2) { $0.requestDeadline = .seconds(1) }
-    harness.own(0, [0...3], epoch: 1)
-    harness.open()
+    let harness = ClusterHarness.open(nodes: 2) { $0.requestDeadline = .seconds(1) }
     harness.nodes.forEach { $0.holdsReplies = true }
     harness.command(1, to: 0)
     harness.flush()
