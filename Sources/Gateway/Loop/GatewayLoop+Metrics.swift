@@ -29,7 +29,7 @@ extension GatewayLoop {
     )
     samples.gauge(
       "tidemark_gateway_store_connections_ready",
-      help: "Connections to the store that take requests.",
+      help: "Event loops whose requests are sent at once.",
       store.isReady ? 1 : 0
     )
     let stats = store.stats
@@ -40,7 +40,7 @@ extension GatewayLoop {
     )
     samples.counter(
       "tidemark_gateway_store_resends_total",
-      help: "Requests sent again after a lost connection.",
+      help: "Requests sent again after a lost connection or a change of owner.",
       Int64(stats.resends)
     )
     samples.counter(
