@@ -188,12 +188,7 @@ extension ByteBuffer {
         buffer.writeTime(time)
       }
     case .membershipQueued(let number, let change):
-      writeEffect(.membershipQueued) { buffer in
-        buffer.writeVarint(number)
-        buffer.writeField(change.user)
-        buffer.writeInteger(UInt8(change.isGone ? 1 : 0))
-        buffer.writeMembership(change.membership)
-      }
+      writeEffect(.membershipQueued) { $0.writeQueuedChange(number, change) }
     case .membershipsSent(let shard, let number):
       writeEffect(.membershipsSent) { buffer in
         buffer.writeVarint(UInt64(shard.rawValue))
@@ -498,13 +493,8 @@ extension FieldReader {
       let hash = UInt64(bigEndian: try raw(8).unsafeLoadUnaligned(as: UInt64.self))
       return .shard(.userErased(number, version: version, hash: hash, at: try time()))
     case .membershipQueued:
-      let number = try varint()
-      let user = try text()
-      let flags = try byte()
-      guard flags <= 1, number > 0 else { throw .badValue(.effect) }
-      return .shard(
-        .membershipQueued(number, MembershipChange(user: user, try membership(), isGone: flags == 1))
-      )
+      let queued = try queuedChange(refusedAs: .effect)
+      return .shard(.membershipQueued(queued.number, queued.change))
     case .membershipsSent:
       return .shard(.membershipsSent(to: try shardID(), through: try varint()))
     case .membershipsTaken:

@@ -174,9 +174,31 @@ extension ByteBuffer {
     writeVarint(membership.epoch)
     if flags.contains(.withDeletedAt) { writeTime(membership.deletedAt) }
   }
+
+  mutating func writeQueuedChange(_ number: UInt64, _ change: MembershipChange) {
+    writeVarint(number)
+    writeField(change.user)
+    writeInteger(UInt8(change.isGone ? 1 : 0))
+    writeMembership(change.membership)
+  }
 }
 
 extension FieldReader {
+  /// Read the fields of *membership_queued*.
+  ///
+  /// - Parameter field: what a refusal names.
+  @_lifetime(self: copy self)
+  mutating func queuedChange(refusedAs field: WireError.StaticField) throws(WireError) -> Outbox.QueuedChange {
+    let number = try varint()
+    let user = try text()
+    let gone = try byte()
+    guard gone <= 1, number > 0 else { throw .badValue(field) }
+    return Outbox.QueuedChange(
+      number: number,
+      change: MembershipChange(user: user, try membership(), isGone: gone == 1)
+    )
+  }
+
   /// Read *membership* of Proto/frames.md.
   @_lifetime(self: copy self)
   mutating func membership() throws(WireError) -> Membership {

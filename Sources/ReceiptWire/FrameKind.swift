@@ -133,8 +133,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a backup request. It is about the whole store and names no shard. It carries no counter and is
   /// never resent.
   package var isBackup: Bool { traits.contains(.backup) }
-  /// Whether this is a message between the nodes of a cluster, 0x50 to 0x57. It has no reply and no counter.
-  package var isBetweenNodes: Bool { rawValue & 0xF8 == 0x50 }
+  /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
+  package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {

@@ -55,7 +55,7 @@ struct EtcdTransactions {
 
   // MARK: Claim
 
-  /// Return the first claim also creates the trim key, so that a trim can compare it.
+  /// Return the transaction of a claim. The first one also creates the trim key, so that a trim can compare it.
   func claim(_ claim: GroupClaim) -> EtcdTransaction {
     var transaction = EtcdTransaction()
     addConditions(fence: claim.seen, group: claim.group, record: claim.record, to: &transaction)

@@ -85,7 +85,7 @@ package struct GRPCStatus: Hashable, Sendable, CustomStringConvertible {
 
   package var description: String { message.isEmpty ? "gRPC status \(code)" : message }
 
-  /// Return an invalid escape stays as it is.
+  /// Decode percent escapes. An invalid one stays as it is.
   private static func percentDecoded(_ bytes: [UInt8]) -> String {
     var decoded: [UInt8] = []
     var index = 0

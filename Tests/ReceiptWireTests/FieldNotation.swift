@@ -104,8 +104,8 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .ping, .pong: _ = try reader.raw(8)
   case .drain: break
   case .shardMap: return _ = try ShardMap(payload)
-  case .deliverChanges: return _ = try DeliveredChanges(payload)
-  case .confirmChanges: return _ = try ConfirmedChanges(payload)
+  case .deliverChanges: return _ = try MembershipDelivery(to: ShardID(0), payload)
+  case .confirmChanges: return _ = try MembershipConfirmation(to: ShardID(0), payload)
   case .setMemberReply:
     _ = try reader.byte()
     _ = try SetMemberFields(&reader)

@@ -1,5 +1,6 @@
 import NIOCore
 import ReceiptModel
+import ReceiptWire
 import StoreEngine
 import TestSupport
 

@@ -121,7 +121,7 @@ import Testing
   }
 
   @Test func transactionsOfAllGroupsFitIntoEtcdsLimit() {
-    let groups = (0..<GroupWriter.Limits().groupsMax).map { GroupID(UInt8($0)) }
+    let groups = (0..<GroupWriter.groupsMax).map { GroupID(UInt8($0)) }
     let appends = groups.map { GroupAppend(group: $0, record: Self.record(2), fence: Self.owner.fence) }
     let append = Self.transactions.append(appends)
     let read = groups.prefix(EtcdTransactions.groupsPerRead)

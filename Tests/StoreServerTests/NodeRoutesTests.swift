@@ -79,8 +79,9 @@ import Testing
     )
     var buffer = ByteBuffer()
     let change = MembershipChange(user: GatewayFrames.key("alice", of: 1), membership, isGone: false)
-    DeliveredChanges(from: ShardID(shard), after: number - 1, changes: [.init(number: number, change: change)])
-      .write(to: ShardID(home), into: &buffer)
+    let changes = [Outbox.QueuedChange(number: number, change: change)]
+    MembershipDelivery(from: ShardID(shard), to: ShardID(home), after: number - 1, changes: changes)
+      .write(into: &buffer)
     return buffer
   }
 

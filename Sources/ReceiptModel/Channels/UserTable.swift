@@ -32,7 +32,7 @@ struct UserTable: ~Copyable, Sendable {
     index.find(StableHash.hash(id)) { self.matches($0, id) }.map { UserNumber($0 + 1) }
   }
 
-  /// Return the number of this user; assigns a new one if needed.
+  /// Return the number of this user; assign a new one if needed.
   mutating func intern(_ id: RawSpan) -> UserNumber {
     if let known = find(id) { return known }
     locations.append(append(id))

@@ -22,7 +22,7 @@ package struct CommitAssembly: Sendable {
 
   private var parts: [UInt8] = []
   /// Whether the records so far end within a commit.
-  package private(set) var isWithinCommit = false
+  package var isWithinCommit: Bool { !parts.isEmpty }
 
   package init() {}
 
@@ -34,22 +34,16 @@ package struct CommitAssembly: Sendable {
     case .part:
       guard parts.count + record.payload.count <= Self.payloadBytesMax else { throw .badValue(.count) }
       parts += record.payload
-      isWithinCommit = true
       return nil
     case .batches:
-      defer { clear() }
+      defer { parts = [] }
       return isWithinCommit ? parts + record.payload : record.payload
     case .claim:
       // The owner before has ended within a commit, which is lost.
-      clear()
+      parts = []
       return nil
     case .release, .alive:
       return nil
     }
-  }
-
-  private mutating func clear() {
-    parts = []
-    isWithinCommit = false
   }
 }

@@ -45,10 +45,8 @@ package final class GroupReplica {
   /// A commit of the owner's loop that is on its way to the shared log, one at a time.
   private enum OwnCommit {
     case none
-    /// Becomes requested when nothing else is in flight.
-    case waiting(CommitGroup)
-    /// Its first records are appended or in flight; `rest` has the others.
-    case requested(CommitGroup, rest: ArraySlice<Ownership.RecordContent>)
+    /// Some of its records may be appended, and one in flight; `rest` has the others.
+    case pending(CommitGroup, rest: ArraySlice<Ownership.RecordContent>)
   }
 
   /// A write to local storage.
@@ -176,7 +174,8 @@ package final class GroupReplica {
     } else if group.batches.count == group.followedCount {
       store(group, .commit)
     } else {
-      ownCommit = .waiting(group)
+      let records = CommitParts.split(group.recordPayload(), bytesMax: ownership.limits.payloadBytesMax)
+      ownCommit = .pending(group, rest: records[...])
       requestCommit()
     }
   }
@@ -189,19 +188,8 @@ package final class GroupReplica {
     case .following, .halted: return
     }
     guard ownership.acceptsCommit else { return }
-    let group: CommitGroup
-    var records: ArraySlice<Ownership.RecordContent>
-    switch ownCommit {
-    case .none: return
-    case .waiting(let next):
-      group = next
-      records = CommitParts.split(next.recordPayload(), bytesMax: ownership.limits.payloadBytesMax)[...]
-    case .requested(let current, let rest):
-      group = current
-      records = rest
-    }
-    guard let record = records.popFirst() else { return }
-    ownCommit = .requested(group, rest: records)
+    guard case .pending(let group, var rest) = ownCommit, let record = rest.popFirst() else { return }
+    ownCommit = .pending(group, rest: rest)
     for action in ownership.handle(.commitRequested(record), at: driver.bootTime) { perform(action) }
   }
 
@@ -309,7 +297,7 @@ package final class GroupReplica {
       applied = LogCursor(after: record)
       storePosition()
     case .batches:
-      guard case .requested(var group, let rest) = ownCommit, rest.isEmpty else {
+      guard case .pending(var group, let rest) = ownCommit, rest.isEmpty else {
         preconditionFailure("a record of no commit")
       }
       ownCommit = .none

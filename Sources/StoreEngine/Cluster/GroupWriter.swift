@@ -16,24 +16,17 @@ package final class GroupWriter {
   }
 
   private let log: any GroupLog
-  private let limits: Limits
   private var waiting: Deque<Entry> = []
   /// Groups of the transaction in flight; empty: none is.
   private var inFlight: Set<GroupID> = []
   /// Rises with each transaction. The answer of an overdue one does not end a later one.
   private var number: UInt64 = 0
 
-  /// Limits of one transaction, from the shared log's engine.
-  package struct Limits: Sendable {
-    package var groupsMax = 40
-    package var payloadBytesMax = 2 << 20
-    package init() {}
-  }
+  /// Maximum number of groups in one transaction, and of payload bytes, unless one record has more.
+  package static let groupsMax = 40
+  private static let payloadBytesMax = 2 << 20
 
-  package init(log: any GroupLog, limits: Limits = Limits()) {
-    self.log = log
-    self.limits = limits
-  }
+  package init(log: any GroupLog) { self.log = log }
 
   /// Append a record in the next transaction.
   package func append(_ append: GroupAppend, done: @escaping Done) {
@@ -51,9 +44,9 @@ package final class GroupWriter {
     guard inFlight.isEmpty, !waiting.isEmpty else { return }
     var entries: [Entry] = []
     var bytes = 0
-    while let next = waiting.first, entries.count < limits.groupsMax {
+    while let next = waiting.first, entries.count < Self.groupsMax {
       bytes += next.append.record.payload.count
-      guard entries.isEmpty || bytes <= limits.payloadBytesMax else { break }
+      guard entries.isEmpty || bytes <= Self.payloadBytesMax else { break }
       entries.append(waiting.removeFirst())
     }
     inFlight = Set(entries.map(\.append.group))

@@ -52,7 +52,7 @@ package struct LogProbe: Sendable {
     }
   }
 
-  /// Return the answer of a probe has arrived.
+  /// Handle the answer of a probe.
   package mutating func answered(_ number: UInt64, at now: BootTime) -> [Action] {
     guard number == self.number, case .waiting(let sentAt) = state else { return [] }
     let next = sentAt.adding(milliseconds: limits.probeMilliseconds)
@@ -61,7 +61,7 @@ package struct LogProbe: Sendable {
     return now > sentAt.adding(milliseconds: limits.probeAnswerMilliseconds) ? [.restartSilence] : []
   }
 
-  /// Return a probe has failed.
+  /// Handle a failed probe.
   package mutating func failed(_ number: UInt64, at now: BootTime) -> [Action] {
     guard number == self.number, case .waiting(let sentAt) = state else { return [] }
     return [.restartSilence] + nextProbe(after: sentAt, at: now)

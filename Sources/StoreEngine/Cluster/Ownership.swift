@@ -170,7 +170,7 @@ package struct Ownership: Sendable {
     }
   }
 
-  /// Whether ``Event/commitRequested(payload:)`` is allowed: this node owns the group and no commit is in flight.
+  /// Whether ``Event/commitRequested(_:)`` is allowed: this node owns the group and no record of a commit is in flight.
   package var acceptsCommit: Bool {
     switch state {
     case .owning(let owning): owning.acceptsCommit

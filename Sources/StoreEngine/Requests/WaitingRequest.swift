@@ -54,7 +54,7 @@ enum WaitReason: Hashable {
 /// A request that waits, with its bytes if it is performed again.
 struct WaitingRequest {
   /// Rises with every request that waits. A request that waits again keeps its number.
-  let number: UInt64
+  var number: UInt64 { attempt.number }
   let header: FrameHeader
   /// The whole payload, including the bytes after its fields; empty if the request only waits for its reply.
   let payload: ByteBuffer

@@ -7,7 +7,7 @@ internal import ReceiptWire
 final class WaitingRequests: ShardPart {
   /// Requests that run in slices; the first has the next one.
   private var slices: Deque<WaitingRequest> = []
-  /// Postponed requests, in arrival order. Those of one channel keep their order.
+  /// Postponed requests, in the order of their postponement; those of one channel in arrival order.
   private var postponed: Deque<WaitingRequest> = []
   /// Requests that wait for anything else, in arrival order by reason.
   private var others: [WaitReason: Deque<WaitingRequest>] = [:]
@@ -122,7 +122,6 @@ final class WaitingRequests: ShardPart {
       attempt.number = lastNumber
     }
     let waiting = WaitingRequest(
-      number: attempt.number,
       header: request.header,
       payload: payload,
       lane: request.lane,
@@ -154,13 +153,14 @@ final class WaitingRequests: ShardPart {
     assert(!reason.performsAgain)
     if let refusal = refusal(for: reason) { return refusal }
     lastNumber += 1
+    var attempt = RequestAttempt()
+    attempt.number = lastNumber
     let waiting = WaitingRequest(
-      number: lastNumber,
       header: header,
       payload: ByteBuffer(),
       lane: lane,
       counter: nil,
-      attempt: RequestAttempt(),
+      attempt: attempt,
       slot: nil,
       cid: []
     )

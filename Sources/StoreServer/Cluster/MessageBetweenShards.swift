@@ -27,14 +27,8 @@ enum MessageBetweenShards: Sendable {
 
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     switch header.kind {
-    case .deliverChanges:
-      let fields = try DeliveredChanges(payload)
-      self = .delivery(
-        MembershipDelivery(from: fields.from, to: header.shard, after: fields.after, changes: fields.changes)
-      )
-    case .confirmChanges:
-      let fields = try ConfirmedChanges(payload)
-      self = .confirmation(MembershipConfirmation(to: header.shard, from: fields.from, through: fields.through))
+    case .deliverChanges: self = .delivery(try MembershipDelivery(to: header.shard, payload))
+    case .confirmChanges: self = .confirmation(try MembershipConfirmation(to: header.shard, payload))
     default: throw .unknownKind(header.kind.rawValue)
     }
   }
@@ -59,12 +53,8 @@ enum MessageBetweenShards: Sendable {
 
   func write(into buffer: inout ByteBuffer) {
     switch self {
-    case .delivery(let delivery):
-      DeliveredChanges(from: delivery.from, after: delivery.after, changes: delivery.changes)
-        .write(to: delivery.to, into: &buffer)
-    case .confirmation(let confirmation):
-      ConfirmedChanges(from: confirmation.from, through: confirmation.through)
-        .write(to: confirmation.to, into: &buffer)
+    case .delivery(let delivery): delivery.write(into: &buffer)
+    case .confirmation(let confirmation): confirmation.write(into: &buffer)
     }
   }
 }
