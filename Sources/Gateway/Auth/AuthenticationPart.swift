@@ -53,14 +53,10 @@ final class AuthenticationPart: GatewayPart {
     switch authenticator.verdict(of: token, now: clock.now) {
     case .caller(let caller):
       loop.counters.tokenFound()
-      loop.connections.remember(index, identity: identity, .success(caller))
-      markAuthenticated(index)
+      remember(.success(caller), index, identity: identity)
       return caller
     case .refused(let code):
-      // As in `verified`: any other refusal is permanent.
-      if !code.isTransient {
-        loop.connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
-      }
+      remember(.failure(TokenRefusal(code)), index, identity: identity)
       throw refused(code, request, index)
     case .unknown:
       try waitForVerification(token, request, connection: index, stream: stream)
@@ -122,17 +118,21 @@ final class AuthenticationPart: GatewayPart {
     // A request that is complete by now waits for the same token again.
     guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
     loop.connections.markDirty(waiting.connection)
-    switch result {
-    case .success:
-      loop.connections.remember(waiting.connection, identity: identity, result)
-      markAuthenticated(waiting.connection)
-    case .failure(let refusal):
-      if refusal.code == .storeUnavailable { return }
-      if !refusal.code.isTransient {
-        loop.connections.remember(waiting.connection, identity: identity, result)
-      }
+    remember(result, waiting.connection, identity: identity)
+    if case .failure(let refusal) = result, refusal.code != .storeUnavailable {
       connection.refuseBody(waiting.stream)
     }
+  }
+
+  /// Cache the result for a connection's credential, unless time or revocation can change it.
+  private func remember(
+    _ result: Result<Caller, TokenRefusal>,
+    _ index: ConnectionIndex,
+    identity: UInt32
+  ) {
+    if case .failure(let refusal) = result, refusal.code.isTransient { return }
+    loop.connections.remember(index, identity: identity, result)
+    if case .success = result { markAuthenticated(index) }
   }
 
   /// Let a request wait until its unknown token is verified, unless its sender has shown too many bad tokens.
@@ -189,8 +189,7 @@ final class AuthenticationPart: GatewayPart {
       _ = try connection.withRequest(waiting.stream) { request throws(Problem) in
         switch result {
         case .success(let caller):
-          loop.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
-          self.markAuthenticated(waiting.connection)
+          self.remember(result, waiting.connection, identity: request.authorizationIdentity)
           try self.loop.receive(
             request,
             caller: caller,
@@ -200,10 +199,7 @@ final class AuthenticationPart: GatewayPart {
           )
         case .failure(let refusal):
           admission.route = try self.loop.router.match(request.method, request.path, self.loop.scratch).route
-          // Time and revocation can change a token's verdict; any other refusal is permanent.
-          if !refusal.code.isTransient {
-            loop.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
-          }
+          self.remember(result, waiting.connection, identity: request.authorizationIdentity)
           throw self.refused(refusal.code, request, waiting.connection)
         }
       }

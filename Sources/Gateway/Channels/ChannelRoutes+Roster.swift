@@ -94,7 +94,7 @@ extension ChannelRoutes {
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
       }
       entryIndex += 1
     }

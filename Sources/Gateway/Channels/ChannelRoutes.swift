@@ -74,7 +74,7 @@ struct ChannelRoutes {
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
         }
       } catch {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
       }
       entryIndex += 1
     }

@@ -1,5 +1,3 @@
-internal import ReceiptModel
-
 /// The channels of an ``EventHub``, and what the store knows of them. A channel is kept while a stream has it, while a
 /// frame names it, or while the store may have a subscription to it.
 struct ChannelSubscriptions {

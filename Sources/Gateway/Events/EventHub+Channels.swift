@@ -138,7 +138,7 @@ extension EventHub {
   ) {
     var joined: [Ref] = []
     for ref in refs(ofUser: index) {
-      guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true, stream.hasListBegun
+      guard self[ref]?.hasListBegun == true, self[ref]?.named?.contains(ExactText(entry.cid)) ?? true
       else { continue }
       let channel = self.index(ofChannel: entry.cid).flatMap { attachments.isAttached(ref, $0) ? $0 : nil }
       if !entry.isMember || isGone {
@@ -148,7 +148,7 @@ extension EventHub {
       }
       // The list may have passed the channel's position.
       streams.update(ref) { $0.updateListing { $0.append(entry.cid, joinedAt: entry.joinedAt) } }
-      if stream.isOpeningList {
+      if self[ref]?.isOpeningList == true {
         // Events of the channel must follow the reply.
         record(entry, ref)
       } else if let channel, !attachments.isLeaving(ref, channel) {

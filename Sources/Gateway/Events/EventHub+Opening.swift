@@ -113,9 +113,10 @@ extension EventHub {
 
   /// Handle a page of the user's channels.
   mutating func listed(_ ref: Ref, _ entries: [ChannelEntryFields], next: UInt64?) {
-    guard let stream = self[ref] else { return }
-    let isRelisting = stream.isLive
-    for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
+    // Not the stream as a whole: its list, of which this would be a copy, grows below.
+    guard let isRelisting = self[ref]?.isLive else { return }
+    let named = self[ref]?.named
+    for entry in entries where named?.contains(ExactText(entry.cid)) ?? true {
       record(entry, ref)
       guard entry.isMember else { continue }
       streams.update(ref) { $0.updateListing { $0.append(entry.cid, joinedAt: entry.joinedAt) } }
@@ -181,7 +182,8 @@ extension EventHub {
     if let named = stream.named, !named.isSubset(of: listing.channels.map { ExactText($0.cid) }) {
       return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .channelNotFound))
     }
-    if let listing = streams.update(ref, { $0.endList() }) { subscribe(ref, listing) }
+    streams.update(ref) { $0.endList() }
+    subscribe(ref, listing)
   }
 
   /// Subscribe to the stream's channels.

@@ -304,7 +304,7 @@ final class EventStreamsPart: GatewayPart {
       switch recipients {
       case .allStreams: refs = hub.refs(ofChannel: channelIndex)
       case .streams(let streams), .newMembers(let streams):
-        refs = streams.filter { hub.isAttached($0, channel.cid) }
+        refs = streams.filter { hub.attachments.isAttached($0, channelIndex) }
       case .formerMember(let ref):
         refs = [ref]
         isFormer = true

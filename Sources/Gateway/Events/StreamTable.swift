@@ -1,5 +1,4 @@
 internal import ReceiptModel
-internal import ReceiptWire
 
 /// The streams of an ``EventHub``, and their queue for opening slots. A slot is held while a stream is opened or
 /// relisted. Only this type changes whether a stream waits or holds a slot, so that the queue agrees with the phases.
@@ -48,7 +47,7 @@ struct StreamTable {
     queue.compact { streams.contains($0) }
   }
 
-  /// Change a stream in place within its phase; nil: it was removed.
+  /// Change a stream in place, which keeps its opening slot; nil: it was removed.
   @discardableResult
   mutating func update<Result>(_ ref: Ref, _ body: (inout Stream) -> Result) -> Result? {
     guard streams.contains(ref) else { return nil }
@@ -310,14 +309,10 @@ extension EventHub {
       }
     }
 
-    /// End the list of an opening: the stream subscribes to these channels.
-    mutating func endList() -> Listing {
-      guard case .listing(let list) = phase else {
-        assertionFailure("no list is being read")
-        return Listing()
-      }
+    /// End the list of an opening: the stream subscribes to its channels.
+    mutating func endList() {
+      guard case .listing(let list) = phase else { return assertionFailure("no list is being read") }
       phase = .subscribing(Subscribing(start: list.start, isStale: list.isStale))
-      return list.listing
     }
 
     /// Count the answer 200 of a stream being opened. False: it was given before.

@@ -1,5 +1,3 @@
-internal import ReceiptModel
-
 /// The users of an ``EventHub``, their streams, and what the store knows of them. A user is kept while a stream is
 /// theirs, while a request names them, or while the store may have a subscription to them.
 struct UserSubscriptions {

@@ -36,17 +36,10 @@ final class FanOutPart: GatewayPart {
       isServer: context.caller.isServer
     )
     let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
-    if !isSent { recordRefusal(of: entry, in: index, code: .storeBusy) }
+    if !isSent { recordResult(of: entry, in: index, code: .storeBusy) }
   }
 
-  /// Record that an entry was refused.
-  func recordRefusal(of entry: Int, in index: SlotIndex, code: ProblemCode) {
-    guard let fanOut = fanOuts[index] else { return }
-    fanOut.results[entry].code = code
-    fanOut.waiting -= 1
-  }
-
-  /// Record the result of an entry that another part has handled.
+  /// Record the result of an entry for which nothing was sent, or that another part has handled.
   ///
   /// - Parameter code: nil: it succeeded.
   func recordResult(of entry: Int, in index: SlotIndex, code: ProblemCode?) {

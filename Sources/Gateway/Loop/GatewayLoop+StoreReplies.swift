@@ -1,7 +1,6 @@
 internal import HTTP2Session
 internal import Logging
 internal import NIOCore
-internal import Operations
 package import ReceiptModel
 package import ReceiptWire
 package import StoreClient

@@ -118,9 +118,6 @@ package final class GatewayLoop {
     store.start()
   }
 
-  /// The tokens in this loop's cache.
-  var cachedTokens: [[UInt8]] { authentication.cachedTokens }
-
   /// Count an HTTP/1 client, and return its response.
   func refuseHTTP1(isHead: Bool) -> ByteBuffer {
     counters.refusedHTTP1()

@@ -100,7 +100,7 @@ struct PendingRequests: ~Copyable {
 enum ReplyTarget {
   /// A request of a client, answered with this one reply.
   case response(HTTP2StreamHandle, connection: ConnectionIndex)
-  /// A request of a client, whose answer also has names that ``EchoingResponses`` keeps.
+  /// A request of a client, whose answer also has names that ``EchoingResponsesPart`` keeps.
   case echoingResponse(SlotIndex, HTTP2StreamHandle, connection: ConnectionIndex)
   /// An entry of a ``FanOut``.
   case fanOut(SlotIndex, entry: UInt32)

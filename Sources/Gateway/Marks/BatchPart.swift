@@ -44,10 +44,10 @@ final class BatchPart: GatewayPart {
   private func scheduleCheck(at deadline: NIODeadline) {
     isChecking = true
     runLater(in: deadline - loop.eventLoop.now) { [self] in
-      isChecking = false
       beginWaiting()
       loop.endTurn()
-      if !isChecking, let next = queue.deadline { scheduleCheck(at: next) }
+      isChecking = false
+      if let next = queue.deadline { scheduleCheck(at: next) }
     }
   }
 

@@ -36,9 +36,9 @@ struct BatchRoutes {
       {
         let thread = parent?.string
         if !Identifier.isCID(cid) {
-          loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
+          loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
         } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
-          loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidMessageID)
+          loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidMessageID)
         } else {
           loop.fanOuts.send(
             .markDelivered,
@@ -52,7 +52,7 @@ struct BatchRoutes {
           }
         }
       } else {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidField)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidField)
       }
       entryIndex += 1
     }
@@ -107,9 +107,9 @@ struct BatchRoutes {
       let message = try member.value.asString()
       loop.fanOuts.addNames(fanOut, cid: member.name, id: message)
       if !Identifier.isCID(member.name) {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidCID)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
       } else if !message.isEmpty && !Identifier.isMessage(message) {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: .invalidMessageID)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
         loop.fanOuts.send(
@@ -230,7 +230,7 @@ struct BatchRoutes {
           of: fanOut
         ) { message.write(into: &$0) }
       } catch {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
       }
       entryIndex += 1
     }

@@ -65,7 +65,7 @@ extension PushPart {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error)
       }
       entryIndex += 1
     }

@@ -114,8 +114,9 @@ final class RatesPart: GatewayPart {
   /// stands for. They may come into debt, and wait with their next request.
   func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
     guard isOn, cost > 0 else { return }
-    _ = limiter.charge(cost, to: caller, at: now, .always)
-    if !caller.isServer { _ = limiter.charge(cost, to: address, at: now, .always) }
+    let time = now
+    _ = limiter.charge(cost, to: caller, at: time, .always)
+    if !caller.isServer { _ = limiter.charge(cost, to: address, at: time, .always) }
   }
 
   /// Return the response to a request that was refused before it was charged: its problem, or that its address is over
@@ -173,8 +174,9 @@ final class RatesPart: GatewayPart {
   /// Charge a frame or line of a stream's body, whether it is valid or not.
   func chargeStream(_ stream: RequestStreamState) {
     guard isOn else { return }
-    _ = limiter.charge(1, to: stream.caller, at: now)
-    if !stream.caller.isServer { _ = limiter.charge(1, to: stream.address, at: now) }
+    let time = now
+    _ = limiter.charge(1, to: stream.caller, at: time)
+    if !stream.caller.isServer { _ = limiter.charge(1, to: stream.address, at: time) }
   }
 
   /// Install the headers that all responses share: CORS headers and, where limits are set, rate headers.

@@ -2,8 +2,8 @@ internal import NIOCore
 internal import Operations
 internal import Synchronization
 
-/// The clocks of a gateway, which its loops share. Nothing below the handlers reads another: each call is given the
-/// time. A test shifts the clocks.
+/// The clocks of a gateway for tokens and rates, which its loops share. What is below the handlers gets the time from
+/// them. A test shifts the clocks. Timeouts are by the event loop's own clock.
 package struct GatewayClock: Sendable {
   /// How far a test has moved the clocks.
   final class Shift: Sendable {

@@ -16,21 +16,9 @@ internal import TLSSession
 
 /// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
 package final class GatewayServer: Service {
-  /// One of its event loops.
-  struct Loop: Sendable {
-    let eventLoop: any EventLoop
-    let bound: NIOLoopBound<GatewayLoop>
-
-    /// Call the gateway loop on its event loop.
-    func submit<Result: Sendable>(
-      _ body: @escaping @Sendable (GatewayLoop) throws -> Result
-    ) -> EventLoopFuture<Result> {
-      eventLoop.submit { try body(bound.value) }
-    }
-  }
-
   private let listener: any Channel
-  let loops: [Loop]
+  /// On each event loop, one.
+  let loops: [NIOLoopBound<GatewayLoop>]
   let shared: SharedServices
   let tls: GatewayTLS
   private let refusalTicker: RepeatedTask
@@ -49,7 +37,7 @@ package final class GatewayServer: Service {
   private init(
     _ configuration: GatewayConfiguration,
     listener: any Channel,
-    loops: [Loop],
+    loops: [NIOLoopBound<GatewayLoop>],
     shared: SharedServices,
     tls: GatewayTLS,
     refusalTicker: RepeatedTask,
@@ -98,7 +86,7 @@ package final class GatewayServer: Service {
     let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
     shared.revokedTokens.observeAvailability { readiness.set("tokens", $0 ? nil : unlisted) }
-    var loops: [Loop] = []
+    var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
       // One loop is enough to finish incomplete replications and to read the list of revoked tokens.
@@ -114,7 +102,7 @@ package final class GatewayServer: Service {
         storeTLS: tls.store,
         storeConnectivityChanged: { storeReadiness.changed(index, $0) }
       )
-      metrics.register(on: eventLoop) { loop.bound.value.collect(into: &$0) }
+      metrics.register(on: eventLoop) { loop.value.collect(into: &$0) }
       loops.append(loop)
     }
     metrics.register(on: eventLoops[0]) { samples in
@@ -161,7 +149,7 @@ package final class GatewayServer: Service {
     shared: SharedServices,
     storeTLS: LinkTLS?,
     storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void
-  ) async -> Loop {
+  ) async -> NIOLoopBound<GatewayLoop> {
     var store = StoreClientConfiguration(
       addresses: configuration.stores.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) },
       secrets: configuration.storeSecrets,
@@ -180,7 +168,7 @@ package final class GatewayServer: Service {
         storeConnectivityChanged: storeConnectivityChanged
       )
       loop.start()
-      return Loop(eventLoop: eventLoop, bound: NIOLoopBound(loop, eventLoop: eventLoop))
+      return NIOLoopBound(loop, eventLoop: eventLoop)
     }
     guard let loop = try? await started.get() else {
       preconditionFailure("an event loop has shut down before its gateway loop started")
@@ -191,11 +179,11 @@ package final class GatewayServer: Service {
   private static func listen(
     _ configuration: GatewayConfiguration,
     group: MultiThreadedEventLoopGroup,
-    loops: [Loop],
+    loops: [NIOLoopBound<GatewayLoop>],
     tls: TLSContext?,
     gate: ConnectionGate
   ) async throws(SettingsError) -> any Channel {
-    let byEventLoop = Dictionary(uniqueKeysWithValues: loops.map { (ObjectIdentifier($0.eventLoop), $0.bound) })
+    let byEventLoop = Dictionary(uniqueKeysWithValues: loops.map { (ObjectIdentifier($0.eventLoop), $0) })
     do {
       return try await ServerBootstrap(group: group)
         .serverChannelOption(.backlog, value: 1_024)
@@ -245,9 +233,9 @@ package final class GatewayServer: Service {
     }
     shared.logger.info("Draining")
     // All loops at once, so that slow streams of one loop do not delay another's GOAWAY.
-    let drains = loops.map { loop in loop.eventLoop.flatSubmit { loop.bound.value.drain() } }
+    let drains = loops.map { loop in loop.eventLoop.flatSubmit { loop.value.drain() } }
     for drained in drains { try? await drained.get() }
-    let closings = loops.map { loop in loop.eventLoop.flatSubmit { loop.bound.value.close() } }
+    let closings = loops.map { loop in loop.eventLoop.flatSubmit { loop.value.close() } }
     for closed in closings { try? await closed.get() }
     refusalTicker.cancel()
     shared.refusals?.write()
@@ -274,5 +262,14 @@ private final class StoreReadinessReporter: Sendable {
         readiness.set("store", nil)
       }
     }
+  }
+}
+
+extension NIOLoopBound<GatewayLoop> {
+  /// Call the gateway loop on its event loop.
+  func submit<Result: Sendable>(
+    _ body: @escaping @Sendable (GatewayLoop) throws -> Result
+  ) -> EventLoopFuture<Result> {
+    eventLoop.submit { try body(value) }
   }
 }

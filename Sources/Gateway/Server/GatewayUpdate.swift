@@ -1,7 +1,5 @@
-internal import LinkSecurity
 internal import NIOCore
 package import Operations
-internal import TLSSession
 
 /// A reloaded configuration for every event loop, fully validated beforehand.
 struct GatewayUpdate: Sendable {
@@ -52,7 +50,7 @@ extension GatewayServer {
   /// Verify the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
   private func verified(by verifier: TokenVerifier) async -> [(token: [UInt8], caller: Caller)] {
     var tokens: Set<[UInt8]> = []
-    for loop in loops { tokens.formUnion((try? await loop.submit { $0.cachedTokens }.get()) ?? []) }
+    for loop in loops { tokens.formUnion((try? await loop.submit { $0.authentication.cachedTokens }.get()) ?? []) }
     let deadline = ContinuousClock.now + Self.verificationMax
     var verified: [(token: [UInt8], caller: Caller)] = []
     for token in tokens {

@@ -52,7 +52,7 @@ struct UserRoutes {
           as: .entry(of: fanOut, at: entryIndex)
         )
       } catch {
-        loop.fanOuts.recordRefusal(of: entryIndex, in: fanOut, code: error.code)
+        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
       }
       entryIndex += 1
     }

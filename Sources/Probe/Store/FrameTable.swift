@@ -55,7 +55,7 @@ package enum FrameTable {
     }
   }
 
-  /// Kinds of the connection.
+  /// Kinds that are no requests: of the connection, and between nodes.
   private static let connection = """
     0x01 hello magic:bytes(4)=54444d4b version_lowest=1 version_highest=1 session:bytes(16) session_age:optional \
       nonce:bytes(32) frame_length_max=1048576 name=probe
