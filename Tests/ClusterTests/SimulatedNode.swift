@@ -53,8 +53,6 @@ final class SimulatedNode {
     Timestamp(milliseconds: 1_700_000_000_000 + wallOffset + simulation.time.nanoseconds / 1_000_000)
   }
 
-  var isUp: Bool { process != nil && backlog == nil }
-
   /// Runs `body` in the process: now, or when it resumes.
   func run(_ body: @escaping () -> Void) {
     guard backlog == nil else {

@@ -9,7 +9,6 @@ struct Frame: Equatable, Sendable {
   static let ack: UInt8 = 0x1
   static let endHeaders: UInt8 = 0x4
   static let padded: UInt8 = 0x8
-  static let priorityFlag: UInt8 = 0x20
 
   var type: UInt8
   var flags: UInt8

@@ -30,10 +30,6 @@ final class Simulation {
   var connections: [Connection] = []
   var generator: SimulatedRequestGenerator
   let configuration: StoreLoopConfiguration
-  /// Whether the large channel's deletion takes several slices.
-  var deletesLargeChannelInSlices: Bool {
-    configuration.changesPerTurn < SimulatedRequestGenerator.crowd.count
-  }
   private(set) var clock: Int64 = 1_000_000_000
   private(set) var issued = 0
   private var nextSerial: UInt64 = 1

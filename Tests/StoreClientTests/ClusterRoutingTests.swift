@@ -285,7 +285,7 @@ import Testing
   @Test(arguments: TestRun.seeds(40, long: 2_000))
   func commandsApplyOnceOverChangingOwners(_ seed: UInt64) {
     let harness = ClusterHarness(nodes: 3) { $0.requestDeadline = .seconds(600) }
-    var generator = SplitMix64(seed: seed)
+    var generator = SplitMix64(printing: seed, of: "commands over changing owners")
     var owners = [0, 0, 1, 2]
     var epochs: [UInt64] = [1, 1, 1, 1]
     func tell(_ node: Int, isAnnounced: Bool) {
@@ -298,26 +298,26 @@ import Testing
     harness.open()
     var sent: UInt64 = 0
     for _ in 0..<600 {
-      let node = Int(generator.next() % 3)
-      switch generator.next() % 20 {
+      let node = generator.below(3)
+      switch generator.below(20) {
       case 0..<9:
         sent += 1
-        harness.command(sent, to: UInt16(generator.next() % 4))
+        harness.command(sent, to: UInt16(generator.below(4)))
       case 9..<13: harness.client.flush()
       case 13..<16: harness.pump()
       case 16: harness.nodes[node].holdsReplies = true
       case 17: harness.release(node)
       case 18:
         // The former owner does not know yet, or its requests come too late.
-        let shard = Int(generator.next() % 4)
+        let shard = generator.below(4)
         let former = owners[shard]
         owners[shard] = node
         epochs[shard] += 1
-        if former != node { tell(former, isAnnounced: generator.next() % 4 == 0) }
+        if former != node { tell(former, isAnnounced: generator.oneIn(4)) }
         tell(node, isAnnounced: true)
       default:
         harness.cut(node)
-        harness.advance(.milliseconds(Int64(generator.next() % 200)))
+        harness.advance(.milliseconds(Int64(generator.below(200))))
       }
     }
     for node in 0..<3 { harness.release(node) }

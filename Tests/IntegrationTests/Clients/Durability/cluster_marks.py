@@ -29,7 +29,7 @@ def request(method, path, body=None):
     answer = client.request(method, path, json=body)
     took = time.monotonic() - began
     if took > 0.5:
-        print(f"slow {took:.2f} {path}", flush=True)
+        print(f"slow {time.time():.3f} {took:.2f} {path}", flush=True)
     assert answer.status_code in (200, 201), (path, body, answer.status_code, answer.text)
     return answer.json()
 

@@ -195,15 +195,19 @@ async def crowd():
 
         await all_of(streams, is_answered, "all are answered")
         # On a busy machine a request of the gateway may pass its deadline. It ends such a stream, whose client comes back.
+        came_back = 0
         for _ in range(20):
             ended = [number for number, stream in enumerate(streams) if stream.has_ended and not stream.last]
             if not ended:
                 break
+            came_back += len(ended)
             for number in ended:
                 connection = await Connection.to(port)
                 streams[number] = await Stream(users[number % len(users)], last[number] if last else None).open(connection)
             await all_of([streams[number] for number in ended], is_answered, "those that came back are answered")
         check(not any(stream.has_ended for stream in streams), "a stream ended each time before its first id")
+        timeouts = (await metrics(admin))["tidemark_gateway_store_timeouts_total"]
+        check(came_back == 0 or timeouts > 0, f"{came_back} streams ended, and no request passed its deadline")
         refused = [stream.status for stream in streams if stream.status != 200]
         check(not refused, f"{len(refused)} streams were refused: {refused[:3]}")
         return streams
