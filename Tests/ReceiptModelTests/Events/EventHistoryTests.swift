@@ -86,3 +86,107 @@ struct EventHistoryTests {
     #expect(tally["row", default: 0] > 20 * tally["refused", default: 0])
   }
 }
+
+/// One watched random history. After each group of commands it compares the picture that events have built of every
+/// channel with the answers to queries.
+struct EventHistory {
+  /// How watchers receive changes.
+  enum Delivery {
+    /// As live events.
+    case live
+    /// By resuming after gaps, from the changes since a time.
+    case resuming
+  }
+
+  let seed: UInt64
+  let delivery: Delivery
+  /// Drops events, to check that the comparison notices.
+  var drops: (ChannelEvent) -> ChannelEvent? = { $0 }
+  private let harness: ShardHarness
+  private var model = NaiveModel()
+  private var generator: CommandGenerator
+  private var random: SplitMix64
+  private var step = 0
+  private var pictures: [String: EventDerivedView] = [:]
+  private var completeThrough: Timestamp = .none
+  /// The number of events of each kind, and of refused resumes.
+  private(set) var tally: [String: Int] = [:]
+
+  init(seed: UInt64, _ delivery: Delivery) {
+    self.seed = seed
+    self.delivery = delivery
+    generator = CommandGenerator(seed: seed)
+    harness = ShardHarness(shards: generator.shape.shards)
+    if delivery == .live { for shard in harness.shards { shard.watch() } }
+    random = SplitMix64(seed: seed &* 0x2545_F491_4F6C_DD1D &+ 1)
+  }
+
+  mutating func run(steps: Int) throws(HistoryFault) {
+    while step < steps {
+      var group: [Command] = []
+      for _ in 0..<(random.oneIn(3) ? 1 : 1 + random.below(delivery == .live ? 8 : 40)) {
+        step += 1
+        let command = generator.next(model)
+        let clock = generator.tick()
+        _ = harness.perform(command, clock: clock)
+        _ = harness.takeDroppedTimes()
+        _ = model.perform(command, clock: clock)
+        group.append(command)
+        if delivery == .resuming {
+          for name in harness.runMaintenance(&random).keys { tally[name, default: 0] += 1 }
+        }
+      }
+      for cid in generator.cids {
+        if let text = comparePicture(cid) {
+          throw HistoryFault(
+            seed: seed,
+            step: step,
+            text: "\(delivery), \(cid), after \(group): \(text)"
+          )
+        }
+      }
+      completeThrough = harness.shards[0].state.time
+      if let text = harness.faults.first { throw HistoryFault(seed: seed, step: step, text: text) }
+    }
+  }
+
+  /// Apply a channel's events to its picture, and compare the picture with the queries.
+  private mutating func comparePicture(_ cid: String) -> String? {
+    let shard = harness.shard(of: cid)
+    guard let slot = shard.slot(cid) else {
+      pictures[cid] = nil
+      return nil
+    }
+    if pictures[cid]?.number != shard.state[slot].number {
+      pictures[cid] = EventDerivedView(shard.state, slot, resumes: delivery == .resuming)
+    }
+    var events: [ChannelEvent]?
+    switch delivery {
+    case .live: events = shard.takeEvents(slot)
+    case .resuming:
+      var left = Int.max
+      events = shard.state.events(
+        in: slot,
+        since: completeThrough,
+        limit: .max,
+        statusesMax: .max,
+        remaining: &left
+      )
+      if events == nil {
+        tally["refused", default: 0] += 1
+        pictures[cid] = EventDerivedView(asking: &shard.state, slot)
+      }
+    }
+    for event in events ?? [] {
+      guard let event = drops(event) else { continue }
+      tally[event.name, default: 0] += 1
+      pictures[cid]!.apply(event, shard.state, slot)
+    }
+    return pictures[cid]!.fault(&shard.state, slot)
+  }
+}
+
+extension ChannelEvent {
+  /// The case's name, for tallies.
+  var name: String { "\(self)".prefix { $0 != "(" }.description }
+}

@@ -5,11 +5,10 @@
 /// `NaiveShard` of SimulationTests states the same rules a second time; its doc comment has the reason.
 ///
 /// This file has the data and the commands on channels, types and users. The other parts:
-/// - `NaiveModel+Messages.swift`: messages and marks.
+/// - `NaiveModel+Messages.swift`: messages, marks and push acks.
 /// - `NaiveModel+Removal.swift`: deletion, truncation and erasure.
 /// - `NaiveModel+Positions.swift`: the positions that follow from a history.
-/// - `NaiveModel+Answers.swift`: the answers to queries.
-/// - `NaiveModel+Users.swift`: the answers about a user over all channels.
+/// - `NaiveModel+Answers.swift`: the answers to queries, about a channel and about a user over all channels.
 struct NaiveModel: Sendable {
   /// One action of a member, and whether the member hid it then. Positions are computed by replaying the actions.
   enum Act: Sendable {

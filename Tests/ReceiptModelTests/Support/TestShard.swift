@@ -35,7 +35,7 @@ final class TestShard {
   var faults: [String] = []
   /// Times in threads dropped since the last call of `takeDroppedTimes` (`TestShard+Histories.swift`).
   var forgotten: [DroppedTimes] = []
-  /// Changes of watched channels that are not reported yet, by channel number (`TestShard+Events.swift`).
+  /// Changes of watched channels that are not reported yet, by channel number (`EventStory.swift`).
   var pending: [ChannelNumber: PendingChannelEvents]?
   /// By cid, in order of creation.
   var tickets: [String: [TicketPlace]] = [:]
@@ -540,6 +540,16 @@ extension ShardState {
     case .channel(let number, .channelAssigned(let cid, let created, let own)) where slots[number] == nil:
       slots[number] = insert(number, cid: cid, created: created, own: own)
     case .channel(let number, let effect): assign(effect, to: slots[number]!)
+    case .shard(let effect): assign(effect)
+    }
+  }
+}
+
+extension ShardState {
+  /// Assign an effect to the shard, or to the channel in the slot.
+  mutating func assign(_ effect: Effect, to slot: ChannelSlot? = nil) {
+    switch effect {
+    case .channel(_, let effect): assign(effect, to: slot!)
     case .shard(let effect): assign(effect)
     }
   }

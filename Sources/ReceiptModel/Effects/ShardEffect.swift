@@ -1,0 +1,127 @@
+/// An effect on the shard's own pages.
+package enum ShardEffect: Hashable, Sendable {
+  indirect case channelTypeAssigned(ChannelTypeRecord)
+  /// In the type's home shard: every shard now has this version of the channel type.
+  case typeReplicated(name: String, version: UInt64)
+  /// A user's settings; the number is the user's index among this shard's users with settings.
+  indirect case userAssigned(UInt32, UserSettings)
+  /// In the user's home shard: every shard now has this version of the user's settings.
+  case userReplicated(UInt32, version: UInt64)
+  /// An erased user's settings (R16). Only a hash of the id and the version remain, to recognise changes that are still
+  /// in flight.
+  indirect case userErased(UInt32, version: UInt64, hash: UInt64, at: Timestamp)
+  case countersAssigned(nextChannel: ChannelNumber, time: Timestamp)
+  /// A webhook was accepted: its key's XXH64 is remembered up to and including this time.
+  case webhookNoted(UInt64, until: Timestamp)
+  /// A token is revoked, or its revocation is lifted.
+  indirect case tokenRevoked(TokenRevocation)
+  indirect case sessionAssigned(SessionRecord)
+  /// This shard holds ids that builds from before 2027 reject. Those builds do not know this effect, and so refuse to
+  /// open the directory.
+  case idsWidened
+
+  // The index of users' channels (R13, R14)
+  /// A membership change to deliver to its user's home shard; numbered from 1 without gaps.
+  indirect case membershipQueued(UInt64, MembershipChange)
+  /// The shard `to` has applied the changes addressed to it up to this number.
+  case membershipsSent(to: ShardID, through: UInt64)
+  /// The index includes the changes from the shard `from` up to this number.
+  case membershipsTaken(from: ShardID, through: UInt64)
+  /// Changes queued from here on carry this epoch: the index is being rebuilt.
+  case indexEpochAssigned(UInt64)
+}
+
+extension ShardEffect {
+  // MARK: Traits
+
+  /// The ids that the effect stores; nil: none.
+  var ids: StoredIDs? {
+    switch self {
+    case .userAssigned(_, let settings): StoredIDs(user: settings.user)
+    case .membershipQueued(_, let change): StoredIDs(user: change.user, channel: change.membership.cid)
+    case .channelTypeAssigned, .typeReplicated, .userReplicated, .userErased, .countersAssigned,
+      .webhookNoted,
+      .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      nil
+    }
+  }
+
+  // MARK: Addressing
+
+  /// The page this effect is addressed to.
+  package var page: PageID {
+    switch self {
+    case .channelTypeAssigned, .typeReplicated: .types
+    case .userAssigned(let number, _), .userReplicated(let number, _), .userErased(let number, _, _, _):
+      .users(number / PageID.usersPerPage)
+    case .countersAssigned, .sessionAssigned, .idsWidened: .shardHead
+    case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
+    case .tokenRevoked: .tokens
+    case .membershipQueued(let number, _): .outbox(PageID.outboxPage(of: number))
+    case .membershipsSent, .membershipsTaken, .indexEpochAssigned: .index
+    }
+  }
+
+  // MARK: Times
+
+  /// Return the effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
+  func clamped(by repair: TimeRepair) -> (ShardEffect, TimeRepair.Kind?) {
+    switch self {
+    case .channelTypeAssigned(var record):
+      record.appliedAt = repair.clamped(record.appliedAt)
+      return (.channelTypeAssigned(record), .channelTypes)
+    case .membershipQueued(let number, var change):
+      change.membership = repair.clamped(change.membership)
+      return (.membershipQueued(number, change), .memberships)
+    case .userAssigned(let number, let settings):
+      return (.userAssigned(number, repair.clamped(settings)), .users)
+    case .userErased(let number, let version, let hash, let at):
+      return (.userErased(number, version: version, hash: hash, at: repair.clamped(at)), .users)
+    case .webhookNoted(let key, let until):
+      // A webhook is remembered for a limited time after it was accepted.
+      let last = Timestamp(milliseconds: repair.limit.milliseconds + WebhookTable.lifetimeMax)
+      return (.webhookNoted(key, until: min(until, last)), .webhooks)
+    case .tokenRevoked(var revocation):
+      // A revocation may end years after it was made.
+      let last = Timestamp(milliseconds: repair.limit.milliseconds + RevokedTokenTable.lifetimeMax)
+      revocation.until = min(revocation.until, last)
+      return (.tokenRevoked(revocation), .tokens)
+    case .sessionAssigned(var session):
+      session.lastWritten = repair.clamped(session.lastWritten)
+      return (.sessionAssigned(session), .sessions)
+    case .countersAssigned(let nextChannel, let time):
+      return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
+    case .typeReplicated, .userReplicated, .idsWidened, .membershipsSent, .membershipsTaken,
+      .indexEpochAssigned:
+      return (self, nil)
+    }
+  }
+}
+
+/// A shard's record of a gateway session, so that a resent command is applied exactly once (docs/architecture.md).
+package struct SessionRecord: Hashable, Sendable {
+  package var session: SessionID
+  /// The highest counter whose command the shard has begun.
+  package var highest: UInt64
+  /// Open counters at or below `highest`, in rising order. Their commands wait for a channel to load, or were refused;
+  /// sent again, they are decided.
+  package var waiting: [UInt64]
+  package var lastWritten: Timestamp
+
+  package init(
+    session: SessionID,
+    highest: UInt64 = 0,
+    waiting: [UInt64] = [],
+    lastWritten: Timestamp = .none
+  ) {
+    self.session = session
+    self.highest = highest
+    self.waiting = waiting
+    self.lastWritten = lastWritten
+  }
+
+  /// Return whether the command with this counter was already decided. Inlined, so that each command reads the record
+  /// in place instead of copying it.
+  @inline(__always)
+  package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
+}

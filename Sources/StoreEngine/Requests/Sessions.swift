@@ -1,0 +1,214 @@
+internal import DequeModule
+internal import ReceiptModel
+
+/// The gateways' sessions in a shard: which commands count as applied, so that a resend is applied exactly once.
+final class ShardSessions: ShardPart {
+  private var table = SessionTable()
+
+  // MARK: Look-up
+
+  /// Return the position of a connection's session; add a new session.
+  @inline(__always)
+  func position(of lane: ReplyLane) -> Int32 {
+    let known = lane.sessionPositions[shard.position]
+    return known >= 0 ? known : find(lane)
+  }
+
+  @inline(never)
+  private func find(_ lane: ReplyLane) -> Int32 {
+    let found = table.position(of: lane.session)
+    lane.sessionPositions[shard.position] = found
+    return found
+  }
+
+  /// Return whether a command counts as applied.
+  @inline(__always)
+  func covers(_ counter: UInt64, at position: Int32) -> Bool { table.covers(counter, at: position) }
+
+  // MARK: Commands
+
+  /// Record that a command was decided and not refused.
+  @inline(__always)
+  func recordDecision(_ request: borrowing Request) {
+    guard let counter = request.counter, !request.isDuplicate else { return }
+    table.recordDecided(counter, at: request.session)
+  }
+
+  /// Record that a command was refused and not applied; a resend is decided then.
+  func recordRefusal(_ request: borrowing Request) {
+    guard let counter = request.counter, !request.isDuplicate else { return }
+    table.recordRefused(counter, at: position(of: request.lane))
+  }
+
+  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
+  /// it may have been refused already: applying it here would come after that refusal.
+  func recordDrop(_ waiting: WaitingRequest) {
+    if let counter = waiting.counter { table.recordDropped(counter, at: position(of: waiting.lane)) }
+  }
+
+  /// Record that a command was refused for the whole store, unless it was applied already.
+  ///
+  /// - Returns: whether it is refused.
+  func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
+    // First, because it adds a session that is new here.
+    let session = position(of: lane)
+    guard !table.covers(counter, at: session) else { return false }
+    table.recordRefused(counter, at: session)
+    return true
+  }
+
+  /// Record that a command waits, unless it was applied already.
+  func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
+    let session = position(of: lane)
+    if !table.covers(counter, at: session) { table.recordWaiting(counter, at: session) }
+  }
+
+  // MARK: Log and pages
+
+  /// Record that a session has an effect in the open batch.
+  @inline(__always)
+  func markChanged(_ session: Int32) { table.markChanged(session) }
+
+  /// Take the session records for the batch that is being closed.
+  func takeChanged() -> [SessionRecord] {
+    table.takeChanged(at: shard.state.time, elapsed: shard.loop.elapsedMilliseconds)
+  }
+
+  /// Assign a session that was read from storage or from a followed log.
+  func assign(_ record: SessionRecord, elapsed: Int64 = 0) { table.assign(record, elapsed: elapsed) }
+
+  /// The sessions that the head page keeps.
+  var kept: [SessionRecord] {
+    table.records(
+      elapsed: shard.loop.elapsedMilliseconds,
+      lifetimeMilliseconds: 2 * shard.configuration.sessionLifetimeMilliseconds
+    )
+  }
+}
+
+/// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
+/// resending").
+///
+/// A counter at or below a record's `highest` counts as applied unless it is in `waiting`. There are the commands that
+/// wait for a channel, and those that were refused. A refusal may be lost with its connection: if its counter counted
+/// as applied, the resend would be answered as if the command had been.
+struct SessionTable {
+  /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their replies arrived
+  /// long ago. Every batch with effects of the session contains them, so there are few.
+  static let refusedMax = 128
+  /// Maximum number of dropped commands that a session remembers: those that waited when their connection closed. The
+  /// gateway resends them at once, in order, so there are many, for a short time.
+  static let droppedMax = 1_024
+
+  private struct Entry {
+    var record: SessionRecord
+    /// Set if the session has effects in the open batch.
+    var isChanged = false
+    /// Counters in `record.waiting` that wait for no channel. Oldest first; the counters of resent commands are removed
+    /// late.
+    var refused: Deque<UInt64> = []
+    /// Likewise: their connection closed while they waited, or they were read back after a restart.
+    var dropped: Deque<UInt64> = []
+    /// Time of the last write, in the loop's elapsed time.
+    var writtenAt: Int64 = 0
+
+    /// Add a counter to one of the lists, and forget the oldest above the limit. More may have been read back.
+    ///
+    /// A resent command may be refused again. It is listed once: if an earlier copy was forgotten, the command would
+    /// count as applied.
+    mutating func append(_ counter: UInt64, to list: WritableKeyPath<Entry, Deque<UInt64>>, countMax: Int) {
+      refused.removeAll { $0 == counter }
+      dropped.removeAll { $0 == counter }
+      self[keyPath: list].append(counter)
+      while self[keyPath: list].count > countMax {
+        let oldest = self[keyPath: list].removeFirst()
+        record.waiting.removeAll { $0 == oldest }
+      }
+    }
+  }
+
+  private var entries: [Entry] = []
+  private var positions: [SessionID: Int32] = [:]
+  private var changed: [Int32] = []
+
+  /// Return a session's position; add a new session.
+  mutating func position(of session: SessionID) -> Int32 {
+    if let known = positions[session] { return known }
+    let position = Int32(entries.count)
+    entries.append(Entry(record: SessionRecord(session: session)))
+    positions[session] = position
+    return position
+  }
+
+  @inline(__always)
+  func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
+
+  /// Record that a command was decided and not refused.
+  mutating func recordDecided(_ counter: UInt64, at position: Int32) {
+    let position = Int(position)
+    if counter > entries[position].record.highest {
+      entries[position].record.highest = counter
+    } else if !entries[position].record.waiting.isEmpty {
+      entries[position].record.waiting.removeAll { $0 == counter }
+    }
+  }
+
+  /// Record that a command waits for its channel. Later commands of its session may be decided first.
+  mutating func recordWaiting(_ counter: UInt64, at position: Int32) {
+    let position = Int(position)
+    guard counter > entries[position].record.highest else { return }
+    entries[position].record.highest = counter
+    entries[position].record.waiting.append(counter)
+  }
+
+  /// Record that a command was refused and not applied, so that a resend is decided again.
+  mutating func recordRefused(_ counter: UInt64, at position: Int32) {
+    guard !covers(counter, at: position) else { return }
+    recordWaiting(counter, at: position)
+    entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
+  }
+
+  /// Record that a waiting command was dropped and not applied, because its connection closed.
+  mutating func recordDropped(_ counter: UInt64, at position: Int32) {
+    guard !covers(counter, at: position) else { return }
+    recordWaiting(counter, at: position)
+    entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
+  }
+
+  /// Record that the session has an effect in the open batch.
+  mutating func markChanged(_ position: Int32) {
+    guard !entries[Int(position)].isChanged else { return }
+    entries[Int(position)].isChanged = true
+    changed.append(position)
+  }
+
+  /// Take the session records for the batch that closes at `time`.
+  mutating func takeChanged(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
+    defer { changed.removeAll(keepingCapacity: true) }
+    return changed.map { position in
+      entries[Int(position)].isChanged = false
+      entries[Int(position)].writtenAt = elapsed
+      entries[Int(position)].record.lastWritten = time
+      return entries[Int(position)].record
+    }
+  }
+
+  /// Restore a record that was read back, or that the followed log holds.
+  ///
+  /// - Parameter elapsed: the loop's elapsed time, which is 0 at recovery.
+  mutating func assign(_ record: SessionRecord, elapsed: Int64 = 0) {
+    let position = Int(position(of: record.session))
+    entries[position].record = record
+    entries[position].writtenAt = elapsed
+    entries[position].dropped = Deque(record.waiting)
+  }
+
+  /// Return the session records for the shard's head page: sessions that were written or restored in the last
+  /// `lifetimeMilliseconds`. Measured in elapsed time: a clock that is put forward must not make a shard forget what it
+  /// has just applied.
+  func records(elapsed: Int64, lifetimeMilliseconds: Int64) -> [SessionRecord] {
+    entries.lazy.filter { $0.record.highest > 0 && elapsed - $0.writtenAt <= lifetimeMilliseconds }
+      .map(\.record)
+      .sorted { ($0.session.high, $0.session.low) < ($1.session.high, $1.session.low) }
+  }
+}
