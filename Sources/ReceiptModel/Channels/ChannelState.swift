@@ -232,7 +232,7 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// Return the rows of the members that a message mentions.
-  func resolve(_ mentions: ShardState.NewMentions, sender: String) -> MessageMentions {
+  func resolve(_ mentions: NewMessage.Mentions, sender: String) -> MessageMentions {
     switch mentions {
     case .nobody: return .nobody
     case .all: return .all

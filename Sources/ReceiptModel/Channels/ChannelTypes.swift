@@ -267,3 +267,29 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
     if records[position].version == version { records[position].isReplicated = true }
   }
 }
+
+extension ShardState {
+  // MARK: Channel types
+
+  /// Merge options into a channel type's: the home shard's part of a PUT.
+  package func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
+    let current = channelType(name)
+    let options = current.options.applying(patch)
+    guard options != current.options || current.version == 0 else { return }
+    effects.append(
+      .shard(
+        .channelTypeAssigned(
+          ChannelTypeRecord(name: name, version: current.version + 1, options: options, appliedAt: time)
+        )
+      )
+    )
+  }
+
+  /// Apply a channel type's value from its home shard, unless this shard has a newer one.
+  package func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
+    guard record.version > channelType(record.name).version else { return }
+    var applied = record
+    applied.appliedAt = time
+    effects.append(.shard(.channelTypeAssigned(applied)))
+  }
+}

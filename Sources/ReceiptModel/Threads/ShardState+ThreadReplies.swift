@@ -1,54 +1,28 @@
 /// Replies in threads (R15): registering one decides who participates in the thread; deleting one (R16).
 extension ShardState {
-  /// Register a reply (R15). The first reply creates the thread. Does nothing if the channel or one of its threads
-  /// knows the id.
+  /// Register a reply (R15). The first reply creates the thread. The mentioned members of the channel take part in the
+  /// thread from this reply on.
   ///
-  /// - Parameters:
-  ///   - requestsAcknowledgement: an acknowledgement is requested; replies never get one.
-  ///   - movesPosition: if false, the sender joins the thread, but their positions stay unchanged (R5).
-  ///   - mentions: mentioned members of the channel take part in the thread from this reply on.
   /// - Returns: the registration, with the reply's number in its thread.
-  package func decideReply(
+  func decideReply(
     _ slot: ChannelSlot,
-    to parent: RawSpan,
-    id: RawSpan,
-    sender: RawSpan,
-    created: Timestamp,
-    isSilent: Bool,
-    requestsAcknowledgement: Bool = false,
-    movesPosition: Bool = true,
-    mentions: NewMentions = .nobody,
+    _ message: borrowing NewMessage,
     at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> Registration {
-    if let known = self[slot].messages.find(id) {
+    if let known = self[slot].messages.find(message.id) {
       guard !self[slot].messages.flags(known).contains(.deleted) else { throw .messageDeleted }
       throw .messageConflict
     }
-    if let known = try knownReply(id, in: slot) {
-      let parentOfKnown = self[known.thread].parent
-      guard withMessage(slot, parentOfKnown, { $0.isEqual(to: parent) }) else { throw .messageConflict }
-      try checkRepeat(
-        of: known.sequence,
-        in: known.thread,
-        sender: sender,
-        isSilent: isSilent,
-        requestsAcknowledgement: requestsAcknowledgement,
-        movesPosition: movesPosition
-      )
+    if let known = try knownReply(message.id, in: slot) {
+      guard self[slot].messages.find(message.parent) == self[known.thread].parent else { throw .messageConflict }
+      try checkRepeat(of: known.sequence, in: known.thread, message)
       return .known(known.sequence)
     }
-    if isErasing(sender) { throw .userErased }
-    let parent = try self.parent(parent, in: slot)
-    var record = MessageRecord(
-      id: Self.text(id),
-      sender: Self.text(sender),
-      flags: isSilent ? .silent : [],
-      registeredAt: time,
-      createdAt: created
-    )
-    if requestsAcknowledgement { record.flags.insert(.acknowledgementNotAllowed) }
-    if !movesPosition { record.flags.insert(.keepsSenderPosition) }
+    if isErasing(message.sender) { throw .userErased }
+    let parent = try self.parent(message.parent, in: slot)
+    var record = message.record(at: time)
+    if message.requestsAcknowledgement { record.flags.insert(.acknowledgementNotAllowed) }
     let start = effects.count
     let thread = self[slot].threads.index(of: parent).map { slot.thread($0) }
     if let thread {
@@ -56,19 +30,21 @@ extension ShardState {
     } else {
       guard self[slot].threads.hasRoom else { throw .limitReached(.threadsPerChannel) }
     }
-    let member = self[slot].row(of: sender)
+    let member = self[slot].row(of: message.sender)
     let sequence = try decideReply(
       slot,
       thread,
       to: parent,
       record,
       sender: member,
-      mentions: mentions,
+      mentions: message.mentions,
       into: &effects
     )
     effects.wrapInThread(parent, from: start)
-    if let member, movesPosition { self[slot].decideUnflag(member, epoch: nil, at: time, into: &effects) }
-    decideSender(sender, in: thread ?? slot, into: &effects)
+    if let member, message.movesPosition {
+      self[slot].decideUnflag(member, epoch: nil, at: time, into: &effects)
+    }
+    decideSender(message.sender, in: thread ?? slot, into: &effects)
     return .created(sequence)
   }
 
@@ -85,7 +61,7 @@ extension ShardState {
     to parent: SequenceNumber,
     _ record: MessageRecord,
     sender: MemberOrdinal?,
-    mentions: NewMentions,
+    mentions: NewMessage.Mentions,
     into effects: inout [Effect]
   ) throws(Refusal) -> SequenceNumber {
     var record = record
@@ -160,7 +136,7 @@ extension ShardState {
   /// The members that a reply mentions by name, by their rows in the channel, each once, without its sender. A mention
   /// of all names nobody.
   private func mentionedMembers(
-    _ mentions: NewMentions,
+    _ mentions: NewMessage.Mentions,
     in channel: ChannelSlot,
     sender: String
   ) -> [MemberOrdinal] {

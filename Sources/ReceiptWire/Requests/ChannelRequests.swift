@@ -62,7 +62,7 @@ package struct RegisterMessageRequest: ~Escapable {
   package let sender: RawSpan
   package let created: Timestamp
   package let flags: UInt64
-  package let mentions: ShardState.NewMentions
+  package let mentions: NewMessage.Mentions
 
   package var isSilent: Bool { flags & Self.silent != 0 }
   package var requestsAcknowledgement: Bool { flags & Self.requestsAcknowledgement != 0 }

@@ -7,15 +7,11 @@ extension ShardEngine {
   /// Perform mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
   func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
-    let user = fields.user
-    let message = fields.message
-    let epoch = fields.epoch
-    let thread = try Self.thread(&request)
+    let (user, message) = (fields.user, fields.message)
+    let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    guard thread.isEmpty else {
-      return mark(&request, slot, under: thread, user: user, message: message, epoch: epoch)
-    }
+    guard parent.isEmpty else { return mark(&request, slot, under: parent, fields) }
     let marked: ShardState.MarkResult
     do throws(Refusal) {
       let time = advanceTime()
@@ -25,7 +21,7 @@ extension ShardEngine {
           slot,
           user: user,
           message: message,
-          epoch: epoch,
+          epoch: fields.epoch,
           at: time,
           into: &request.effects
         )
@@ -40,14 +36,20 @@ extension ShardEngine {
       default:
         marked = ShardState.MarkResult(
           row: message.isEmpty
-            ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &request.effects)
-            : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &request.effects)
+            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, into: &request.effects)
+            : try state.decideUnread(
+              slot,
+              user: user,
+              message: message,
+              epoch: fields.epoch,
+              into: &request.effects
+            )
         )
       }
     } catch {
       // A reply's id alone identifies its thread.
       if error == .messageNotFound, let thread = self.thread(withReply: message, in: slot, for: user) {
-        return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
+        return mark(&request, slot, in: thread, fields)
       }
       return refused(error, slot)
     }
@@ -76,29 +78,27 @@ extension ShardEngine {
   }
 
   /// Mark in the thread under a message.
-  func mark(
+  private func mark(
     _ request: inout Request,
     _ slot: ChannelSlot,
     under parent: RawSpan,
-    user: RawSpan,
-    message: RawSpan,
-    epoch: UInt32?
+    _ fields: borrowing MarkRequest
   ) -> Outcome {
     do throws(Refusal) {
-      let member = try state.member(user, in: slot)
+      let member = try state.member(fields.user, in: slot)
       if let thread = try self.thread(of: parent, in: slot, for: member) {
-        return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
+        return mark(&request, slot, in: thread, fields)
       }
       try state.checkMark(
         withoutThread: slot,
-        user: user,
-        message: message,
+        user: fields.user,
+        message: fields.message,
         isUnread: request.kind == .markUnread
       )
     } catch {
       return refused(error, slot)
     }
-    return replyWithoutThread(request, slot, user: user)
+    return replyWithoutThread(request, slot, user: fields.user)
   }
 
   /// Answer a mark in a thread that does not exist yet, because the message has no reply: it changes nothing.
@@ -111,14 +111,13 @@ extension ShardEngine {
   }
 
   /// Mark in a thread.
-  func mark(
+  private func mark(
     _ request: inout Request,
     _ slot: ChannelSlot,
     in thread: ChannelSlot,
-    user: RawSpan,
-    message: RawSpan,
-    epoch: UInt32?
+    _ fields: borrowing MarkRequest
   ) -> Outcome {
+    let (user, message) = (fields.user, fields.message)
     do throws(Refusal) {
       let time = advanceTime()
       switch request.kind {
@@ -127,7 +126,7 @@ extension ShardEngine {
           inThread: thread,
           user: user,
           message: message,
-          epoch: epoch,
+          epoch: fields.epoch,
           at: time,
           into: &request.effects
         )
@@ -144,7 +143,7 @@ extension ShardEngine {
           inThread: thread,
           user: user,
           message: message,
-          epoch: epoch,
+          epoch: fields.epoch,
           into: &request.effects
         )
       }

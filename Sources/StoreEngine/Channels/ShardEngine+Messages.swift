@@ -6,70 +6,24 @@ internal import ReceiptWire
 extension ShardEngine {
   func register(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try RegisterMessageRequest(&request.fields)
-    let (id, sender, created) = (fields.message, fields.sender, fields.created)
-    let mentions = fields.mentions
-    let thread = try Self.thread(&request)
+    let parent = try Self.thread(&request)
     try request.fields.end()
-    guard Identifier.isMessage(id) else {
-      return .refused(.invalidField, "message: 1 to 255 bytes of UTF-8 without control characters")
-    }
-    guard sender.isEmpty || Identifier.isUser(sender) else {
-      return .refused(.invalidField, Self.userRange)
-    }
-    guard fields.flags <= RegisterMessageRequest.flagsMax else {
-      let range =
-        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
-      return .refused(.notImplemented, range)
-    }
-    if case .users(let users) = mentions {
-      guard (1...Self.mentionsMax).contains(users.count),
-        users.allSatisfy({ Self.isValid($0, Identifier.isUser) })
-      else {
-        return .refused(.invalidField, "mentions: 1 to \(Self.mentionsMax) users")
-      }
-    }
-    if case .users(let users) = mentions, !request.isDuplicate, waiting.hasSlices,
-      users.contains(where: { isBeingErased($0, in: slot) })
-    {
-      return Self.refusedErasing
-    }
+    if let refusal = Self.refusal(of: fields) { return refusal }
+    if !request.isDuplicate, let refusal = refusal(toRegister: fields, slot) { return refusal }
+    let (id, sender) = (fields.message, fields.sender)
     let registration: ShardState.Registration
-    guard
-      request.isDuplicate || !state.outbox.isFull || !state.isNew(sender, in: slot)
-    else { return OutgoingChanges.refusedFull }
-    guard request.isDuplicate || !isBeingErased(sender, in: slot) else {
-      return Self.refusedErasing
-    }
-    let time = advanceTime()
     do throws(Refusal) {
-      if thread.isEmpty {
-        registration = try state.decideRegister(
-          slot,
-          id: id,
-          sender: sender,
-          created: created,
-          isSilent: fields.isSilent,
-          requestsAcknowledgement: fields.requestsAcknowledgement,
-          movesPosition: fields.movesPosition,
-          mentions: mentions,
-          at: time,
-          into: &request.effects
-        )
-      } else {
-        registration = try state.decideReply(
-          slot,
-          to: thread,
-          id: id,
-          sender: sender,
-          created: created,
-          isSilent: fields.isSilent,
-          requestsAcknowledgement: fields.requestsAcknowledgement,
-          movesPosition: fields.movesPosition,
-          mentions: mentions,
-          at: time,
-          into: &request.effects
-        )
-      }
+      let message = NewMessage(
+        id: id,
+        sender: sender,
+        parent: parent,
+        created: fields.created,
+        isSilent: fields.isSilent,
+        requestsAcknowledgement: fields.requestsAcknowledgement,
+        movesPosition: fields.movesPosition,
+        mentions: fields.mentions
+      )
+      registration = try state.decideRegister(slot, message, at: advanceTime(), into: &request.effects)
     } catch {
       // The original was applied, or refused so long ago that the session forgot it. The sender may have been erased
       // since.
@@ -96,6 +50,38 @@ extension ShardEngine {
 
   /// Maximum number of users that one message may mention by name.
   static let mentionsMax = 100
+
+  /// Refuse a message with an invalid field; nil if all are valid.
+  private static func refusal(of fields: borrowing RegisterMessageRequest) -> Outcome? {
+    guard Identifier.isMessage(fields.message) else {
+      return .refused(.invalidField, "message: 1 to 255 bytes of UTF-8 without control characters")
+    }
+    guard fields.sender.isEmpty || Identifier.isUser(fields.sender) else {
+      return .refused(.invalidField, userRange)
+    }
+    guard fields.flags <= RegisterMessageRequest.flagsMax else {
+      let range =
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
+      return .refused(.notImplemented, range)
+    }
+    guard case .users(let users) = fields.mentions else { return nil }
+    guard (1...mentionsMax).contains(users.count), users.allSatisfy({ isValid($0, Identifier.isUser) }) else {
+      return .refused(.invalidField, "mentions: 1 to \(mentionsMax) users")
+    }
+    return nil
+  }
+
+  /// Refuse a message that names a user who is being erased, or whose sender is new while the outbox is full; nil if
+  /// it may be registered.
+  private func refusal(toRegister fields: borrowing RegisterMessageRequest, _ slot: ChannelSlot) -> Outcome? {
+    if case .users(let users) = fields.mentions, waiting.hasSlices,
+      users.contains(where: { isBeingErased($0, in: slot) })
+    {
+      return Self.refusedErasing
+    }
+    if state.outbox.isFull, state.isNew(fields.sender, in: slot) { return OutgoingChanges.refusedFull }
+    return isBeingErased(fields.sender, in: slot) ? Self.refusedErasing : nil
+  }
 
   func deleteMessage(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let id = try MessageRequest(&request.fields).message

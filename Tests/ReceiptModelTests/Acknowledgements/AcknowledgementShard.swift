@@ -163,16 +163,12 @@ final class AcknowledgementShard {
       let id = Array(word.utf8)
       var registration: ShardState.Registration?
       try decide { time, effects in
-        registration = try state.decideRegister(
-          slot,
+        let message = NewMessage(
           id: id.span.bytes,
           sender: sender.span.bytes,
-          created: .none,
-          isSilent: false,
-          requestsAcknowledgement: !isPlain,
-          at: time,
-          into: &effects
+          requestsAcknowledgement: !isPlain
         )
+        registration = try state.decideRegister(slot, message, at: time, into: &effects)
       }
       let sequence = registration!.sequence
       let refusal = state.receiptRefusal(slot, sequence)

@@ -77,15 +77,8 @@ final class Room {
   func post(_ id: String, by sender: String) throws {
     let (id, sender) = (Array(id.utf8), Array(sender.utf8))
     try decide { [now, slot] in
-      _ = try $0.decideRegister(
-        slot,
-        id: id.span.bytes,
-        sender: sender.span.bytes,
-        created: .none,
-        isSilent: false,
-        at: now,
-        into: &$1
-      )
+      let message = NewMessage(id: id.span.bytes, sender: sender.span.bytes)
+      _ = try $0.decideRegister(slot, message, at: now, into: &$1)
     }
   }
 

@@ -20,19 +20,16 @@ extension TestShard {
   ) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
       let (parent, id, sender) = (Array(parent.utf8), Array(id.utf8), Array(sender.utf8))
-      let registration = try state.decideReply(
-        slot,
-        to: parent.span.bytes,
+      let message = NewMessage(
         id: id.span.bytes,
         sender: sender.span.bytes,
-        created: .none,
+        parent: parent.span.bytes,
         isSilent: isSilent,
         requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: movesPosition,
-        mentions: .init(mentions),
-        at: time,
-        into: &effects
+        mentions: .init(mentions)
       )
+      let registration = try state.decideRegister(slot, message, at: time, into: &effects)
       apply(effects)
       let place = state.targetSlot(of: id.span.bytes, in: slot)
       var isNew = false
@@ -253,7 +250,7 @@ extension ShardState {
   }
 }
 
-extension ShardState.NewMentions {
+extension NewMessage.Mentions {
   init(_ users: [String]) {
     self = users.isEmpty ? .nobody : users == [everybody] ? .all : .users(users)
   }

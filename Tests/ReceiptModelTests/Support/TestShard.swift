@@ -219,18 +219,16 @@ final class TestShard {
     ):
       let (id, sender) = (Array(id.utf8), Array(sender.utf8))
       let slot = try loaded(cid)
-      let registration = try state.decideRegister(
-        slot,
+      let message = NewMessage(
         id: id.span.bytes,
         sender: sender.span.bytes,
         created: Timestamp(milliseconds: Int64(created)),
         isSilent: isSilent,
         requestsAcknowledgement: requestsAcknowledgement,
         movesPosition: moves,
-        mentions: .init(mentions),
-        at: time,
-        into: &effects
+        mentions: .init(mentions)
       )
+      let registration = try state.decideRegister(slot, message, at: time, into: &effects)
       switch registration {
       case .created(let sequence):
         return .message(slot, sequence, isNew: true)

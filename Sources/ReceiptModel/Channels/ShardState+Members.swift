@@ -1,0 +1,191 @@
+/// Creates channels, and changes their options and members (R6).
+extension ShardState {
+  /// A member in a command that adds members.
+  package struct NewMember: Hashable, Sendable {
+    package var user: String
+    /// Empty: none given; an existing member keeps their role.
+    package var role: String
+    package init(user: String, role: String = "") {
+      self.user = user
+      self.role = role
+    }
+  }
+
+  /// Create a channel. The caller ensures that the shard has no channel of that name.
+  package func decideCreate(
+    cid: String,
+    options: OptionPatch,
+    members: [NewMember],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    try refuseErasing(members)
+    let start = effects.count
+    let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
+    effects.append(
+      .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
+    )
+    effects.append(.channel(nextChannel, .channelAssigned(cid: cid, created: time, own: options)))
+    try decideJoin(
+      nextChannel,
+      cid: cid,
+      members,
+      channel: .vacant(),
+      newest: .zero,
+      history: inForce.history,
+      at: time,
+      undoingTo: start,
+      into: &effects
+    )
+  }
+
+  /// Merge options into a channel's own and add members; never remove or reset any.
+  package func decideUpdate(
+    _ slot: ChannelSlot,
+    options: OptionPatch,
+    members: [NewMember],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    try refuseErasing(members)
+    let start = effects.count
+    let number = self[slot].number
+    let merged = self[slot].ownOptions.merging(options)
+    if merged != self[slot].ownOptions {
+      let cid = String(decoding: self[slot].cid, as: UTF8.self)
+      effects.append(.channel(number, .channelAssigned(cid: cid, created: self[slot].created, own: merged)))
+      effects.append(.channel(number, .optionsChanged(at: time)))
+    }
+    let history = types.options(self[slot].type).applying(merged).history
+    try decideJoin(
+      number,
+      cid: text(of: slot),
+      members,
+      channel: self[slot],
+      newest: self[slot].messages.newest,
+      history: history,
+      at: time,
+      undoingTo: start,
+      into: &effects
+    )
+  }
+
+  /// Add and remove members. A user in both lists is removed first and joins again, with a new row (R6).
+  package func decideMembers(
+    _ slot: ChannelSlot,
+    add: [NewMember],
+    remove: [String],
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    try refuseErasing(add)
+    let start = effects.count
+    let number = self[slot].number
+    var removed: Set<ExactText> = []
+    let cid = text(of: slot)
+    for user in remove where removed.insert(ExactText(user)).inserted {
+      guard let row = self[slot].row(of: user) else { continue }
+      effects.append(.channel(number, .rowLeft(row, at: time)))
+      self[slot].decideLeaveThreads(row, at: time, into: &effects)
+      decideMembershipLeft(user, row, of: slot, cid, into: &effects)
+    }
+    try decideJoin(
+      number,
+      cid: cid,
+      add,
+      channel: self[slot],
+      leaving: removed,
+      newest: self[slot].messages.newest,
+      history: options(slot).history,
+      at: time,
+      undoingTo: start,
+      into: &effects
+    )
+  }
+
+  /// Update one member's role and mute setting in a channel.
+  ///
+  /// - Parameters:
+  ///   - role: empty: unchanged.
+  ///   - isMuted: nil: unchanged.
+  ///   - joins: whether a non-member is added; otherwise they are refused.
+  /// - Returns: the member's row, and whether they joined by this command.
+  package func decideMember(
+    _ slot: ChannelSlot,
+    user: String,
+    role: String,
+    isMuted: Bool?,
+    joins: Bool,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) -> (row: MemberOrdinal, isNew: Bool) {
+    let known = self[slot].row(of: user)
+    if known == nil, !joins { throw .notAMember }
+    let member = NewMember(user: user, role: role)
+    try decideMembers(slot, add: [member], remove: [], at: time, into: &effects)
+    let row = known ?? MemberOrdinal(UInt32(self[slot].rows.rowCount))
+    let wasMuted = known.map { self[slot].rows.isMuted($0) } ?? false
+    if let isMuted, isMuted != wasMuted {
+      effects.append(.channel(self[slot].number, .muteAssigned(row, isMuted: isMuted)))
+    }
+    return (row, known == nil)
+  }
+
+  /// - Parameter start: the number of effects before this command.
+  private func decideJoin(
+    _ number: ChannelNumber,
+    cid: String,
+    _ members: [NewMember],
+    channel: borrowing ChannelState,
+    leaving: Set<ExactText> = [],
+    newest: SequenceNumber,
+    history: HistoryOption,
+    at time: Timestamp,
+    undoingTo start: Int,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    var next = UInt32(channel.rows.rowCount)
+    var joining: [ExactText: MemberOrdinal] = [:]
+    /// Roles as this command leaves them, because a user may be listed twice.
+    var roles: [UInt32: String] = [:]
+    for member in members {
+      let name = ExactText(member.user)
+      let current =
+        joining[name] ?? (leaving.contains(name) ? nil : channel.row(of: member.user))
+      if let current {
+        let role = roles[current.rawValue] ?? channel.rows.role(current) ?? ""
+        if !member.role.isEmpty, role != member.role {
+          roles[current.rawValue] = member.role
+          effects.append(.channel(number, .roleAssigned(current, role: member.role)))
+        }
+        continue
+      }
+      guard next < ReadVector.rowsMax else {
+        // The command is refused as a whole, including its leaves and options: the effects decided so far are dropped.
+        effects.removeSubrange(start...)
+        throw .limitReached(.membersPerChannel)
+      }
+      let record = RowRecord(
+        user: member.user,
+        role: member.role,
+        hidesHistory: history == .hidden,
+        joined: newest,
+        joinedAt: time,
+        read: history == .visible ? newest : .zero
+      )
+      effects.append(.channel(number, .rowAssigned(MemberOrdinal(next), record)))
+      let membership = Membership(
+        cid: cid,
+        channel: number,
+        row: MemberOrdinal(next),
+        isMember: true,
+        joinedAt: time,
+        epoch: 0
+      )
+      decideMembership(member.user, membership, isGone: false, into: &effects)
+      joining[name] = MemberOrdinal(next)
+      roles[next] = member.role
+      next += 1
+    }
+  }
+}
