@@ -268,3 +268,93 @@ package struct Demo: Sendable {
     conversation.printLine("bob's unread count: \(row?.unread_messages ?? -1)")
   }
 }
+
+extension Demo {
+  /// Show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
+  func playPushTicket(text: String, phone: OfflinePhone, _ conversation: Conversation, _ style: TextStyle)
+    async throws
+  {
+    let client = conversation.client
+    let dan = Self.offline
+    try await conversation.narrate(
+      "alice writes again; \(dan)'s app has been off all the time: no stream, no token"
+    )
+    try await conversation.write(text, by: "alice")
+    try await conversation.show(
+      "read by bob and carol",
+      "read by alice and carol",
+      "read by alice and bob",
+      "sent"
+    )
+    let ticket = try await client.ticket(for: "alice-4", of: dan)
+    try await conversation.narrate(
+      "the push to \(dan) carries a ticket; his phone wakes a process that knows it and the gateway's address, no more"
+    )
+    conversation.printLine(style.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
+    let taken = "ok \(client.cid) alice-4 \(dan)"
+    let response = try await phone.post(ticket)
+    conversation.printLine(response)
+    conversation.expect("what \(dan)'s phone is told", taken, response)
+    try await conversation.show(
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "delivered to dan"
+    )
+
+    try await conversation.narrate("the push comes twice: the same ticket again changes nothing")
+    let before = try await client.readState(seenBy: "alice")
+    let again = try await phone.post(ticket)
+    conversation.printLine(again)
+    conversation.expect("what \(dan)'s phone is told the second time", taken, again)
+    conversation.expect(
+      "what alice sees of everybody",
+      before,
+      try await client.readState(seenBy: "alice")
+    )
+    try await conversation.show(
+      "read by bob and carol, delivered to dan",
+      "read by alice and carol, delivered to dan",
+      "read by alice and bob, delivered to dan",
+      "delivered to dan"
+    )
+  }
+}
+
+/// Phone whose app is not running. A push wakes a separate process for some seconds, `tidemark ack`. It gets only the
+/// gateway's address and the ticket that came with the push.
+struct OfflinePhone {
+  /// Path of `tidemark`.
+  let program: String
+  /// URL of the gateway.
+  let gateway: String
+  /// Certificate of the gateway, which phones trust.
+  let certificate: String
+  /// File for the output of the process.
+  let logFile: String
+
+  /// Return the command line that a person would type.
+  func commandLine(_ ticket: String) -> String {
+    "tidemark ack --gateway \(gateway) --ca \((certificate as NSString).lastPathComponent) \(ticket)"
+  }
+
+  /// Post a ticket.
+  ///
+  /// - Returns: the output of the process, with its exit status if it failed.
+  func post(_ ticket: String) async throws -> String {
+    let process = try ChildProcess(
+      name: "tidemark ack",
+      executable: program,
+      arguments: ["ack", "--gateway", gateway, "--ca", certificate, ticket],
+      logFile: logFile
+    )
+    let status = await withTaskCancellationHandler {
+      await process.waitForExit()
+    } onCancel: {
+      process.signal(9)
+    }
+    let output = FileManager.default.contents(atPath: logFile)?.dropFirst(process.logOffset) ?? Data()
+    let line = String(decoding: output, as: UTF8.self).trimmingCharacters(in: .whitespacesAndNewlines)
+    return status == .exited(code: 0) ? line : "\(line) (\(status))"
+  }
+}

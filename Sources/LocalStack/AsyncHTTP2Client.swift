@@ -1,3 +1,4 @@
+internal import Foundation
 package import HTTP2Session
 package import NIOCore
 internal import NIOPosix
@@ -236,5 +237,32 @@ package final class ConnectionErrorHandler: ChannelInboundHandler {
   package func errorCaught(context: ChannelHandlerContext, error: any Error) {
     report(error)
     context.close(promise: nil)
+  }
+}
+
+/// Code and detail of an `application/problem+json` response.
+package enum ProblemDocument {
+  private struct Document: Decodable {
+    var code: String?
+    var detail: String?
+  }
+
+  /// Parse a body's code and detail; empty if they are missing or the body is not such a document.
+  package static func parts(of body: [UInt8]) -> (code: String, detail: String) {
+    let document = try? JSONDecoder().decode(Document.self, from: Data(body))
+    return (document?.code ?? "", document?.detail ?? "")
+  }
+}
+
+/// URL of a gateway: `https://HOST[:PORT]`, or `http://HOST[:PORT]` for h2c.
+package struct GatewayURL: Hashable, Sendable {
+  package var endpoint: Endpoint
+  package var isTLS: Bool
+
+  /// Parse a URL; nil if it is invalid or has a path other than `/`.
+  package init?(_ text: String) {
+    guard let url = HTTPURL(text), url.path == "/", url.endpoint.port > 0 else { return nil }
+    endpoint = url.endpoint
+    isTLS = url.usesTLS
   }
 }

@@ -5,6 +5,43 @@ internal import NIOPosix
 internal import Operations
 package import TLSSession
 
+/// Subscription of a watch.
+package struct WatchRequest: Hashable, Sendable {
+  /// User whose events are wanted; nil if a server watches channels.
+  package var user: String?
+  /// Channels to watch; empty: all of the user's.
+  package var channels: [String]
+  package var wantsTotals: Bool
+
+  package init(user: String? = nil, channels: [String] = [], wantsTotals: Bool = false) {
+    self.user = user
+    self.channels = channels
+    self.wantsTotals = wantsTotals
+  }
+
+  /// `:path`, with the query.
+  package var path: String {
+    var query: [String] = []
+    if let user { query.append("user_id=\(Self.escaped(user))") }
+    if !channels.isEmpty { query.append("channels=\(channels.map(Self.escaped).joined(separator: ","))") }
+    if wantsTotals { query.append("totals=true") }
+    return "/v1/events" + (query.isEmpty ? "" : "?" + query.joined(separator: "&"))
+  }
+
+  private static func escaped(_ text: String) -> String {
+    text.utf8.map { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "~"), UInt8(ascii: ":"), UInt8(ascii: "@"), UInt8(ascii: "!"):
+        String(UnicodeScalar(byte))
+      default:
+        "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+      }
+    }.joined()
+  }
+}
+
 /// Client that follows `GET /v1/events` of a gateway and reconnects as needed.
 package struct EventWatch: Sendable {
   private let gateway: GatewayURL
@@ -321,5 +358,71 @@ private final class ConnectionLossHandler: ChannelInboundHandler {
     let hint = usesTLS || delegate.hasOpened ? "" : " (of a port with TLS give an https:// URL)"
     delegate.end(.lost("the connection was closed\(hint)"))
     context.fireChannelInactive()
+  }
+}
+
+/// Reason for the end of one connection of a watch.
+package enum WatchEnd: Hashable, Sendable {
+  /// The wanted number of events has arrived.
+  case countReached
+  /// The stream ended normally: the gateway drains, or the token expired.
+  case finished
+  /// A status other than 200.
+  case refused(status: Int, code: String, detail: String, retryAfterSeconds: Int?)
+  /// The gateway's certificate is not accepted; a retry would not help.
+  case untrusted(String)
+  /// The connection failed or was lost.
+  case lost(String)
+  /// Not even a comment arrived for a while.
+  case silent
+  /// The response is not an event stream.
+  case unreadable(String)
+}
+
+/// Retry policy of a watch: it continues as long as the gateway may accept it again.
+package struct WatchRetryPolicy: Sendable {
+  package enum Step: Hashable, Sendable {
+    case stop
+    /// Retry after this many milliseconds.
+    case retry(afterMilliseconds: Int, because: String)
+    case fail(String)
+  }
+
+  /// Default delay in milliseconds before the first retry.
+  package static let delayDefault = 1_000
+  /// Maximum delay in milliseconds. The delay doubles with each unsuccessful attempt.
+  package static let delayMax = 30_000
+
+  private var failedAttempts = 0
+
+  package init() {}
+
+  /// - Parameters:
+  ///   - hasOpened: whether the connection was answered with 200.
+  ///   - retryMilliseconds: reconnection delay that the stream has set.
+  package mutating func ended(_ end: WatchEnd, hasOpened: Bool, retryMilliseconds: Int?) -> Step {
+    failedAttempts = hasOpened ? 0 : failedAttempts + 1
+    let first = min(max(retryMilliseconds ?? Self.delayDefault, 1), Self.delayMax)
+    let delay = min(first << min(max(failedAttempts - 1, 0), 8), Self.delayMax)
+    switch end {
+    case .countReached: return .stop
+    case .finished: return .retry(afterMilliseconds: delay, because: "the gateway ended the stream")
+    case .lost(let reason): return .retry(afterMilliseconds: delay, because: reason)
+    case .silent: return .retry(afterMilliseconds: delay, because: "timed out without events or comments")
+    case .unreadable(let reason): return .fail(reason)
+    case .untrusted(let reason):
+      return .fail(
+        "the gateway's certificate is not accepted (\(reason)): give the certificate of its authority with --ca FILE"
+      )
+    case .refused(let status, let code, let detail, let retryAfter):
+      let words = ["\(status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
+      guard status == 429 || status == 502 || status == 503 || status == 504 || status == 408 else {
+        return .fail("the gateway answered \(words)")
+      }
+      return .retry(
+        afterMilliseconds: max(delay, min((retryAfter ?? 0), 3_600) * 1_000),
+        because: "the gateway answered \(words)"
+      )
+    }
   }
 }

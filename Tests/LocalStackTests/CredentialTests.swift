@@ -4,8 +4,8 @@ import JWTKit
 import NIOCore
 import NIOPosix
 import Operations
-import TLSSession
 import Testing
+import TLSSession
 
 @testable import LocalStack
 

@@ -1,10 +1,11 @@
 import Glibc
 import Logging
+import NIOConcurrencyHelpers
 import NIOCore
 import NIOEmbedded
 import NIOPosix
-import TestSupport
 import Testing
+import TestSupport
 
 @testable import Operations
 
@@ -170,5 +171,78 @@ import Testing
     #expect(
       DescriptorLimit.forConnections(of: 128) == 64 && DescriptorLimit.forConnections(of: 20_000) == 19_744
     )
+  }
+}
+
+/// The log of refusals by address.
+@Suite struct RefusalLogTests {
+  /// Collects logged lines.
+  private struct Lines: LogHandler {
+    let lines: NIOLockedValueBox<[String]>
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.trace
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+      let fields = (event.metadata ?? [:]).sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }
+      lines.withLockedValue { $0.append(fields.joined(separator: " ")) }
+    }
+  }
+
+  @Test func reportHasTopAddressesAndTheRest() throws {
+    let lines = NIOLockedValueBox<[String]>([])
+    let log = RefusalLog(logger: Logger(label: "test") { _ in Lines(lines: lines) })
+    log.write()
+    #expect(lines.withLockedValue { $0 }.isEmpty)
+    for last in 1...12 as ClosedRange<UInt64> {
+      for _ in 0..<last { log.record(.token, from: PeerAddress(high: 0, low: 0xFFFF_C000_0200 | last)) }
+    }
+    log.record(.rate, from: PeerAddress(high: 0, low: 0xFFFF_C000_020C))
+    log.record(.connection, from: nil)
+    log.write()
+    let written = lines.withLockedValue { $0 }
+    #expect(written.count == 11)
+    #expect(written.first == "address=192.0.2.12 connections=0 requests=1 tokens=12")
+    #expect(written.last == "address=others connections=1 requests=0 tokens=3")
+    log.write()
+    #expect(lines.withLockedValue { $0 }.count == 11)
+  }
+
+  @Test(
+    arguments: [
+      ("192.0.2.7", "192.0.2.7"), ("192.0.2.7:5000", "192.0.2.7"), ("2001:db8::7", "2001:db8:0:0:0:0:0:7"),
+      ("[2001:db8::7]:443", "2001:db8:0:0:0:0:0:7"), ("[2001:db8::7]", "2001:db8:0:0:0:0:0:7"),
+      ("::ffff:192.0.2.7", "192.0.2.7"), ("", nil), ("unknown", nil), ("_hidden", nil), ("192.0.2", nil),
+      ("[2001:db8::7", nil), ("1.2.3.4.5", nil),
+    ] as [(String, String?)]
+  )
+  func addressIsParsedWithOrWithoutPort(_ text: String, expected: String?) {
+    let bytes = Array(text.utf8)
+    #expect(PeerAddress(text: bytes.span.bytes)?.description == expected)
+  }
+}
+
+@Suite struct EndpointTests {
+  @Test(arguments: [
+    ("127.0.0.1:8443", "127.0.0.1", 8443), ("localhost:0", "localhost", 0), ("[::1]:65535", "::1", 65535),
+    ("[2001:db8::7]:1", "2001:db8::7", 1), ("store-1.internal:7000", "store-1.internal", 7000),
+  ])
+  func endpointIsParsed(_ text: String, _ host: String, _ port: Int) throws {
+    let endpoint = try #require(Endpoint(text))
+    #expect(endpoint == Endpoint(host: host, port: port))
+    #expect(endpoint.description == text)
+  }
+
+  @Test(arguments: [
+    "", ":", ":80", "host", "host:", "host:x", "host:-1", "host:65536", "host:000080", "::1:80", "[::1]",
+    "[]:80",
+    "[host]:80", "a b:80", "host:80 ", "http://host:80", "host:+80", "host:８０",
+  ])
+  func invalidEndpointIsRefused(_ text: String) {
+    #expect(Endpoint(text) == nil)
   }
 }

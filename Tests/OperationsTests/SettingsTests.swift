@@ -1,4 +1,5 @@
 import Foundation
+import Logging
 import Testing
 
 @testable import Operations
@@ -232,4 +233,123 @@ func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) asy
   try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
   defer { try? FileManager.default.removeItem(atPath: directory) }
   return try await body(directory)
+}
+
+@Suite struct SecretFileTests {
+  private func parse(_ text: String, byteCountMin: Int = 1) throws -> Secrets {
+    try SecretFile.parse(Array(text.utf8), path: "p", key: "secret-file", byteCountMin: byteCountMin)
+  }
+
+  @Test(arguments: [
+    ("one", "one", nil), ("one\n", "one", nil), ("one\r\ntwo\r\n", "one", "two"), ("one\ntwo", "one", "two"),
+    ("one\n\n", "one", nil), (" spaced \n", " spaced ", nil),
+  ])
+  func secretsAreReadFromLines(_ text: String, _ current: String, _ previous: String?) throws {
+    let secrets = try parse(text)
+    #expect(secrets == Secrets(current: Array(current.utf8), previous: previous.map { Array($0.utf8) }))
+  }
+
+  @Test(arguments: [
+    ("", "the first line is empty"), ("\n", "the first line is empty"),
+    ("\ntwo\n", "the first line is empty"),
+    ("a\nb\nc\n", "more than two lines"),
+  ])
+  func invalidSecretFileIsRefused(_ text: String, _ part: String) {
+    let error = #expect(throws: SettingsError.self) { try parse(text) }
+    #expect(error?.description.hasPrefix("--secret-file p: ") == true)
+    #expect(error?.description.contains(part) == true)
+  }
+
+  @Test func shortSecretsAreRefusedOnEitherLine() {
+    let long = String(repeating: "x", count: 32)
+    #expect(throws: Never.self) { try parse(long, byteCountMin: 32) }
+    #expect(throws: SettingsError.self) { try parse(String(long.dropLast()), byteCountMin: 32) }
+    #expect(throws: SettingsError.self) { try parse("\(long)\nshort", byteCountMin: 32) }
+  }
+
+  @Test func worldReadableFileIsWarnedAbout() async throws {
+    try await withTemporaryDirectory { directory in
+      let path = directory + "/secret"
+      try "s3cret\n".write(toFile: path, atomically: true, encoding: .utf8)
+      for (mode, warningCount) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
+        try FileManager.default.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
+        var warnings: [String] = []
+        let secrets = try SecretFile.load(path, key: "secret-file") { warnings.append($0) }
+        #expect(secrets.current == Array("s3cret".utf8))
+        #expect(warnings.count == warningCount)
+      }
+    }
+    let reason = "/nonexistent: the file cannot be read (No such file or directory)"
+    #expect(throws: SettingsError("secret-file", reason)) {
+      try SecretFile.load("/nonexistent", key: "secret-file") { _ in }
+    }
+  }
+}
+
+@Suite struct FileStateTests {
+  /// Every kind of change gives a file another state.
+  @Test func everyKindOfFileChangeIsDetected() async throws {
+    try await withTemporaryDirectory { directory in
+      let manager = FileManager.default
+      let path = directory + "/secret"
+      func write(_ text: String, _ path: String) throws {
+        try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+      }
+      #expect(FileState(path) == nil)
+      try write("one", path)
+      var last = try #require(FileState(path))
+      #expect(FileState(path) == last)
+      func expectChange(_ how: String, _ change: () throws -> Void) throws {
+        try change()
+        let now = try #require(FileState(path))
+        #expect(now != last, "\(how)")
+        last = now
+      }
+      try expectChange("written to") { try write("longer", path) }
+      try expectChange("replaced by one of the same length and time") {
+        try write("LONGER", directory + "/new")
+        let date = try manager.attributesOfItem(atPath: path)[.modificationDate] as Any
+        try manager.setAttributes([.modificationDate: date], ofItemAtPath: directory + "/new")
+        #expect(rename(directory + "/new", path) == 0)
+      }
+      try expectChange("permissions") {
+        try manager.setAttributes([.posixPermissions: 0o400], ofItemAtPath: path)
+      }
+      // A volume as Kubernetes mounts it: the file is a link into a linked directory.
+      for version in ["v1", "v2"] {
+        try manager.createDirectory(atPath: "\(directory)/\(version)", withIntermediateDirectories: true)
+        try write("mounted", "\(directory)/\(version)/secret")
+      }
+      try manager.createSymbolicLink(atPath: directory + "/data", withDestinationPath: "v1")
+      try expectChange("a link in its place") {
+        try manager.removeItem(atPath: path)
+        try manager.createSymbolicLink(atPath: path, withDestinationPath: "data/secret")
+      }
+      try expectChange("a directory on the way") {
+        try manager.createSymbolicLink(atPath: directory + "/next", withDestinationPath: "v2")
+        #expect(rename(directory + "/next", directory + "/data") == 0)
+      }
+      try manager.removeItem(atPath: directory + "/data")
+      #expect(FileState(path) == nil)
+      #expect(FileState.of([path, directory]).keys.sorted() == [directory])
+    }
+  }
+}
+
+@Suite struct LogLevelTests {
+  /// Loggers follow the process's level, also existing ones, unless they have their own level.
+  @Test func loggersFollowTheProcessLevel() {
+    let before = AdjustableLogHandler.level
+    defer { AdjustableLogHandler.level = before }
+    AdjustableLogHandler.level = .error
+    var logger = Logger(label: "test") { AdjustableLogHandler(StreamLogHandler.standardError(label: $0)) }
+    var own = logger
+    own.logLevel = .trace
+    #expect(logger.logLevel == .error && own.logLevel == .trace)
+    AdjustableLogHandler.level = .debug
+    logger[metadataKey: "peer"] = "x"
+    #expect(logger.logLevel == .debug && own.logLevel == .trace && logger[metadataKey: "peer"] == "x")
+    AdjustableLogHandler.level = .critical
+    #expect(logger.logLevel == .critical)
+  }
 }

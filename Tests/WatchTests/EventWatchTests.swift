@@ -1,9 +1,12 @@
+import HTTP2Session
 import LocalStack
 import NIOCore
 import NIOPosix
+import Operations
 import Synchronization
-import TestSupport
 import Testing
+import TestPrograms
+import TestSupport
 
 @testable import Watch
 
@@ -202,5 +205,148 @@ import Testing
       return notes.withLock { $0 }
     }
     #expect(notes == ["the last event's id is s-9"])
+  }
+}
+
+/// Retries after a connection ends, gateway addresses, and request paths.
+@Suite struct WatchRetryPolicyTests {
+  @Test(arguments: [
+    (
+      WatchEnd.finished,
+      WatchRetryPolicy.Step.retry(afterMilliseconds: 1_000, because: "the gateway ended the stream")
+    ),
+    (.countReached, .stop),
+    (.lost("why"), .retry(afterMilliseconds: 1_000, because: "why")),
+    (.silent, .retry(afterMilliseconds: 1_000, because: "timed out without events or comments")),
+    (.unreadable("why"), .fail("why")),
+    (
+      .untrusted("why"),
+      .fail(
+        "the gateway's certificate is not accepted (why): give the certificate of its authority with --ca FILE"
+      )
+    ),
+    (
+      .refused(status: 403, code: "not_a_member", detail: "", retryAfterSeconds: nil),
+      .fail("the gateway answered 403 not_a_member")
+    ),
+    (
+      .refused(status: 401, code: "token_expired", detail: "it is over", retryAfterSeconds: 9),
+      .fail("the gateway answered 401 token_expired it is over")
+    ),
+    (
+      .refused(status: 503, code: "unavailable", detail: "", retryAfterSeconds: 5),
+      .retry(afterMilliseconds: 5_000, because: "the gateway answered 503 unavailable")
+    ),
+    (
+      .refused(status: 429, code: "", detail: "", retryAfterSeconds: 1_000_000),
+      .retry(afterMilliseconds: 3_600_000, because: "the gateway answered 429")
+    ),
+    (
+      .refused(status: 502, code: "", detail: "", retryAfterSeconds: nil),
+      .retry(afterMilliseconds: 1_000, because: "the gateway answered 502")
+    ),
+  ])
+  func endDeterminesNextStep(_ end: WatchEnd, _ step: WatchRetryPolicy.Step) {
+    var progress = WatchRetryPolicy()
+    #expect(progress.ended(end, hasOpened: true, retryMilliseconds: nil) == step)
+  }
+
+  private static func delays(_ opened: [Bool], retry: Int? = nil) -> [Int] {
+    var progress = WatchRetryPolicy()
+    return opened.map { hasOpened in
+      guard
+        case .retry(let milliseconds, _) = progress.ended(
+          .lost(""),
+          hasOpened: hasOpened,
+          retryMilliseconds: retry
+        )
+      else { return -1 }
+      return milliseconds
+    }
+  }
+
+  @Test func failedConnectionsBackOff() {
+    #expect(
+      Self.delays([false, false, false, false, false, false, false, true, false, false]) == [
+        1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 1_000, 1_000, 2_000,
+      ]
+    )
+    #expect(Self.delays([true, true, true]) == [1_000, 1_000, 1_000])
+    // The stream sets the delay, within limits.
+    #expect(Self.delays([true, false, false], retry: 200) == [200, 200, 400])
+    #expect(Self.delays([true], retry: 1_000_000) == [30_000])
+    #expect(Self.delays([true], retry: 0) == [1])
+    #expect(Self.delays([false, false], retry: .max) == [30_000, 30_000])
+    // The delay has a maximum, after any number of failures.
+    #expect(Self.delays(Array(repeating: false, count: 100)).last == 30_000)
+  }
+
+  @Test func pathHasEncodedParameters() {
+    #expect(WatchRequest(user: "bob").path == "/v1/events?user_id=bob")
+    #expect(
+      WatchRequest(user: "b@x", channels: ["messaging:a", "team:!m&=#"], wantsTotals: true).path
+        == "/v1/events?user_id=b@x&channels=messaging:a,team:!m%26%3D%23&totals=true"
+    )
+    #expect(WatchRequest(channels: ["a:b"]).path == "/v1/events?channels=a:b")
+    #expect(WatchRequest(user: "\n✓").path == "/v1/events?user_id=%0A%E2%9C%93")
+  }
+}
+
+/// A fake gateway that answers each request for events with the next of its responses.
+final class FakeEvents: HTTP2ServerDelegate {
+  enum Response: Sendable {
+    /// Pieces of an event stream, each in its own write; then the stream ends, or stays open.
+    case stream([String], thenEnds: Bool)
+    /// The stream is reset.
+    case broken
+    case problem(Int, String, retryAfter: String)
+  }
+
+  struct Request: Hashable, Sendable {
+    var path: String
+    var authorization: String
+    var lastEventID: String
+  }
+
+  private let responses: [Response]
+  private(set) var requests: [Request] = []
+
+  init(_ responses: [Response]) { self.responses = responses }
+
+  func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<FakeEvents>) {
+    func text(_ span: RawSpan) -> String { span.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
+    let request = connection.withRequest(stream) { request in
+      Request(
+        path: text(request.path),
+        authorization: text(request.authorization),
+        lastEventID: request.header("last-event-id")?.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+          ?? ""
+      )
+    }
+    guard let request else { return }
+    requests.append(request)
+    guard requests.count <= responses.count else { return connection.fail(.internalError) }
+    switch responses[requests.count - 1] {
+    case .stream(let pieces, let thenEnds):
+      connection.startStreaming(stream, status: 200, contentType: .eventStream)
+      for piece in pieces { connection.write(stream, ByteBuffer(string: piece)) }
+      if thenEnds { connection.finish(stream) }
+    case .broken: connection.reset(stream, .internalError)
+    case .problem(let status, let body, let retryAfter):
+      let headers = retryAfter.isEmpty ? [] : [HTTP2Header("retry-after", retryAfter)]
+      connection.respond(stream, status: status, contentType: .problem, headers: headers) {
+        $0.writeString(body)
+      }
+    }
+  }
+
+  /// Serve the responses on a free loopback port while `body` runs. `body` can ask for the received requests.
+  static func run<Value>(
+    _ responses: [Response],
+    _ body: (Endpoint, () async throws -> [Request]) async throws -> Value
+  ) async throws -> Value {
+    try await withServer({ FakeEvents(responses) }) { endpoint, server in
+      try await body(endpoint) { try await server.eventLoop.submit { server.value.requests }.get() }
+    }
   }
 }

@@ -1,3 +1,6 @@
+internal import Glibc
+internal import Histogram
+
 /// Measurements of a run.
 package struct LoadReport: Sendable {
   /// CPU time of a process.
@@ -146,4 +149,50 @@ extension LoadReport {
       )
     )
   }
+}
+
+/// Latency recorder: counts by duration with three significant digits, up to two minutes. Durations are recorded in
+/// nanoseconds and read in microseconds.
+package struct Latencies: Sendable, Encodable {
+  private var histogram = Histogram<UInt32>(
+    highestTrackableValue: 120_000_000_000,
+    numberOfSignificantValueDigits: .three
+  )
+
+  @inline(__always)
+  mutating func record(nanoseconds: UInt64) { histogram.record(nanoseconds) }
+
+  /// Record the time since a reading of ``MonotonicClock``.
+  mutating func record(since start: UInt64) { record(nanoseconds: MonotonicClock.now - start) }
+
+  mutating func add(_ other: Latencies) { histogram.add(other.histogram) }
+
+  package var count: Int { Int(histogram.totalCount) }
+  /// Percentiles and maximum in microseconds; 0 while nothing is recorded.
+  package var p50: Double { percentile(50) }
+  package var p90: Double { percentile(90) }
+  package var p99: Double { percentile(99) }
+  package var p999: Double { percentile(99.9) }
+  package var max: Double { histogram.totalCount == 0 ? 0 : Double(histogram.maxRecorded) / 1_000 }
+
+  private func percentile(_ percentile: Double) -> Double {
+    histogram.totalCount == 0 ? 0 : Double(histogram.valueAtPercentile(percentile)) / 1_000
+  }
+
+  package func encode(to encoder: any Encoder) throws {
+    try ["p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": max].encode(to: encoder)
+  }
+}
+
+/// Monotonic clock in nanoseconds.
+enum MonotonicClock {
+  @inline(__always)
+  static var now: UInt64 {
+    var time = timespec()
+    // Never fails for this clock.
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(bitPattern: Int64(time.tv_sec)) &* 1_000_000_000 &+ UInt64(bitPattern: Int64(time.tv_nsec))
+  }
+
+  static func seconds(since start: UInt64) -> Double { Double(now - start) / 1e9 }
 }

@@ -1,3 +1,7 @@
+internal import Foundation
+internal import Glibc
+internal import LocalStack
+
 /// Markdown table of a report. A column has a heading and makes a cell of each row.
 struct ReportTable<Row> {
   struct Column {
@@ -85,4 +89,105 @@ extension Collection {
 
   /// Return the median of a value over the elements; 0 without elements.
   func median(_ value: (Element) -> Double) -> Double { medianValue(value) ?? 0 }
+}
+
+/// Numbers as text.
+package enum Figures {
+  /// Format 1234567 as "1,234,567".
+  package static func count(_ value: Int) -> String {
+    let digits = Array(String(abs(value)))
+    var text = value < 0 ? "-" : ""
+    for (index, digit) in digits.enumerated() {
+      if index > 0 && (digits.count - index) % 3 == 0 { text += "," }
+      text.append(digit)
+    }
+    return text
+  }
+
+  /// Format microseconds as "850 µs", "4.21 ms" or "1.30 s".
+  package static func time(microseconds: Double) -> String {
+    switch microseconds {
+    case ..<1000: String(format: "%.0f µs", microseconds)
+    case ..<1_000_000: String(format: "%.2f ms", microseconds / 1000)
+    default: String(format: "%.2f s", microseconds / 1_000_000)
+    }
+  }
+
+  /// Format a decimal with a number of digits behind the point.
+  package static func decimal(_ value: Double, digits: Int) -> String {
+    String(format: "%.\(digits)f", value)
+  }
+}
+
+/// JSON documents of reports.
+package enum ReportDocument {
+  /// Encode a value in one line.
+  package static func line(_ value: some Encodable) throws -> String {
+    try text(value, [.sortedKeys])
+  }
+
+  /// Encode a value as an indented document.
+  package static func pretty(_ value: some Encodable) throws -> String {
+    try text(value, [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes])
+  }
+
+  private static func text(_ value: some Encodable, _ format: JSONEncoder.OutputFormatting) throws -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = format
+    return String(decoding: try encoder.encode(value), as: UTF8.self)
+  }
+}
+
+/// Machine and build of a measurement.
+package enum Machine {
+  /// Processors and system in one line.
+  package static var summary: String {
+    let processors = ProcessInfo.processInfo.processorCount
+    let model = value("model name", in: "/proc/cpuinfo", separator: ":") ?? "unknown processor"
+    let system = value("PRETTY_NAME", in: "/etc/os-release", separator: "=") ?? "Linux"
+    var name = utsname()
+    uname(&name)
+    let release = withUnsafeBytes(of: &name.release) { bytes in
+      String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+    }
+    return "\(processors) × \(model), \(system), Linux \(release)"
+  }
+
+  /// Return whether a directory is on a file system in memory, where a sync costs nothing.
+  package static func isInMemory(_ directory: String) -> Bool {
+    // With a file handle: by path, Foundation reads at most 4 KiB of a file whose size is reported as 0.
+    guard let file = FileHandle(forReadingAtPath: "/proc/self/mounts"), let data = try? file.readToEnd()
+    else { return false }
+    let type = fileSystem(of: directory, mounts: String(decoding: data, as: UTF8.self))
+    return ["tmpfs", "ramfs"].contains(type)
+  }
+
+  /// Return the type of the file system of a path: that of the longest mount point above it, the last of equal ones.
+  static func fileSystem(of path: String, mounts: String) -> String? {
+    var found: (point: Substring, type: Substring)?
+    for line in mounts.split(separator: "\n") {
+      let fields = line.split(separator: " ")
+      guard fields.count > 2 else { continue }
+      let point = fields[1]
+      let isAbove = point == "/" || path == point || path.hasPrefix(point + "/")
+      if isAbove && point.count >= (found?.point.count ?? 0) { found = (point, fields[2]) }
+    }
+    return found.map { String($0.type) }
+  }
+
+  /// Warn that a program without optimization measures nothing useful.
+  package static func warnAboutDebugBuild(_ command: String) {
+    #if DEBUG
+      Terminal.printError("\(command): this is a debug build; measure with a release build")
+    #endif
+  }
+
+  private static func value(_ key: String, in file: String, separator: Character) -> String? {
+    guard let data = FileManager.default.contents(atPath: file) else { return nil }
+    for line in String(decoding: data, as: UTF8.self).split(separator: "\n") where line.hasPrefix(key) {
+      guard let at = line.firstIndex(of: separator) else { continue }
+      return line[line.index(after: at)...].trimmingCharacters(in: CharacterSet(charactersIn: " \"\t"))
+    }
+    return nil
+  }
 }

@@ -1,0 +1,307 @@
+internal import Foundation
+internal import HTTP2Session
+internal import LocalStack
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import Synchronization
+
+/// Client of the gateway's API for a bench: sets up channels and messages and checks answers. Owns one connection;
+/// calls may overlap. Its calls carry a server token unless they name another.
+final class BenchClient: Sendable {
+  /// Lifetime of a bench's tokens; every run is shorter.
+  static let tokenLifetime = Duration.seconds(12 * 3600)
+  /// Members or messages of one set-up request.
+  static let batchSize = 1_000
+
+  let token: String
+  private let endpoint: Endpoint
+  private let reconnects: Bool
+  private let connection: Mutex<AsyncHTTP2Client>
+
+  /// - Parameter reconnects: repeat a call once on a new connection when the gateway has closed the old one.
+  init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer, reconnects: Bool = false) async throws {
+    self.endpoint = endpoint
+    self.reconnects = reconnects
+    token = try await tokenIssuer.server(lifetime: Self.tokenLifetime)
+    connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
+  }
+
+  func close() async { await connection.withLock { $0 }.close() }
+
+  /// Open a client, run `body`, close the client.
+  static func with<Outcome>(
+    _ endpoint: Endpoint,
+    tokenIssuer: TokenIssuer,
+    _ body: (BenchClient) async throws -> Outcome
+  ) async throws -> Outcome {
+    let client = try await BenchClient(endpoint, tokenIssuer: tokenIssuer)
+    return try await withCleanup {
+      try await body(client)
+    } cleanUp: {
+      await client.close()
+    }
+  }
+
+  // MARK: Calls
+
+  func call(_ method: HTTP2Method, _ path: String, _ body: String? = nil, token: String? = nil) async throws
+    -> HTTPCallResponse
+  {
+    let bytes = body.map { Array($0.utf8) }
+    let current = connection.withLock { $0 }
+    do {
+      return try await current.call(method, path, body: bytes, token: token ?? self.token)
+    } catch CallError.closed where reconnects {
+      let next = try await AsyncHTTP2Client.connect(to: endpoint)
+      connection.withLock { $0 = next }
+      return try await next.call(method, path, body: bytes, token: token ?? self.token)
+    }
+  }
+
+  /// Make a call and return the text of its response.
+  ///
+  /// - Throws: ``LoadError`` for a response with another status.
+  @discardableResult
+  func expect(
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String? = nil,
+    statuses: Set<Int> = [200, 201],
+    token: String? = nil
+  ) async throws -> String {
+    let response = try await call(method, path, body, token: token)
+    guard statuses.contains(response.status) else {
+      throw LoadError("\(method.name) \(path): status \(response.status): \(response.text.prefix(300))")
+    }
+    return response.text
+  }
+
+  /// Make a call and decode its response.
+  func decode<Answer: Decodable>(
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String? = nil,
+    token: String? = nil
+  ) async throws -> Answer {
+    let text = try await expect(method, path, body, token: token)
+    do {
+      return try JSONDecoder().decode(Answer.self, from: Data(text.utf8))
+    } catch {
+      throw LoadError("\(method.name) \(path): unexpected answer: \(text.prefix(300))")
+    }
+  }
+
+  func get<Answer: Decodable>(_ path: String) async throws -> Answer { try await decode(.get, path) }
+
+  // MARK: Set-up
+
+  /// Return quoted, comma-separated strings in brackets. Names of a bench need no escapes.
+  static func array(_ texts: some Sequence<String>) -> String {
+    "[" + texts.map { "\"\($0)\"" }.joined(separator: ",") + "]"
+  }
+
+  /// Create a channel with these members, or add them to it.
+  ///
+  /// - Parameter progress: called before each batch with the members added so far.
+  func putChannel(_ cid: String, members: [String], progress: (Int) -> Void = { _ in }) async throws {
+    for start in stride(from: 0, to: members.count, by: Self.batchSize) {
+      progress(start)
+      let batch = members[start..<min(start + Self.batchSize, members.count)]
+      try await expect(.put, "/v1/channels/\(cid)", #"{"members":\#(Self.array(batch))}"#)
+    }
+  }
+
+  /// Register messages in batches, in order.
+  ///
+  /// - Parameters:
+  ///   - numbers: numbers to make the messages of.
+  ///   - sender: empty for none.
+  ///   - progress: called after each batch with the messages registered so far.
+  func register(
+    _ numbers: Range<Int>,
+    sender: String = "",
+    progress: (Int) -> Void = { _ in },
+    _ message: (Int) -> (cid: String, id: String)
+  ) async throws {
+    let author = sender.isEmpty ? "" : #","user_id":"\#(sender)""#
+    for start in stride(from: numbers.lowerBound, to: numbers.upperBound, by: Self.batchSize) {
+      let batch = start..<min(start + Self.batchSize, numbers.upperBound)
+      let entries = batch.map { number in
+        let (cid, id) = message(number)
+        return #"{"cid":"\#(cid)","id":"\#(id)"\#(author)}"#
+      }
+      let text = try await expect(
+        .post,
+        "/v1/messages",
+        #"{"messages":[\#(entries.joined(separator: ","))]}"#
+      )
+      guard !text.contains(#""code""#) else { throw LoadError("messages were refused: \(text.prefix(300))") }
+      progress(batch.upperBound - numbers.lowerBound)
+      try Task.checkCancellation()
+    }
+  }
+
+  /// Mark messages of several channels read for a user.
+  ///
+  /// - Returns: whether the gateway has applied all of them.
+  func markRead(_ user: String, _ messages: some Sequence<(cid: String, id: String)>) async throws -> Bool {
+    let entries = messages.map { #""\#($0.cid)":"\#($0.id)""# }.joined(separator: ",")
+    let body = #"{"user_id":"\#(user)","read_by_channel":{\#(entries)}}"#
+    let response = try await call(.post, "/v1/channels/read", body)
+    return response.status == 200 && !response.text.contains(#""ok":false"#)
+  }
+
+  /// Return all pages of a channel's read state.
+  ///
+  /// - Parameter page: called after each page.
+  func readState(_ cid: String, page: () -> Void = {}) async throws -> [ReadStateResponse.Row] {
+    var rows: [ReadStateResponse.Row] = []
+    var cursor: String? = ""
+    while let next = cursor {
+      let path = "/v1/channels/\(cid)/read-state?limit=100" + (next.isEmpty ? "" : "&cursor=\(next)")
+      let response: ReadStateResponse = try await get(path)
+      rows += response.read
+      cursor = response.next
+      page()
+    }
+    return rows
+  }
+}
+
+// Answers of the gateway's API, as far as a bench checks them. Property names are the API's.
+
+struct UserResponse: Decodable { var id: String }
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct ChannelResponse: Decodable {
+  struct Message: Decodable {
+    var id: String
+    var seq: Int
+  }
+  struct Channel: Decodable { var newest_message: Message? }
+  var channel: Channel
+}
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct ReadStateResponse: Decodable {
+  struct Row: Decodable {
+    var user: UserResponse
+    var last_read_message_id: String?
+    var last_read_seq: Int
+    var last_delivered_seq: Int?
+    var last_delivered_message_id: String?
+  }
+  var read: [Row]
+  var next: String?
+}
+
+struct RowResponse: Decodable { var read: ReadStateResponse.Row }
+
+struct MessageResponse: Decodable {
+  struct Message: Decodable {
+    var id: String
+    var cid: String
+    var seq: Int
+  }
+  var message: Message
+}
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct StatusResponse: Decodable {
+  var message_id: String
+  var seq: Int
+  var status: String
+  var read_count: Int
+  var delivered_count: Int?
+  var unread_count: Int?
+  var member_count: Int
+}
+
+struct StatusesResponse: Decodable { var statuses: [StatusResponse] }
+
+struct MembersResponse: Decodable {
+  struct Member: Decodable { var user: UserResponse }
+  var members: [Member]
+  var next: String?
+}
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct TotalsResponse: Decodable, Equatable {
+  var total_unread_count: Int
+  var unread_channels: Int
+  var unread_threads: Int
+}
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct BadgesResponse: Decodable {
+  struct Badge: Decodable {
+    var user_id: String
+    var total_unread_count: Int?
+    var unread_channels: Int?
+  }
+  var users: [Badge]
+}
+
+// swift-format-ignore: AlwaysUseLowerCamelCase
+struct MarkAllResponse: Decodable {
+  var channels_read: Int
+  var failed: [String]
+}
+
+struct TicketsResponse: Decodable { var tickets: [String] }
+
+/// TCP connections whose pipeline a bench assembles itself.
+enum BenchConnection {
+  /// Connect, with read buffers of up to `readBytesMax`.
+  ///
+  /// - Parameter assemble: adds the handlers, on the event loop.
+  /// - Returns: the channel, or ``LoadError`` with the reason.
+  static func connect(
+    to endpoint: Endpoint,
+    on eventLoop: any EventLoop,
+    readBytesMax: Int = 65_536,
+    _ assemble: @escaping @Sendable (any Channel) throws -> Void
+  ) -> EventLoopFuture<any Channel> {
+    ClientBootstrap(group: eventLoop)
+      .connectTimeout(.seconds(10))
+      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
+      .channelOption(
+        ChannelOptions.recvAllocator,
+        value: AdaptiveRecvByteBufferAllocator(
+          minimum: readBytesMax / 16,
+          initial: readBytesMax / 4,
+          maximum: readBytesMax
+        )
+      )
+      .channelInitializer { channel in channel.eventLoop.makeCompletedFuture { try assemble(channel) } }
+      .connect(host: endpoint.host, port: endpoint.port)
+      .flatMapErrorThrowing {
+        throw LoadError("\(endpoint): no connection: \(ErrorText.of($0))")
+      }
+  }
+}
+
+/// Run `body` for 0 to `count`−1, `atOnce` at a time, roughly in order.
+///
+/// - Parameter progress: receives the progress with each hundredth, as in "1,000 of 5,000 channels made".
+func inParallel(
+  _ count: Int,
+  atOnce: Int,
+  progress: (note: ProgressHandler, what: String)? = nil,
+  _ body: @escaping @Sendable (Int) async throws -> Void
+) async throws {
+  try await withThrowingTaskGroup(of: Void.self) { tasks in
+    for first in 0..<min(atOnce, count) {
+      tasks.addTask {
+        for position in stride(from: first, to: count, by: atOnce) {
+          if let progress, position % max(1, count / 100) == 0 {
+            progress.note("\(Figures.count(position)) of \(Figures.count(count)) \(progress.what)")
+          }
+          try await body(position)
+        }
+      }
+    }
+    try await tasks.waitForAll()
+  }
+}
