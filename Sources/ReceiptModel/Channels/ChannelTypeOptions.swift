@@ -180,21 +180,21 @@ package struct ChannelTypeRecord: Hashable, Sendable {
   package var version: UInt64
   package var options: ChannelTypeOptions
   /// In the type's home shard: every shard has this version.
-  package var isReplicated: Bool
-  /// When this shard applied this version. Not replicated.
+  package var isSettled: Bool
+  /// When this shard applied this version. Each shard has its own.
   package var appliedAt: Timestamp
 
   package init(
     name: String,
     version: UInt64 = 0,
     options: ChannelTypeOptions = ChannelTypeOptions(),
-    isReplicated: Bool = false,
+    isSettled: Bool = false,
     appliedAt: Timestamp = .none
   ) {
     self.name = name
     self.version = version
     self.options = options
-    self.isReplicated = isReplicated
+    self.isSettled = isSettled
     self.appliedAt = appliedAt
   }
 }

@@ -39,8 +39,8 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   var effects: [Effect] {
     setRecords.flatMap { record -> [Effect] in
       let assigned = Effect.shard(.channelTypeAssigned(record))
-      return record.isReplicated
-        ? [assigned, .shard(.typeReplicated(name: record.name, version: record.version))] : [assigned]
+      return record.isSettled
+        ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
     }
   }
 
@@ -61,8 +61,8 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   }
 
   /// Record that all shards have a version of a type.
-  mutating func markReplicated(_ name: String, version: UInt64) {
+  mutating func settle(_ name: String, version: UInt64) {
     let position = position(name)
-    if records[position].version == version { records[position].isReplicated = true }
+    if records[position].version == version { records[position].isSettled = true }
   }
 }

@@ -1,4 +1,4 @@
-/// A user's versioned settings, replicated to every shard (R7). Exists only for users whose settings were ever set.
+/// A user's versioned settings, which every shard has (R7). Exists only for users whose settings were ever set.
 package struct UserSettings: Hashable, Sendable {
   package var user: String
   /// 0: never set, every setting has its default.
@@ -11,12 +11,12 @@ package struct UserSettings: Hashable, Sendable {
   /// Tokens issued before this time are refused; none: no token is refused.
   package var tokensRevokedBefore: Timestamp
   /// In the user's home shard: every shard has this version.
-  package var isReplicated: Bool
+  package var isSettled: Bool
   /// The user is being erased (R16): nothing new may be created in their name.
   package var isErasing: Bool
   /// The user was erased at this version (R16) and nothing else is kept. Only in replies, never in the log.
   package var isErased: Bool
-  /// When this shard applied the current privacy settings; none: they never changed. Not replicated.
+  /// When this shard applied the current privacy settings; none: they never changed. Each shard has its own.
   package var appliedAt: Timestamp
 
   package init(
@@ -27,7 +27,7 @@ package struct UserSettings: Hashable, Sendable {
     readShownSince: Timestamp = .none,
     deliveredShownSince: Timestamp = .none,
     tokensRevokedBefore: Timestamp = .none,
-    isReplicated: Bool = false,
+    isSettled: Bool = false,
     isErasing: Bool = false,
     isErased: Bool = false,
     appliedAt: Timestamp = .none
@@ -39,7 +39,7 @@ package struct UserSettings: Hashable, Sendable {
     self.readShownSince = readShownSince
     self.deliveredShownSince = deliveredShownSince
     self.tokensRevokedBefore = tokensRevokedBefore
-    self.isReplicated = isReplicated
+    self.isSettled = isSettled
     self.isErasing = isErasing
     self.isErased = isErased
     self.appliedAt = appliedAt

@@ -24,7 +24,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case acknowledge = 0x19
   case patchUser = 0x1A
   case assignUser = 0x1B
-  case markReplicated = 0x1C
+  case settle = 0x1C
   case deleteChannel = 0x1D
   case truncateChannel = 0x1E
   case eraseMember = 0x1F
@@ -34,7 +34,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case getChannelType = 0x23
   case listChannelTypes = 0x24
   case getUser = 0x25
-  case listUnreplicated = 0x26
+  case listUnsettled = 0x26
   case listMembers = 0x27
   case memberStatuses = 0x28
   case listChannels = 0x29
@@ -79,7 +79,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case acknowledgeReply = 0x99
   case patchUserReply = 0x9A
   case assignUserReply = 0x9B
-  case markReplicatedReply = 0x9C
+  case settleReply = 0x9C
   case deleteChannelReply = 0x9D
   case truncateChannelReply = 0x9E
   case eraseMemberReply = 0x9F
@@ -89,7 +89,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case getChannelTypeReply = 0xA3
   case listChannelTypesReply = 0xA4
   case getUserReply = 0xA5
-  case listUnreplicatedReply = 0xA6
+  case listUnsettledReply = 0xA6
   case listMembersReply = 0xA7
   case memberStatusesReply = 0xA8
   case listChannelsReply = 0xA9
@@ -154,7 +154,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
       .acknowledgePush:
       [.command, .named, .orderedByChannel]
-    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .markReplicated, .noteWebhook,
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook,
       .revokeToken:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
@@ -165,16 +165,16 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .subscribe, .unsubscribe: [.query, .orderedByChannel]
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
     case .unreadCounts: [.query, .wide]
-    case .listChannelTypes, .listUnreplicated, .purge, .rebuildIndex, .listRevokedTokens: [.query]
+    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
       .confirmChanges:
       []
     case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
       .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
-      .acknowledgeReply, .patchUserReply, .assignUserReply, .markReplicatedReply, .deleteChannelReply,
+      .acknowledgeReply, .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply,
       .truncateChannelReply, .eraseMemberReply, .getChannelReply, .readStateReply, .statusesReply,
-      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnreplicatedReply,
+      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnsettledReply,
       .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
       .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
       .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply,

@@ -152,8 +152,8 @@ extension ByteBuffer {
 
   private mutating func writeEffect(_ effect: ShardEffect) {
     switch effect {
-    case .typeReplicated(let name, let version):
-      writeEffect(.typeReplicated) { buffer in
+    case .typeSettled(let name, let version):
+      writeEffect(.typeSettled) { buffer in
         buffer.writeField(name)
         buffer.writeVarint(version)
       }
@@ -163,8 +163,8 @@ extension ByteBuffer {
         buffer.writeUserSettings(settings)
         buffer.writeTime(settings.appliedAt)
       }
-    case .userReplicated(let number, let version):
-      writeEffect(.userReplicated) { buffer in
+    case .userSettled(let number, let version):
+      writeEffect(.userSettled) { buffer in
         buffer.writeVarint(number)
         buffer.writeVarint(version)
       }
@@ -431,16 +431,16 @@ extension FieldReader {
       for _ in 0..<(try count()) { record.ends.append(try time()) }
       record.tail = try string().withUnsafeBytes { Array($0) }
       return .channel(channel, .stepTailAssigned(rowPage: rowPage, record))
-    case .typeReplicated:
-      return .shard(.typeReplicated(name: try text(), version: try varint()))
+    case .typeSettled:
+      return .shard(.typeSettled(name: try text(), version: try varint()))
     case .userAssigned:
       let number = try varint32()
       var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
       settings.appliedAt = try time()
       return .shard(.userAssigned(number, settings))
-    case .userReplicated:
-      return .shard(.userReplicated(try varint32(), version: try varint()))
+    case .userSettled:
+      return .shard(.userSettled(try varint32(), version: try varint()))
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
       record.appliedAt = try time()

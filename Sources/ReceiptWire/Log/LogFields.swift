@@ -100,7 +100,7 @@ enum EffectNumber: UInt8 {
   case channelTypeAssigned = 16
   case countersAssigned = 17
   case sessionAssigned = 18
-  case typeReplicated = 19
+  case typeSettled = 19
   case webhookNoted = 20
   case idsWidened = 21
   case tokenRevoked = 22
@@ -121,7 +121,7 @@ enum EffectNumber: UInt8 {
   case membershipRemoved = 46
   case deletionBegun = 47
   case userAssigned = 48
-  case userReplicated = 49
+  case userSettled = 49
   case userErased = 50
   case segmentFlagsAssigned = 58
   case muteAssigned = 59

@@ -21,11 +21,11 @@ extension RequestSpec {
       reply: "user @settings"
     ),
     RequestSpec(.assignUser, "assign_user", "user counter @settings", reply: "user @settings"),
-    RequestSpec(.markReplicated, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
+    RequestSpec(.settle, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
     RequestSpec(.getChannelType, "get_channel_type", "type", reply: "@type"),
     RequestSpec(.listChannelTypes, "list_channel_types", reply: "types:[@type]"),
     RequestSpec(.getUser, "get_user", "user", reply: "user @settings"),
-    RequestSpec(.listUnreplicated, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
+    RequestSpec(.listUnsettled, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
     RequestSpec(.getToken, "get_token", "jti", reply: "until version"),
     RequestSpec(
       .listRevokedTokens,
@@ -96,7 +96,7 @@ package struct AssignChannelTypeRequest: Sendable {
 }
 
 /// The fields of settle.
-package struct MarkReplicatedRequest: Sendable {
+package struct SettleRequest: Sendable {
   package static let channelType: UInt8 = 0
   package static let user: UInt8 = 1
 
@@ -187,9 +187,9 @@ extension ByteBuffer {
     writeOptions(options)
   }
 
-  /// Write what ``MarkReplicatedRequest`` reads.
-  package mutating func writeMarkReplicated(isUser: Bool, version: UInt64) {
-    writeInteger(isUser ? MarkReplicatedRequest.user : MarkReplicatedRequest.channelType)
+  /// Write what ``SettleRequest`` reads.
+  package mutating func writeSettle(isUser: Bool, version: UInt64) {
+    writeInteger(isUser ? SettleRequest.user : SettleRequest.channelType)
     writeVarint(version)
   }
 

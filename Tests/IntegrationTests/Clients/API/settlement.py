@@ -1,7 +1,7 @@
 """Changes a user's settings and a channel type through a gateway that is killed at any moment. Through
 another gateway it checks that every shard ends with the same value.
 
-usage: settings_replication.py OTHER_GATEWAY_URL SERVER_TOKEN ROUNDS SEED GATEWAY_URL GATEWAY_PROGRAM ARGUMENT…"""
+usage: settlement.py OTHER_GATEWAY_URL SERVER_TOKEN ROUNDS SEED GATEWAY_URL GATEWAY_PROGRAM ARGUMENT…"""
 import random
 import subprocess
 import sys

@@ -1,40 +1,40 @@
 internal import ReceiptModel
 
-/// Completion of replications that a gateway began and did not finish: values that their home shard holds and that may
+/// Completion of settlements that a gateway began and did not finish: values that their home shard holds and that may
 /// not have reached all other shards (``SharedValue``).
 ///
-/// It works in rounds. A round lists the unreplicated values of every shard. A value that the previous round also
-/// found, in the same version, has lost its gateway: it is assigned to the other shards and marked replicated. A new
+/// It works in rounds. A round lists the unsettled values of every shard. A value that the previous round also
+/// found, in the same version, has lost its gateway: it is assigned to the other shards and settled. A new
 /// value may belong to a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only
 /// a higher version.
 ///
 /// Every request gets exactly one reply, success or failure, so each round ends.
-struct SettingsReplication {
+struct SettlementRounds {
   /// list_unsettled requests in flight at once.
   static let listsInFlightMax = 16
-  /// Values replicated at once.
-  static let replicationsMax = 8
+  /// Settlements in progress at once.
+  static let settlementsMax = 8
   /// Values that a round handles; others wait for the next round.
   static let valuesMax = 1_024
 
-  /// A request to send.
-  enum Step: Equatable {
+  /// A request for the handler to send.
+  enum Action: Equatable {
     /// Send list_unsettled to this shard; its reply is ``found(_:in:)`` or ``listFailed()``.
-    case listUnreplicated(ShardID)
+    case listUnsettled(ShardID)
     /// Assign this value to every shard but its home; each reply is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
     /// ``announced(_:isDone:)``.
     case announce(Int, SharedValue, shardCount: Int)
-    /// Send settle to the value's home shard; its reply is ``markedReplicated(_:isDone:)``.
-    case markReplicated(Int, SharedValue, shardCount: Int)
+    /// Send settle to the value's home shard; its reply is ``settled(_:isDone:)``.
+    case settle(Int, SharedValue, shardCount: Int)
     /// The user is being erased: run the rest of ``ErasureMachine``; its end is ``erased(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)
   }
 
   /// Work on a value that the previous round found too.
   private enum Work {
-    case replication(ValueReplication)
+    case settlement(ValueSettlement)
     /// ``ErasureMachine``, which has a machine of its own.
     case erasure
   }
@@ -62,8 +62,8 @@ struct SettingsReplication {
   private var state = State.idle
   /// The values that the last round found.
   private var seen: Set<SharedValue.Identity> = []
-  /// Values replicated to every shard.
-  private(set) var replicatedCount: UInt64 = 0
+  /// Values settled.
+  private(set) var settledCount: UInt64 = 0
 
   /// Whether a round is in progress.
   var isBusy: Bool {
@@ -76,7 +76,7 @@ struct SettingsReplication {
   /// Start a round, unless one is in progress.
   ///
   /// - Parameter shardCount: 0 where the store is not known yet.
-  mutating func roundIsDue(shardCount: Int) -> [Step] {
+  mutating func roundIsDue(shardCount: Int) -> [Action] {
     switch state {
     case .busy: return []
     case .idle:
@@ -85,8 +85,8 @@ struct SettingsReplication {
     }
   }
 
-  /// Handle the unreplicated values of a shard. Values with another home shard are ignored.
-  mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Step] {
+  /// Handle the unsettled values of a shard. Values with another home shard are ignored.
+  mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Action] {
     let seen = seen
     return answered { round in
       round.listsInFlight -= 1
@@ -99,28 +99,28 @@ struct SettingsReplication {
   }
 
   /// Handle a failed list_unsettled.
-  mutating func listFailed() -> [Step] {
+  mutating func listFailed() -> [Action] {
     answered { $0.listsInFlight -= 1 }
   }
 
   /// Handle a shard's answer to an assignment.
-  mutating func assigned(_ index: Int, isDone: Bool) -> [Step] {
+  mutating func assigned(_ index: Int, isDone: Bool) -> [Action] {
     advance(index) { $0.assigned(isDone: isDone) }
   }
 
   /// Handle the end of an announcement.
-  mutating func announced(_ index: Int, isDone: Bool) -> [Step] {
+  mutating func announced(_ index: Int, isDone: Bool) -> [Action] {
     advance(index) { $0.announced(isDone: isDone) }
   }
 
   /// Handle the home shard's answer. After a failure the next round tries again.
-  mutating func markedReplicated(_ index: Int, isDone: Bool) -> [Step] {
-    advance(index) { $0.markedReplicated(isDone: isDone) }
+  mutating func settled(_ index: Int, isDone: Bool) -> [Action] {
+    advance(index) { $0.settled(isDone: isDone) }
   }
 
   /// Handle the end of an erasure. After a failure the next round tries again.
-  mutating func erased(_ index: Int, isDone: Bool) -> [Step] {
-    if isDone { replicatedCount += 1 }
+  mutating func erased(_ index: Int, isDone: Bool) -> [Action] {
+    if isDone { settledCount += 1 }
     return answered { $0.works[index] = nil }
   }
 
@@ -132,7 +132,7 @@ struct SettingsReplication {
     state = .busy(round)
   }
 
-  private mutating func answered(_ update: (inout Round) -> Void) -> [Step] {
+  private mutating func answered(_ update: (inout Round) -> Void) -> [Action] {
     guard case .busy(var round) = state else {
       preconditionFailure("a reply without a request")
     }
@@ -143,55 +143,55 @@ struct SettingsReplication {
   /// Continue the work on a value.
   private mutating func advance(
     _ index: Int,
-    _ update: (inout ValueReplication) -> ValueReplication.Step?
-  ) -> [Step] {
-    guard case .busy(var round) = state, case .replication(var replication)? = round.works[index] else {
+    _ update: (inout ValueSettlement) -> ValueSettlement.Action?
+  ) -> [Action] {
+    guard case .busy(var round) = state, case .settlement(var settlement)? = round.works[index] else {
       preconditionFailure("a reply without a request")
     }
-    let next = update(&replication)
-    round.works[index] = .replication(replication)
-    let steps = next.map { step($0, index, replication, in: &round) } ?? []
-    return steps + advance(round)
+    let next = update(&settlement)
+    round.works[index] = .settlement(settlement)
+    let actions = next.map { self.actions($0, index, settlement, in: &round) } ?? []
+    return actions + advance(round)
   }
 
-  /// Return the step of a round for the next step of a value's replication.
-  private mutating func step(
-    _ next: ValueReplication.Step,
+  /// Return the actions of a round for the next action of a value's settlement.
+  private mutating func actions(
+    _ next: ValueSettlement.Action,
     _ index: Int,
-    _ replication: ValueReplication,
+    _ settlement: ValueSettlement,
     in round: inout Round
-  ) -> [Step] {
+  ) -> [Action] {
     switch next {
-    case .assign: return [.assign(index, replication.value, shardCount: round.shardCount)]
-    case .announce: return [.announce(index, replication.value, shardCount: round.shardCount)]
-    case .markReplicated: return [.markReplicated(index, replication.value, shardCount: round.shardCount)]
+    case .assign: return [.assign(index, settlement.value, shardCount: round.shardCount)]
+    case .announce: return [.announce(index, settlement.value, shardCount: round.shardCount)]
+    case .settle: return [.settle(index, settlement.value, shardCount: round.shardCount)]
     case .end(let outcome):
-      if outcome == .replicated { replicatedCount += 1 }
+      if outcome == .settled { settledCount += 1 }
       round.works[index] = nil
       return []
     }
   }
 
   /// Start whatever the limits allow; ends the round if nothing is left.
-  private mutating func advance(_ current: Round) -> [Step] {
+  private mutating func advance(_ current: Round) -> [Action] {
     var round = current
-    var steps: [Step] = []
+    var actions: [Action] = []
     while round.nextShard < round.shardCount, round.listsInFlight < Self.listsInFlightMax {
-      steps.append(.listUnreplicated(ShardID(UInt16(round.nextShard))))
+      actions.append(.listUnsettled(ShardID(UInt16(round.nextShard))))
       round.nextShard += 1
       round.listsInFlight += 1
     }
-    while round.works.count < Self.replicationsMax, let value = round.due.popLast() {
+    while round.works.count < Self.settlementsMax, let value = round.due.popLast() {
       let index = round.nextWork
       round.nextWork += 1
       if case .user(let settings) = value, settings.isErasing {
         round.works[index] = .erasure
-        steps.append(.erase(index, settings, shardCount: round.shardCount))
+        actions.append(.erase(index, settings, shardCount: round.shardCount))
       } else {
-        var replication = ValueReplication(value, shardCount: round.shardCount, isAnnounced: true)
-        let next = replication.start()
-        round.works[index] = .replication(replication)
-        steps += step(next, index, replication, in: &round)
+        var settlement = ValueSettlement(value, shardCount: round.shardCount, isAnnounced: true)
+        let next = settlement.start()
+        round.works[index] = .settlement(settlement)
+        actions += self.actions(next, index, settlement, in: &round)
       }
     }
     if round.isListing || !round.works.isEmpty {
@@ -200,6 +200,6 @@ struct SettingsReplication {
       seen = round.found
       state = .idle
     }
-    return steps
+    return actions
   }
 }

@@ -9,7 +9,7 @@ enum ValueChangeStoreRequest {
   /// To the home shard, which decides the change.
   case patch
   case assign
-  case markReplicated
+  case settle
 }
 
 /// A change of a channel type or of a user's settings, from the request to its response.
@@ -30,7 +30,7 @@ final class ValueChange {
   /// Whether the request changes what a user hides, so that others see the user's rows differently.
   let changesPrivacy: Bool
   /// Nil until the home shard has made the change.
-  var replication: ValueReplication?
+  var settlement: ValueSettlement?
 
   init(_ context: RequestContext, _ route: Route, _ response: Response, changesPrivacy: Bool) {
     connection = context.connection
@@ -42,7 +42,7 @@ final class ValueChange {
   }
 }
 
-/// The changes of channel types and users in progress: the home shard makes the change, and ``ValueReplication`` brings
+/// The changes of channel types and users in progress: the home shard makes the change, and ``ValueSettlement`` brings
 /// it to every other shard before the response.
 final class ValueChangesPart: GatewayPart {
   private var changes = SlotTable<ValueChange>()
@@ -76,8 +76,8 @@ final class ValueChangesPart: GatewayPart {
       case .reply(let kind, let payload): patched(change, index, kind: kind, payload: payload)
       case .failure(let failure): end(change, index, with: failure.problem)
       }
-    case .assign: perform(change.replication?.assigned(isDone: result.isReply), change, index)
-    case .markReplicated: perform(change.replication?.markedReplicated(isDone: result.isReply), change, index)
+    case .assign: perform(change.settlement?.assigned(isDone: result.isReply), change, index)
+    case .settle: perform(change.settlement?.settled(isDone: result.isReply), change, index)
     }
   }
 
@@ -87,14 +87,14 @@ final class ValueChangesPart: GatewayPart {
       let value: SharedValue =
         kind == .patchUserReply
         ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
-      var replication = ValueReplication(
+      var settlement = ValueSettlement(
         value,
         shardCount: loop.store.shardCount,
         isAnnounced: change.changesPrivacy
       )
-      let step = replication.start()
-      change.replication = replication
-      perform(step, change, index)
+      let action = settlement.start()
+      change.settlement = settlement
+      perform(action, change, index)
     } catch {
       loop.logMalformedReply(error, kind)
       end(change, index, with: Problem(.internalError))
@@ -104,16 +104,16 @@ final class ValueChangesPart: GatewayPart {
   /// Handle the end of an announcement.
   func announced(_ index: SlotIndex, _ problem: Problem?) {
     guard let change = changes[index] else { return }
-    perform(change.replication?.announced(isDone: problem == nil), change, index)
+    perform(change.settlement?.announced(isDone: problem == nil), change, index)
   }
 
-  private func perform(_ step: ValueReplication.Step?, _ change: ValueChange, _ index: SlotIndex) {
-    guard let step, let replication = change.replication else { return }
-    let value = replication.value
-    let home = value.home(shardCount: replication.shardCount)
-    switch step {
+  private func perform(_ action: ValueSettlement.Action?, _ change: ValueChange, _ index: SlotIndex) {
+    guard let action, let settlement = change.settlement else { return }
+    let value = settlement.value
+    let home = value.home(shardCount: settlement.shardCount)
+    switch action {
     case .assign:
-      for shard in 0..<replication.shardCount where shard != Int(home.rawValue) {
+      for shard in 0..<settlement.shardCount where shard != Int(home.rawValue) {
         let isSent = send(
           value.assignKind,
           .assign,
@@ -124,28 +124,28 @@ final class ValueChangesPart: GatewayPart {
         ) {
           value.writeAssignment(into: &$0)
         }
-        if !isSent { perform(change.replication?.assigned(isDone: false), change, index) }
+        if !isSent { perform(change.settlement?.assigned(isDone: false), change, index) }
       }
     case .announce:
       let scan = UserChannelScan(
         .announce,
         users: [Array(value.name.utf8)],
-        shardCount: replication.shardCount
+        shardCount: settlement.shardCount
       )
       loop.userScans.begin(UserScanJob(.announcement(change: index), scan))
-    case .markReplicated:
+    case .settle:
       let isSent = send(
-        .markReplicated,
-        .markReplicated,
+        .settle,
+        .settle,
         shard: home,
         value: value,
         change: change,
         index: index
       ) {
-        value.writeMarkReplicated(into: &$0)
+        value.writeSettle(into: &$0)
       }
-      if !isSent { perform(change.replication?.markedReplicated(isDone: false), change, index) }
-    case .end(.replicated), .end(.unreplicated): end(change, index, with: nil)
+      if !isSent { perform(change.settlement?.settled(isDone: false), change, index) }
+    case .end(.settled), .end(.unsettled): end(change, index, with: nil)
     case .end(.incomplete): end(change, index, with: Self.incomplete)
     }
   }
@@ -197,7 +197,7 @@ final class ValueChangesPart: GatewayPart {
       return loop.fanOuts.recordResult(of: entry, in: batch, code: problem?.code)
     }
     guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }
-    guard problem == nil, let value = change.replication?.value else {
+    guard problem == nil, let value = change.settlement?.value else {
       return loop.answer(
         problem ?? Problem(.internalError),
         route: change.route,
