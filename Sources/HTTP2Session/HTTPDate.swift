@@ -42,3 +42,45 @@ enum HTTPDate {
     put(" GMT")
   }
 }
+
+/// Date of the proleptic Gregorian calendar, in UTC.
+package struct CivilDate: Equatable, Sendable {
+  package var year: UInt32
+  /// 1 to 12.
+  package var month: UInt32
+  /// 1 to 31.
+  package var day: UInt32
+
+  @inlinable
+  package init(year: UInt32, month: UInt32, day: UInt32) {
+    self.year = year
+    self.month = month
+    self.day = day
+  }
+
+  /// Convert days since 1970-01-01, up to the year 9999.
+  @inlinable
+  package init(daysSince1970 days: UInt32) {
+    // Years that begin in March put the leap day last, so that a month's start is a linear formula (Hinnant,
+    // "chrono-compatible low-level date algorithms", civil_from_days). A division by a constant is one multiplication.
+    let shifted = days + 719_468
+    let era = shifted / 146_097
+    let dayOfEra = shifted % 146_097
+    let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+    let marchMonth = (5 * dayOfYear + 2) / 153
+    day = dayOfYear - (153 * marchMonth + 2) / 5 + 1
+    month = marchMonth < 10 ? marchMonth + 3 : marchMonth - 9
+    year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+  }
+
+  /// Days since 1970-01-01, negative before.
+  package var daysSince1970: Int {
+    let marchYear = Int(month <= 2 ? year - 1 : year)
+    let era = marchYear / 400
+    let yearOfEra = marchYear % 400
+    let dayOfYear = (153 * Int(month > 2 ? month - 3 : month + 9) + 2) / 5 + Int(day) - 1
+    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+    return era * 146_097 + dayOfEra - 719_468
+  }
+}

@@ -69,7 +69,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .assignChannelType: _ = try AssignChannelTypeRequest(&reader)
   case .patchUser: _ = try PatchUserRequest(&reader)
   case .assignUser: _ = try AssignUserRequest(&reader)
-  case .markReplicated: _ = try MarkReplicatedRequest(&reader)
+  case .settle: _ = try SettleRequest(&reader)
   case .eraseMember: _ = try reader.string()
   case .noteWebhook: _ = try reader.time()
   case .readState, .listRoster: _ = try RowPageRequest(&reader)
@@ -93,7 +93,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .listRevokedTokens: _ = try ListRevokedTokensRequest(&reader)
   case .revokeToken: _ = try RevokeTokenRequest(&reader)
   case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
-    .listUnreplicated, .backupBegin, .backupEnd:
+    .listUnsettled, .backupBegin, .backupEnd:
     break
   case .error: return _ = try ErrorFrame(payload)
   case .events: return _ = try EventsFields(payload)
@@ -172,13 +172,13 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
   case .acknowledgeReply: for _ in 0..<(try reader.count()) { _ = try reader.varint() }
   case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .markReplicatedReply, .deleteChannelReply, .eraseMemberReply: _ = try reader.byte()
+  case .settleReply, .deleteChannelReply, .eraseMemberReply: _ = try reader.byte()
   case .listChannelsReply:
     for _ in 0..<(try reader.count()) { _ = try ChannelEntryFields(&reader) }
     _ = try reader.optional32()
   case .unreadCountsReply: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
   case .rebuildIndexReply: _ = try RebuildFields(&reader)
-  case .listUnreplicatedReply:
+  case .listUnsettledReply:
     for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
     for _ in 0..<(try reader.count()) { _ = try reader.userSettings() }
   case .listMembersReply:

@@ -168,7 +168,7 @@ struct FuzzTests {
       #expect(taken[name, default: 0] > 0, "seed \(seed): \(name)")
     }
     #expect(taken["option 0"] == nil && taken["option 13"] == nil)
-    for kind in [FrameKind.acknowledgeReply, .markReplicatedReply, .getUser, .deleteChannel, .rebuildIndex] {
+    for kind in [FrameKind.acknowledgeReply, .settleReply, .getUser, .deleteChannel, .rebuildIndex] {
       #expect(taken["\(kind)"] != nil, "\(kind)")
     }
   }

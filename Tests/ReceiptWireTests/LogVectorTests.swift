@@ -287,7 +287,7 @@ struct LogVectorTests {
       )
     case "session_assigned": return .shard(.sessionAssigned(session(fields)))
     case "type_settled":
-      return .shard(.typeReplicated(name: fields.text("type"), version: fields.number("version")))
+      return .shard(.typeSettled(name: fields.text("type"), version: fields.number("version")))
     case "acknowledged":
       return .channel(
         channel(),
@@ -348,7 +348,7 @@ struct LogVectorTests {
         )
       )
     case "user_settled":
-      return .shard(.userReplicated(UInt32(fields.number("number")), version: fields.number("version")))
+      return .shard(.userSettled(UInt32(fields.number("number")), version: fields.number("version")))
     case "user_erased":
       return .shard(
         .userErased(

@@ -37,7 +37,7 @@ struct EtcdFailureTests {
         }
         let records = try await log.records(Self.group)
         #expect(Array(records.dropFirst()) == appended)
-        #expect(try await log.settledEnds(of: [Self.group])[0].last == owner.cursor.position)
+        #expect(try await log.availableEnds(of: [Self.group])[0].last == owner.cursor.position)
         // A follower that begins anew after each end.
         var followed: [GroupRecord] = []
         try await eventually("all records have been followed") {
@@ -120,9 +120,9 @@ struct EtcdFailureTests {
             try await eventually("the proxy passes calls on") { try await log.ends(of: [Self.group]) != nil }
             proxy.losesAnswers = true
             #expect(try await log.claim(claim) == .unclear)
-            var claimed = try await direct.settledEnds(of: [Self.group])[0]
+            var claimed = try await direct.availableEnds(of: [Self.group])[0]
             try await eventually("the claim is applied") {
-              claimed = try await direct.settledEnds(of: [Self.group])[0]
+              claimed = try await direct.availableEnds(of: [Self.group])[0]
               return claimed.last == RecordPosition(1)
             }
             proxy.losesAnswers = false
@@ -167,7 +167,7 @@ struct EtcdFailureTests {
             #expect(try await log.append([append]) == [.unclear])
             owner.committed(append.record)
             try await eventually("the append is applied") {
-              try await direct.settledEnds(of: [Self.group])[0].last == append.record.position
+              try await direct.availableEnds(of: [Self.group])[0].last == append.record.position
             }
             var taker = TestOwner(direct, group: 0, node: 2, after: owner.cursor)
             try await taker.claim(from: owner.owner)
@@ -231,7 +231,7 @@ struct EtcdFailureTests {
         #expect(outcome == .unclear)
         #expect(failures.contains(status: "database space exceeded"))
         // Reads go on.
-        let end = try await log.settledEnds(of: [Self.group])[0]
+        let end = try await log.availableEnds(of: [Self.group])[0]
         #expect(end.last == owner.cursor.position)
         #expect(try await log.records(Self.group).count == Int(end.last.rawValue))
       }
@@ -276,7 +276,7 @@ struct EtcdFailureTests {
       configuration.backoffMax = .seconds(600)
       try await AsyncGroupLog.with(configuration) { log in
         // After one failure at each of the others all calls go to the server.
-        _ = try await log.settledEnds(of: [Self.group])
+        _ = try await log.availableEnds(of: [Self.group])
         for _ in 0..<20 { #expect(try await log.ends(of: [Self.group]) != nil) }
       }
       var alone = try etcd.configuration(endpoints: [nowhere])

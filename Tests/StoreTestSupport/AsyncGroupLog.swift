@@ -96,7 +96,7 @@ package final class AsyncGroupLog: Sendable {
   // MARK: Calls that are repeated
 
   /// The ends, as soon as the log answers.
-  package func settledEnds(of groups: [GroupID]) async throws -> [GroupEnd] {
+  package func availableEnds(of groups: [GroupID]) async throws -> [GroupEnd] {
     var ends: [GroupEnd] = []
     try await eventually("the log answers") {
       guard let answer = try await self.ends(of: groups) else { return false }

@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Channel types: versioned values replicated to every shard. A type's home shard decides changes. The result is
+/// Channel types: versioned values that every shard has. A type's home shard decides changes. The result is
 /// assigned to all other shards, and the response waits for the last of them.
 extension ChannelRoutes {
   /// Handle `PUT /v1/channel-types/{type}`.

@@ -72,8 +72,8 @@ struct FrameRule {
     case .acknowledgePush: accept(kind, [.user, .message, .acked, .namesFlag], replyBytes: deliveryBytesMax)
     // Tickets have a parser of their own: they name no channel.
     case .presentTicket: nil
-    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .markReplicated, .eraseMember,
-      .getChannelType, .listChannelTypes, .getUser, .listUnreplicated, .listChannels, .unreadCounts, .purge,
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .eraseMember,
+      .getChannelType, .listChannelTypes, .getUser, .listUnsettled, .listChannels, .unreadCounts, .purge,
       .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser, .announceRow,
       .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .redeemTicket,
       .noteWebhook, .listRoster, .listMessages, .revokeToken, .backupBegin, .backupRead, .backupDigest,
@@ -84,9 +84,9 @@ struct FrameRule {
       nil
     case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
       .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
-      .acknowledgeReply, .patchUserReply, .assignUserReply, .markReplicatedReply, .deleteChannelReply,
+      .acknowledgeReply, .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply,
       .truncateChannelReply, .eraseMemberReply, .getChannelReply, .readStateReply, .statusesReply,
-      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnreplicatedReply,
+      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnsettledReply,
       .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
       .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
       .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply,

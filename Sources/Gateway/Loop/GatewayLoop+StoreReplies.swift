@@ -51,7 +51,7 @@ extension GatewayLoop: StoreClientDelegate {
     case .userScan(let index, let request): userScans.completed(index, request, with: result)
     case .userList(let index, let request): userLists.completed(index, request, with: result)
     case .erasure(let index, let request): erasures.completed(index, request, with: result)
-    case .replication(let request): replication.completed(request, with: result)
+    case .settlement(let request): settlement.completed(request, with: result)
     case .tokenList(let round): tokens.completed(round, with: result)
     case .events(let request): events.completed(request, with: result)
     case .stream(let index, let request): streams.completed(index, request, with: result)
@@ -88,7 +88,7 @@ extension GatewayLoop: StoreClientDelegate {
     if isReady {
       if let name = store.storeID { push.bind(to: name) }
       events.connected()
-      replication.startRound()
+      settlement.startRound()
       tokens.restartList()
     }
   }

@@ -52,7 +52,7 @@ package final class GatewayLoop {
   let userScans = UserScanPart()
   let userLists = UserListPart()
   let erasures = ErasurePart()
-  let replication = ReplicationPart()
+  let settlement = SettlementPart()
   let tokens: TokensPart
 
   /// - Parameters:
@@ -108,7 +108,7 @@ package final class GatewayLoop {
   var parts: [GatewayPart] {
     [
       authentication, rates, echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push,
-      hooks, userScans, userLists, erasures, replication, tokens,
+      hooks, userScans, userLists, erasures, settlement, tokens,
     ]
   }
 

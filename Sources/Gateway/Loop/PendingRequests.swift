@@ -113,7 +113,7 @@ enum ReplyTarget {
   case userScan(SlotIndex, UserScanStoreRequest)
   case userList(SlotIndex, UserListStoreRequest)
   case erasure(SlotIndex, ErasureStoreRequest)
-  case replication(ReplicationStoreRequest)
+  case settlement(SettlementStoreRequest)
   /// A page of ``TokenListing``.
   case tokenList(round: UInt32)
   case events(EventStoreRequest)

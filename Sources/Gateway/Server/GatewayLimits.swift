@@ -57,9 +57,9 @@ package struct GatewayLimits: Sendable {
   package var erasures = 16
   /// How long an erasure may take before its caller is answered that it continues in the background.
   package var erasureTimeout = TimeAmount.seconds(45)
-  /// How often a loop looks for settings that have not reached every shard (``SettingsReplication``); nil: another loop
+  /// How often a loop looks for settings that have not reached every shard (``SettlementRounds``); nil: another loop
   /// does that.
-  package var replicationInterval: TimeAmount? = .seconds(2)
+  package var settlementInterval: TimeAmount? = .seconds(2)
   /// How often a loop asks the store for revoked tokens (``TokenListing``); nil: another loop does that.
   package var tokenListInterval: TimeAmount? = .seconds(1)
   /// Event streams, pending openings and subscribed channels on each event loop; above these limits the response is

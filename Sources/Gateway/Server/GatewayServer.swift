@@ -89,9 +89,9 @@ package final class GatewayServer: Service {
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
-      // One loop is enough to finish incomplete replications and to read the list of revoked tokens.
+      // One loop is enough to finish incomplete settlements and to read the list of revoked tokens.
       if !loops.isEmpty {
-        configuration.limits.replicationInterval = nil
+        configuration.limits.settlementInterval = nil
         configuration.limits.tokenListInterval = nil
       }
       let loop = await startLoop(

@@ -20,8 +20,8 @@ final class ErasureJob {
   enum Waiter {
     /// A request, until its timeout.
     case stream(HTTP2StreamHandle, connection: ConnectionIndex, route: Route)
-    /// A round of ``SettingsReplication``, with the number of the value.
-    case replication(Int)
+    /// A round of ``SettlementRounds``, with the number of the value.
+    case settlement(Int)
     /// Nobody any more: the request was answered.
     case none
   }

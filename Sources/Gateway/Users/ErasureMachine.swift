@@ -8,8 +8,8 @@ internal import ReceiptModel
 /// 4. erase the user's settings on every shard, the home shard last;
 /// 5. purge every shard's log of all that.
 ///
-/// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unreplicated, and
-/// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each reply
+/// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
+/// rounds of ``SettlementRounds`` find them there. A pure state machine: requests come out as steps, and each reply
 /// goes in exactly once.
 struct ErasureMachine {
   /// A request to send, or a time to wait.
@@ -57,7 +57,7 @@ struct ErasureMachine {
   /// purge requests in flight at once.
   static let purgesMax = 16
   /// Consecutive passes or purge attempts without progress, after which the erasure is left to others. A caller's
-  /// erasure takes some 50 seconds until then; one in a round of ``SettingsReplication``, which has other work, three.
+  /// erasure takes some 50 seconds until then; one in a round of ``SettlementRounds``, which has other work, three.
   static let stallsMax = 60
   static let stallsMaxInBackground = 8
   /// Maximum wait between two attempts, in milliseconds.
@@ -118,7 +118,7 @@ struct ErasureMachine {
   private let stallsMax: Int
 
   /// - Parameters:
-  ///   - settings: settings found unreplicated, of a user being erased; nil: the user must be marked first.
+  ///   - settings: settings found unsettled, of a user being erased; nil: the user must be marked first.
   ///   - shardCount: at least 1.
   init(user: [UInt8], settings: UserSettings? = nil, shardCount: Int) {
     self.user = user
@@ -252,7 +252,7 @@ struct ErasureMachine {
     }
   }
 
-  /// End the erasure after a failed request. The gateway that next finds the user unreplicated continues it.
+  /// End the erasure after a failed request. The gateway that next finds the user unsettled continues it.
   mutating func failed() -> [Step] {
     if isDone == nil { state = .ended(false) }
     return []

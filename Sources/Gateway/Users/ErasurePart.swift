@@ -6,7 +6,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``ReplicationPart``.
+/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``SettlementPart``.
 final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
 
@@ -37,14 +37,14 @@ final class ErasurePart: GatewayPart {
   }
 
   /// Continue an erasure that another gateway, or this one, has begun.
-  func resume(_ settings: UserSettings, shardCount: Int, replication: Int) -> Bool {
+  func resume(_ settings: UserSettings, shardCount: Int, settlement: Int) -> Bool {
     let user = Array(settings.user.utf8)
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
     if isUnderWay || loop.isClosed { return false }
     loop.shared.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
     let job = ErasureJob(
       ErasureMachine(user: user, settings: settings, shardCount: shardCount),
-      .replication(replication)
+      .settlement(settlement)
     )
     let index = jobs.insert(job)
     advance(job, index) { $0.start() }
@@ -228,9 +228,9 @@ final class ErasurePart: GatewayPart {
     if isDone { loop.counters.userErased() }
     switch job.waiter {
     case .none: break
-    case .replication(let value):
+    case .settlement(let value):
       job.waiter = .none
-      loop.replication.erasureEnded(value, isDone: isDone)
+      loop.settlement.erasureEnded(value, isDone: isDone)
     case .stream(let stream, let index, let route):
       guard isDone else { return answer(job, Self.partlyErased) }
       job.timeout?.cancel()

@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Users' settings (R7): versioned values replicated to every shard, as channel types are. Users may read and change
+/// Users' settings (R7): versioned values that every shard has, as channel types are. Users may read and change
 /// their own.
 struct UserRoutes {
   let loop: GatewayLoop

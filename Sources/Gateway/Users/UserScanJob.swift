@@ -32,8 +32,8 @@ final class UserScanJob: Job {
     case totals(user: String)
     /// A privacy change of a user, whose PUT is this fan-out.
     case announcement(change: SlotIndex)
-    /// A privacy change that ``SettingsReplication`` completes.
-    case replication(Int)
+    /// A privacy change that ``SettlementRounds`` completes.
+    case settlement(Int)
   }
 
   /// One of `user_ids`: the user's index in the scan, or why it was refused.

@@ -276,8 +276,8 @@ final class UserScanPart: GatewayPart {
       let problem = problem ?? job.scan.problem
       return loop.events.totalsCounted(user, problem == nil ? job.scan.users[0].totals : nil)
     case .announcement(let change): return loop.valueChanges.announced(change, problem ?? job.scan.problem)
-    case .replication(let replication):
-      return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
+    case .settlement(let settlement):
+      return loop.settlement.announced(settlement, isDone: (problem ?? job.scan.problem) == nil)
     }
     guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
       return

@@ -67,8 +67,8 @@ package struct RecoveryBench: Benchmark {
       .text("killed", \.killed), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
       .mebibytes("log files", \.logBytes), .count("tail, channels", \.tailChannels),
       .seconds("ready", \.readySeconds), .seconds("first mark", \.firstMarkSeconds),
-      .seconds("settled", \.idleSeconds), .mebibytes("memory at ready", \.residentBytesReady),
-      .mebibytes("settled", \.residentBytesIdle),
+      .seconds("idle", \.idleSeconds), .mebibytes("memory at ready", \.residentBytesReady),
+      .mebibytes("memory when idle", \.residentBytesIdle),
     ])
   }
 

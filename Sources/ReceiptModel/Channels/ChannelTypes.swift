@@ -180,21 +180,21 @@ package struct ChannelTypeRecord: Hashable, Sendable {
   package var version: UInt64
   package var options: ChannelTypeOptions
   /// In the type's home shard: every shard has this version.
-  package var isReplicated: Bool
-  /// When this shard applied this version. Not replicated.
+  package var isSettled: Bool
+  /// When this shard applied this version. Each shard has its own.
   package var appliedAt: Timestamp
 
   package init(
     name: String,
     version: UInt64 = 0,
     options: ChannelTypeOptions = ChannelTypeOptions(),
-    isReplicated: Bool = false,
+    isSettled: Bool = false,
     appliedAt: Timestamp = .none
   ) {
     self.name = name
     self.version = version
     self.options = options
-    self.isReplicated = isReplicated
+    self.isSettled = isSettled
     self.appliedAt = appliedAt
   }
 }
@@ -240,8 +240,8 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   var effects: [Effect] {
     setRecords.flatMap { record -> [Effect] in
       let assigned = Effect.shard(.channelTypeAssigned(record))
-      return record.isReplicated
-        ? [assigned, .shard(.typeReplicated(name: record.name, version: record.version))] : [assigned]
+      return record.isSettled
+        ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
     }
   }
 
@@ -262,9 +262,9 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   }
 
   /// Record that all shards have a version of a type.
-  mutating func markReplicated(_ name: String, version: UInt64) {
+  mutating func settle(_ name: String, version: UInt64) {
     let position = position(name)
-    if records[position].version == version { records[position].isReplicated = true }
+    if records[position].version == version { records[position].isSettled = true }
   }
 }
 

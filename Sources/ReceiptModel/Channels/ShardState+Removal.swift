@@ -108,7 +108,7 @@ extension ShardState {
     for member in members where isErasing(member.user) { throw .userErased }
   }
 
-  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller replicates the version
+  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller assigns the version
   /// to all other shards.
   package func decideBeginErasure(user: String, into effects: inout [Effect]) {
     let current = userSettings(user)
@@ -116,7 +116,7 @@ extension ShardState {
     var erasing = current
     erasing.isErasing = true
     erasing.isErased = false
-    erasing.isReplicated = false
+    erasing.isSettled = false
     erasing.version += 1
     effects.append(.shard(.userAssigned(number(of: user), erasing)))
   }

@@ -2,11 +2,11 @@
 package enum ShardEffect: Hashable, Sendable {
   indirect case channelTypeAssigned(ChannelTypeRecord)
   /// In the type's home shard: every shard now has this version of the channel type.
-  case typeReplicated(name: String, version: UInt64)
+  case typeSettled(name: String, version: UInt64)
   /// A user's settings; the number is the user's index among this shard's users with settings.
   indirect case userAssigned(UInt32, UserSettings)
   /// In the user's home shard: every shard now has this version of the user's settings.
-  case userReplicated(UInt32, version: UInt64)
+  case userSettled(UInt32, version: UInt64)
   /// An erased user's settings (R16). Only a hash of the id and the version remain, to recognise changes that are still
   /// in flight.
   indirect case userErased(UInt32, version: UInt64, hash: UInt64, at: Timestamp)
@@ -39,7 +39,7 @@ extension ShardEffect {
     switch self {
     case .userAssigned(_, let settings): StoredIDs(user: settings.user)
     case .membershipQueued(_, let change): StoredIDs(user: change.user, channel: change.membership.cid)
-    case .channelTypeAssigned, .typeReplicated, .userReplicated, .userErased, .countersAssigned,
+    case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
       .webhookNoted,
       .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
       nil
@@ -51,8 +51,8 @@ extension ShardEffect {
   /// The page this effect is addressed to.
   package var page: PageID {
     switch self {
-    case .channelTypeAssigned, .typeReplicated: .types
-    case .userAssigned(let number, _), .userReplicated(let number, _), .userErased(let number, _, _, _):
+    case .channelTypeAssigned, .typeSettled: .types
+    case .userAssigned(let number, _), .userSettled(let number, _), .userErased(let number, _, _, _):
       .users(number / PageID.usersPerPage)
     case .countersAssigned, .sessionAssigned, .idsWidened: .shardHead
     case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
@@ -91,7 +91,7 @@ extension ShardEffect {
       return (.sessionAssigned(session), .sessions)
     case .countersAssigned(let nextChannel, let time):
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
-    case .typeReplicated, .userReplicated, .idsWidened, .membershipsSent, .membershipsTaken,
+    case .typeSettled, .userSettled, .idsWidened, .membershipsSent, .membershipsTaken,
       .indexEpochAssigned:
       return (self, nil)
     }

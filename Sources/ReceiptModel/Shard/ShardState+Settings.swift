@@ -1,5 +1,5 @@
-/// Users' settings (R7), and the replication of settings and channel types: a change is made in the home shard,
-/// assigned to all other shards, then marked as replicated at home.
+/// Users' settings (R7), and the settlement of settings and channel types: a change is made in the home shard,
+/// assigned to all other shards, then settled at home.
 extension ShardState {
   /// Return a user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no
   /// settings since has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits
@@ -34,7 +34,7 @@ extension ShardState {
     if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
     if !changed.showsAs(current) { changed.appliedAt = time }
     changed.version += 1
-    changed.isReplicated = false
+    changed.isSettled = false
     changed.isErased = false
     effects.append(.shard(.userAssigned(number(of: user), changed)))
   }
@@ -45,7 +45,7 @@ extension ShardState {
     var assigned = settings
     let current = userSettings(settings.user)
     assigned.appliedAt = assigned.showsAs(current) ? current.appliedAt : time
-    assigned.isReplicated = false
+    assigned.isSettled = false
     assigned.isErased = false
     effects.append(.shard(.userAssigned(number(of: settings.user), assigned)))
   }
@@ -56,34 +56,34 @@ extension ShardState {
     guard let number = settings.find(user) else { return }
     var announced = settings[number]
     guard announced.appliedAt != .none, announced.appliedAt < time else { return }
-    let isReplicated = announced.isReplicated
+    let isSettled = announced.isSettled
     announced.appliedAt = time
-    announced.isReplicated = false
+    announced.isSettled = false
     effects.append(.shard(.userAssigned(number, announced)))
-    if isReplicated { effects.append(.shard(.userReplicated(number, version: announced.version))) }
+    if isSettled { effects.append(.shard(.userSettled(number, version: announced.version))) }
   }
 
-  /// Mark a version of a user's settings as replicated: every shard has it.
+  /// Settle a version of a user's settings: every shard has it.
   ///
-  /// - Returns: whether it is replicated now. False if there is a newer version, or if the user is being erased, which
-  ///   counts as replicated only when the erasure is done.
-  package func decideMarkReplicated(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+  /// - Returns: whether it is settled now. False if there is a newer version, or if the user is being erased, which
+  ///   counts as settled only when the erasure is done.
+  package func decideSettle(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = userSettings(user)
     guard current.version == version, !current.isErasing else { return false }
-    if let number = settings.find(user), !current.isReplicated {
-      effects.append(.shard(.userReplicated(number, version: version)))
+    if let number = settings.find(user), !current.isSettled {
+      effects.append(.shard(.userSettled(number, version: version)))
     }
     return true
   }
 
-  /// Mark a version of a channel type as replicated: every shard has it.
+  /// Settle a version of a channel type: every shard has it.
   ///
-  /// - Returns: whether it is replicated now; false if there is a newer version.
-  package func decideMarkReplicated(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+  /// - Returns: whether it is settled now; false if there is a newer version.
+  package func decideSettle(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = channelType(name)
     guard current.version == version else { return false }
-    if version > 0, !current.isReplicated {
-      effects.append(.shard(.typeReplicated(name: name, version: version)))
+    if version > 0, !current.isSettled {
+      effects.append(.shard(.typeSettled(name: name, version: version)))
     }
     return true
   }

@@ -153,12 +153,12 @@ package struct ShardState: ~Copyable, Sendable {
     switch effect {
     case .channelTypeAssigned(let record):
       types.assign(record)
-    case .typeReplicated(let name, let version):
-      types.markReplicated(name, version: version)
+    case .typeSettled(let name, let version):
+      types.settle(name, version: version)
     case .userAssigned(let number, let record):
       settings.assign(number, record)
-    case .userReplicated(let number, let version):
-      settings.markReplicated(number, version)
+    case .userSettled(let number, let version):
+      settings.settle(number, version)
     case .userErased(let number, let version, let hash, let time):
       settings.erase(number, version: version, hash: hash, at: time)
     case .countersAssigned(let next, let time):

@@ -10,7 +10,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     var appliedAt: Int64
     var hidesRead: Bool
     var hidesDelivered: Bool
-    var isReplicated: Bool
+    var isSettled: Bool
     var isErasing: Bool
   }
 
@@ -78,7 +78,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: Timestamp(milliseconds: record.readShownSince),
       deliveredShownSince: Timestamp(milliseconds: record.deliveredShownSince),
       tokensRevokedBefore: Timestamp(milliseconds: record.tokensRevokedBefore),
-      isReplicated: record.isReplicated,
+      isSettled: record.isSettled,
       isErasing: record.isErasing,
       appliedAt: Timestamp(milliseconds: record.appliedAt)
     )
@@ -91,7 +91,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   }
 
   /// Return whether every shard has this user's settings, as far as this shard knows.
-  package func isReplicated(_ number: UInt32) -> Bool { records[Int(number)].isReplicated }
+  package func isSettled(_ number: UInt32) -> Bool { records[Int(number)].isSettled }
 
   func hides(_ number: UInt32) -> (read: Bool, delivered: Bool) {
     (records[Int(number)].hidesRead, records[Int(number)].hidesDelivered)
@@ -182,7 +182,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       appliedAt: settings.appliedAt.milliseconds,
       hidesRead: settings.hidesRead,
       hidesDelivered: settings.hidesDelivered,
-      isReplicated: settings.isReplicated,
+      isSettled: settings.isSettled,
       isErasing: settings.isErasing
     )
     var before = (read: false, delivered: false)
@@ -202,9 +202,9 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     changeCount += 1
   }
 
-  /// Mark a version as replicated (every shard has it), unless there is a newer one.
-  mutating func markReplicated(_ number: UInt32, _ version: UInt64) {
-    if records[Int(number)].version == version { records[Int(number)].isReplicated = true }
+  /// Mark a version as settled (every shard has it), unless there is a newer one.
+  mutating func settle(_ number: UInt32, _ version: UInt64) {
+    if records[Int(number)].version == version { records[Int(number)].isSettled = true }
   }
 
   /// Remove everything of a user but a hash of the id and the version; their number then has no user (R16).
@@ -218,7 +218,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       appliedAt: 0,
       hidesRead: false,
       hidesDelivered: false,
-      isReplicated: true,
+      isSettled: true,
       isErasing: false
     )
     if position < records.count {
@@ -267,11 +267,11 @@ package struct UserSettingsTable: ~Copyable, Sendable {
         ]
       }
       var record = self[number]
-      // The replicated state is an effect of its own.
-      let isReplicated = record.isReplicated
-      record.isReplicated = false
+      // Whether it is settled is an effect of its own.
+      let isSettled = record.isSettled
+      record.isSettled = false
       let assigned = Effect.shard(.userAssigned(number, record))
-      return isReplicated ? [assigned, .shard(.userReplicated(number, version: record.version))] : [assigned]
+      return isSettled ? [assigned, .shard(.userSettled(number, version: record.version))] : [assigned]
     }
   }
 
@@ -303,7 +303,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   #endif
 }
 
-/// A user's versioned settings, replicated to every shard (R7). Exists only for users whose settings were ever set.
+/// A user's versioned settings, which every shard has (R7). Exists only for users whose settings were ever set.
 package struct UserSettings: Hashable, Sendable {
   package var user: String
   /// 0: never set, every setting has its default.
@@ -316,12 +316,12 @@ package struct UserSettings: Hashable, Sendable {
   /// Tokens issued before this time are refused; none: no token is refused.
   package var tokensRevokedBefore: Timestamp
   /// In the user's home shard: every shard has this version.
-  package var isReplicated: Bool
+  package var isSettled: Bool
   /// The user is being erased (R16): nothing new may be created in their name.
   package var isErasing: Bool
   /// The user was erased at this version (R16) and nothing else is kept. Only in replies, never in the log.
   package var isErased: Bool
-  /// When this shard applied the current privacy settings; none: they never changed. Not replicated.
+  /// When this shard applied the current privacy settings; none: they never changed. Each shard has its own.
   package var appliedAt: Timestamp
 
   package init(
@@ -332,7 +332,7 @@ package struct UserSettings: Hashable, Sendable {
     readShownSince: Timestamp = .none,
     deliveredShownSince: Timestamp = .none,
     tokensRevokedBefore: Timestamp = .none,
-    isReplicated: Bool = false,
+    isSettled: Bool = false,
     isErasing: Bool = false,
     isErased: Bool = false,
     appliedAt: Timestamp = .none
@@ -344,7 +344,7 @@ package struct UserSettings: Hashable, Sendable {
     self.readShownSince = readShownSince
     self.deliveredShownSince = deliveredShownSince
     self.tokensRevokedBefore = tokensRevokedBefore
-    self.isReplicated = isReplicated
+    self.isSettled = isSettled
     self.isErasing = isErasing
     self.isErased = isErased
     self.appliedAt = appliedAt

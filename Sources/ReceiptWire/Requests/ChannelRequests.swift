@@ -207,3 +207,81 @@ extension ByteBuffer {
     writeVarint(flags)
   }
 }
+
+/// The reply to set_member (Proto/frames.md), after whether the user joined.
+package struct SetMemberFields: Hashable, Sendable {
+  /// Empty: no role.
+  package var role: String
+  package var joinedAt: Timestamp
+  package var isMuted: Bool
+
+  package init(role: String, joinedAt: Timestamp, isMuted: Bool) {
+    self.role = role
+    self.joinedAt = joinedAt
+    self.isMuted = isMuted
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    role = try reader.text()
+    joinedAt = try reader.time()
+    let muted = try reader.byte()
+    guard muted <= 1 else { throw .badValue(.flags) }
+    isMuted = muted == 1
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(role)
+    buffer.writeTime(joinedAt)
+    buffer.writeInteger(UInt8(isMuted ? 1 : 0))
+  }
+}
+
+/// *channel* of Proto/frames.md.
+package struct ChannelFields: Hashable, Sendable {
+  package var cid: String
+  package var created: Timestamp
+  package var options: ChannelTypeOptions
+  package var memberCount: UInt32
+  package var newest: SequenceNumber
+  /// Empty: no message yet.
+  package var newestMessage: String
+  package var newestRegistered: Timestamp
+
+  package init(
+    cid: String,
+    created: Timestamp,
+    options: ChannelTypeOptions,
+    memberCount: UInt32,
+    newest: SequenceNumber,
+    newestMessage: String,
+    newestRegistered: Timestamp
+  ) {
+    self.cid = cid
+    self.created = created
+    self.options = options
+    self.memberCount = memberCount
+    self.newest = newest
+    self.newestMessage = newestMessage
+    self.newestRegistered = newestRegistered
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    cid = try reader.text()
+    created = try reader.time()
+    options = try reader.options()
+    memberCount = try reader.varint32()
+    newest = try reader.sequence()
+    newestMessage = try reader.text()
+    newestRegistered = try reader.time()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(cid)
+    buffer.writeTime(created)
+    buffer.writeOptions(options)
+    buffer.writeVarint(memberCount)
+    buffer.writeSequence(newest)
+    buffer.writeField(newestMessage)
+    buffer.writeTime(newestRegistered)
+  }
+}

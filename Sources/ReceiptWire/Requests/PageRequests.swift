@@ -253,3 +253,209 @@ extension ByteBuffer {
     writeOptional(below.map { UInt64($0.rawValue) })
   }
 }
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  package mutating func status() throws(WireError) -> ShownStatus {
+    let sequence = try sequence()
+    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    guard let acknowledgement = AcknowledgementStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    let read = try varint32()
+    let delivered = try varint32()
+    let unread = try varint32()
+    let members = try varint32()
+    guard read <= members, unread == members - read else { throw .badValue(.count) }
+    let flags = try varint()
+    guard flags <= 7 else { throw .badValue(.flags) }
+    let created = try time()
+    let acknowledged = flags & 4 != 0 ? try varint32() : nil
+    if let acknowledged, acknowledged > members { throw .badValue(.count) }
+    return ShownStatus(
+      sequence: sequence,
+      status: status,
+      acknowledgement: acknowledgement,
+      readCount: read,
+      deliveredCount: delivered,
+      memberCount: members,
+      readEvents: flags & 1 != 0,
+      deliveryEvents: flags & 2 != 0,
+      createdAt: created,
+      acknowledgedCount: acknowledged
+    )
+  }
+}
+
+extension ByteBuffer {
+  package mutating func writeStatus(_ status: ShownStatus) {
+    writeSequence(status.sequence)
+    writeInteger(status.status.rawValue)
+    writeInteger(status.acknowledgement.rawValue)
+    writeVarint(status.readCount)
+    writeVarint(status.deliveredCount)
+    writeVarint(status.unreadCount)
+    writeVarint(status.memberCount)
+    let flags: UInt64 = (status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)
+    writeVarint(flags | (status.acknowledgedCount == nil ? 0 : 4))
+    writeTime(status.createdAt)
+    if let acknowledged = status.acknowledgedCount { writeVarint(acknowledged) }
+  }
+}
+
+/// *entry* of Proto/frames.md, one member in a list, with its strings read in place.
+package struct ListEntryFields: ~Escapable {
+  package let user: RawSpan
+  /// When the member read it, had it delivered, or acknowledged it; none in the lists of members who have not.
+  package let at: Timestamp
+  package let isExact: Bool
+  /// Empty: none.
+  package let note: RawSpan
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    at = try reader.time()
+    isExact = try reader.flag()
+    note = try reader.string()
+  }
+}
+
+/// One member in the reply to *member_statuses*: the user, and their status for the message or the reason for its
+/// absence.
+package struct MemberStatusFields: ~Escapable {
+  package let user: RawSpan
+  /// 0, or an ``ErrorCode``: `not_a_member`, `not_expected`, `counts_not_visible`.
+  package let code: UInt32
+  /// Set if the code is 0.
+  package let status: MemberStatus?
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    code = try reader.varint32()
+    status = code == 0 ? try reader.memberStatus() : nil
+  }
+}
+
+extension FieldReader {
+  /// Read *member status* of Proto/frames.md.
+  @_lifetime(self: copy self)
+  package mutating func memberStatus() throws(WireError) -> MemberStatus {
+    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
+    let readAt = try time()
+    let deliveredAt = try time()
+    let flags = try byte()
+    guard flags <= 7 else { throw .badValue(.flags) }
+    return MemberStatus(
+      status: status,
+      readAt: readAt,
+      deliveredAt: deliveredAt,
+      readIsExact: flags & 1 != 0,
+      deliveredIsExact: flags & 2 != 0,
+      acknowledgedAt: flags & 4 != 0 ? try time() : .none
+    )
+  }
+}
+
+extension ByteBuffer {
+  /// Write *entry* of Proto/frames.md.
+  package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
+    writeField(user)
+    writeTime(entry.at)
+    writeInteger(UInt8(entry.isExact ? 1 : 0))
+    writeField(entry.note)
+  }
+
+  /// Write one member with a status in the reply to *member_statuses*.
+  package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
+    writeField(user)
+    writeVarint(UInt64(0))
+    writeInteger(status.status.rawValue)
+    writeTime(status.readAt)
+    writeTime(status.deliveredAt)
+    let isAcknowledged = status.acknowledgedAt != .none
+    let flags =
+      (status.readIsExact ? 1 : 0) | (status.deliveredIsExact ? 2 : 0) | (isAcknowledged ? 4 : 0) as UInt8
+    writeInteger(flags)
+    if isAcknowledged { writeTime(status.acknowledgedAt) }
+  }
+
+  /// Write one member without a status in the reply to *member_statuses*, with the reason.
+  package mutating func writeMemberStatus(user: RawSpan, refused code: ErrorCode) {
+    writeField(user)
+    writeVarint(UInt64(code.rawValue))
+  }
+}
+
+extension FieldReader {
+  /// Read an optional sequence number, then an optional reply, which is none if there is no sequence number.
+  @_lifetime(self: copy self)
+  package mutating func messageListCursor() throws(WireError) -> MessageListCursor? {
+    let message = try optional32()
+    let reply = try optional32()
+    guard let message else {
+      guard reply == nil else { throw .badValue(.count) }
+      return nil
+    }
+    return MessageListCursor(message: SequenceNumber(message), reply: reply.map { SequenceNumber($0) })
+  }
+}
+
+extension ByteBuffer {
+  package mutating func writeMessageListCursor(_ cursor: MessageListCursor?) {
+    writeOptional(cursor.map { UInt64($0.message.rawValue) })
+    writeOptional(cursor?.reply.map { UInt64($0.rawValue) })
+  }
+}
+
+/// An entry of a roster, read in place from a payload.
+package struct RosterEntryFields: ~Escapable {
+  package let user: RawSpan
+  /// Empty: no role.
+  package let role: RawSpan
+  package let joinedAt: Timestamp
+  /// The member excludes the channel from their unread totals (R14); only sent to the member and to servers.
+  package let isMuted: Bool
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    role = try reader.string()
+    joinedAt = try reader.time()
+    let flags = try reader.byte()
+    guard flags <= 1 else { throw .badValue(.flags) }
+    isMuted = flags == 1
+  }
+}
+
+/// An entry of list_messages, read in place from a payload.
+package struct MessageEntryFields: ~Escapable {
+  package struct Flags: FlagSet {
+    package let rawValue: UInt8
+    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    package static let silent = Flags(rawValue: 1)
+    package static let requestsAcknowledgement = Flags(rawValue: 2)
+    static let known: UInt8 = 3
+  }
+
+  package let sequence: SequenceNumber
+  package let message: RawSpan
+  /// The parent of a reply; empty: the message is no reply.
+  package let parent: RawSpan
+  /// Empty: sent by the system.
+  package let sender: RawSpan
+  package let createdAt: Timestamp
+  package let flags: Flags
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    sequence = try reader.sequence()
+    message = try reader.string()
+    parent = try reader.string()
+    sender = try reader.string()
+    createdAt = try reader.time()
+    guard let raw = UInt8(exactly: try reader.varint()), raw & ~Flags.known == 0 else {
+      throw .badValue(.flags)
+    }
+    flags = Flags(rawValue: raw)
+  }
+}

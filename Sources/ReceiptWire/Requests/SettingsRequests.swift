@@ -21,11 +21,11 @@ extension RequestSpec {
       reply: "user @settings"
     ),
     RequestSpec(.assignUser, "assign_user", "user counter @settings", reply: "user @settings"),
-    RequestSpec(.markReplicated, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
+    RequestSpec(.settle, "settle", "name counter what:byte(settled) version", reply: "settled:byte"),
     RequestSpec(.getChannelType, "get_channel_type", "type", reply: "@type"),
     RequestSpec(.listChannelTypes, "list_channel_types", reply: "types:[@type]"),
     RequestSpec(.getUser, "get_user", "user", reply: "user @settings"),
-    RequestSpec(.listUnreplicated, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
+    RequestSpec(.listUnsettled, "list_unsettled", reply: "types:[@type] users:[user @settings]"),
     RequestSpec(.getToken, "get_token", "jti", reply: "until version"),
     RequestSpec(
       .listRevokedTokens,
@@ -96,7 +96,7 @@ package struct AssignChannelTypeRequest: Sendable {
 }
 
 /// The fields of settle.
-package struct MarkReplicatedRequest: Sendable {
+package struct SettleRequest: Sendable {
   package static let channelType: UInt8 = 0
   package static let user: UInt8 = 1
 
@@ -187,9 +187,9 @@ extension ByteBuffer {
     writeOptions(options)
   }
 
-  /// Write what ``MarkReplicatedRequest`` reads.
-  package mutating func writeMarkReplicated(isUser: Bool, version: UInt64) {
-    writeInteger(isUser ? MarkReplicatedRequest.user : MarkReplicatedRequest.channelType)
+  /// Write what ``SettleRequest`` reads.
+  package mutating func writeSettle(isUser: Bool, version: UInt64) {
+    writeInteger(isUser ? SettleRequest.user : SettleRequest.channelType)
     writeVarint(version)
   }
 
@@ -203,5 +203,98 @@ extension ByteBuffer {
   package mutating func writeListRevokedTokens(known: UInt64, after: UInt64) {
     writeVarint(known)
     writeVarint(after)
+  }
+}
+
+/// Token revocations (Proto/frames.md, 0x34, 0x35 and 0x46).
+extension ByteBuffer {
+  /// Write *revocation* of Proto/frames.md, in the list and in the log.
+  package mutating func writeTokenRevocation(_ revocation: TokenRevocation) {
+    writeField(revocation.id)
+    writeTime(revocation.until)
+    writeVarint(revocation.version)
+  }
+
+  /// Write *token* of Proto/frames.md.
+  package mutating func writeTokenState(_ state: TokenStateFields) {
+    writeTime(state.until)
+    writeVarint(state.version)
+  }
+}
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  package mutating func tokenRevocation() throws(WireError) -> TokenRevocation {
+    let id = try text()
+    let until = try time()
+    return TokenRevocation(id: id, until: until, version: try varint())
+  }
+}
+
+/// The reply to get_token and revoke_token.
+package struct TokenStateFields: Equatable, Sendable {
+  /// None: the token is not revoked.
+  package var until: Timestamp
+  /// The version of the list at that time.
+  package var version: UInt64
+
+  package init(until: Timestamp, version: UInt64) {
+    self.until = until
+    self.version = version
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    until = try reader.time()
+    version = try reader.varint()
+  }
+}
+
+/// The reply to list_revoked_tokens: a part of the list.
+package struct RevokedTokenListFields: Equatable, Sendable {
+  /// The version of the list when it was requested.
+  package var version: UInt64
+  /// The client must discard the list that it has: this is the beginning of a new one.
+  package var isAnew: Bool
+  /// More revocations follow the last one here.
+  package var hasMore: Bool
+  /// Revocations up to this time have ended.
+  package var ended: Timestamp
+  package var revocations: [TokenRevocation]
+
+  package init(
+    version: UInt64,
+    isAnew: Bool,
+    hasMore: Bool,
+    ended: Timestamp,
+    revocations: [TokenRevocation]
+  ) {
+    self.version = version
+    self.isAnew = isAnew
+    self.hasMore = hasMore
+    self.ended = ended
+    self.revocations = revocations
+  }
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    version = try reader.varint()
+    let flags = try reader.varint()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    isAnew = flags & 1 != 0
+    hasMore = flags & 2 != 0
+    ended = try reader.time()
+    revocations = []
+    for _ in 0..<(try reader.count(elementBytesMin: 3)) {
+      revocations.append(try reader.tokenRevocation())
+    }
+    // A client continues after the last revocation, so there must be one.
+    guard !hasMore || !revocations.isEmpty else { throw .badValue(.count) }
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeVarint(version)
+    buffer.writeVarint(UInt64((isAnew ? 1 : 0) | (hasMore ? 2 : 0)))
+    buffer.writeTime(ended)
+    buffer.writeVarint(revocations.count)
+    for revocation in revocations { buffer.writeTokenRevocation(revocation) }
   }
 }

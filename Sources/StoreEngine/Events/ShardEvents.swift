@@ -107,7 +107,7 @@ final class ShardEvents: ShardPart {
       guard Int(number) < shard.state.settings.count, !shard.state.settings.isNameless(number) else { return }
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
     // Nothing that a client sees.
-    case .typeReplicated, .userReplicated, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
+    case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
       .idsWidened, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
       break
     }

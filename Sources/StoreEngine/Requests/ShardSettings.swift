@@ -6,7 +6,7 @@ internal import ReceiptWire
 /// (Proto/frames.md, "Requests") and keeps which of its users the other shards may not have yet.
 final class ShardSettings: ShardPart {
   /// Numbers of the users of this home shard whose latest settings may be missing in other shards.
-  private var unreplicatedUsers: Set<UInt32> = []
+  private var unsettledUsers: Set<UInt32> = []
   /// Id of the last erasure that the ledger was asked to record.
   private var lastErasureID: UInt32 = 0
 
@@ -118,7 +118,7 @@ final class ShardSettings: ShardPart {
       into: &request.effects
     )
     shard.applyCommand(nil, request)
-    recordUnreplicated(user)
+    recordUnsettled(user)
     return replySettings(request, user)
   }
 
@@ -127,7 +127,7 @@ final class ShardSettings: ShardPart {
     shard.advanceTime()
     shard.state.decideBeginErasure(user: user, into: &request.effects)
     shard.applyCommand(nil, request)
-    recordUnreplicated(user)
+    recordUnsettled(user)
     return replySettings(request, user, isErasing: true)
   }
 
@@ -153,7 +153,7 @@ final class ShardSettings: ShardPart {
       let number = shard.state.settings.find(user)
       shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
-      if let number, shard.state.settings.isNameless(number) { unreplicatedUsers.remove(number) }
+      if let number, shard.state.settings.isNameless(number) { unsettledUsers.remove(number) }
       return replySettings(request, user)
     }
     let settings = UserSettings(
@@ -168,7 +168,7 @@ final class ShardSettings: ShardPart {
     )
     shard.state.decideAssign(user: settings, into: &request.effects)
     shard.applyCommand(nil, request)
-    if shard.isHome(name) { recordUnreplicated(user) }
+    if shard.isHome(name) { recordUnsettled(user) }
     return replySettings(request, user, isErasing: shard.state.isErasing(name))
   }
 
@@ -197,16 +197,16 @@ final class ShardSettings: ShardPart {
     }
   }
 
-  // MARK: Replication to all shards
+  // MARK: Settlement
 
-  func markReplicated(_ request: inout Request) throws(WireError) -> Outcome {
+  func settle(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let fields = try MarkReplicatedRequest(&request.fields)
+    let fields = try SettleRequest(&request.fields)
     let version = fields.version
-    let isUser = fields.subject == MarkReplicatedRequest.user
+    let isUser = fields.subject == SettleRequest.user
     var fault: String?
-    if fields.subject > MarkReplicatedRequest.user {
+    if fields.subject > SettleRequest.user {
       fault = "what: 0 (channel type) or 1 (user)"
     } else if isUser, !Identifier.isUser(name) {
       fault = ShardEngine.userRange
@@ -218,27 +218,27 @@ final class ShardSettings: ShardPart {
     if let fault { return .refused(.invalidField, fault) }
     guard shard.isHome(name) else { return Self.refusedElsewhere }
     let text = ShardEngine.text(name)
-    let isReplicated =
+    let isSettled =
       isUser
-      ? shard.state.decideMarkReplicated(user: text, version: version, into: &request.effects)
-      : shard.state.decideMarkReplicated(type: text, version: version, into: &request.effects)
+      ? shard.state.decideSettle(user: text, version: version, into: &request.effects)
+      : shard.state.decideSettle(type: text, version: version, into: &request.effects)
     shard.applyCommand(nil, request)
-    if isUser, isReplicated, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
+    if isUser, isSettled, let number = shard.state.settings.find(text) { unsettledUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
-      $0.writeInteger(UInt8(isReplicated ? 1 : 0))
+      $0.writeInteger(UInt8(isSettled ? 1 : 0))
     }
   }
 
-  /// List the types and users of this home shard that may not have reached all other shards. The caller replicates
+  /// List the types and users of this home shard that may not have reached all other shards. The caller settles
   /// them.
-  func listUnreplicated(_ request: inout Request) throws(WireError) -> Outcome {
+  func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
     let types = shard.state.typesSet.filter { type in
-      guard !type.isReplicated else { return false }
+      guard !type.isSettled else { return false }
       return ShardEngine.isValid(type.name) { shard.isHome($0) }
     }
-    .sorted { $0.name < $1.name }.prefix(Self.unreplicatedMax)
-    let users = unreplicatedUsers.sorted().prefix(Self.unreplicatedMax)
+    .sorted { $0.name < $1.name }.prefix(Self.unsettledMax)
+    let users = unsettledUsers.sorted().prefix(Self.unsettledMax)
     return shard.reply(request, shard.replyTiming(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
       buffer in
       buffer.writeVarint(types.count)
@@ -249,20 +249,20 @@ final class ShardSettings: ShardPart {
   }
 
   /// Maximum number of types, and of users, in one reply.
-  private static let unreplicatedMax = 256
+  private static let unsettledMax = 256
 
   /// Record that a change of a user's settings has not reached all shards yet.
-  private func recordUnreplicated(_ user: String) {
-    guard let number = shard.state.settings.find(user), !shard.state.settings.isReplicated(number) else {
+  private func recordUnsettled(_ user: String) {
+    guard let number = shard.state.settings.find(user), !shard.state.settings.isSettled(number) else {
       return
     }
-    unreplicatedUsers.insert(number)
+    unsettledUsers.insert(number)
   }
 
   /// Collect the users of this home shard whose settings have not reached all shards.
   override func beginToServe() {
-    for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isReplicated(number) {
-      if shard.state.settings.withUser(number, { shard.isHome($0) }) { unreplicatedUsers.insert(number) }
+    for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isSettled(number) {
+      if shard.state.settings.withUser(number, { shard.isHome($0) }) { unsettledUsers.insert(number) }
     }
   }
 

@@ -60,7 +60,7 @@ extension ShardEngine {
     case .sessionAssigned(let record): sessions.assign(record)
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
     case .membershipsSent(let target, let number): outgoing.recoverSent(to: target, through: number)
-    case .channelTypeAssigned, .typeReplicated, .userAssigned, .userReplicated, .userErased, .countersAssigned,
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .webhookNoted, .tokenRevoked, .idsWidened, .membershipsTaken, .indexEpochAssigned:
       assignRecovered(effect)
     }
@@ -88,7 +88,7 @@ extension ShardEngine {
       case .userAssigned(let number, let settings):
         (isNextOrSame(number, settings.user), "users' settings are out of order")
       case .userErased(let number, _, _, _): (number <= state.settings.count, "users' settings are out of order")
-      case .userReplicated(let number, _):
+      case .userSettled(let number, _):
         (Int(number) < state.settings.count, "users' settings are out of order")
       case .tokenRevoked(let revocation):
         (revocation.version > state.revokedTokens.version, "token revocations are out of order")
@@ -96,7 +96,7 @@ extension ShardEngine {
         (outgoing.isValid(number, change), "an invalid membership change")
       case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
-      case .channelTypeAssigned, .typeReplicated, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
+      case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
         .indexEpochAssigned:
         (true, "")
       }

@@ -89,7 +89,7 @@ import Testing
       let erased = try await client.delete(path)
       #expect(erased.status == 200 && erased.json == ["user_id": "alice", "erased": true])
       #expect(try await gateway.store.traces(of: "alice") == [])
-      #expect(try await gateway.store.unreplicated() == [])
+      #expect(try await gateway.store.unsettled() == [])
       // Every shard is assigned the erasure before any channel, and purges until it is done.
       #expect(try await gateway.store.purges() == [3, 3, 3, 3])
       let log = try await gateway.store.takeLog()
@@ -219,13 +219,13 @@ import Testing
       }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       #expect(try await response.value("the answer").verdict == "503 outcome_unknown")
-      #expect(try await first.store.unreplicated() == ["alice"])
+      #expect(try await first.store.unsettled() == ["alice"])
       try await first.store.set(.normal)
-      try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
+      try await TestGateway.run(settling: .milliseconds(20), store: first.store) { second in
         try await eventually("nothing of alice is left in the store") {
           try await second.store.traces(of: "alice") == []
         }
-        #expect(try await second.store.unreplicated() == [])
+        #expect(try await second.store.unsettled() == [])
         #expect(try await second.client.delete("/v1/users/alice").status == 200)
       }
     }

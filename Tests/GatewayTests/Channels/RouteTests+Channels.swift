@@ -165,7 +165,7 @@ extension RouteTests {
       #expect(member("options.mark_unread", of: put.json) as? String == "off")
       #expect(
         try await gateway.store.takeLog() == [
-          .patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType, .markReplicated,
+          .patchChannelType, .assignChannelType, .assignChannelType, .assignChannelType, .settle,
         ]
       )
       let second = try await client.put("/v1/channel-types/team", #"{"history":"hidden"}"#)

@@ -92,7 +92,7 @@ extension EventRouteTests {
     }
   }
 
-  @Test func privacyChangeIsAnnouncedBeforeMarkedReplicated() async throws {
+  @Test func privacyChangeIsAnnouncedBeforeSettled() async throws {
     try await run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:third", members: ["alice"])
@@ -100,7 +100,7 @@ extension EventRouteTests {
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put("/v1/users/alice", hide).status == 200)
       let log = try await gateway.store.takeLog()
-      #expect(log.first == .patchUser && log.last == .markReplicated)
+      #expect(log.first == .patchUser && log.last == .settle)
       #expect(log.filter { $0 == .assignUser }.count == 3)
       let last = log.lastIndex(of: .assignUser) ?? 0
       #expect(log.firstIndex(of: .announceRow).map { $0 > last } == true)
@@ -112,11 +112,11 @@ extension EventRouteTests {
       // Others do not see a revocation.
       _ = try await client.put("/v1/users/alice", #"{"revoke_tokens_before":"2024-01-01T01:00:00Z"}"#)
       #expect(try await !gateway.store.takeLog().contains(.announceRow))
-      // A change that could not be announced stays unreplicated, and is retried.
+      // A change that could not be announced stays unsettled, and is retried.
       try await gateway.store.set(.refusingKind(.announceRow, .busy))
       let show = #"{"privacy_settings":{"read_receipts":{"enabled":true}}}"#
       #expect(try await client.put("/v1/users/alice", show).verdict == "503 outcome_unknown")
-      #expect(try await gateway.store.unreplicated() == ["alice"])
+      #expect(try await gateway.store.unsettled() == ["alice"])
     }
   }
 }

@@ -123,7 +123,7 @@ import Testing
       var frames = TestFrames()
       frames.add(.ping, 1, cid: nil) { $0.writeInteger(UInt64(0x0102_0304_0506_0708)) }
       for (index, kind) in [
-        FrameKind.patchUser, .markReplicated, .eraseMember, .subscribe, .hello, .redeemTicket,
+        FrameKind.patchUser, .settle, .eraseMember, .subscribe, .hello, .redeemTicket,
       ]
       .enumerated() {
         frames.add(kind, UInt32(index + 2))

@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Users' settings, and marking them and channel types replicated.
+/// Users' settings, and settling them and channel types.
 extension FakeModel {
   private func home(of name: String) -> UInt16 {
     ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount)).rawValue
@@ -36,7 +36,7 @@ extension FakeModel {
       if before.hidesRead && !record.hidesRead { record.readShownSince = Timestamp(milliseconds: 7) }
       if record != before {
         record.version += 1
-        record.isReplicated = false
+        record.isSettled = false
       }
     case .assignUser:
       let version = try reader.varint()
@@ -60,7 +60,7 @@ extension FakeModel {
         readShownSince: try reader.time(),
         deliveredShownSince: try reader.time(),
         tokensRevokedBefore: try reader.time(),
-        isReplicated: true,
+        isSettled: true,
         isErasing: flags & 4 != 0
       )
       if version > record.version { record = assigned }
@@ -73,7 +73,7 @@ extension FakeModel {
     fields.writeUserSettings(record)
   }
 
-  func markReplicated(_ shard: UInt16, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer)
+  func settle(_ shard: UInt16, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer)
     throws
   {
     let (valueKind, version) = (try reader.byte(), try reader.varint())
@@ -82,19 +82,19 @@ extension FakeModel {
     let known = valueKind == 0 ? types[shard]?[name]?.version : settings[shard]?[name]?.version
     if known == version {
       if valueKind == 0 {
-        types[shard]?[name]?.isReplicated = true
+        types[shard]?[name]?.isSettled = true
       } else {
-        settings[shard]?[name]?.isReplicated = true
+        settings[shard]?[name]?.isSettled = true
       }
     }
     fields.writeInteger(UInt8(known == version ? 1 : 0))
   }
 
-  func listUnreplicated(_ shard: UInt16, fields: inout ByteBuffer) {
-    let records = (types[shard] ?? [:]).values.filter { !$0.isReplicated }.sorted { $0.name < $1.name }
+  func listUnsettled(_ shard: UInt16, fields: inout ByteBuffer) {
+    let records = (types[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.name < $1.name }
     fields.writeVarint(records.count)
     for record in records { fields.writeChannelTypeRecord(record) }
-    let users = (settings[shard] ?? [:]).values.filter { !$0.isReplicated }.sorted { $0.user < $1.user }
+    let users = (settings[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.user < $1.user }
     fields.writeVarint(users.count)
     for user in users { fields.writeUserSettings(user) }
   }
@@ -107,11 +107,11 @@ extension FakeModel {
     }
   }
 
-  func unreplicatedNames() -> [String] {
+  func unsettledNames() -> [String] {
     var names: [String] = []
     for shard in 0..<UInt16(shardCount) {
-      names += (types[shard] ?? [:]).values.filter { !$0.isReplicated }.map(\.name)
-      names += (settings[shard] ?? [:]).values.filter { !$0.isReplicated }.map(\.user)
+      names += (types[shard] ?? [:]).values.filter { !$0.isSettled }.map(\.name)
+      names += (settings[shard] ?? [:]).values.filter { !$0.isSettled }.map(\.user)
     }
     return names.sorted()
   }

@@ -78,9 +78,9 @@ final class FakeStore: Sendable {
     try await listener.eventLoop.submit { self.model.value.users(id) }.get()
   }
 
-  /// The names of unreplicated values in the home shards.
-  func unreplicated() async throws -> [String] {
-    try await listener.eventLoop.submit { self.model.value.unreplicatedNames() }.get()
+  /// The names of unsettled values in the home shards.
+  func unsettled() async throws -> [String] {
+    try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
   }
 
   /// Run `body` with the model, on its event loop.
@@ -241,7 +241,7 @@ final class FakeModel {
     }
     if header.kind.rawValue & 0xF0 == 0x30 { return try events(header, &reader, fields: &fields) }
     if header.kind == .purge { return try purge(header.shard.rawValue, &reader, fields: &fields) }
-    if header.kind == .listUnreplicated { return listUnreplicated(header.shard.rawValue, fields: &fields) }
+    if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
       fields.writeVarint(records.count)
@@ -258,7 +258,7 @@ final class FakeModel {
       return try user(header, name, tokenIssued, &reader, fields: &fields)
     case .listChannels: return try listChannels(header, name, tokenIssued, &reader, fields: &fields)
     case .webhookKnown, .noteWebhook: return try webhook(header.kind, name, &reader, fields: &fields)
-    case .markReplicated: return try markReplicated(header.shard.rawValue, name, &reader, fields: &fields)
+    case .settle: return try settle(header.shard.rawValue, name, &reader, fields: &fields)
     default:
       let owner = ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount))
       guard owner == header.shard else { throw Refused(code: .wrongShard) }
@@ -491,10 +491,10 @@ final class FakeModel {
       let version = try reader.varint()
       let options = try reader.options()
       if version > record.version {
-        record = ChannelTypeRecord(name: name, version: version, options: options, isReplicated: true)
+        record = ChannelTypeRecord(name: name, version: version, options: options, isSettled: true)
       }
     }
-    if header.kind == .patchChannelType { record.isReplicated = false }
+    if header.kind == .patchChannelType { record.isSettled = false }
     if header.kind != .getChannelType { types[shard, default: [:]][name] = record }
     fields.writeChannelTypeRecord(record)
     try reader.end()

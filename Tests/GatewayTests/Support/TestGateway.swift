@@ -25,7 +25,7 @@ struct TestGateway: Sendable {
   static let shortDeadline = TimeAmount.seconds(3)
 
   /// - Parameters:
-  ///   - replicating: the interval of replication rounds. By default there are none, so that the store's log has only
+  ///   - settling: the interval of settlement rounds. By default there are none, so that the store's log has only
   ///     the test's requests.
   ///   - rates: the rate limits.
   ///   - other: the store to use; nil starts a new one.
@@ -36,7 +36,7 @@ struct TestGateway: Sendable {
     tickets: TicketKeys? = TicketKeys(secrets: [Array(TestTokens.secret.utf8)]),
     hooks: [PushHook] = [],
     deadline: TimeAmount = .seconds(5),
-    replicating: TimeAmount? = nil,
+    settling: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
     rates: RateLimits = RateLimits(),
     store other: FakeStore? = nil,
@@ -54,7 +54,7 @@ struct TestGateway: Sendable {
       tokenKeys: keys
     )
     configuration.limits = limits
-    configuration.limits.replicationInterval = replicating
+    configuration.limits.settlementInterval = settling
     configuration.limits.tokenListInterval = tokenList
     configuration.http2 = http2
     configuration.origins = origins

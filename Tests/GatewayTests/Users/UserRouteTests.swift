@@ -30,11 +30,11 @@ import Testing
       #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
       #expect(
         try await gateway.store.takeLog() == [
-          .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .markReplicated,
+          .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .settle,
         ]
       )
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
-      #expect(try await gateway.store.unreplicated() == [])
+      #expect(try await gateway.store.unsettled() == [])
       // The other receipt setting is unchanged.
       let both = try await client.put(
         path,
@@ -107,18 +107,18 @@ import Testing
         try await gateway.store.set(mode)
         #expect(try await gateway.client.put(path, hide).verdict == expected, "\(mode)")
       }
-      #expect(try await gateway.store.unreplicated() == ["alice"])
+      #expect(try await gateway.store.unsettled() == ["alice"])
       // All shards have the change, so the response is a success although marking it failed.
-      try await gateway.store.set(.refusingKind(.markReplicated, .busy))
+      try await gateway.store.set(.refusingKind(.settle, .busy))
       #expect(try await gateway.client.put(path, hide).status == 200)
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
-      #expect(try await gateway.store.unreplicated() == ["alice"])
+      #expect(try await gateway.store.unsettled() == ["alice"])
       try await gateway.store.set(.refusing(.busy))
       #expect(try await gateway.client.get(path).verdict == "503 store_busy")
       // Repeating the request finishes the change.
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.put(path, hide).status == 200)
-      #expect(try await gateway.store.unreplicated() == [])
+      #expect(try await gateway.store.unsettled() == [])
     }
   }
 

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Users' settings in a shard: versions, replication, and how channels copy changes.
+/// Users' settings in a shard: versions, settlement, and how channels copy changes.
 @Suite("Users' settings")
 struct UserSettingsTests {
   private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
@@ -73,8 +73,8 @@ struct UserSettingsTests {
     func assign(_ settings: UserSettings) -> Int {
       applyEffects(&state) { $0.decideAssign(user: settings, into: &$1) }
     }
-    #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isReplicated: true)) == 1)
-    #expect(!state.userSettings("bob").isReplicated)
+    #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isSettled: true)) == 1)
+    #expect(!state.userSettings("bob").isSettled)
     #expect(assign(UserSettings(user: "bob", version: 3)) == 0)
     #expect(assign(UserSettings(user: "bob", version: 2)) == 0)
     #expect(state.userSettings("bob").hidesRead)
@@ -87,48 +87,48 @@ struct UserSettingsTests {
   @Test("settling a version works while it is the newest, until the next change")
   func settlingVersionWorksWhileItIsNewest() {
     var state = ShardState(id: ShardID(0))
-    var isReplicated = false
-    func markReplicated(_ version: UInt64) -> Int {
+    var isSettled = false
+    func settle(_ version: UInt64) -> Int {
       applyEffects(&state) {
-        isReplicated = $0.decideMarkReplicated(user: "bob", version: version, into: &$1)
+        isSettled = $0.decideSettle(user: "bob", version: version, into: &$1)
       }
     }
-    #expect(markReplicated(0) == 0 && isReplicated, "a user without settings has nothing to settle")
-    #expect(markReplicated(1) == 0 && !isReplicated)
+    #expect(settle(0) == 0 && isSettled, "a user without settings has nothing to settle")
+    #expect(settle(1) == 0 && !isSettled)
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: false)) == 1)
-    #expect(markReplicated(0) == 0 && !isReplicated)
-    #expect(markReplicated(1) == 1 && isReplicated)
-    #expect(markReplicated(1) == 0 && isReplicated)
-    #expect(state.userSettings("bob").isReplicated)
+    #expect(settle(0) == 0 && !isSettled)
+    #expect(settle(1) == 1 && isSettled)
+    #expect(settle(1) == 0 && isSettled)
+    #expect(state.userSettings("bob").isSettled)
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
-    #expect(!state.userSettings("bob").isReplicated)
-    // Decided before the change and assigned after it: it marks nothing replicated.
-    state.assign(.userReplicated(0, version: 1))
-    #expect(!state.userSettings("bob").isReplicated)
+    #expect(!state.userSettings("bob").isSettled)
+    // Decided before the change and assigned after it: it settles nothing.
+    state.assign(.userSettled(0, version: 1))
+    #expect(!state.userSettings("bob").isSettled)
   }
 
   @Test("a channel type is settled in the same way")
   func channelTypeIsSettledInSameWay() {
     var state = ShardState(id: ShardID(0))
-    var isReplicated = false
-    func markReplicated(_ version: UInt64) -> Int {
+    var isSettled = false
+    func settle(_ version: UInt64) -> Int {
       applyEffects(&state) {
-        isReplicated = $0.decideMarkReplicated(type: "team", version: version, into: &$1)
+        isSettled = $0.decideSettle(type: "team", version: version, into: &$1)
       }
     }
     var off = OptionPatch()
     off.readEvents = false
-    #expect(markReplicated(0) == 0 && isReplicated)
+    #expect(settle(0) == 0 && isSettled)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isReplicated)
-    #expect(markReplicated(2) == 0 && !isReplicated)
-    #expect(markReplicated(1) == 1 && isReplicated)
-    #expect(state.channelType("team").isReplicated)
+    #expect(!state.channelType("team").isSettled)
+    #expect(settle(2) == 0 && !isSettled)
+    #expect(settle(1) == 1 && isSettled)
+    #expect(state.channelType("team").isSettled)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
-    #expect(state.channelType("team").isReplicated)
+    #expect(state.channelType("team").isSettled)
     off.readEvents = true
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isReplicated)
+    #expect(!state.channelType("team").isSettled)
   }
 
   @Test("a page holds 256 users, and restores the same table")
@@ -146,7 +146,7 @@ struct UserSettingsTests {
         )
       )
       if number % 5 == 0 {
-        _ = applyEffects(&state) { _ = $0.decideMarkReplicated(user: "user\(number)", version: 1, into: &$1) }
+        _ = applyEffects(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
       }
     }
     var copy = ShardState(id: ShardID(0))
@@ -162,7 +162,7 @@ struct UserSettingsTests {
     #expect(copy.settings.count == 600)
     for number in 0..<600 {
       #expect(copy.userSettings("user\(number)") == state.userSettings("user\(number)"))
-      #expect(copy.userSettings("user\(number)").isReplicated == (number % 5 == 0))
+      #expect(copy.userSettings("user\(number)").isSettled == (number % 5 == 0))
     }
     #expect(copy.settings.byteCount > 600 * 32)
   }

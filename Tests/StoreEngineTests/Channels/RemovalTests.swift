@@ -179,8 +179,8 @@ struct RemovalTests {
       payload.writeTime(.none)
     }
     gateway.read("team:a", "bob", "m1")
-    gateway.send(.listUnreplicated, nil)
-    gateway.send(.markReplicated, "bob") { payload in
+    gateway.send(.listUnsettled, nil)
+    gateway.send(.settle, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))
     }
@@ -196,7 +196,7 @@ struct RemovalTests {
     )
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
-    other.send(.listUnreplicated, nil)
+    other.send(.listUnsettled, nil)
     other.change("team:a", add: ["bob"])
     try turn(again)
     #expect(other.take() == ["1 unsettled types [] users [\"bob\"]", "2 user_erased"])
@@ -220,7 +220,7 @@ struct RemovalTests {
       gateway.assign(user: "bob", version: 5, flags: 8)
       gateway.assign(user: "bob", version: 5, flags: 9)
       gateway.send(.getUser, "bob")
-      gateway.send(.listUnreplicated, nil)
+      gateway.send(.listUnsettled, nil)
       try turn(harness)
       #expect(
         gateway.take() == [
@@ -256,7 +256,7 @@ struct RemovalTests {
       for user in ["alice", "bob", "carol"] { third.send(.getUser, user) }
       third.patchErasing("zoe")
       third.assign(user: "zoe", version: 2, flags: 8)
-      third.send(.listUnreplicated, nil)
+      third.send(.listUnsettled, nil)
       try turn(last)
       // The clock is behind. The shard's time is that of the log, or of the page that was written ten seconds later.
       let time = isCheckpointed ? 211_000 : 201_000

@@ -148,7 +148,7 @@ struct ThreadTests {
   func invalidThreadFlagEndsConnection() throws {
     for kind in FrameKind.allCases where kind.isRequest && !kind.traits.contains(.thread) {
       let (harness, gateway) = try harness()
-      let isOfChannel = ![.listChannelTypes, .listUnreplicated, .purge].contains(kind)
+      let isOfChannel = ![.listChannelTypes, .listUnsettled, .purge].contains(kind)
       gateway.send(kind, isOfChannel ? cid : nil, thread: "m1")
       #expect(gateway.ended == [.badFlags(4)], "\(kind)")
       #expect(harness.commits.isEmpty)

@@ -139,8 +139,8 @@ extension EventTests {
     writer.announce("bob", ["team:a"])
     harness.loop.endTurn()
     try harness.runUntilIdle()
-    // Another announcement, as after a lost reply, and the settings are marked replicated.
-    writer.send(.markReplicated, "bob") { payload in
+    // Another announcement, as after a lost reply, and the settings are settled.
+    writer.send(.settle, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))
     }
@@ -153,7 +153,7 @@ extension EventTests {
     func check(_ harness: EngineHarness) throws {
       let watcher = harness.connect(session: 2)
       watcher.subscribe(["team:a"], since: 1_020)
-      watcher.send(.listUnreplicated, nil)
+      watcher.send(.listUnsettled, nil)
       harness.advance(10)
       harness.loop.endTurn()
       try harness.completeLoads()

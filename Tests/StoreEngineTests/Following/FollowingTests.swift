@@ -171,7 +171,7 @@ struct FollowingTests {
     #expect(pair.follower.loop.ownShard(ShardID(0)).state.time.milliseconds == 1_001_000)
   }
 
-  @Test("a promoted loop sends the outbox again, and finds the settings that are not replicated")
+  @Test("a promoted loop sends the outbox again, and finds the settings that are not settled")
   func promotedLoopSendsOutboxAgain() throws {
     let pair = try Pair()
     pair.gateway.send(.patchUser, "alice") { payload in
@@ -193,7 +193,7 @@ struct FollowingTests {
     #expect(pair.follower.deliveries.flatMap(\.changes) == pair.owner.deliveries.flatMap(\.changes))
     try pair.follower.runUntilIdle()
     let gateway = pair.reconnect()
-    gateway.send(.listUnreplicated, nil)
+    gateway.send(.listUnsettled, nil)
     gateway.list("alice")
     #expect(
       try nextReplies(pair.follower, gateway).sorted() == ["team:a", "unsettled types [] users [\"alice\"]"]
@@ -290,7 +290,7 @@ struct FollowingTests {
   func batchThatDoesNotFitStateHaltsFollower() throws {
     let pair = try Pair()
     var effects = ByteBuffer()
-    effects.writeEffect(.shard(.userReplicated(99, version: 1)))
+    effects.writeEffect(.shard(.userSettled(99, version: 1)))
     var batch = CommitGroup.Batch(
       shard: ShardID(0),
       index: LogIndex(UInt64(pair.log.count) + 1),

@@ -293,7 +293,7 @@ struct RandomRequests {
     }
     for shard in 0..<UInt16(shardCount) {
       query(.listChannelTypes, nil, shard: shard)
-      query(.listUnreplicated, nil, shard: shard)
+      query(.listUnsettled, nil, shard: shard)
     }
     query(.listRevokedTokens, nil, shard: 0) { payload in
       payload.writeVarint(0)

@@ -354,7 +354,7 @@ struct FieldTests {
       (.patchUser, { $0.writeBytes([1, 1, 0, 0]) }),
       (.assignUser, { $0.writeBytes([1, 5, 3, 0, 0, 0]) }),
       (.getUser, { _ in }),
-      (.markReplicated, { $0.writeBytes([1, 1, 0]) }),
+      (.settle, { $0.writeBytes([1, 1, 0]) }),
     ]
     for (kind, fields) in whole {
       for name in ["team:a", "team:cold"] {

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Users' settings and their replication over frames: answers leave once durable, and settings survive a crash (R7).
+/// Users' settings and their settlement over frames: answers leave once durable, and settings survive a crash (R7).
 @Suite("Users' settings in a store")
 struct SettingsTests {
   // MARK: Helpers
@@ -34,14 +34,14 @@ struct SettingsTests {
     }
   }
 
-  private func markReplicated(
+  private func settle(
     _ gateway: Gateway,
     _ name: String,
     user: Bool,
     version: UInt64,
     shard: UInt16 = 0
   ) {
-    gateway.send(.markReplicated, name, shard: shard) { payload in
+    gateway.send(.settle, name, shard: shard) { payload in
       payload.writeInteger(UInt8(user ? 1 : 0))
       payload.writeVarint(version)
     }
@@ -83,13 +83,13 @@ struct SettingsTests {
     harness.advance(500)
     patch(gateway, "bob", read: true, delivered: false, revoked: 7_000)
     gateway.send(.getUser, "bob")
-    markReplicated(gateway, "bob", user: true, version: 1)
-    gateway.send(.listUnreplicated, nil)
-    markReplicated(gateway, "bob", user: true, version: 2)
-    gateway.send(.listUnreplicated, nil)
+    settle(gateway, "bob", user: true, version: 1)
+    gateway.send(.listUnsettled, nil)
+    settle(gateway, "bob", user: true, version: 2)
+    gateway.send(.listUnsettled, nil)
     assign(gateway, "bob", version: 2, flags: 3)
     assign(gateway, "bob", version: 9, flags: 1)
-    gateway.send(.listUnreplicated, nil)
+    gateway.send(.listUnsettled, nil)
     #expect(
       try nextReplies(harness, gateway) == [
         "user bob version 0", "user bob version 0", "user bob version 1 hides read",
@@ -107,13 +107,13 @@ struct SettingsTests {
     let (harness, gateway) = try harnessWithChannel()
     gateway.patch("team", readEvents: false)
     gateway.patch("dm", readEvents: false)
-    gateway.send(.listUnreplicated, nil)
-    markReplicated(gateway, "team", user: false, version: 1)
-    markReplicated(gateway, "dm", user: false, version: 2)
-    gateway.send(.listUnreplicated, nil)
+    gateway.send(.listUnsettled, nil)
+    settle(gateway, "team", user: false, version: 1)
+    settle(gateway, "dm", user: false, version: 2)
+    gateway.send(.listUnsettled, nil)
     gateway.patch("team", readEvents: true)
-    markReplicated(gateway, "team", user: false, version: 1)
-    gateway.send(.listUnreplicated, nil)
+    settle(gateway, "team", user: false, version: 1)
+    gateway.send(.listUnsettled, nil)
     #expect(
       try nextReplies(harness, gateway) == [
         "type team version 1 without read events", "type dm version 1 without read events",
@@ -124,8 +124,8 @@ struct SettingsTests {
     )
     let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
-    markReplicated(other, "dm", user: false, version: 1)
-    other.send(.listUnreplicated, nil)
+    settle(other, "dm", user: false, version: 1)
+    other.send(.listUnsettled, nil)
     #expect(try nextReplies(again, other) == ["settled", "unsettled types [\"team\"] users []"])
   }
 
@@ -142,7 +142,7 @@ struct SettingsTests {
     patch(gateway, "bob", read: false)
     statuses(gateway, as: "alice")
     gateway.send(.getUser, "bob")
-    gateway.send(.listUnreplicated, nil)
+    gateway.send(.listUnsettled, nil)
     gateway.getChannel("team:a")
     harness.loop.endTurn()
     #expect(gateway.take().isEmpty, "the change is in flight")
@@ -165,13 +165,13 @@ struct SettingsTests {
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
     for user in users { patch(gateway, user, read: false) }
-    for user in users.prefix(10) { markReplicated(gateway, user, user: true, version: 1) }
+    for user in users.prefix(10) { settle(gateway, user, user: true, version: 1) }
     _ = try nextReplies(harness, gateway)
     if checkpoints > 0 { try harness.checkpoint() }
     patch(gateway, users[3], read: true)
     patch(gateway, users[290], delivered: false)
     patch(gateway, "bob", read: false)
-    markReplicated(gateway, users[280], user: true, version: 1)
+    settle(gateway, users[280], user: true, version: 1)
     _ = try nextReplies(harness, gateway)
     if checkpoints > 1 {
       try harness.checkpoint()
@@ -191,12 +191,12 @@ struct SettingsTests {
       ]
     )
     #expect(try readers(other) == 0)
-    other.send(.listUnreplicated, nil)
-    let unreplicated = try nextReplies(again, other)[0]
-    #expect(!unreplicated.contains("\"user0\"") && !unreplicated.contains("\"user280\""))
-    #expect(unreplicated.contains("\"user3\"") && unreplicated.contains("\"user10\""))
-    // 256 of the 290 unreplicated users.
-    #expect(unreplicated.split(separator: ",").count == 256)
+    other.send(.listUnsettled, nil)
+    let unsettled = try nextReplies(again, other)[0]
+    #expect(!unsettled.contains("\"user0\"") && !unsettled.contains("\"user280\""))
+    #expect(unsettled.contains("\"user3\"") && unsettled.contains("\"user10\""))
+    // 256 of the 290 unsettled users.
+    #expect(unsettled.split(separator: ",").count == 256)
     // Numbers continue.
     patch(other, "zoe", read: false)
     #expect(try nextReplies(again, other) == ["user zoe version 1 hides read"])
@@ -275,11 +275,11 @@ struct SettingsTests {
     patch(gateway, "bob", read: false, shard: home[0])
     assign(gateway, "bob", version: 1, flags: 1, shard: elsewhere[0])
     gateway.send(.getUser, "bob", shard: elsewhere[0])
-    gateway.send(.listUnreplicated, nil, shard: elsewhere[0])
-    gateway.send(.listUnreplicated, nil, shard: home[0])
-    markReplicated(gateway, "bob", user: true, version: 1, shard: elsewhere[0])
-    markReplicated(gateway, "team", user: false, version: 0, shard: elsewhere[1])
-    markReplicated(gateway, "team", user: false, version: 0, shard: home[1])
+    gateway.send(.listUnsettled, nil, shard: elsewhere[0])
+    gateway.send(.listUnsettled, nil, shard: home[0])
+    settle(gateway, "bob", user: true, version: 1, shard: elsewhere[0])
+    settle(gateway, "team", user: false, version: 0, shard: elsewhere[1])
+    settle(gateway, "team", user: false, version: 0, shard: home[1])
     let found = Set(try nextReplies(harness, gateway))
     #expect(
       found == [
@@ -290,7 +290,7 @@ struct SettingsTests {
     // After a restart the shard still tells its own users from copied ones.
     let again = try EngineHarness(harness.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
-    for shard in 0..<4 as Range<UInt16> { other.send(.listUnreplicated, nil, shard: shard) }
+    for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }
     let lists = try nextReplies(again, other)
     #expect(lists.enumerated().filter { $0.element.contains("bob") }.map { UInt16($0.offset) } == [home[0]])
   }
@@ -550,10 +550,10 @@ struct SettingsTests {
     Row("unknown flags", .assignUser, "bob", [1, 9, 0, 0, 0], "invalid_field"),
     Row("the largest version", .assignUser, "bob", large + [0, 0, 0, 0], "invalid_field"),
     Row("version 0", .assignUser, "bob", [0, 3, 0, 0, 0], "user bob version 0"),
-    Row("an unknown kind of settings", .markReplicated, "bob", [2, 0], "invalid_field"),
-    Row("an invalid type", .markReplicated, "a.b", [0, 0], "invalid_field"),
-    Row("an invalid user", .markReplicated, "a\u{7}b", [1, 0], "invalid_field"),
-    Row("a version too large to settle", .markReplicated, "bob", [1] + large, "invalid_field"),
+    Row("an unknown kind of settings", .settle, "bob", [2, 0], "invalid_field"),
+    Row("an invalid type", .settle, "a.b", [0, 0], "invalid_field"),
+    Row("an invalid user", .settle, "a\u{7}b", [1, 0], "invalid_field"),
+    Row("a version too large to settle", .settle, "bob", [1] + large, "invalid_field"),
   ]
 
   @Test("values out of range refuse the request and leave its counter open", arguments: rows)

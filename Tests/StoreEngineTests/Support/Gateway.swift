@@ -104,9 +104,9 @@ final class Gateway {
           "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
       case .patchUserReply, .assignUserReply, .getUserReply:
         return "user \(try userWords(&reader))"
-      case .markReplicatedReply:
+      case .settleReply:
         return try reader.byte() == 1 ? "settled" : "not settled"
-      case .listUnreplicatedReply:
+      case .listUnsettledReply:
         var types: [String] = []
         for _ in 0..<(try reader.count()) { types.append(try reader.channelTypeRecord().name) }
         var users: [String] = []

@@ -14,7 +14,7 @@ ports, token = sys.argv[1].split(","), sys.argv[2]
 users, channels, rounds, seed = (int(argument) for argument in sys.argv[3:7])
 headers = {"authorization": "Bearer " + token}
 cids = [f"messaging:crowd-{n}" for n in range(channels)]
-unsettled = 0
+retried = 0
 
 
 class Client:
@@ -28,7 +28,7 @@ class Client:
         ]
 
     async def ask(self, method, path, good=(200,), **arguments):
-        global unsettled
+        global retried
         last = None
         for _ in range(300):
             try:
@@ -37,7 +37,7 @@ class Client:
                     return last
                 if last.status_code != 503:
                     sys.exit(f"{method} {path} {arguments} answered {last.status_code} {last.text}")
-                unsettled += 1
+                retried += 1
             except httpx.TransportError as error:
                 last = error
             await asyncio.sleep(0.02)
@@ -123,7 +123,7 @@ async def main():
     for user in crowd:
         await user.check()
     erasures = sum(user.erasures for user in crowd)
-    print(f"ok {users} users, {users * rounds} commands, {erasures} erasures, {unsettled} answers unsettled")
+    print(f"ok {users} users, {users * rounds} commands, {erasures} erasures, {retried} answers retried")
 
 
 asyncio.run(main())

@@ -27,14 +27,14 @@ def ask(method, path, **arguments):
             answer = generator.choice(clients).request(method, path, headers=headers, **arguments)
             if answer.status_code != 503:
                 return answer
-            unsettled[0] += 1
+            retried[0] += 1
         except httpx.TransportError:
             pass
         time.sleep(0.02)
     sys.exit(f"{method} {path} was not answered in 200 tries")
 
 
-unsettled = [0]
+retried = [0]
 member = False
 for n in range(rounds):
     member = generator.random() < 0.5
@@ -46,4 +46,4 @@ for n in range(rounds):
     present = user in [row["user"]["id"] for row in state.json()["read"]]
     if present != member:
         sys.exit(f"round {n}: after {body} was acknowledged the user is {'' if present else 'not '}a member")
-print(f"ok {rounds} rounds, {unsettled[0]} answers unsettled, ends as {'member' if member else 'no member'}")
+print(f"ok {rounds} rounds, {retried[0]} answers retried, ends as {'member' if member else 'no member'}")

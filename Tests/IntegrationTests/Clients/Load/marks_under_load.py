@@ -50,7 +50,7 @@ def take(connection):
             refusals[name] = refusals.get(name, 0) + 1
 
 
-def settle():
+def drain():
     deadline = time.time() + 30
     for _, connection in users:
         while connection.waiting and time.time() < deadline:
@@ -101,7 +101,7 @@ while True:
     if sys.stdin in readable:
         line = sys.stdin.readline().strip()
         if line == "check":
-            settle()
+            drain()
             stuck = sum(len(connection.waiting) for _, connection in users)
             print(f"stuck: {stuck} requests have no answer" if stuck else check(port), flush=True)
         elif line.startswith("check "):

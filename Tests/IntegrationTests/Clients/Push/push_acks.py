@@ -204,8 +204,8 @@ class Lines:
         if window:
             self.h2.increment_flow_control_window(1 << 22)
         self.flush()
-        self.status, self.body, self.has_ended, self.was_reset, self.settled = None, b"", False, False, 0
-        while self.settled < 1:  # The gateway's SETTINGS.
+        self.status, self.body, self.has_ended, self.was_reset, self.window_changes = None, b"", False, False, 0
+        while self.window_changes < 1:  # The gateway's SETTINGS.
             self.receive()
         self.number = self.h2.get_next_available_stream_id()
         headers = [
@@ -249,7 +249,7 @@ class Lines:
             elif isinstance(event, h2.events.StreamReset):
                 self.was_reset = True
             elif isinstance(event, (h2.events.RemoteSettingsChanged, h2.events.WindowUpdated)):
-                self.settled += 1
+                self.window_changes += 1
         self.flush()
 
     def answers(self, count=None):

@@ -1,0 +1,136 @@
+package import NIOCore
+package import ReceiptModel
+
+/// The shards that a node of a cluster owns (Proto/frames.md, "Shards of a cluster").
+///
+/// A node sends it after `ready`, and again whenever it becomes the owner of more shards.
+package struct ShardMap: Hashable, Sendable {
+  /// Consecutive shards with one owner.
+  package struct OwnedRange: Hashable, Sendable {
+    package var first: UInt16
+    /// At least 1.
+    package var count: UInt16
+    /// The number of the claim. Of two nodes that say that they own a shard, the one with the higher epoch does.
+    package var epoch: UInt64
+
+    package init(first: UInt16, count: UInt16, epoch: UInt64) {
+      self.first = first
+      self.count = count
+      self.epoch = epoch
+    }
+
+    /// Indexes of the shards.
+    package var shards: Range<Int> { Int(first)..<(Int(first) + Int(count)) }
+  }
+
+  /// In rising order, without overlaps. Every other shard has another owner, or none.
+  package var owned: [OwnedRange]
+
+  package init(owned: [OwnedRange]) { self.owned = owned }
+
+  /// - Throws: if the fields do not parse, or the ranges are empty or do not rise.
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    var owned: [OwnedRange] = []
+    var end = 0
+    for _ in 0..<(try reader.count(elementBytesMin: 3)) {
+      let (first, count) = (try reader.varint32(), try reader.varint32())
+      guard Int(first) >= end, count > 0, UInt64(first) + UInt64(count) <= UInt64(UInt16.max) else {
+        throw .badValue(.shards)
+      }
+      owned.append(OwnedRange(first: UInt16(first), count: UInt16(count), epoch: try reader.varint()))
+      end = Int(first) + Int(count)
+    }
+    try reader.end()
+    self.init(owned: owned)
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeFrame(FrameHeader(.shardMap)) { buffer in
+      buffer.writeVarint(owned.count)
+      for range in owned {
+        buffer.writeVarint(UInt32(range.first))
+        buffer.writeVarint(UInt32(range.count))
+        buffer.writeVarint(range.epoch)
+      }
+    }
+  }
+}
+
+/// Membership changes in transit from a channel's shard to their users' home shard. Between nodes they are a frame
+/// (Proto/frames.md, "Between nodes"), whose header names the home shard. The sender repeats them until they are
+/// confirmed.
+package struct MembershipDelivery: Hashable, Sendable {
+  package var from: ShardID
+  package var to: ShardID
+  /// Number of the preceding change for this shard; 0 if there was none.
+  package var after: UInt64
+  /// In rising order; durable in the sending shard.
+  package var changes: [Outbox.QueuedChange]
+
+  package init(from: ShardID, to: ShardID, after: UInt64, changes: [Outbox.QueuedChange]) {
+    self.from = from
+    self.to = to
+    self.after = after
+    self.changes = changes
+  }
+
+  /// Read the fields of a frame.
+  package init(to shard: ShardID, _ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    to = shard
+    from = try reader.shardID()
+    after = try reader.varint()
+    changes = []
+    var last = after
+    for _ in 0..<(try reader.count(elementBytesMin: 3)) {
+      let queued = try reader.queuedChange(refusedAs: .change)
+      guard queued.number > last, queued.number <= Outbox.numberMax else { throw .badValue(.change) }
+      changes.append(queued)
+      last = queued.number
+    }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeFrame(FrameHeader(.deliverChanges, shard: to)) { buffer in
+      buffer.writeVarint(UInt32(from.rawValue))
+      buffer.writeVarint(after)
+      buffer.writeVarint(changes.count)
+      for queued in changes { buffer.writeQueuedChange(queued.number, queued.change) }
+    }
+  }
+}
+
+/// Confirmation that changes are durable in the index.
+package struct MembershipConfirmation: Hashable, Sendable {
+  /// The shard that sent the changes.
+  package var to: ShardID
+  /// The shard that applied the changes.
+  package var from: ShardID
+  /// Number of the last confirmed change.
+  package var through: UInt64
+
+  package init(to: ShardID, from: ShardID, through: UInt64) {
+    self.to = to
+    self.from = from
+    self.through = through
+  }
+
+  /// Read the fields of a frame.
+  package init(to shard: ShardID, _ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    to = shard
+    from = try reader.shardID()
+    through = try reader.varint()
+    guard through <= Outbox.numberMax else { throw .badValue(.change) }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeFrame(FrameHeader(.confirmChanges, shard: to)) { buffer in
+      buffer.writeVarint(UInt32(from.rawValue))
+      buffer.writeVarint(through)
+    }
+  }
+}
