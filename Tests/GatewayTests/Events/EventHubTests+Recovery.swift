@@ -1,6 +1,7 @@
 import ReceiptModel
 import ReceiptWire
 import Testing
+
 @testable import Gateway
 
 /// The time up to which all events have arrived, and recovery from lost events.

@@ -3,6 +3,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import Testing
+
 @testable import Gateway
 
 /// The forms of an event for each kind of viewer, and their JSON.

@@ -4,6 +4,7 @@ import ReceiptModel
 import ReceiptWire
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 /// The order and times in which ``TotalsQueue`` counts users.

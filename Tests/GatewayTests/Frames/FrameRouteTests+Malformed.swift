@@ -7,6 +7,7 @@ import ReceiptModel
 import ReceiptWire
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 /// Fields out of range, and bytes that are no frames.

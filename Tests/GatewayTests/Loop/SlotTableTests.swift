@@ -1,6 +1,7 @@
 import ReceiptModel
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 @Suite struct SlotTableTests {

@@ -4,6 +4,7 @@ import NIOCore
 import ReceiptWire
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 /// Push acks as lines (Proto/openapi.yaml), answered in order while the body is still being sent.

@@ -2,6 +2,7 @@ import HTTP2Session
 import NIOCore
 import Operations
 import Testing
+
 @testable import Gateway
 
 /// Rate limits per caller.

@@ -8,6 +8,7 @@ import ServiceLifecycle
 import TLSSession
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 /// The whole gateway, from its configuration to its shutdown.

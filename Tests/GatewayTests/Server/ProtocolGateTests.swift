@@ -3,6 +3,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import Testing
+
 @testable import Gateway
 
 /// Protocol detection from a connection's first bytes: HTTP/2, HTTP/1, or neither.

@@ -7,6 +7,7 @@ import Operations
 import StoreClient
 import TestSupport
 import Testing
+
 @testable import Gateway
 
 /// A gateway on one event loop with a ``FakeStore`` behind it and one HTTP/2 connection to it.

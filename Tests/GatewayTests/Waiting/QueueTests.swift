@@ -1,6 +1,7 @@
 import HTTP2Session
 import NIOCore
 import Testing
+
 @testable import Gateway
 
 struct QueryQueueTests {
