@@ -36,7 +36,7 @@ final class EventStreamsPart: GatewayPart {
   /// ``GatewayLimits/eventStallTimeout`` in ticks.
   private var stallTicks = 0
 
-  init(_ limits: EventHub.Limits) { hub = EventHub(limits: limits) }
+  init(_ limits: GatewayLimits) { hub = EventHub(limits: limits.events, waiting: limits.waiting) }
 
   /// Open a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
   ///
@@ -500,7 +500,6 @@ final class EventStreamsPart: GatewayPart {
   override func collect(into samples: inout MetricSamples) {
     let gauges: [(String, String, Int)] = [
       ("event_streams", "Streams of events open.", hub.streamCount),
-      ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),
       ("event_channels", "Channels with open event streams.", hub.channelCount),
     ]
     for (name, help, value) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(value)) }

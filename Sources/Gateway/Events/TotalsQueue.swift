@@ -10,19 +10,18 @@ struct TotalsQueue {
     /// Whether the totals may have changed since the last count.
     var isDirty = false
     var isCounting = false
-    /// Whether the user is in `due`.
-    var isDue = false
     /// Whether the user is in `resting`: the last count began less than the interval ago.
     var isResting = false
 
-    var isOver: Bool { streams.isEmpty && !isCounting && !isDue && !isResting }
+    var isOver: Bool { streams.isEmpty && !isCounting && !isResting }
   }
 
   /// Proto/openapi.yaml.
   static let intervalMilliseconds: Int64 = 1_000
 
   private var users: [ExactText: User] = [:]
-  private var due = Deque<ExactText>()
+  /// Users to count, who all have streams.
+  private var due = WaitingQueue<ExactText, ExactText>()
   /// Users with the end of their interval, in that order.
   private var resting = Deque<(user: ExactText, until: Int64)>()
   /// Users whose totals are being counted.
@@ -42,6 +41,7 @@ struct TotalsQueue {
   mutating func remove(_ stream: EventHub.Ref, of user: String) {
     let user = ExactText(user)
     users[user]?.streams.removeAll { $0 == stream }
+    if users[user]?.streams.isEmpty == true { due.cancel(user) }
     forgetIfOver(user)
   }
 
@@ -63,20 +63,13 @@ struct TotalsQueue {
       queue(first.user)
       forgetIfOver(first.user)
     }
-    while let user = due.popFirst() {
-      users[user]?.isDue = false
-      guard let known = users[user], !known.streams.isEmpty else {
-        forgetIfOver(user)
-        continue
-      }
-      users[user]?.isDirty = false
-      users[user]?.isCounting = true
-      users[user]?.isResting = true
-      countingCount += 1
-      resting.append((user, now + Self.intervalMilliseconds))
-      return user.text
-    }
-    return nil
+    guard let user = due.popFirst() else { return nil }
+    users[user]?.isDirty = false
+    users[user]?.isCounting = true
+    users[user]?.isResting = true
+    countingCount += 1
+    resting.append((user, now + Self.intervalMilliseconds))
+    return user.text
   }
 
   /// Record the end of a count. A failed count is repeated after the interval.
@@ -91,11 +84,10 @@ struct TotalsQueue {
   }
 
   private mutating func queue(_ user: ExactText) {
-    guard let known = users[user], known.isDirty, !known.isCounting, !known.isDue, !known.isResting else {
-      return
-    }
-    users[user]?.isDue = true
-    due.append(user)
+    guard let known = users[user], known.isDirty, !known.streams.isEmpty, !known.isCounting, !known.isResting,
+      !due.contains(user)
+    else { return }
+    due.requeue(user, id: user)
   }
 
   private mutating func forgetIfOver(_ user: ExactText) {

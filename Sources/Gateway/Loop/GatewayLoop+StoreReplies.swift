@@ -77,8 +77,7 @@ extension GatewayLoop: StoreClientDelegate {
   /// Flush the responses of one read of the store's connection.
   package func storeReadComplete() {
     // Replies have made room in the window.
-    if batches.waitingCount > 0 { batches.beginWaiting() }
-    if queries.waitingCount > 0 { queries.beginWaiting() }
+    waitingRequests.beginWaiting()
     endTurn()
   }
 

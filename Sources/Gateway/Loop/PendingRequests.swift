@@ -9,7 +9,7 @@ struct PendingRequest {
   /// The route and the kind of caller decide how a refusal is reported.
   var route: Route
   var isServer: Bool
-  /// Whether it is a query with one reply, whose number ``QueriesPart`` limits.
+  /// Whether it is a query with one reply, whose number ``WaitingRequestsPart`` limits.
   var isQuery = false
   /// When it was sent, in nanoseconds of the loop's clock; 0 for most requests, whose round trip is not measured.
   var sentAt: UInt64 = 0

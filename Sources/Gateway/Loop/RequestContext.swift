@@ -8,7 +8,7 @@ struct RequestAdmission {
   var route: Route?
   /// Whether the request was charged to its caller's rate limits.
   var isCharged = false
-  /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue``. It was charged before.
+  /// Whether the request has waited (``WaitingRequestsPart``). It was charged before.
   var hasWaited = false
 }
 
@@ -20,7 +20,7 @@ struct RequestContext {
   let stream: HTTP2StreamHandle
   /// The client address of a streamed request, if rate limits are set; nil: unknown, or not needed.
   var address: PeerAddress?
-  /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue`` and begins now.
+  /// Whether the request has waited (``WaitingRequestsPart``) and begins now.
   var hasWaited = false
 
   /// Return the user that the request acts for: a user's own id, or the one that a server names.

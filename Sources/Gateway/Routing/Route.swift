@@ -374,7 +374,7 @@ extension Route {
   /// Who may call the route, as Proto/openapi.yaml has it.
   package var caller: RouteSpec.Caller { RouteSpec.all[Int(rawValue)].caller }
 
-  /// Whether the route reads up to a page of rows, and takes turns (``QueryQueue``).
+  /// Whether the route reads up to a page of rows, and takes turns (``WaitingRequestsPart``).
   var isQuery: Bool { RouteSpec.all[Int(rawValue)].response == .page }
 
   /// The approximate size of the route's answer in bytes; 0: small.
@@ -416,7 +416,7 @@ package struct RouteSpec: Sendable {
   /// (``HTTP2Limits/memoryBytesMax``).
   enum ResponseSize: Int, Sendable {
     case small = 0
-    /// Up to a page of rows, which the store reads. Requests for pages take turns (``QueryQueue``).
+    /// Up to a page of rows, which the store reads. Requests for pages take turns (``WaitingRequestsPart``).
     case page = 12_288
     /// Many entries, or many pages.
     case batch = 49_152

@@ -76,8 +76,6 @@ class RequestStreamState {
   fileprivate var isScheduled = false
   /// Whether it continues in a later turn.
   fileprivate var isScheduledLater = false
-  /// Whether it waits until the loop's streams have fewer requests in flight.
-  fileprivate var isWaitingForRoom = false
 
   /// Bytes of the body consumed, and bytes of the response passed to HTTP/2.
   var bytesRead: UInt64 = 0
@@ -140,8 +138,8 @@ struct RequestStreamTable {
   /// Indexes by the handle of the HTTP/2 stream.
   private var indexes: [UInt64: SlotIndex] = [:]
   private var scheduled: [any RequestStream] = []
-  /// Streams that wait for fewer requests in flight, longest first.
-  private var waitingForRoom: [any RequestStream] = []
+  /// Streams that wait for fewer requests in flight.
+  private var waitingForRoom = WaitingQueue<SlotIndex, SlotIndex>()
 
   var count: Int { streams.count }
 
@@ -165,6 +163,7 @@ struct RequestStreamTable {
   mutating func remove(_ stream: any RequestStream) {
     guard holds(stream), let index = stream.index else { return }
     streams.remove(index)
+    waitingForRoom.cancel(index)
     indexes[stream.handle.rawValue] = nil
   }
 
@@ -204,20 +203,15 @@ struct RequestStreamTable {
 
   /// Let a stream wait until fewer requests are in flight.
   mutating func waitForRoom(_ stream: any RequestStream) {
-    if stream.isWaitingForRoom { return }
-    stream.isWaitingForRoom = true
-    waitingForRoom.append(stream)
+    guard let index = stream.index, !waitingForRoom.contains(index) else { return }
+    waitingForRoom.requeue(index, id: index)
   }
 
   var hasWaitingForRoom: Bool { !waitingForRoom.isEmpty }
 
-  /// Take the streams that wait for room, for another attempt.
+  /// Take the streams that wait for room, longest first, for another attempt.
   mutating func takeWaitingForRoom() -> [any RequestStream] {
-    if waitingForRoom.isEmpty { return [] }
-    let streams = waitingForRoom
-    waitingForRoom = []
-    for stream in streams { stream.isWaitingForRoom = false }
-    return streams.filter { holds($0) }
+    waitingForRoom.popOldest(countMax: .max) { _ in true }.compactMap { streams[$0] }
   }
 }
 

@@ -8,7 +8,6 @@ internal import StoreClient
 /// Revoked tokens: their routes, the reading of the store's list, and the end of their streams. Callers are checked by
 /// the ``Authenticator``.
 final class TokensPart: GatewayPart {
-  private let revoked: RevokedTokens
   private var listing: TokenListing
   /// Nil where another loop reads the list, or after the end.
   private var ticker: RepeatedTask?
@@ -16,10 +15,9 @@ final class TokensPart: GatewayPart {
   private var isSweepDue = false
   private var sweptAt = NIODeadline.distantPast
 
-  init(_ revoked: RevokedTokens) {
-    self.revoked = revoked
-    listing = TokenListing(revoked)
-  }
+  init(_ shared: SharedServices) { listing = TokenListing(shared.revokedTokens) }
+
+  private var revoked: RevokedTokens { loop.shared.revokedTokens }
 
   /// Observe revocations, and start to read the list if that is this loop's task.
   override func start() {

@@ -14,9 +14,7 @@ extension EventHub {
         "this gateway's limit of open streams is reached; retry, another gateway may have room"
       )
     }
-    guard waitingCount < limits.waiting else {
-      throw Problem(.storeBusy, "too many streams are being opened")
-    }
+    guard !streams.isFull else { throw Problem(.storeBusy, "too many streams are being opened") }
     let user = request.user.map { findOrInsert(user: $0) }
     if let user, let count = users[user]?.streams.count, count >= limits.streamsPerUser {
       throw Problem(.limitReached, "a user has at most \(limits.streamsPerUser) streams; close some of them")

@@ -25,8 +25,6 @@ struct EventHub {
     var streamsPerUser = 100
     /// Streams being opened at once.
     var openings = 64
-    /// Streams waiting to be opened.
-    var waiting = 10_000
     /// Channels of one stream.
     var channelsPerStream = 10_000
     /// Channels of the event loop; the store takes 2²⁰ for each connection.
@@ -87,7 +85,7 @@ struct EventHub {
   }
 
   let limits: Limits
-  var streams = StreamTable()
+  var streams: StreamTable
   var attachments = ChannelAttachments()
   var channels = ChannelSubscriptions()
   var users = UserSubscriptions()
@@ -100,7 +98,10 @@ struct EventHub {
   /// Maximum channels of one frame (Proto/frames.md).
   static let cidsPerFrame = 1_024
 
-  init(limits: Limits = Limits()) { self.limits = limits }
+  init(limits: Limits = Limits(), waiting: WaitingLimits = WaitingLimits()) {
+    self.limits = limits
+    streams = StreamTable(waitingMax: waiting.openings)
+  }
 
   // MARK: Queries
 

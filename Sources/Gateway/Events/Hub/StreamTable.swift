@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import ReceiptModel
 
 /// The streams of an ``EventHub``, and their queue for opening slots. A slot is held while a stream is opened or
@@ -8,17 +7,22 @@ struct StreamTable {
   typealias Stream = EventHub.Stream
 
   private var streams = SlotTable<Stream>()
-  private var queue = OpeningQueue()
+  private var waiting: WaitingQueue<Ref, Ref>
+  /// Streams whose relisting failed; they wait again from the next tick on.
+  private var retries: [Ref] = []
+  /// Opening slots in use, by streams being opened or relisted.
+  private(set) var openings = 0
+
+  /// - Parameter waitingMax: maximum number of streams that wait for their opening.
+  init(waitingMax: Int) { waiting = WaitingQueue(limit: waitingMax) }
 
   var count: Int { streams.count }
   /// All streams, in the order of their slots.
   var refs: [Ref] { streams.indexes }
   /// Streams that wait for an opening slot.
-  var waitingCount: Int { queue.count }
-  /// Entries of the queue, with those of closed streams.
-  var queuedCount: Int { queue.entryCount }
-  /// Opening slots in use.
-  var openings: Int { queue.inProgress }
+  var waitingCount: Int { waiting.count + retries.count }
+  /// Whether no further stream may wait for its opening.
+  var isFull: Bool { waiting.isFull }
 
   /// A stream; nil: it was removed.
   subscript(ref: Ref) -> Stream? { _read { yield streams[ref] } }
@@ -35,17 +39,15 @@ struct StreamTable {
   /// Add a stream to the end of the queue.
   mutating func insert(_ stream: Stream) -> Ref {
     let ref = streams.insert(stream)
-    queue.append(ref)
+    waiting.requeue(ref, id: ref)
     return ref
   }
 
   /// Remove a stream, and free the slot that it holds.
   mutating func remove(_ ref: Ref) {
     guard let stream = streams.remove(ref) else { return }
-    if stream.holdsOpeningSlot { queue.ended() }
-    guard stream.isWaiting, queue.closed() else { return }
-    let streams = streams
-    queue.compact { streams.contains($0) }
+    if stream.holdsOpeningSlot { openings -= 1 }
+    if stream.isWaiting, waiting.cancel(ref) == nil { retries.removeAll { $0 == ref } }
   }
 
   /// Change a stream in place, which keeps its opening slot; nil: it was removed.
@@ -59,24 +61,23 @@ struct StreamTable {
 
   /// Give the next waiting stream a slot, if fewer than `limit` are in use.
   mutating func takeSlot(limit: Int) -> Ref? {
-    while let ref = queue.next(limit: limit) {
-      if streams.contains(ref) {
-        streams[ref]?.takeSlot()
-        return ref
-      }
-      queue.skipped()
-    }
-    return nil
+    guard openings < limit, let ref = waiting.popFirst() else { return nil }
+    openings += 1
+    streams[ref]?.takeSlot()
+    return ref
   }
 
-  mutating func tick() { queue.tick() }
+  mutating func tick() {
+    for ref in retries { waiting.requeue(ref, id: ref) }
+    retries = []
+  }
 
   /// Count a reply that a stream waits for.
   ///
   /// - Returns: how the stream was opened, if the reply was the last one and made it live.
   mutating func replyReceived(_ ref: Ref) -> Stream.Subscribing? {
     guard let opened = streams[ref]?.replyReceived() else { return nil }
-    queue.ended()
+    openings -= 1
     return opened
   }
 
@@ -85,14 +86,14 @@ struct StreamTable {
   /// - Returns: whether it waits for a slot since.
   mutating func requestRelisting(_ ref: Ref) -> Bool {
     guard streams[ref]?.requestRelisting() == true else { return false }
-    queue.append(ref)
+    waiting.requeue(ref, id: ref)
     return true
   }
 
   /// End the relisting of a live stream; nil: it is not being relisted.
   mutating func endRelisting(_ ref: Ref) -> Stream.RelistedChannels? {
     guard let relisted = streams[ref]?.endRelisting() else { return nil }
-    queue.ended()
+    openings -= 1
     return relisted
   }
 
@@ -101,16 +102,16 @@ struct StreamTable {
   /// - Returns: false: it is not being relisted.
   mutating func retryRelisting(_ ref: Ref) -> Bool {
     guard streams[ref]?.retryRelisting() == true else { return false }
-    queue.retry(ref)
-    queue.ended()
+    retries.append(ref)
+    openings -= 1
     return true
   }
 
   /// The first broken invariant; nil: there is none.
   var brokenInvariant: String? {
     let streams = streams.all.map(\.value)
-    if queue.inProgress != streams.count(where: \.holdsOpeningSlot) { return "opening slots" }
-    if queue.count != streams.count(where: \.isWaiting) { return "waiting streams" }
+    if openings != streams.count(where: \.holdsOpeningSlot) { return "opening slots" }
+    if waitingCount != streams.count(where: \.isWaiting) { return "waiting streams" }
     return nil
   }
 }
@@ -424,64 +425,5 @@ extension EventHub {
       updateLive { $0.relisting = .waiting }
       return true
     }
-  }
-}
-
-/// The streams of an ``EventHub`` that wait to be opened or relisted, and how many are.
-struct OpeningQueue {
-  /// Some of them may be closed.
-  private var waiting = Deque<EventHub.Ref>()
-  /// How many of the streams in the queues are closed; they are skipped later.
-  private var closedCount = 0
-  /// Streams whose relisting failed; they wait again from the next tick on.
-  private var relistings: [EventHub.Ref] = []
-  /// Streams being opened or relisted.
-  private(set) var inProgress = 0
-
-  /// Open streams that wait.
-  var count: Int { entryCount - closedCount }
-
-  /// Entries, with those of closed streams.
-  var entryCount: Int { waiting.count + relistings.count }
-
-  mutating func append(_ ref: EventHub.Ref) { waiting.append(ref) }
-
-  /// Let a stream wait again from the next tick on.
-  mutating func retry(_ ref: EventHub.Ref) { relistings.append(ref) }
-
-  mutating func tick() {
-    waiting.append(contentsOf: relistings)
-    relistings = []
-  }
-
-  /// Return the next stream, if fewer than `limit` are in progress. It is in progress until ``ended()`` or
-  /// ``skipped()``.
-  mutating func next(limit: Int) -> EventHub.Ref? {
-    guard inProgress < limit, let ref = waiting.popFirst() else { return nil }
-    inProgress += 1
-    return ref
-  }
-
-  /// End the opening or relisting of a stream.
-  mutating func ended() { inProgress -= 1 }
-
-  /// End the turn of a stream that was closed while it waited.
-  mutating func skipped() {
-    inProgress -= 1
-    closedCount -= 1
-  }
-
-  /// Count a stream that was closed while it waits. True: the queues should be compacted, since closed streams
-  /// outnumber the others by more than 1,024.
-  mutating func closed() -> Bool {
-    closedCount += 1
-    return closedCount > count + 1_024
-  }
-
-  /// Drop the closed streams.
-  mutating func compact(isOpen: (EventHub.Ref) -> Bool) {
-    waiting = Deque(waiting.filter(isOpen))
-    relistings = relistings.filter(isOpen)
-    closedCount = 0
   }
 }
