@@ -44,7 +44,9 @@ package final class GatewayLoop {
   let fanOuts = FanOutPart()
   let valueChanges = ValueChangesPart()
   let waitingRequests: WaitingRequestsPart
+  let openStreams = OpenStreamsPart()
   let events: EventStreamsPart
+  let totals = TotalsPart()
   let streams = RequestStreamsPart()
   let push: PushPart
   let hooks: HooksPart
@@ -107,7 +109,8 @@ package final class GatewayLoop {
   /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
-      authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, events, streams, push,
+      authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, openStreams, events,
+      totals, streams, push,
       hooks, userScans, userLists, erasures, replication, tokens,
     ]
   }

@@ -87,7 +87,7 @@ package struct GatewayLimits: Sendable {
   /// How long a streamed request may stall before it is reset: the client takes no responses, or does not finish a
   /// frame or line. A stream without pending input may stay idle.
   package var streamIdleTimeout = TimeAmount.seconds(60)
-  /// How often stalls and expired tokens of streams are checked.
+  /// How often stalls and expired tokens of streamed requests are checked.
   static let streamTick = TimeAmount.milliseconds(500)
   /// Maximum size of an acknowledgement's note in bytes (R9).
   package var noteBytes = 1_024

@@ -97,8 +97,7 @@ final class TokensPart: GatewayPart {
     isSweepDue = false
     sweptAt = .now()
     func isRevoked(_ caller: Caller) -> Bool { caller.tokenID.map { revoked.isRevoked($0) } ?? false }
-    loop.events.revoke(where: isRevoked)
-    loop.streams.revoke(where: isRevoked)
+    loop.openStreams.revoke(where: isRevoked)
     loop.endTurnSoon()
   }
 

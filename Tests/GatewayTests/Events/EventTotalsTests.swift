@@ -145,7 +145,7 @@ extension EventRouteTests {
       for stream in streams { #expect(await stream.types(1) == ["message.new alice"]) }
       let loop = gateway.loop
       let counts = try await gateway.eventLoop.submit {
-        [loop.value.events.totals.countingCount, loop.value.userScans.count]
+        [loop.value.totals.countingCount, loop.value.userScans.count]
       }.get()
       #expect(counts == [1, 1])
       try await gateway.store.set(.normal)

@@ -274,7 +274,7 @@ final class UserScanPart: GatewayPart {
     case .response: break
     case .totals(let user):
       let problem = problem ?? job.scan.problem
-      return loop.events.totalsCounted(user, problem == nil ? job.scan.users[0].totals : nil)
+      return loop.totals.counted(user, problem == nil ? job.scan.users[0].totals : nil)
     case .announcement(let change): return loop.valueChanges.announced(change, problem ?? job.scan.problem)
     case .replication(let replication):
       return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)

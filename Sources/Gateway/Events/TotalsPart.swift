@@ -1,5 +1,8 @@
 internal import DequeModule
+internal import NIOCore
 internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
 
 /// Schedule of the counts of users' `notification.totals`. A pure state machine: each user is counted at most once in
 /// ``intervalMilliseconds``, in the order of possible changes; the caller limits concurrent counts.
@@ -92,5 +95,67 @@ struct TotalsQueue {
 
   private mutating func forgetIfOver(_ user: ExactText) {
     if users[user]?.isOver == true { users[user] = nil }
+  }
+}
+
+/// The unread totals of the users whose event streams want them: performs ``TotalsQueue``.
+final class TotalsPart: GatewayPart {
+  private var queue = TotalsQueue()
+
+  /// Users whose totals are being counted.
+  var countingCount: Int { queue.countingCount }
+
+  func opened(_ stream: EventStream) {
+    if let user = stream.totalsOf { queue.add(stream.ref, of: user) }
+  }
+
+  func closed(_ stream: EventStream) {
+    if let user = stream.totalsOf { queue.remove(stream.ref, of: user) }
+  }
+
+  /// Let the totals be counted if an event may have changed them for the stream's user.
+  ///
+  /// - Parameter isOwn: whether the event is the user's own mark.
+  func deliver(_ event: EventFields, to stream: EventStream, isOwn: Bool) {
+    switch event {
+    case .row: if !isOwn { return }
+    case .channelUpdated, .status, .receipt: return
+    case .messageNew, .messageDeleted, .truncated, .channelDeleted, .memberAdded, .memberRemoved: break
+    }
+    changed(for: stream)
+  }
+
+  /// Let the totals be counted, which may have changed for the stream's user.
+  func changed(for stream: EventStream) {
+    guard let user = stream.totalsOf else { return }
+    queue.changed(user)
+    count()
+  }
+
+  /// Start the counts that are due, as far as limits allow.
+  func count() {
+    guard loop.store.shardCount > 0 else { return }
+    while queue.countingCount < loop.limits.totalsJobs, loop.userScans.count < loop.limits.userJobs,
+      let user = queue.next(at: loop.now)
+    {
+      let count = queue.countingCount
+      let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
+      loop.userScans.begin(UserScanJob(.totals(user: user), scan))
+      // The store's window is full.
+      if queue.countingCount < count { return }
+    }
+  }
+
+  /// Send counted totals to the user's streams; nil: the count failed.
+  func counted(_ user: String, _ totals: UnreadTotals?) {
+    queue.counted(user, isDone: totals != nil)
+    guard let totals else { return }
+    let bytes = Array(user.utf8)
+    let block = EventJSON.totals(totals, user: bytes.span.bytes, at: Timestamp(milliseconds: loop.now))
+    for ref in queue.streams(of: user) {
+      guard let stream = loop.events.table[ref] else { continue }
+      loop.events.write(block, stream) { StreamQueue.Key(.totals) }
+    }
+    count()
   }
 }
