@@ -5,22 +5,19 @@ internal import ReceiptModel
 
 /// Authentication of one event loop: the caller of each request, and the handling of refused tokens.
 final class AuthenticationPart: GatewayPart {
-  private let authenticator: Authenticator
-  private let clock: GatewayClock
-  private let gate: ConnectionGate?
+  private var authenticator: Authenticator
 
-  init(_ authenticator: Authenticator, _ shared: SharedServices) {
-    self.authenticator = authenticator
-    clock = shared.clock
-    gate = shared.gate
-  }
+  init(_ authenticator: Authenticator) { self.authenticator = authenticator }
 
   /// The tokens in the cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
+  /// Requests that wait for their token to be verified.
+  var waitingCount: Int { authenticator.waitingCount }
+
   /// Replace the keys of tokens. Every connection's credential is checked again.
   func replace(_ tokens: GatewayUpdate.Tokens) {
-    authenticator.replace(tokens.verifier, verified: tokens.verified, now: clock.now)
+    authenticator.replace(tokens.verifier, verified: tokens.verified, now: loop.now)
     loop.connections.clearCredentials()
   }
 
@@ -38,7 +35,7 @@ final class AuthenticationPart: GatewayPart {
     if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
     switch loop.connections.verdict(index, identity: identity) {
     case .caller(let caller):
-      if let refusal = authenticator.refusal(of: caller, now: clock.now) { throw refused(refusal, request, index) }
+      if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
       loop.counters.tokenFound()
       return caller
     case .refused(let code): throw refused(code, request, index)
@@ -50,7 +47,7 @@ final class AuthenticationPart: GatewayPart {
     } catch {
       throw error.code == .tokenTooLong ? refused(error.code, request, index) : error
     }
-    switch authenticator.verdict(of: token, now: clock.now) {
+    switch authenticator.verdict(of: token, now: loop.now) {
     case .caller(let caller):
       loop.counters.tokenFound()
       remember(.success(caller), index, identity: identity)
@@ -97,7 +94,7 @@ final class AuthenticationPart: GatewayPart {
     }
     do throws(Problem) {
       let token = try token(of: request, match)
-      switch authenticator.verdict(of: token, now: clock.now) {
+      switch authenticator.verdict(of: token, now: loop.now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
       case .unknown:
@@ -150,24 +147,43 @@ final class AuthenticationPart: GatewayPart {
       loop.rates.recordRefusal(.token, request, index)
       throw tooManyBadTokens(1)
     }
-    try authenticator.waitForVerification(
-      RequestAwaitingVerification(
-        connection: index,
-        stream: stream,
-        origin: origin(request, index),
-        awaitsBody: awaitsBody
-      ),
-      token: token,
-      now: { [clock] in clock.now },
-      finished: { self.verified($0, $1) },
-      allFinished: { [loop] in loop.endTurn() }
+    let waiting = RequestAwaitingVerification(
+      connection: index,
+      stream: stream,
+      origin: origin(request, index),
+      awaitsBody: awaitsBody
     )
+    if let verification = try authenticator.waitForVerification(waiting, token: token) { verify(verification) }
     loop.counters.tokenAwaitsVerification()
   }
 
-  private func origin(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> TokenOrigin {
-    guard loop.connections.isShared(index) else { return .connection(index) }
-    return loop.rates.client(request, index).map { .address($0.network) } ?? .unknown
+  /// Return the key of the party whose waiting requests are limited (``RequestAwaitingVerification/origin``).
+  private func origin(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> UInt64 {
+    guard loop.connections.isShared(index) else { return UInt64(index.rawValue) + 1 }
+    return loop.rates.client(request, index)?.key ?? 0
+  }
+
+  /// Cancel the request of a stream that has closed.
+  func cancel(_ stream: HTTP2StreamHandle) { authenticator.cancel(stream) }
+
+  /// Run a verification, off the event loop.
+  private func verify(_ verification: Authenticator.Verification) {
+    let eventLoop = loop.eventLoop
+    // Retains the loop until the result is there.
+    let bound = NIOLoopBound((part: self, loop: loop), eventLoop: eventLoop)
+    Task {
+      let result = await verification.verifier.verify(verification.token)
+      eventLoop.execute { bound.value.part.verified(verification, result) }
+    }
+  }
+
+  private func verified(_ verification: Authenticator.Verification, _ result: Result<Caller, TokenRefusal>) {
+    switch authenticator.verified(verification, result, now: loop.now) {
+    case .verify(let again): verify(again)
+    case .finish(let requests, let result):
+      for request in requests { resume(request, result) }
+      loop.endTurn()
+    }
   }
 
   /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
@@ -177,11 +193,11 @@ final class AuthenticationPart: GatewayPart {
       return
     }
     connection.markAuthenticated()
-    if let channel = connection.channel { gate?.markAuthenticated(channel) }
+    if let channel = connection.channel { loop.shared.gate?.markAuthenticated(channel) }
   }
 
   /// Continue a request whose token has been verified.
-  private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
+  private func resume(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
     if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result) }
     guard let connection = loop.connections.answering(waiting.stream, on: waiting.connection) else { return }
     var admission = RequestAdmission()
@@ -260,11 +276,6 @@ final class AuthenticationPart: GatewayPart {
       "tidemark_gateway_tokens_cached",
       help: "Verified tokens in the cache.",
       Double(authenticator.cachedCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_requests_parked",
-      help: "Requests that wait for their token to be verified.",
-      Double(authenticator.waitingCount)
     )
   }
 }

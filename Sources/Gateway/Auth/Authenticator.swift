@@ -1,10 +1,11 @@
-package import NIOCore
+package import HTTP2Session
 
-/// Token authentication of one event loop: the cache, and the verifications in progress.
+/// Token authentication of one event loop: the cache, and the requests that wait until their token is verified. A pure
+/// state machine: verifications to run come out, and each result goes in exactly once.
 ///
 /// A cached token is answered at once. An unknown token is verified once; only the requests that carry it wait
 /// meanwhile.
-package final class Authenticator {
+package struct Authenticator {
   /// The cached result for a credential.
   package enum Verdict {
     case caller(Caller)
@@ -13,52 +14,58 @@ package final class Authenticator {
     case unknown
   }
 
-  /// Callback with the result for a waiting request.
-  package typealias Finished = (RequestAwaitingVerification, Result<Caller, TokenRefusal>) -> Void
+  /// A verification to run; its result is for ``verified(_:_:now:)``.
+  package struct Verification: Sendable {
+    package let token: [UInt8]
+    package let verifier: TokenVerifier
+    /// ``Authenticator/generation`` when it began.
+    fileprivate let generation: Int
+  }
 
-  private let eventLoop: any EventLoop
+  package enum Action {
+    /// The keys were replaced during the verification: run it again.
+    case verify(Verification)
+    /// Continue these requests with the result.
+    case finish([RequestAwaitingVerification], Result<Caller, TokenRefusal>)
+  }
+
   private var verifier: TokenVerifier
   /// How often the verifier was replaced. A verification by an earlier verifier is repeated.
   private var generation = 0
-  let revokedTokens: RevokedTokens
-  private let waitingMax: Int
-  private let waitingPerOriginMax: Int
+  private let revokedTokens: RevokedTokens
   private var cache: TokenCache
-  private var waiting: [[UInt8]: [RequestAwaitingVerification]] = [:]
-  private(set) var waitingCount = 0
-  /// Waiting requests by origin.
-  private var waitingPerOrigin: [TokenOrigin: Int] = [:]
+  private var waiting: WaitingQueue<HTTP2StreamHandle, RequestAwaitingVerification>
+  /// The streams whose requests carry a token that is being verified; some have closed since.
+  private var streamsByToken: [[UInt8]: [HTTP2StreamHandle]] = [:]
 
-  package init(
-    eventLoop: any EventLoop,
-    verifier: TokenVerifier,
-    revokedTokens: RevokedTokens,
-    limits: GatewayLimits,
-    seed: UInt64
-  ) {
-    self.revokedTokens = revokedTokens
-    self.eventLoop = eventLoop
+  package init(verifier: TokenVerifier, revokedTokens: RevokedTokens, limits: GatewayLimits, seed: UInt64) {
     self.verifier = verifier
-    self.waitingMax = limits.waitingVerifications
-    self.waitingPerOriginMax = limits.waitingVerificationsPerOrigin
-    self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
+    self.revokedTokens = revokedTokens
+    cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
+    waiting = WaitingQueue(
+      limit: limits.waiting.verifications,
+      limitPerShare: limits.waiting.verificationsPerOrigin
+    )
   }
 
   /// The cached tokens. Before new keys are applied, they are verified with these.
   var cachedTokens: [[UInt8]] { cache.tokens }
 
+  /// Number of cached tokens.
+  package var cachedCount: Int { cache.count }
+
+  /// Requests that wait.
+  package var waitingCount: Int { waiting.count }
+
   /// Replace the keys. A token that only the old keys verify is no longer accepted.
   ///
   /// - Parameter verified: tokens that the new verifier has already verified; their next request need not wait.
-  func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
+  mutating func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
     self.verifier = verifier
     generation += 1
     cache.removeAll()
     for (token, caller) in verified where caller.expiresAt > now { cache.insert(token, caller, now: now) }
   }
-
-  /// Number of cached tokens.
-  package var cachedCount: Int { cache.count }
 
   /// Extract the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
   /// case-insensitive, RFC 9110 section 11.1).
@@ -97,7 +104,7 @@ package final class Authenticator {
 
   /// Look up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
   /// it does not count among the waiting requests.
-  package func verdict(of token: RawSpan, now: Int64) -> Verdict {
+  package mutating func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
     }
@@ -110,76 +117,66 @@ package final class Authenticator {
     caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }
 
-  /// Verify a token and then call `finished` for the request, on the event loop. Requests with the same token share
-  /// one verification.
+  // MARK: Verification
+
+  /// Let a request wait until its token is verified. Requests with the same token share one verification. A request
+  /// whose body has arrived replaces its own that waited for the body.
   ///
+  /// - Returns: the verification to run; nil: it runs already.
   /// - Throws: `authentication_busy` where too many requests wait, in total or of this origin.
-  package func waitForVerification(
+  package mutating func waitForVerification(
     _ request: RequestAwaitingVerification,
-    token: RawSpan,
-    now: @escaping () -> Int64,
-    finished: @escaping Finished,
-    allFinished: @escaping () -> Void
-  ) throws(Problem) {
-    guard waitingCount < waitingMax else { throw Problem(.authenticationBusy) }
-    let count = waitingPerOrigin[request.origin, default: 0]
-    guard request.origin == .unknown || count < waitingPerOriginMax else {
+    token: RawSpan
+  ) throws(Problem) -> Verification? {
+    waiting.cancel(request.stream)
+    guard waiting.append(request, id: request.stream, share: request.origin) else {
       throw Problem(.authenticationBusy)
     }
-    waitingPerOrigin[request.origin] = count + 1
-    waitingCount += 1
-    let token = token.withUnsafeBytes { Array($0) }
-    if waiting[token] != nil {
-      waiting[token]!.append(request)
-      return
-    }
-    waiting[token] = [request]
-    verify(token, now, finished, allFinished)
+    let token = token.bytes
+    let isRunning = streamsByToken[token] != nil
+    streamsByToken[token, default: []].append(request.stream)
+    return isRunning ? nil : verification(of: token)
   }
 
-  private func verify(
-    _ token: [UInt8],
-    _ now: @escaping () -> Int64,
-    _ finished: @escaping Finished,
-    _ allFinished: @escaping () -> Void
-  ) {
-    let bound = NIOLoopBound((self, now, finished, allFinished), eventLoop: eventLoop)
-    let (verifier, eventLoop, generation) = (verifier, eventLoop, generation)
-    Task {
-      let result = await verifier.verify(token)
-      eventLoop.execute {
-        let (authenticator, now, finished, allFinished) = bound.value
-        guard generation == authenticator.generation else {
-          return authenticator.verify(token, now, finished, allFinished)
-        }
-        authenticator.verified(token, result, now: now(), finished: finished)
-        allFinished()
-      }
-    }
+  private func verification(of token: [UInt8]) -> Verification {
+    Verification(token: token, verifier: verifier, generation: generation)
   }
 
-  private func verified(
-    _ token: [UInt8],
+  /// Cancel the request of a stream that has closed.
+  mutating func cancel(_ stream: HTTP2StreamHandle) { waiting.cancel(stream) }
+
+  /// Handle the result of a verification.
+  package mutating func verified(
+    _ verification: Verification,
     _ result: Result<Caller, TokenRefusal>,
-    now: Int64,
-    finished: Finished
-  ) {
-    guard let requests = waiting.removeValue(forKey: token) else { return }
-    waitingCount -= requests.count
-    for request in requests {
-      let count = waitingPerOrigin[request.origin, default: 1] - 1
-      waitingPerOrigin[request.origin] = count == 0 ? nil : count
-    }
-    var result = result
-    if case .success(let caller) = result {
-      if let refusal = refusal(of: caller, now: now) {
-        result = .failure(TokenRefusal(refusal))
-        // A token that becomes valid later will be used again; an expired one would only occupy an entry.
-        if refusal.isTransient { cache.insert(token, caller, now: now) }
-      } else {
-        cache.insert(token, caller, now: now)
-      }
-    }
-    for request in requests { finished(request, result) }
+    now: Int64
+  ) -> Action {
+    let token = verification.token
+    guard verification.generation == generation else { return .verify(self.verification(of: token)) }
+    let requests = (streamsByToken.removeValue(forKey: token) ?? []).compactMap { waiting.cancel($0) }
+    guard case .success(let caller) = result else { return .finish(requests, result) }
+    let refusal = refusal(of: caller, now: now)
+    // A token that becomes valid later will be used again; an expired one would only occupy an entry.
+    if refusal?.isTransient ?? true { cache.insert(token, caller, now: now) }
+    return .finish(requests, refusal.map { .failure(TokenRefusal($0)) } ?? result)
+  }
+}
+
+/// A request that waits for token verification.
+package struct RequestAwaitingVerification: Sendable {
+  /// The connection's index in the loop's ``ConnectionTable``.
+  package let connection: ConnectionIndex
+  package let stream: HTTP2StreamHandle
+  /// Key of the party whose waiting requests are limited: the connection, or the client that a proxy's connection names;
+  /// 0: a proxy's connection does not name the client.
+  package let origin: UInt64
+  /// Whether its body has not arrived; the request is handled again once it has.
+  package let awaitsBody: Bool
+
+  package init(connection: ConnectionIndex, stream: HTTP2StreamHandle, origin: UInt64, awaitsBody: Bool = false) {
+    self.connection = connection
+    self.stream = stream
+    self.origin = origin
+    self.awaitsBody = awaitsBody
   }
 }

@@ -1,47 +1,23 @@
 internal import HTTP2Session
-internal import NIOCore
 internal import ReceiptModel
 
 /// A client's event stream: its HTTP/2 stream, and the events queued for it.
-final class EventStream {
+final class EventStream: OpenStream {
   let ref: EventHub.Ref
-  /// The connection's index in the ``ConnectionTable``.
-  let connection: ConnectionIndex
-  let handle: HTTP2StreamHandle
-  /// The caller; the stream ends when its token does.
-  let caller: Caller
   /// The user whose `notification.totals` the stream gets; nil: none.
   let totalsOf: String?
   /// Whether 200 was answered.
   var hasBegun = false
-  /// Bytes passed to HTTP/2.
-  var bytesWritten: UInt64 = 0
-  private var progress = ClientProgress()
   /// Events that HTTP/2 has not accepted yet.
   var queue = StreamQueue()
 
-  init(
-    _ ref: EventHub.Ref,
-    connection: ConnectionIndex,
-    handle: HTTP2StreamHandle,
-    caller: Caller,
-    totalsOf: String?
-  ) {
+  init(_ ref: EventHub.Ref, _ context: RequestContext, totalsOf: String?) {
     self.ref = ref
-    self.connection = connection
-    self.handle = handle
-    self.caller = caller
     self.totalsOf = totalsOf
+    super.init(context)
   }
 
-  /// Check once a tick whether the client reads. Returns true if it has not for that many ticks, while something
-  /// waited for it.
-  ///
-  /// - Parameter queued: bytes that HTTP/2 has queued.
-  func stalls(queued: Int, ticksMax: Int) -> Bool {
-    let isWaiting = queued > 0 || !queue.isEmpty
-    return progress.ticksStalled(moved: bytesWritten &- UInt64(queued), clientMustAct: isWaiting) > ticksMax
-  }
+  override var waitsForClient: Bool { !queue.isEmpty }
 }
 
 /// The open event streams of one loop, by their index in the ``EventHub``.

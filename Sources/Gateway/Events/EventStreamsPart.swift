@@ -20,51 +20,39 @@ final class EventStreamsPart: GatewayPart {
   private(set) var hub: EventHub
   private(set) var table = EventStreamTable()
   let writer = EventWriter()
-  private(set) var totals = TotalsQueue()
-  private var ticker: RepeatedTask?
   /// Whether ``perform()`` runs.
   private var isPerforming = false
-  /// Ticks so far.
+  /// Checks of the streams so far.
   private(set) var ticks = 0
-  /// Whether the loop is draining and refuses new streams.
-  private var isDraining = false
   /// Streams begun, and those resumed from an id, since the start.
   private var opened: UInt64 = 0
   private var resumes: UInt64 = 0
   /// Streams reset since the start because their client stalled.
   private var stalled: UInt64 = 0
-  /// ``GatewayLimits/eventStallTimeout`` in ticks.
-  private var stallTicks = 0
 
-  init(_ limits: EventHub.Limits) { hub = EventHub(limits: limits) }
+  init(_ limits: GatewayLimits) { hub = EventHub(limits: limits.events, waiting: limits.waiting) }
 
   /// Open a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
   ///
   /// - Throws: `store_busy` where too many streams are open, or while draining; `limit_reached`.
   func open(_ request: EventHub.Request, _ context: RequestContext, wantsTotals: Bool) throws(Problem) {
-    if isDraining { throw Problem(.storeBusy, "this gateway is shutting down") }
-    let stream = EventStream(
-      try hub.open(request),
-      connection: context.connection,
-      handle: context.stream,
-      caller: context.caller,
-      totalsOf: wantsTotals ? request.user : nil
-    )
+    try loop.openStreams.checkNotDraining()
+    let stream = EventStream(try hub.open(request), context, totalsOf: wantsTotals ? request.user : nil)
     table.insert(stream)
-    if let user = stream.totalsOf { totals.add(stream.ref, of: user) }
+    loop.totals.opened(stream)
     perform()
   }
 
   private func remove(_ stream: EventStream) {
     table.remove(stream)
-    if let user = stream.totalsOf { totals.remove(stream.ref, of: user) }
+    loop.totals.closed(stream)
   }
 
   /// Return the id of a stream's next event; nil: it has none.
   private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
 
   /// Write an event for one stream only.
-  private func write(_ block: ByteBuffer, _ stream: EventStream, _ key: () -> StreamQueue.Key) {
+  func write(_ block: ByteBuffer, _ stream: EventStream, _ key: () -> StreamQueue.Key) {
     if stream.hasBegun { writer.write(block, to: stream, id: id(stream), on: loop, key: key) }
   }
 
@@ -213,14 +201,14 @@ final class EventStreamsPart: GatewayPart {
       guard let stream = table[ref], let user = hub[ref]?.request.user else { return }
       let block = EventJSON.left(cid: cid, user: user, at: time)
       write(block, stream) { StreamQueue.Key(.member, cid: cid, subject: user) }
-      if let user = stream.totalsOf { markTotalsChanged(user) }
+      loop.totals.changed(for: stream)
     case .deleted(let ref, let cid, let time):
       guard let stream = table[ref] else { return }
       let event = EventFields.channelDeleted(at: time)
       write(EventJSON.block(.channelDeleted, of: event, cid: cid), stream) {
         StreamQueue.Key(.channelDeleted, of: event, cid: cid)
       }
-      scheduleTotals(event, stream, isOwn: false)
+      loop.totals.deliver(event, to: stream, isOwn: false)
     }
   }
 
@@ -254,7 +242,7 @@ final class EventStreamsPart: GatewayPart {
     if let hub = hub[ref], hub.request.start != .live {
       resumes &+= 1
       // The unread counts may have changed while the client was away.
-      if let user = stream.totalsOf { markTotalsChanged(user) }
+      loop.totals.changed(for: stream)
     }
     loop.counters.answered(Route.events, status: 200)
     loop.endTurnSoon()
@@ -324,7 +312,7 @@ final class EventStreamsPart: GatewayPart {
         for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
           writer.write(form, of: event, cid: channel.cid, to: stream, id: id(stream), on: loop)
         }
-        scheduleTotals(event, stream, isOwn: forms.hasOwn)
+        loop.totals.deliver(event, to: stream, isOwn: forms.hasOwn)
       }
       hub.detachAfter(event, channel: channelIndex, to: refs, later: events[(index + 1)...])
     }
@@ -345,77 +333,10 @@ final class EventStreamsPart: GatewayPart {
         StreamQueue.Key(form, of: visible.event, cid: cid)
       }
     }
-    scheduleTotals(visible.event, stream, isOwn: visible.forms.hasOwn)
+    loop.totals.deliver(visible.event, to: stream, isOwn: visible.forms.hasOwn)
   }
 
-  // MARK: Timers
-
-  /// Start the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
-  /// 50,000 are written at once.
-  override func start() {
-    let tick = min(loop.limits.heartbeat, .seconds(1))
-    stallTicks = Int(loop.limits.eventStallTimeout.nanoseconds / tick.nanoseconds)
-    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
-    ticker = loop.eventLoop.scheduleRepeatedTask(initialDelay: tick, delay: tick) { _ in
-      bound.value.ticked(
-        parts: max(1, Int(bound.value.loop.limits.heartbeat.nanoseconds / tick.nanoseconds))
-      )
-    }
-  }
-
-  override func stop() {
-    ticker?.cancel()
-    ticker = nil
-  }
-
-  private func ticked(parts: Int) {
-    let now = loop.now
-    let part = ticks % parts
-    ticks &+= 1
-    for stream in table.all {
-      if now >= stream.caller.expiresAt {
-        expire(stream, .tokenExpired)
-      } else if stream.stalls(queued: queuedBytes(stream), ticksMax: stallTicks) {
-        resetStalled(stream)
-      } else if Int(stream.ref.slot) % parts == part {
-        sendHeartbeat(stream)
-      }
-    }
-    hub.tick()
-    perform()
-    countTotals()
-    loop.endTurnSoon()
-  }
-
-  private func queuedBytes(_ stream: EventStream) -> Int {
-    loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
-  }
-
-  /// Reset a stream whose client takes no events, and drop its queue. The client can resume from its last event.
-  private func resetStalled(_ stream: EventStream) {
-    stalled &+= 1
-    remove(stream)
-    hub.close(stream.ref)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
-  }
-
-  /// End a stream whose token has expired or was revoked.
-  private func expire(_ stream: EventStream, _ code: ProblemCode) {
-    if stream.hasBegun {
-      return end(stream, code == .tokenRevoked ? "the token has been revoked" : "the token has expired")
-    }
-    remove(stream)
-    hub.close(stream.ref)
-    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(Problem(code), route: Route.events, stream: stream.handle, connection: connection)
-  }
-
-  /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
-  /// newer id.
-  private func sendHeartbeat(_ stream: EventStream) {
-    if stream.hasBegun { writer.writeHeartbeat(to: stream, id: id(stream), on: loop) }
-  }
+  // MARK: HTTP/2 events
 
   /// Clean up a stream whose client has disconnected.
   func aborted(_ handle: HTTP2StreamHandle) {
@@ -431,76 +352,11 @@ final class EventStreamsPart: GatewayPart {
     writer.writeQueued(of: stream, on: loop)
   }
 
-  /// End all streams, so that their clients reconnect to another gateway, and accept no new ones.
-  override func drain() {
-    isDraining = true
-    for stream in table.all {
-      if stream.hasBegun {
-        end(stream, "this gateway is shutting down")
-      } else {
-        hub.fail(stream.ref, Problem(.storeBusy, "this gateway is shutting down"))
-      }
-    }
-    perform()
-  }
-
-  // MARK: Totals
-
-  /// Schedule a count of unread totals if an event may have changed them for the stream's user.
-  private func scheduleTotals(_ event: EventFields, _ stream: EventStream, isOwn: Bool) {
-    guard let user = stream.totalsOf else { return }
-    switch event {
-    case .row: if !isOwn { return }
-    case .channelUpdated, .status, .receipt: return
-    case .messageNew, .messageDeleted, .truncated, .channelDeleted, .memberAdded, .memberRemoved: break
-    }
-    markTotalsChanged(user)
-  }
-
-  private func markTotalsChanged(_ user: String) {
-    totals.changed(user)
-    countTotals()
-  }
-
-  /// Start the counts that are due, as far as limits allow.
-  private func countTotals() {
-    guard loop.store.shardCount > 0 else { return }
-    while totals.countingCount < loop.limits.totalsJobs, loop.userScans.count < loop.limits.userJobs,
-      let user = totals.next(at: loop.now)
-    {
-      let count = totals.countingCount
-      let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
-      loop.userScans.begin(UserScanJob(.totals(user: user), scan))
-      // The store's window is full.
-      if totals.countingCount < count { return }
-    }
-  }
-
-  /// Send counted totals to the user's streams; nil: the count failed.
-  func totalsCounted(_ user: String, _ counted: UnreadTotals?) {
-    totals.counted(user, isDone: counted != nil)
-    guard let counted else { return }
-    let bytes = Array(user.utf8)
-    let block = EventJSON.totals(counted, user: bytes.span.bytes, at: Timestamp(milliseconds: loop.now))
-    for ref in totals.streams(of: user) {
-      guard let stream = table[ref] else { continue }
-      write(block, stream) { StreamQueue.Key(.totals) }
-    }
-    countTotals()
-  }
-
-  /// End the streams of revoked tokens.
-  func revoke(where isRevoked: (Caller) -> Bool) {
-    for stream in table.all where isRevoked(stream.caller) { expire(stream, .tokenRevoked) }
-    perform()
-  }
-
   // MARK: Metrics
 
   override func collect(into samples: inout MetricSamples) {
     let gauges: [(String, String, Int)] = [
       ("event_streams", "Streams of events open.", hub.streamCount),
-      ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),
       ("event_channels", "Channels with open event streams.", hub.channelCount),
     ]
     for (name, help, value) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(value)) }
@@ -520,6 +376,51 @@ final class EventStreamsPart: GatewayPart {
       help: "Event streams reset because their client took no events.",
       Int64(clamping: stalled)
     )
+  }
+}
+
+extension EventStreamsPart: OpenStreamOwner {
+  var openStreams: [OpenStream] { table.all }
+  var checkInterval: TimeAmount { min(loop.limits.heartbeat, .seconds(1)) }
+  var stallTimeout: TimeAmount { loop.limits.eventStallTimeout }
+
+  /// End a stream, so that its client reconnects if it may; one that has not begun is refused.
+  func end(_ stream: OpenStream, _ reason: StreamEnd) {
+    guard let stream = table.stream(of: stream.handle) else { return }
+    let (text, problem): (StaticString, Problem) =
+      switch reason {
+      case .tokenExpired: ("the token has expired", Problem(.tokenExpired))
+      case .tokenRevoked: ("the token has been revoked", Problem(.tokenRevoked))
+      case .draining: ("this gateway is shutting down", OpenStreamsPart.shuttingDown)
+      }
+    if stream.hasBegun { end(stream, text) } else { hub.fail(stream.ref, problem) }
+  }
+
+  /// Forget a stream whose client takes no events, and drop its queue. The client can resume from its last event.
+  func removeStalled(_ stream: OpenStream) {
+    guard let stream = table.stream(of: stream.handle) else { return }
+    stalled &+= 1
+    remove(stream)
+    hub.close(stream.ref)
+  }
+
+  func streamsEnded() { perform() }
+
+  /// Send heartbeats to a part of the streams, so that not all 50,000 are written at once.
+  func streamsChecked() {
+    let parts = max(1, Int(loop.limits.heartbeat.nanoseconds / checkInterval.nanoseconds))
+    let part = ticks % parts
+    ticks &+= 1
+    for stream in table.all where Int(stream.ref.slot) % parts == part { sendHeartbeat(stream) }
+    hub.tick()
+    perform()
+    loop.totals.count()
+  }
+
+  /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
+  /// newer id.
+  private func sendHeartbeat(_ stream: EventStream) {
+    if stream.hasBegun { writer.writeHeartbeat(to: stream, id: id(stream), on: loop) }
   }
 }
 

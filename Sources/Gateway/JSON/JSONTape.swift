@@ -75,3 +75,258 @@ package final class JSONTape {
     tm_json_shrink(parser, keptByteMax)
   }
 }
+
+/// The type of a JSON value.
+package enum JSONKind: Equatable, Sendable {
+  case null, bool, integer, double, string, array, object
+}
+
+/// One value of a parsed text: a reference into the tape, three words wide, cheap to copy.
+package struct JSONValue: ~Escapable {
+  let tokens: UnsafePointer<tm_json_token>
+  let text: UnsafePointer<UInt8>
+  let index: UInt32
+
+  @_lifetime(immortal)
+  init(tokens: UnsafePointer<tm_json_token>, text: UnsafePointer<UInt8>, index: UInt32) {
+    self.tokens = tokens
+    self.text = text
+    self.index = index
+  }
+
+  private var token: tm_json_token { tokens[Int(index)] }
+
+  /// The type of this value. An integer beyond `Int64` is a double.
+  package var kind: JSONKind {
+    switch tm_json_kind(token.kind) {
+    case TM_JSON_NULL: .null
+    case TM_JSON_FALSE, TM_JSON_TRUE: .bool
+    case TM_JSON_INTEGER: .integer
+    case TM_JSON_DOUBLE: .double
+    case TM_JSON_STRING: .string
+    case TM_JSON_ARRAY: .array
+    default: .object
+    }
+  }
+
+  /// Whether this is `null`.
+  package var isNull: Bool { token.kind == TM_JSON_NULL.rawValue }
+
+  /// The boolean, if it is one.
+  package var bool: Bool? {
+    switch tm_json_kind(token.kind) {
+    case TM_JSON_TRUE: true
+    case TM_JSON_FALSE: false
+    default: nil
+    }
+  }
+
+  /// The integer, if it is one within `Int64`. `1.0` and `1e3` are not integers.
+  package var integer: Int64? {
+    token.kind == TM_JSON_INTEGER.rawValue ? Int64(bitPattern: token.payload) : nil
+  }
+
+  /// The number, if it is one; the last bit may be off (rapidjson's fast path).
+  package var number: Double? {
+    switch tm_json_kind(token.kind) {
+    case TM_JSON_INTEGER: Double(Int64(bitPattern: token.payload))
+    case TM_JSON_DOUBLE: Double(bitPattern: token.payload)
+    default: nil
+    }
+  }
+
+  /// The unescaped bytes of the string, valid UTF-8, if it is one.
+  package var string: RawSpan? {
+    @_lifetime(copy self)
+    get {
+      guard token.kind == TM_JSON_STRING.rawValue else { return nil }
+      return stringBytes
+    }
+  }
+
+  /// The number of elements of an array, or of members of an object with duplicates; 0 for anything else.
+  package var count: Int {
+    switch tm_json_kind(token.kind) {
+    case TM_JSON_ARRAY, TM_JSON_OBJECT: Int(token.payload)
+    default: 0
+    }
+  }
+
+  /// Return the member of that name, the last of duplicates; nil if there is none or this is no object.
+  @_lifetime(copy self)
+  package func member(_ name: StaticString) -> JSONValue? {
+    let found = member(at: name.utf8Start, name.utf8CodeUnitCount)
+    guard found != 0 else { return nil }
+    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+  }
+
+  /// Return the same, for a name that is read from a setting.
+  @_lifetime(copy self)
+  package func member(_ name: [UInt8]) -> JSONValue? {
+    let found = name.withUnsafeBufferPointer { member(at: $0.baseAddress ?? text, $0.count) }
+    guard found != 0 else { return nil }
+    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+  }
+
+  /// Return the token of a member's value; 0: none.
+  @inline(__always)
+  private func member(at name: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
+    guard token.kind == TM_JSON_OBJECT.rawValue else { return 0 }
+    var found: UInt32 = 0
+    var at = index + 1
+    let end = token.next
+    while at < end {
+      if isString(at, equalTo: name, count) { found = at + 1 }
+      at = tokens[Int(at + 1)].next
+    }
+    return found
+  }
+
+  /// The elements of an array in order; none for anything else.
+  package var elements: JSONElements {
+    @_lifetime(copy self)
+    get {
+      let isArray = token.kind == TM_JSON_ARRAY.rawValue
+      return _overrideLifetime(JSONElements(of: self, end: isArray ? token.next : index), copying: self)
+    }
+  }
+
+  /// The members of an object in order, including duplicates; none for anything else.
+  package var members: JSONMembers {
+    @_lifetime(copy self)
+    get {
+      let isObject = token.kind == TM_JSON_OBJECT.rawValue
+      return _overrideLifetime(JSONMembers(of: self, end: isObject ? token.next : index), copying: self)
+    }
+  }
+
+  /// The bytes of a token that is known to be a string.
+  var stringBytes: RawSpan {
+    @_lifetime(copy self)
+    get {
+      let payload = token.payload
+      let start = text + Int(UInt32(truncatingIfNeeded: payload))
+      let span = RawSpan(_unsafeStart: UnsafeRawPointer(start), byteCount: Int(payload >> 32))
+      return _overrideLifetime(span, copying: self)
+    }
+  }
+
+  @inline(__always)
+  private func isString(_ at: UInt32, equalTo wanted: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+    let payload = tokens[Int(at)].payload
+    let length = Int(payload >> 32)
+    guard length == count else { return false }
+    let bytes = text + Int(UInt32(truncatingIfNeeded: payload))
+    var offset = 0
+    while offset < length {
+      if bytes[offset] != wanted[offset] { return false }
+      offset += 1
+    }
+    return true
+  }
+
+  /// The path of this value in its text, as in `members[3].role`; empty for the root. Walks the tape from the root: use
+  /// it for messages only.
+  package var path: String {
+    var path = ""
+    var container: UInt32 = 0
+    while container != index {
+      let token = tokens[Int(container)]
+      var child = container + 1
+      var position = 0
+      let isObject = token.kind == TM_JSON_OBJECT.rawValue
+      while child < token.next {
+        let value = isObject ? child + 1 : child
+        if index >= value && index < tokens[Int(value)].next {
+          if isObject {
+            let name = JSONValue(tokens: tokens, text: text, index: child).stringBytes
+            if !path.isEmpty { path += "." }
+            path += String(decoding: Array(name.prefix(64)), as: UTF8.self)
+          } else {
+            path += "[\(position)]"
+          }
+          container = value
+          break
+        }
+        child = tokens[Int(value)].next
+        position += 1
+      }
+    }
+    return path
+  }
+}
+
+/// Iterator over the elements of an array: `while let element = elements.next()`.
+package struct JSONElements: ~Escapable {
+  private let tokens: UnsafePointer<tm_json_token>
+  private let text: UnsafePointer<UInt8>
+  private var at: UInt32
+  private let end: UInt32
+
+  @_lifetime(copy array)
+  fileprivate init(of array: JSONValue, end: UInt32) {
+    self.tokens = array.tokens
+    self.text = array.text
+    self.at = array.index + 1
+    self.end = end
+  }
+
+  /// Return the next element; nil after the last.
+  @_lifetime(copy self)
+  package mutating func next() -> JSONValue? {
+    guard at < end else { return nil }
+    let value = JSONValue(tokens: tokens, text: text, index: at)
+    at = tokens[Int(at)].next
+    return _overrideLifetime(value, copying: self)
+  }
+}
+
+/// A member of an object.
+package struct JSONMember: ~Escapable {
+  private let key: JSONValue
+  package let value: JSONValue
+
+  @_lifetime(copy key)
+  fileprivate init(key: JSONValue, value: JSONValue) {
+    self.key = key
+    self.value = _overrideLifetime(value, copying: key)
+  }
+
+  /// The unescaped bytes of the member's name.
+  package var name: RawSpan {
+    @_lifetime(copy self)
+    get { key.stringBytes }
+  }
+}
+
+/// Iterator over the members of an object: `while let member = members.next()`.
+package struct JSONMembers: ~Escapable {
+  private let tokens: UnsafePointer<tm_json_token>
+  private let text: UnsafePointer<UInt8>
+  private var at: UInt32
+  private let end: UInt32
+
+  @_lifetime(copy object)
+  fileprivate init(of object: JSONValue, end: UInt32) {
+    self.tokens = object.tokens
+    self.text = object.text
+    self.at = object.index + 1
+    self.end = end
+  }
+
+  /// Return the next member; nil after the last.
+  @_lifetime(copy self)
+  package mutating func next() -> JSONMember? {
+    guard at < end else { return nil }
+    let key = JSONValue(tokens: tokens, text: text, index: at)
+    let value = JSONValue(tokens: tokens, text: text, index: at + 1)
+    at = tokens[Int(at + 1)].next
+    return _overrideLifetime(JSONMember(key: key, value: value), copying: self)
+  }
+}
+
+extension RawSpan {
+  fileprivate func prefix(_ count: Int) -> [UInt8] {
+    withUnsafeBytes { Array($0.prefix(count)) }
+  }
+}

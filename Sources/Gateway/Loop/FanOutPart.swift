@@ -169,3 +169,126 @@ final class FanOutPart: GatewayPart {
     }
   }
 }
+
+/// A request that fans out to several store requests. Its results arrive in any order and are answered together.
+final class FanOut {
+  /// Result of one entry.
+  struct Result {
+    /// Nil: it succeeded.
+    var code: ProblemCode?
+    var sequence: UInt32 = 0
+    var status = MessageStatus.sent
+    var receiptRefusal = ReceiptRefusal.none
+    /// Whether the channel was created.
+    var isCreated = false
+    /// Why a position does not count; nil: it does.
+    var uncounted: ShardState.Uncounted?
+    /// The range of its part of ``parts``.
+    var partStart = 0
+    var partCount = 0
+  }
+
+  /// How the results are answered.
+  enum Response {
+    /// Each on its own.
+    case results(status: Int, _ write: (FanOut, inout ByteBuffer) -> Void)
+    /// The channel types found; or the problem of any part.
+    case channelTypes
+  }
+
+  let connection: ConnectionIndex
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let response: Response
+  /// The names that the response repeats from the request, in its order.
+  var names = BatchEntryNames()
+  /// In the order of the request.
+  var results: [Result]
+  /// Entries without a result, plus one for the sending itself: early replies must not complete the fan-out while
+  /// requests are still being sent.
+  var waiting: Int
+  /// The newest version of each channel type found.
+  private(set) var records: [String: ChannelTypeRecord] = [:]
+  /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.
+  var parts = ByteBuffer()
+  /// The problem of the whole request; nil: none.
+  var problem: Problem?
+
+  init(_ context: RequestContext, _ route: Route, count: Int, _ response: Response) {
+    connection = context.connection
+    stream = context.stream
+    self.route = route
+    self.response = response
+    results = Array(repeating: Result(), count: count)
+    waiting = count + 1
+  }
+
+  /// Write `{"name": [entry…]}`, in the order of the request.
+  func writeResults(
+    _ name: StaticString,
+    into buffer: inout ByteBuffer,
+    _ writeEntry: (_ index: Int, Result, inout ByteBuffer) -> Void
+  ) {
+    buffer.writeStaticString("{\"")
+    buffer.writeStaticString(name)
+    buffer.writeStaticString("\":[")
+    for (index, result) in results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      writeEntry(index, result, &buffer)
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// Store a record unless a newer version is known.
+  func add(_ record: ChannelTypeRecord) {
+    if let known = records[record.name], known.version >= record.version { return }
+    records[record.name] = record
+  }
+}
+
+/// The names of a batch's entries, kept from its body for the response: a cid and an id for each entry.
+struct BatchEntryNames {
+  /// A part of `bytes`; a negative start: the entry has no such name.
+  private struct Name {
+    var start: Int32
+    var count: Int32
+  }
+
+  private var bytes: [UInt8] = []
+  private var cids: [Name] = []
+  private var ids: [Name] = []
+
+  /// Number of entries.
+  var count: Int { cids.count }
+
+  /// Add the names of the next entry; nil: it has none, or no string.
+  mutating func append(cid: RawSpan? = nil, id: RawSpan? = nil) {
+    cids.append(store(cid))
+    ids.append(store(id))
+  }
+
+  private mutating func store(_ text: RawSpan?) -> Name {
+    guard let text else { return Name(start: -1, count: 0) }
+    let start = bytes.count
+    text.withUnsafeBytes { bytes.append(contentsOf: $0) }
+    return Name(start: Int32(start), count: Int32(text.byteCount))
+  }
+
+  @_lifetime(borrow self)
+  func cid(_ entry: Int) -> RawSpan? { text(cids[entry]) }
+
+  @_lifetime(borrow self)
+  func id(_ entry: Int) -> RawSpan? { text(ids[entry]) }
+
+  @_lifetime(borrow self)
+  private func text(_ name: Name) -> RawSpan? {
+    guard name.start >= 0 else { return nil }
+    let start = Int(name.start)
+    return bytes.span.bytes.extracting(start..<(start + Int(name.count)))
+  }
+}
+
+extension RawSpan {
+  /// A copy of the bytes.
+  var bytes: [UInt8] { withUnsafeBytes { Array($0) } }
+}

@@ -43,9 +43,10 @@ package final class GatewayLoop {
   let echoingResponses = EchoingResponsesPart()
   let fanOuts = FanOutPart()
   let valueChanges = ValueChangesPart()
-  let batches = BatchPart()
-  let queries = QueriesPart()
+  let waitingRequests: WaitingRequestsPart
+  let openStreams = OpenStreamsPart()
   let events: EventStreamsPart
+  let totals = TotalsPart()
   let streams = RequestStreamsPart()
   let push: PushPart
   let hooks: HooksPart
@@ -85,17 +86,18 @@ package final class GatewayLoop {
     )
     self.hooks = HooksPart(configuration.hooks)
     self.push = PushPart(configuration.ticketKeys)
-    self.events = EventStreamsPart(limits.events)
-    self.tokens = TokensPart(shared.revokedTokens)
-    let authenticator = Authenticator(
-      eventLoop: eventLoop,
-      verifier: verifier,
-      revokedTokens: shared.revokedTokens,
-      limits: limits,
-      seed: random.next()
+    self.events = EventStreamsPart(limits)
+    self.tokens = TokensPart(shared)
+    self.authentication = AuthenticationPart(
+      Authenticator(
+        verifier: verifier,
+        revokedTokens: shared.revokedTokens,
+        limits: limits,
+        seed: random.next()
+      )
     )
-    self.authentication = AuthenticationPart(authenticator, shared)
-    self.rates = RatesPart(shared)
+    self.rates = RatesPart(shared.rates)
+    self.waitingRequests = WaitingRequestsPart(limits.waiting)
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
     for part in parts { part.attach(to: self) }
@@ -107,7 +109,8 @@ package final class GatewayLoop {
   /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
-      authentication, rates, echoingResponses, fanOuts, valueChanges, batches, queries, events, streams, push,
+      authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, openStreams, events,
+      totals, streams, push,
       hooks, userScans, userLists, erasures, settlement, tokens,
     ]
   }
@@ -240,11 +243,12 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// The size of some 100 marks.
   private static let flushBytes = 8 << 10
 
-  /// Remove an aborted event stream or streamed request.
+  /// Remove an aborted event stream or streamed request, and cancel a request that waits.
   package func http2StreamAborted(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
+    waitingRequests.cancel(stream)
     events.aborted(stream)
     if streams.count > 0 { streams.aborted(stream) }
   }
@@ -358,7 +362,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: admission.hasWaited
     )
-    if match.route.isQuery, try !queries.beginOrEnqueue(match.route, context) { return }
+    if match.route.isQuery, try !waitingRequests.beginOrEnqueue(query: match.route, context) { return }
     try dispatch(match, context, request)
   }
 

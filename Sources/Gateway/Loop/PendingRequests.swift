@@ -1,5 +1,7 @@
 internal import HTTP2Session
 internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
 
 /// A request waiting for the store's reply.
 struct PendingRequest {
@@ -7,7 +9,7 @@ struct PendingRequest {
   /// The route and the kind of caller decide how a refusal is reported.
   var route: Route
   var isServer: Bool
-  /// Whether it is a query with one reply, whose number ``QueriesPart`` limits.
+  /// Whether it is a query with one reply, whose number ``WaitingRequestsPart`` limits.
   var isQuery = false
   /// When it was sent, in nanoseconds of the loop's clock; 0 for most requests, whose round trip is not measured.
   var sentAt: UInt64 = 0
@@ -119,4 +121,25 @@ enum ReplyTarget {
   case events(EventStoreRequest)
   /// A request of a ``RequestStream``.
   case stream(SlotIndex, StreamStoreRequest)
+}
+
+/// The result of one store request, as its sender gets it. The payload is valid during the call.
+enum StoreResult: ~Escapable {
+  case reply(kind: FrameKind, payload: RawSpan)
+  case failure(StoreRequestFailure)
+
+  var isReply: Bool {
+    if case .reply = self { true } else { false }
+  }
+}
+
+/// A failed store request.
+struct StoreRequestFailure {
+  let reason: StoreFailure
+  /// The route and the kind of caller decide how the failure is reported.
+  let route: Route
+  let isServer: Bool
+
+  /// The failure as the caller sees it.
+  var problem: Problem { Problem(reason, route: route, isServer: isServer) }
 }

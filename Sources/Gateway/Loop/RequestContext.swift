@@ -8,7 +8,7 @@ struct RequestAdmission {
   var route: Route?
   /// Whether the request was charged to its caller's rate limits.
   var isCharged = false
-  /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue``. It was charged before.
+  /// Whether the request has waited (``WaitingRequestsPart``). It was charged before.
   var hasWaited = false
 }
 
@@ -20,7 +20,7 @@ struct RequestContext {
   let stream: HTTP2StreamHandle
   /// The client address of a streamed request, if rate limits are set; nil: unknown, or not needed.
   var address: PeerAddress?
-  /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue`` and begins now.
+  /// Whether the request has waited (``WaitingRequestsPart``) and begins now.
   var hasWaited = false
 
   /// Return the user that the request acts for: a user's own id, or the one that a server names.
@@ -64,4 +64,34 @@ struct RequestContext {
 
   /// Key by which the caller's own work is limited; 0 for a server.
   var userKey: UInt64 { caller.isServer ? 0 : caller.key }
+}
+
+/// Request ids for answers and logs: the caller's `x-request-id` where it is acceptable, else a new one. New ids are
+/// short enough to read out, and unique among all gateways with high probability.
+struct RequestIDs {
+  /// Maximum length of a caller's id in bytes.
+  static let byteCountMax = 64
+
+  private let prefix: String
+  private var counter: UInt64 = 0
+
+  /// - Parameter random: distinguishes this event loop's ids from those of other loops and processes.
+  init(random: UInt64) {
+    prefix = String(random, radix: 36)
+  }
+
+  /// Return the caller's id, if it is 1 to 64 printable ASCII characters, else a new one.
+  mutating func id(given: RawSpan) -> String {
+    if let id = Self.accepted(given) { return id }
+    counter += 1
+    return prefix + "-" + String(counter, radix: 36)
+  }
+
+  static func accepted(_ given: RawSpan) -> String? {
+    guard (1...byteCountMax).contains(given.byteCount) else { return nil }
+    return given.withUnsafeBytes { bytes in
+      guard bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
+      return String(decoding: bytes, as: UTF8.self)
+    }
+  }
 }

@@ -19,7 +19,7 @@ struct BatchRoutes {
     let body = try loop.object(request, .markDelivered)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
     let user = try context.actingUser(body, parameters)
-    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
@@ -94,7 +94,7 @@ struct BatchRoutes {
     while let member = iterator.next() { _ = try member.value.asString() }
     let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
     let user = try context.actingUser(body, parameters)
-    guard loop.batches.beginOrEnqueue(batchOf: channels.count, context) else { return }
+    guard loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,
@@ -206,7 +206,7 @@ struct BatchRoutes {
       _ = try fields.requiredString("cid")
       _ = try MessageFields.checkTypes(fields)
     }
-    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let fanOut = loop.fanOuts.begin(
       context,
       match.route,

@@ -40,7 +40,7 @@ extension PushPart {
     let body = try loop.object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
-    guard loop.batches.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
@@ -150,7 +150,7 @@ extension PushPart {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }
     // Devices' batches have their own limit.
-    if context.caller.isServer && !loop.batches.beginOrEnqueue(batchOf: entries.count, context) { return }
+    if context.caller.isServer && !loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) { return }
     // One more for every four entries.
     let address = loop.rates.client(request, context.connection)
     loop.rates.chargeMore(entries.count / 4, context.caller, from: address)
@@ -371,4 +371,46 @@ extension KnownFields {
     .objects("tickets", ["cid", "message_id", "user_id", "device"]), "ttl",
   ]
   static let acknowledgePushes: KnownFields = ["tickets", .objects("acks", pushAck)]
+}
+
+/// Push acks that are answered together: of one request body, or on behalf of a webhook.
+final class AckBatch {
+  /// The recipient of the results.
+  enum Caller {
+    /// A request, answered with `{"results": […]}`.
+    case body(RequestContext, Route)
+    /// A callback with the result of each; nil: it succeeded.
+    case closure((_ codes: [ProblemCode?]) -> Void)
+  }
+
+  let source: AckSource?
+  let caller: Caller
+  /// Maximum number of entries, for a device without a token; else 0.
+  let deviceEntries: Int
+  var order: AckOrder
+  /// Results in the order of the entries; only for a closure.
+  var codes: [ProblemCode?] = []
+  /// Whether entries may still be added; until then replies do not complete the batch.
+  var isOpen = true
+
+  /// - Parameters:
+  ///   - source: the source to count the entries under; nil: each entry's own kind.
+  ///   - countMax: maximum number of entries.
+  init(_ caller: Caller, source: AckSource?, countMax: Int) {
+    self.caller = caller
+    self.source = source
+    switch caller {
+    case .body(let context, _): deviceEntries = context.caller.isServer ? 0 : countMax
+    case .closure: deviceEntries = 0
+    }
+    order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))
+  }
+
+  /// Whether the response names what each entry marked.
+  var wantsNames: Bool {
+    switch caller {
+    case .body: true
+    case .closure: false
+    }
+  }
 }

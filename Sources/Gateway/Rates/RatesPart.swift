@@ -4,21 +4,13 @@ internal import Operations
 /// The addresses of clients, and the rate limits of callers and addresses.
 final class RatesPart: GatewayPart {
   private let limiter: RateLimiter
-  private let refusals: RefusalLog?
-  private let gate: ConnectionGate?
-  private let clock: GatewayClock
 
-  init(_ shared: SharedServices) {
-    limiter = shared.rates
-    refusals = shared.refusals
-    gate = shared.gate
-    clock = shared.clock
-  }
+  init(_ limiter: RateLimiter) { self.limiter = limiter }
 
   /// Whether any limit is on.
   var isOn: Bool { @inline(__always) get { limiter.isOn } }
 
-  private var now: Int64 { clock.uptimeNanoseconds }
+  private var now: Int64 { loop.shared.clock.uptimeNanoseconds }
 
   // MARK: Addresses
 
@@ -32,7 +24,7 @@ final class RatesPart: GatewayPart {
     isNamed: Bool,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    let isShared = !isNamed && client.map { gate?.isTrusted($0) ?? false } ?? false
+    let isShared = !isNamed && client.map { loop.shared.gate?.isTrusted($0) ?? false } ?? false
     loop.connections.recordClient(index, client: client, isShared: isShared)
     connection.isShared = isShared
   }
@@ -47,7 +39,7 @@ final class RatesPart: GatewayPart {
   /// often proxies.
   private func chargedAddress(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> PeerAddress? {
     guard let address = client(request, index) else { return nil }
-    return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address
+    return address.isLoopback && loop.shared.gate?.limits.countsLoopback != true ? nil : address
   }
 
   // MARK: Refused tokens
@@ -57,7 +49,7 @@ final class RatesPart: GatewayPart {
     guard let address = chargedAddress(request, index), let decision = limiter.canVerifyToken(address, at: now),
       !decision.isAllowed
     else { return nil }
-    refusals?.record(.token, from: address)
+    loop.shared.refusals?.record(.token, from: address)
     return decision
   }
 
@@ -68,12 +60,13 @@ final class RatesPart: GatewayPart {
 
   /// Log a refused request.
   func recordRefusal(_ kind: RefusalLog.Kind, _ request: borrowing HTTP2Request, _ index: ConnectionIndex) {
-    if let refusals { refusals.record(kind, from: client(request, index)) }
+    if let refusals = loop.shared.refusals { refusals.record(kind, from: client(request, index)) }
   }
 
   /// Log a connection that the gateway ends. The clients of a shared one are not known.
   func recordEnd(_ index: ConnectionIndex) {
-    refusals?.record(.connection, from: loop.connections.isShared(index) ? nil : loop.connections.client(index))
+    let client = loop.connections.isShared(index) ? nil : loop.connections.client(index)
+    loop.shared.refusals?.record(.connection, from: client)
   }
 
   // MARK: Requests

@@ -58,3 +58,63 @@ extension RawSpan {
   /// Return whether both have the same bytes.
   func equals(_ other: RawSpan) -> Bool { other.withUnsafeBytes { equals($0) } }
 }
+
+/// Reusable buffer for the percent-decoded parts of one path and its query.
+package final class PathScratch {
+  /// Capacity in bytes; HTTP2Limits bounds paths far below.
+  static let byteCount = 64 * 1024
+
+  private let bytes: UnsafeMutableRawPointer
+  private var used = 0
+
+  package init() {
+    bytes = .allocate(byteCount: Self.byteCount, alignment: 1)
+  }
+
+  deinit { bytes.deallocate() }
+
+  /// Discard the decoded text.
+  func clear() { used = 0 }
+
+  /// How many bytes are in use.
+  var mark: Int { used }
+
+  /// Discard the text decoded since a ``mark``.
+  func forget(to mark: Int) { used = mark }
+
+  /// Return `text` with its percent-escapes decoded, or unchanged if it has none; nil where an escape is invalid (RFC
+  /// 3986 section 2.1). A plus sign is literal, as in paths; a space is `%20`.
+  @_lifetime(copy text)
+  func decoded(_ text: RawSpan) -> RawSpan? {
+    guard text.contains(UInt8(ascii: "%")) else { return text }
+    guard text.byteCount <= Self.byteCount - used else { return nil }
+    let start = bytes + used
+    var count = 0
+    var at = 0
+    while at < text.byteCount {
+      var byte = text.unsafeLoad(fromByteOffset: at, as: UInt8.self)
+      at += 1
+      if byte == UInt8(ascii: "%") {
+        guard at + 2 <= text.byteCount,
+          let high = Self.hexDigit(text.unsafeLoad(fromByteOffset: at, as: UInt8.self)),
+          let low = Self.hexDigit(text.unsafeLoad(fromByteOffset: at + 1, as: UInt8.self))
+        else { return nil }
+        byte = high << 4 | low
+        at += 2
+      }
+      start.storeBytes(of: byte, toByteOffset: count, as: UInt8.self)
+      count += 1
+    }
+    used += count
+    return _overrideLifetime(RawSpan(_unsafeStart: UnsafeRawPointer(start), byteCount: count), copying: text)
+  }
+
+  private static func hexDigit(_ byte: UInt8) -> UInt8? {
+    switch byte {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
+    case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
+    case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
+    default: nil
+    }
+  }
+}

@@ -4,10 +4,8 @@ package import NIOCore
 package struct GatewayLimits: Sendable {
   /// Verified tokens cached on each event loop, about 300 bytes each.
   package var cachedTokens = 16_384
-  /// Requests on each event loop that wait for token verification; one more is answered 503.
-  package var waitingVerifications = 4_096
-  /// The same, of one connection or of one client behind a trusted proxy.
-  package var waitingVerificationsPerOrigin = 512
+  /// How much may wait, by what it waits for.
+  package var waiting = WaitingLimits()
   /// Consecutive tokens that no key has signed, after which a connection's tokens are no longer verified. The
   /// connection is closed after ``badTokenDelay``.
   package var badTokensPerConnection = 64
@@ -21,10 +19,8 @@ package struct GatewayLimits: Sendable {
   /// How long a batch may wait for room in the store's request window: as long as each of its entries may wait for its
   /// answer.
   package var batchWait = TimeAmount.seconds(5)
-  /// Queries on each event loop that the store has not answered; others wait (``QueryQueue``).
+  /// Queries on each event loop that the store has not answered; others wait.
   var queriesInFlight = 256
-  /// Queries that may wait for that; one more is answered 503.
-  var queriesWaiting = 32_768
   /// How long a query may wait; then it is answered 503.
   var queryWait = TimeAmount.seconds(5)
   /// Tickets, or push acknowledgements, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
@@ -62,8 +58,7 @@ package struct GatewayLimits: Sendable {
   package var settlementInterval: TimeAmount? = .seconds(2)
   /// How often a loop asks the store for revoked tokens (``TokenListing``); nil: another loop does that.
   package var tokenListInterval: TimeAmount? = .seconds(1)
-  /// Event streams, pending openings and subscribed channels on each event loop; above these limits the response is
-  /// 503.
+  /// Event streams and subscribed channels on each event loop; above these limits the response is 503.
   var events = EventHub.Limits()
   /// How often an idle event stream sends a heartbeat (Proto/openapi.yaml).
   package var heartbeat = TimeAmount.seconds(15)
@@ -92,7 +87,7 @@ package struct GatewayLimits: Sendable {
   /// How long a streamed request may stall before it is reset: the client takes no responses, or does not finish a
   /// frame or line. A stream without pending input may stay idle.
   package var streamIdleTimeout = TimeAmount.seconds(60)
-  /// How often stalls and expired tokens of streams are checked.
+  /// How often stalls and expired tokens of streamed requests are checked.
   static let streamTick = TimeAmount.milliseconds(500)
   /// Maximum size of an acknowledgement's note in bytes (R9).
   package var noteBytes = 1_024

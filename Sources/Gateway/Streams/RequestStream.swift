@@ -62,12 +62,8 @@ extension RequestStream {
 }
 
 /// The state that all kinds of ``RequestStream`` have.
-class RequestStreamState {
-  let handle: HTTP2StreamHandle
-  /// The connection's index in the ``ConnectionTable``.
-  let connection: ConnectionIndex
+class RequestStreamState: OpenStream {
   let route: Route
-  let caller: Caller
   /// The client address, if it is needed (``RequestContext/address``).
   let address: PeerAddress?
   /// Its index in the ``RequestStreamTable``; nil before it is opened.
@@ -76,20 +72,11 @@ class RequestStreamState {
   fileprivate var isScheduled = false
   /// Whether it continues in a later turn.
   fileprivate var isScheduledLater = false
-  /// Whether it waits until the loop's streams have fewer requests in flight.
-  fileprivate var isWaitingForRoom = false
-
-  /// Bytes of the body consumed, and bytes of the response passed to HTTP/2.
-  var bytesRead: UInt64 = 0
-  var bytesWritten: UInt64 = 0
-  fileprivate var progress = ClientProgress()
 
   init(_ context: RequestContext, _ route: Route) {
-    handle = context.stream
-    connection = context.connection
-    caller = context.caller
     address = context.address
     self.route = route
+    super.init(context)
   }
 
   /// Whether HTTP/2 has refused answers; it notifies when it takes more.
@@ -106,32 +93,13 @@ class RequestStreamState {
   /// Whether the stream has read all that it may read in this turn.
   final var isTurnOver: Bool { itemsRead >= Self.itemsPerTurn }
 
-  /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
-  final var waitsForClient: Bool { hasPartialItem || isFull }
+  final override var waitsForClient: Bool { hasPartialItem || isFull }
 
   /// Return the registration of one of the stream's store requests.
   final func pendingRequest(_ request: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
     return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
-
-  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
-  ///
-  /// - Parameter queued: bytes of its response queued in HTTP/2.
-  final func stalls(queued: Int, ticksMax: Int) -> Bool {
-    let moved = bytesRead &+ bytesWritten &- UInt64(queued)
-    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
-  }
-}
-
-/// Why the gateway ends a streamed request before its client does.
-enum StreamEnd {
-  /// The caller's token has expired.
-  case tokenExpired
-  /// The caller's token was revoked.
-  case tokenRevoked
-  /// The gateway is shutting down.
-  case draining
 }
 
 /// The open streamed requests of one loop, and those that are to advance.
@@ -140,8 +108,8 @@ struct RequestStreamTable {
   /// Indexes by the handle of the HTTP/2 stream.
   private var indexes: [UInt64: SlotIndex] = [:]
   private var scheduled: [any RequestStream] = []
-  /// Streams that wait for fewer requests in flight, longest first.
-  private var waitingForRoom: [any RequestStream] = []
+  /// Streams that wait for fewer requests in flight.
+  private var waitingForRoom = WaitingQueue<SlotIndex, SlotIndex>()
 
   var count: Int { streams.count }
 
@@ -165,6 +133,7 @@ struct RequestStreamTable {
   mutating func remove(_ stream: any RequestStream) {
     guard holds(stream), let index = stream.index else { return }
     streams.remove(index)
+    waitingForRoom.cancel(index)
     indexes[stream.handle.rawValue] = nil
   }
 
@@ -204,42 +173,14 @@ struct RequestStreamTable {
 
   /// Let a stream wait until fewer requests are in flight.
   mutating func waitForRoom(_ stream: any RequestStream) {
-    if stream.isWaitingForRoom { return }
-    stream.isWaitingForRoom = true
-    waitingForRoom.append(stream)
+    guard let index = stream.index, !waitingForRoom.contains(index) else { return }
+    waitingForRoom.requeue(index, id: index)
   }
 
   var hasWaitingForRoom: Bool { !waitingForRoom.isEmpty }
 
-  /// Take the streams that wait for room, for another attempt.
+  /// Take the streams that wait for room, longest first, for another attempt.
   mutating func takeWaitingForRoom() -> [any RequestStream] {
-    if waitingForRoom.isEmpty { return [] }
-    let streams = waitingForRoom
-    waitingForRoom = []
-    for stream in streams { stream.isWaitingForRoom = false }
-    return streams.filter { holds($0) }
-  }
-}
-
-/// Counter of the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or
-/// line.
-struct ClientProgress {
-  private var bytesMoved: UInt64 = 0
-  private var ticks = 0
-
-  /// Check for progress, once a tick: ``HTTP2Limits/progressBytesMin`` since the last one, or nothing to do.
-  ///
-  /// - Parameters:
-  ///   - moved: bytes that the stream has moved in its life.
-  ///   - clientMustAct: whether the next step is the client's.
-  /// - Returns: ticks since the last progress.
-  mutating func ticksStalled(moved: UInt64, clientMustAct: Bool) -> Int {
-    if !clientMustAct || moved &- bytesMoved >= UInt64(HTTP2Limits.progressBytesMin) {
-      bytesMoved = moved
-      ticks = 0
-    } else {
-      ticks += 1
-    }
-    return ticks
+    waitingForRoom.popOldest(countMax: .max) { _ in true }.compactMap { streams[$0] }
   }
 }

@@ -9,11 +9,8 @@ internal import StoreClient
 /// The streamed requests of one loop: their opening, HTTP/2 and store traffic, and end.
 final class RequestStreamsPart: GatewayPart {
   private var table = RequestStreamTable()
-  private var ticker: RepeatedTask?
   /// Requests in flight of all streams, including streams that have ended.
   private(set) var inFlight = 0
-  /// Whether the loop is draining and refuses new streams.
-  private var isDraining = false
   /// Streams begun, and those reset because their client stalled, since the start.
   private var opened: UInt64 = 0
   private var stalled: UInt64 = 0
@@ -27,7 +24,7 @@ final class RequestStreamsPart: GatewayPart {
   ///
   /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
   func open(_ stream: any RequestStream, contentType: HTTP2ContentType) throws(Problem) {
-    guard !isDraining else { throw Problem(.storeBusy, "this gateway is shutting down") }
+    try loop.openStreams.checkNotDraining()
     guard count < loop.limits.requestStreams else {
       throw Problem(
         .storeBusy,
@@ -116,11 +113,6 @@ final class RequestStreamsPart: GatewayPart {
     loop.connections.markDirty(stream.connection)
   }
 
-  /// Return the number of bytes of the stream's answer queued in HTTP/2.
-  func queuedBytes(_ stream: RequestStreamState) -> Int {
-    loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
-  }
-
   /// Write a part of the response. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there
   /// is room.
   func write(_ stream: RequestStreamState, _ bytes: ByteBuffer) -> Bool {
@@ -168,7 +160,7 @@ final class RequestStreamsPart: GatewayPart {
     schedule(stream)
   }
 
-  // MARK: Turns and timers
+  // MARK: Turns
 
   /// Advance streams with work: those that wait for room first, so that those which were just answered do not take all
   /// freed room again.
@@ -177,66 +169,6 @@ final class RequestStreamsPart: GatewayPart {
       for stream in table.takeWaitingForRoom() { stream.advance(on: loop) }
     }
     for stream in table.takeScheduled() { stream.advance(on: loop) }
-  }
-
-  /// Start the one timer of all streams.
-  override func start() {
-    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
-    ticker = loop.eventLoop.scheduleRepeatedTask(
-      initialDelay: GatewayLimits.streamTick,
-      delay: GatewayLimits.streamTick
-    ) { _ in
-      bound.value.ticked()
-      bound.value.loop.releaseUnusedMemory()
-    }
-  }
-
-  override func stop() {
-    ticker?.cancel()
-    ticker = nil
-  }
-
-  private func ticked() {
-    let now = loop.now
-    let ticksMax = max(
-      1,
-      Int(loop.limits.streamIdleTimeout.nanoseconds / GatewayLimits.streamTick.nanoseconds)
-    )
-    for stream in table.all {
-      if now >= stream.caller.expiresAt {
-        stream.end(.tokenExpired)
-        schedule(stream)
-      }
-      if stream.stalls(queued: queuedBytes(stream), ticksMax: ticksMax) { resetStalled(stream) }
-    }
-    // Requests that filled the store's window may have ended without a reply.
-    if table.hasWaitingForRoom { loop.endTurnSoon() }
-  }
-
-  /// Reset a stream whose client neither reads its responses nor finishes what it has begun to send.
-  private func resetStalled(_ stream: any RequestStream) {
-    stalled &+= 1
-    table.remove(stream)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
-    loop.endTurnSoon()
-  }
-
-  /// Let all streams answer what they have read and end, and accept no new ones.
-  override func drain() {
-    isDraining = true
-    for stream in table.all {
-      stream.end(.draining)
-      schedule(stream)
-    }
-  }
-
-  /// End the streams of revoked tokens.
-  func revoke(where isRevoked: (Caller) -> Bool) {
-    for stream in table.all where isRevoked(stream.caller) {
-      stream.end(.tokenRevoked)
-      schedule(stream)
-    }
   }
 
   override func collect(into samples: inout MetricSamples) {
@@ -255,6 +187,32 @@ final class RequestStreamsPart: GatewayPart {
       help: "Streamed requests reset because their client stalled.",
       Int64(clamping: stalled)
     )
+  }
+}
+
+extension RequestStreamsPart: OpenStreamOwner {
+  var openStreams: [OpenStream] { table.all }
+  var checkInterval: TimeAmount { GatewayLimits.streamTick }
+  var stallTimeout: TimeAmount { loop.limits.streamIdleTimeout }
+
+  /// Let a stream answer what it has read, and end.
+  func end(_ stream: OpenStream, _ reason: StreamEnd) {
+    guard let stream = table.stream(of: stream.handle) else { return }
+    stream.end(reason)
+    schedule(stream)
+  }
+
+  /// Forget a stream whose client neither reads its responses nor finishes what it has begun to send.
+  func removeStalled(_ stream: OpenStream) {
+    stalled &+= 1
+    aborted(stream.handle)
+  }
+
+  func streamsEnded() {}
+
+  /// Let streams without room try again: requests that filled the store's window may have ended without a reply.
+  func streamsChecked() {
+    if table.hasWaitingForRoom { loop.endTurnSoon() }
   }
 }
 

@@ -8,7 +8,6 @@ internal import StoreClient
 /// Revoked tokens: their routes, the reading of the store's list, and the end of their streams. Callers are checked by
 /// the ``Authenticator``.
 final class TokensPart: GatewayPart {
-  private let revoked: RevokedTokens
   private var listing: TokenListing
   /// Nil where another loop reads the list, or after the end.
   private var ticker: RepeatedTask?
@@ -16,10 +15,9 @@ final class TokensPart: GatewayPart {
   private var isSweepDue = false
   private var sweptAt = NIODeadline.distantPast
 
-  init(_ revoked: RevokedTokens) {
-    self.revoked = revoked
-    listing = TokenListing(revoked)
-  }
+  init(_ shared: SharedServices) { listing = TokenListing(shared.revokedTokens) }
+
+  private var revoked: RevokedTokens { loop.shared.revokedTokens }
 
   /// Observe revocations, and start to read the list if that is this loop's task.
   override func start() {
@@ -99,8 +97,7 @@ final class TokensPart: GatewayPart {
     isSweepDue = false
     sweptAt = .now()
     func isRevoked(_ caller: Caller) -> Bool { caller.tokenID.map { revoked.isRevoked($0) } ?? false }
-    loop.events.revoke(where: isRevoked)
-    loop.streams.revoke(where: isRevoked)
+    loop.openStreams.revoke(where: isRevoked)
     loop.endTurnSoon()
   }
 
@@ -113,5 +110,85 @@ final class TokensPart: GatewayPart {
       help: "Tokens that are revoked by their ids, as this gateway knows them.",
       Double(revoked.count)
     )
+  }
+}
+
+/// Revocation of single tokens by id.
+extension TokensPart {
+  /// Handle `PUT /v1/tokens/{jti}`.
+  func putToken(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let until = try TokenJSON.revocation(try loop.object(request, .putToken))
+    try sendTokenRequest(.revokeToken, match, context) { $0.writeRevokeToken(until: until) }
+  }
+
+  /// Handle `GET /v1/tokens/{jti}`.
+  func getToken(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try sendTokenRequest(.getToken, match, context) { _ in }
+  }
+
+  private func sendTokenRequest(
+    _ kind: FrameKind,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let response = EchoingResponse.token(match.subject.bytes)
+    let shard = ShardState.tokenShard
+    try loop.echoingResponses.send(
+      kind,
+      to: .shard(shard, name: match.subject),
+      context,
+      route: match.route,
+      response: response,
+      fields
+    )
+  }
+}
+
+extension KnownFields {
+  static let putToken: KnownFields = ["revoked", "expires_at"]
+}
+
+/// A token's revocation.
+enum TokenJSON {
+  /// Parse `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
+  ///
+  /// - Returns: the end of the revocation; nil: not revoked.
+  /// - Throws: `invalid_field`.
+  static func revocation(_ body: JSONValue) throws(Problem) -> Timestamp? {
+    guard let isRevoked = try body.optionalBool("revoked") else { throw body.missing("revoked") }
+    guard isRevoked else {
+      if let expiry = body.member("expires_at") {
+        throw expiry.error("goes with \"revoked\": true, and is left out where a revocation is taken back")
+      }
+      return nil
+    }
+    let text = try body.requiredString("expires_at")
+    guard let time = CivilTime.milliseconds(parsing: text) else {
+      throw try body.required("expires_at").error(
+        "must be a time, as in 2026-01-31T12:00:00.000Z: when the token expires by itself"
+      )
+    }
+    return Timestamp(milliseconds: time)
+  }
+
+  /// Write `{"jti","revoked","expires_at"?}`.
+  static func write(_ id: RawSpan, until: Timestamp?, into buffer: inout ByteBuffer) {
+    let byteMax = 64 + OutputRawSpan.jsonStringByteMax(id.byteCount) + OutputRawSpan.timestampByteCount
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"jti\":")
+      out.jsonString(id)
+      out.literal(",\"revoked\":")
+      out.bool(until != nil)
+      if let until {
+        out.literal(",\"expires_at\":")
+        out.timestamp(milliseconds: until.milliseconds)
+      }
+      out.literal("}")
+    }
   }
 }

@@ -3,8 +3,6 @@ import CryptoExtras
 import Foundation
 import HTTP2Session
 import JWTKit
-import NIOCore
-import NIOPosix
 import Testing
 
 @testable import Gateway
@@ -437,132 +435,88 @@ private struct SomeClaims: JWTPayload {
 
 @Suite struct AuthenticatorTests {
   /// After new keys are set, cached tokens and pending verifications are judged by them alone.
+  /// Run a verification and the actions that follow it; returns the streams' slots with their results.
+  private func finish(
+    _ verification: Authenticator.Verification?,
+    _ authenticator: inout Authenticator
+  ) async throws -> [String] {
+    var verification = try #require(verification)
+    while true {
+      let result = await verification.verifier.verify(verification.token)
+      switch authenticator.verified(verification, result, now: 20_000) {
+      case .verify(let again): verification = again
+      case .finish(let requests, let result):
+        let text =
+          switch result {
+          case .success(let caller): String(decoding: caller.userID, as: UTF8.self)
+          case .failure(let refusal): refusal.code.rawValue
+          }
+        return requests.map { "\($0.stream.slot) \(text)" }
+      }
+    }
+  }
+
+  private func request(_ slot: UInt32, origin: UInt64 = 0) -> RequestAwaitingVerification {
+    RequestAwaitingVerification(connection: 0, stream: .init(slot: slot, generation: 0), origin: origin)
+  }
+
+  private func authenticator(_ verifier: TokenVerifier, _ limits: GatewayLimits = GatewayLimits()) -> Authenticator {
+    Authenticator(verifier: verifier, revokedTokens: RevokedTokens(), limits: limits, seed: 1)
+  }
+
   @Test func keysCanBeReplacedDuringVerification() async throws {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let loop = group.next()
     func verifier(_ secret: String) async throws -> TokenVerifier {
       try await TokenVerifier(TokenKeys(secrets: [Array(secret.utf8)]))
     }
     let (old, new) = (try await verifier(TestTokens.secret), try await verifier(TestTokens.previousSecret))
-    let pending = Array(TestTokens.user("alice").utf8)
+    let (alice, bob) = (Array(TestTokens.user("alice").utf8), Array(TestTokens.user("bob").utf8))
     let good = Array(TestTokens.make(#"{"user_id":"carol"}"#, secret: TestTokens.previousSecret).utf8)
     let carol = try await new.verify(good).get()
-    let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
-      let authenticator = Authenticator(
-        eventLoop: loop,
-        verifier: old,
-        revokedTokens: RevokedTokens(),
-        limits: GatewayLimits(),
-        seed: 1
-      )
-      let done = loop.makePromise(of: [String].self)
-      var log: [String] = []
-      func enqueueVerification(_ token: [UInt8], _ then: @escaping () -> Void) {
-        do throws(Problem) {
-          try authenticator.waitForVerification(
-            RequestAwaitingVerification(
-              connection: 0,
-              stream: .init(slot: 0, generation: 0),
-              origin: .connection(0)
-            ),
-            token: token.span.bytes,
-            now: { 20_000 },
-            finished: { _, result in
-              switch result {
-              case .success(let caller): log.append(String(decoding: caller.userID, as: UTF8.self))
-              case .failure(let refusal): log.append(refusal.code.rawValue)
-              }
-            },
-            allFinished: then
-          )
-        } catch {
-          log.append(error.code.rawValue)
-        }
+    var authenticator = authenticator(old)
+    let first = try authenticator.waitForVerification(request(0), token: alice.span.bytes)
+    #expect(try await finish(first, &authenticator) == ["0 alice"] && authenticator.cachedCount == 1)
+    // Bob's token is being verified with the old keys meanwhile.
+    let second = try authenticator.waitForVerification(request(1), token: bob.span.bytes)
+    authenticator.replace(new, verified: [(good, carol)], now: 20_000)
+    #expect(try await finish(second, &authenticator) == ["1 token_signature_invalid"])
+    for (token, expected) in [(alice, nil), (bob, nil), (good, "carol")] {
+      switch authenticator.verdict(of: token.span.bytes, now: 20_000) {
+      case .caller(let caller): #expect(String(decoding: caller.userID, as: UTF8.self) == expected)
+      case .refused(let code): Issue.record("refused as \(code)")
+      case .unknown: #expect(expected == nil)
       }
-      enqueueVerification(pending) {
-        // Verified with the old keys, and cached.
-        log.append("cached \(authenticator.cachedTokens.count)")
-        let other = Array(TestTokens.user("bob").utf8)
-        enqueueVerification(other) {
-          for token in [pending, other, good] {
-            switch authenticator.verdict(of: token.span.bytes, now: 20_000) {
-            case .caller(let caller): log.append("known " + String(decoding: caller.userID, as: UTF8.self))
-            case .refused(let code): log.append(code.rawValue)
-            case .unknown: log.append("unknown")
-            }
-          }
-          done.succeed(log)
-        }
-        // Bob's token is being verified with the old keys meanwhile.
-        authenticator.replace(new, verified: [(good, carol)], now: 20_000)
-      }
-      return done.futureResult
-    }.get()
-    #expect(
-      outcome == ["alice", "cached 1", "token_signature_invalid", "unknown", "unknown", "known carol"]
-    )
-    try await group.shutdownGracefully()
+    }
   }
 
-  /// Concurrent requests with one token share one verification. A full queue refuses further requests.
+  /// Concurrent requests with one token share one verification. A full queue refuses further requests, and so does a
+  /// full share of it. The request of a closed stream makes room.
   @Test func verificationsAreCoalescedAndBounded() async throws {
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let loop = group.next()
     let verifier = try await TokenVerifier(TokenKeys(secrets: [Array(TestTokens.secret.utf8)]))
     let token = Array(TestTokens.user("alice").utf8)
     let other = Array(TestTokens.make(#"{"user_id":"bob","exp":10}"#).utf8)
-    let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
-      var limits = GatewayLimits()
-      limits.waitingVerifications = 5
-      let authenticator = Authenticator(
-        eventLoop: loop,
-        verifier: verifier,
-        revokedTokens: RevokedTokens(),
-        limits: limits,
-        seed: 1
-      )
-      let done = loop.makePromise(of: [String].self)
-      var log: [String] = []
-      var batches = 0
-      for number in 0..<6 {
-        let pending = RequestAwaitingVerification(
-          connection: ConnectionIndex(UInt32(number)),
-          stream: .init(slot: 0, generation: 0),
-          origin: .connection(ConnectionIndex(UInt32(number)))
-        )
-        let bytes = number == 3 ? other : token
-        do throws(Problem) {
-          try authenticator.waitForVerification(
-            pending,
-            token: bytes.span.bytes,
-            now: { 20_000 },
-            finished: { request, result in
-              switch result {
-              case .success(let caller):
-                log.append("\(request.connection.rawValue) \(String(decoding: caller.userID, as: UTF8.self))")
-              case .failure(let refusal):
-                log.append("\(request.connection.rawValue) \(refusal.code.rawValue)")
-              }
-            },
-            allFinished: {
-              batches += 1
-              if batches == 2 {
-                log.append("cached \(authenticator.cachedCount) parked \(authenticator.waitingCount)")
-                done.succeed(log)
-              }
-            }
-          )
-        } catch {
-          log.append("\(number) \(error.code.rawValue)")
-        }
-      }
-      return done.futureResult
-    }.get()
-    #expect(outcome.first == "5 authentication_busy")
-    #expect(
-      Set(outcome.dropFirst().dropLast()) == ["0 alice", "1 alice", "2 alice", "4 alice", "3 token_expired"]
-    )
-    #expect(outcome.last == "cached 1 parked 0")
-    try await group.shutdownGracefully()
+    var limits = GatewayLimits()
+    limits.waiting.verifications = 5
+    limits.waiting.verificationsPerOrigin = 2
+    var authenticator = authenticator(verifier, limits)
+    let first = try authenticator.waitForVerification(request(0, origin: 7), token: token.span.bytes)
+    #expect(try authenticator.waitForVerification(request(1, origin: 7), token: token.span.bytes) == nil)
+    #expect(throws: Problem(.authenticationBusy)) {
+      _ = try authenticator.waitForVerification(request(2, origin: 7), token: token.span.bytes)?.token
+    }
+    let second = try authenticator.waitForVerification(request(3), token: other.span.bytes)
+    for slot in UInt32(4)..<6 {
+      #expect(try authenticator.waitForVerification(request(slot), token: token.span.bytes) == nil)
+    }
+    #expect(throws: Problem(.authenticationBusy)) {
+      _ = try authenticator.waitForVerification(request(6), token: token.span.bytes)?.token
+    }
+    authenticator.cancel(request(4).stream)
+    #expect(try authenticator.waitForVerification(request(6), token: token.span.bytes) == nil)
+    // A request whose body has arrived replaces its own.
+    #expect(try authenticator.waitForVerification(request(6), token: token.span.bytes) == nil)
+    #expect(authenticator.waitingCount == 5)
+    #expect(try await finish(first, &authenticator).sorted() == ["0 alice", "1 alice", "5 alice", "6 alice"])
+    #expect(try await finish(second, &authenticator) == ["3 token_expired"])
+    #expect(authenticator.cachedCount == 1 && authenticator.waitingCount == 0)
   }
 }

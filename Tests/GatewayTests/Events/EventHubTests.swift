@@ -55,8 +55,10 @@ import Testing
     return limits
   }
 
-  func hub(_ limits: EventHub.Limits = Self.limits) -> EventHub {
-    var hub = EventHub(limits: limits)
+  func hub(_ limits: EventHub.Limits = Self.limits, openingsWaiting: Int = 10_000) -> EventHub {
+    var waiting = WaitingLimits()
+    waiting.openings = openingsWaiting
+    var hub = EventHub(limits: limits, waiting: waiting)
     hub.connected(shardCount: Self.shardCount, isSame: true)
     return hub
   }
@@ -404,9 +406,8 @@ import Testing
   @Test func excessOpeningsWaitInOrder() throws {
     var limits = EventHub.Limits()
     limits.openings = 1
-    limits.waiting = 2
     limits.streams = 4
-    var hub = hub(limits)
+    var hub = hub(limits, openingsWaiting: 2)
     let first = try hub.open(EventHub.Request(user: "alice"))
     let second = try hub.open(EventHub.Request(user: "bob"))
     _ = try hub.open(EventHub.Request(user: "carol"))

@@ -83,7 +83,7 @@ import Testing
 
   @Test func fullVerificationQueueAnswersBusy() async throws {
     var limits = GatewayLimits()
-    limits.waitingVerifications = 0
+    limits.waiting.verifications = 0
     try await TestGateway.run(limits: limits) { gateway in
       let response = try await gateway.client.post(path, nil, token: TestTokens.server)
       #expect(response.verdict == "503 authentication_busy" && response.headers["retry-after"] == "1")
@@ -132,7 +132,7 @@ import Testing
   }
 
   private func waitingQueries(_ gateway: TestGateway) async throws -> Int {
-    try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
+    try await gateway.eventLoop.submit { gateway.loop.value.waitingRequests.queryCount }.get()
   }
 
   /// Reconnect a silent store. The gateway resends its requests, and the store answers them.
@@ -194,7 +194,7 @@ import Testing
   @Test func waitingQueriesAreLimited() async throws {
     var limits = GatewayLimits()
     limits.queriesInFlight = 1
-    limits.queriesWaiting = 2
+    limits.waiting.queries = 2
     limits.queryWait = .seconds(60)
     try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])

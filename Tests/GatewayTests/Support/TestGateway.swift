@@ -412,3 +412,25 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     requests = [:]
   }
 }
+
+extension EventLoopFuture where Value: Sendable {
+  /// The future's value, awaited for at most ``waitLimit``. `awaited` names it in the failure message.
+  func value(_ awaited: String) async throws -> Value {
+    try await within(awaited) { try await self.get() }
+  }
+}
+
+// Tests write indexes of tables as numbers.
+
+extension ConnectionIndex: ExpressibleByIntegerLiteral {
+  /// A connection by its number.
+  public init(integerLiteral number: UInt32) { self.init(number) }
+}
+
+extension NamedTable.Index: ExpressibleByIntegerLiteral {
+  init(integerLiteral slot: UInt32) { self.init(slot: slot) }
+}
+
+extension RawSpan {
+  var text: String { withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
+}

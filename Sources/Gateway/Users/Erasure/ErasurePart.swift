@@ -1,0 +1,316 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``SettlementPart``.
+final class ErasurePart: GatewayPart {
+  private var jobs = SlotTable<ErasureJob>()
+
+  /// Users who are being erased.
+  var count: Int { jobs.count }
+
+  /// The running erasures.
+  var running: [ErasureMachine] { jobs.all.map(\.value.erasure) }
+
+  /// Handle `DELETE /v1/users/{user}`.
+  func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    guard count < loop.limits.erasures else { throw Problem(.storeBusy) }
+    let erasure = ErasureMachine(
+      user: match.subject.withUnsafeBytes { Array($0) },
+      shardCount: loop.store.shardCount
+    )
+    let job = ErasureJob(
+      erasure,
+      .stream(context.stream, connection: context.connection, route: match.route)
+    )
+    let index = jobs.insert(job)
+    job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
+      self.eraseTimedOut(job)
+      loop.endTurn()
+    }
+    advance(job, index) { $0.start() }
+  }
+
+  /// Continue an erasure that another gateway, or this one, has begun.
+  func resume(_ settings: UserSettings, shardCount: Int, settlement: Int) -> Bool {
+    let user = Array(settings.user.utf8)
+    let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
+    if isUnderWay || loop.isClosed { return false }
+    loop.shared.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
+    let job = ErasureJob(
+      ErasureMachine(user: user, settings: settings, shardCount: shardCount),
+      .settlement(settlement)
+    )
+    let index = jobs.insert(job)
+    advance(job, index) { $0.start() }
+    return true
+  }
+
+  /// End erasures that are waiting for a timer, at shutdown. The others end with their store requests.
+  override func stop() {
+    for (index, job) in jobs.all where job.inFlight == 0 { advance(job, index) { $0.failed() } }
+  }
+
+  // MARK: Replies
+
+  func completed(_ index: SlotIndex, _ request: ErasureStoreRequest, with result: StoreResult) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    switch result {
+    case .reply(let kind, let payload):
+      do throws(WireError) {
+        var reader = FieldReader(payload)
+        let steps = try apply(request, job, &reader)
+        perform(steps, job, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
+        advance(job, index) { $0.failed() }
+      }
+    case .failure(let failure):
+      let problem = failure.problem
+      if job.erasure.isBeginning { answer(job, problem) }
+      advance(job, index) { Self.fail(&$0, request, problem.code) }
+    }
+  }
+
+  private func apply(
+    _ request: ErasureStoreRequest,
+    _ job: ErasureJob,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> [ErasureMachine.Step] {
+    let steps: [ErasureMachine.Step]
+    switch request {
+    case .begin: steps = job.erasure.begun(try reader.userSettings())
+    case .assign: return job.erasure.assigned()
+    case .check:
+      let settings = try reader.userSettings()
+      steps = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
+    case .forget:
+      steps = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
+    case .list:
+      var cids: [[UInt8]] = []
+      let next = try reader.channelList { cids.append($0.cid.bytes) }
+      return job.erasure.listed(cids, next: next)
+    case .purge(let shard):
+      let round = try reader.varint()
+      steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
+    case .erase(let channel):
+      let result: ErasureMachine.OnErase = try reader.byte() == 1 ? .erased : .wasGone
+      steps = job.erasure.erased(Int(channel), result)
+    }
+    try reader.end()
+    return steps
+  }
+
+  private static func fail(
+    _ erasure: inout ErasureMachine,
+    _ request: ErasureStoreRequest,
+    _ code: ProblemCode
+  ) -> [ErasureMachine.Step] {
+    switch request {
+    case .erase(let channel):
+      // The channel is gone, and with it the member.
+      erasure.erased(Int(channel), code == .channelNotFound ? .wasGone : .failed)
+    case .purge(let shard) where code != .notImplemented:
+      erasure.purged(shard, .failed)
+    default: erasure.failed()
+    }
+  }
+
+  // MARK: Steps
+
+  private func advance(
+    _ job: ErasureJob,
+    _ index: SlotIndex,
+    _ event: (inout ErasureMachine) -> [ErasureMachine.Step]
+  ) {
+    let steps = event(&job.erasure)
+    perform(steps, job, index)
+  }
+
+  private func perform(_ steps: [ErasureMachine.Step], _ job: ErasureJob, _ index: SlotIndex) {
+    performAll(steps) { perform($0, job, index) }
+    guard let isDone = job.erasure.isDone else { return }
+    finish(job, isDone: isDone)
+    if job.inFlight == 0 { jobs.remove(index) }
+  }
+
+  private func perform(_ step: ErasureMachine.Step, _ job: ErasureJob, _ index: SlotIndex) -> [ErasureMachine
+    .Step]
+  {
+    guard job.erasure.isDone == nil else { return [] }
+    let home = job.erasure.home
+    switch step {
+    case .begin:
+      return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
+    case .assign(let shard):
+      let value = SharedValue.user(job.erasure.settings)
+      return trySend(.assignUser, to: shard, job: job, index: index, request: .assign) {
+        value.writeAssignment(into: &$0)
+      }
+    case .check: return trySend(.getUser, to: home, job: job, index: index, request: .check) { _ in }
+    case .list(let cursor):
+      return trySend(.listChannels, to: home, job: job, index: index, request: .list) {
+        $0.writeListChannels(withAll: true, limit: UserChannelScan.listMax, cursor: cursor)
+      }
+    case .erase(let number):
+      let user = job.erasure.user
+      let cid = job.erasure.channel(number)
+      return trySend(
+        .eraseMember,
+        to: nil,
+        job: job,
+        index: index,
+        request: .erase(channel: UInt32(number)),
+        name: cid
+      ) { buffer in
+        buffer.writeField(user.span.bytes)
+      }
+    case .forget(let shard):
+      let version = job.erasure.forgottenVersion
+      return trySend(.assignUser, to: shard, job: job, index: index, request: .forget) {
+        $0.writeAssignErased(version: version)
+      }
+    case .purge(let shard):
+      let round = job.erasure.round(shard)
+      return trySend(.purge, to: shard, job: job, index: index, request: .purge(shard), name: []) {
+        $0.writeVarint(round)
+      }
+    case .wait(let milliseconds):
+      if loop.isClosed { return job.erasure.failed() }
+      loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [loop] in
+        guard self.jobs[index] === job else { return }
+        self.advance(job, index) { $0.waited() }
+        loop.endTurn()
+      }
+      return []
+    }
+  }
+
+  /// - Parameters:
+  ///   - shard: nil: derived from the name, a cid.
+  ///   - name: nil: the user; empty: the frame kind has no name.
+  private func trySend(
+    _ kind: FrameKind,
+    to shard: ShardID?,
+    job: ErasureJob,
+    index: SlotIndex,
+    request: ErasureStoreRequest,
+    name: [UInt8]? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> [ErasureMachine.Step] {
+    let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
+    let name = name ?? job.erasure.user
+    let destination: StoreDestination =
+      if let shard {
+        .shard(shard, name: name.isEmpty ? nil : name.span.bytes)
+      } else {
+        .channel(name.span.bytes)
+      }
+    let isSent = loop.trySend(kind, to: destination, pending, fields)
+    if isSent {
+      job.inFlight += 1
+      return []
+    }
+    if job.erasure.isBeginning { answer(job, Problem(.storeBusy)) }
+    return Self.fail(&job.erasure, request, .storeBusy)
+  }
+
+  // MARK: Waiters
+
+  private func finish(_ job: ErasureJob, isDone: Bool) {
+    if isDone { loop.counters.userErased() }
+    switch job.waiter {
+    case .none: break
+    case .settlement(let value):
+      job.waiter = .none
+      loop.settlement.erasureEnded(value, isDone: isDone)
+    case .stream(let stream, let index, let route):
+      guard isDone else { return answer(job, Self.partlyErased) }
+      job.timeout?.cancel()
+      job.waiter = .none
+      guard let connection = loop.connections.answering(stream, on: index) else { return }
+      let user = job.erasure.user
+      loop.respond(route, stream: stream, connection: connection) { buffer in
+        buffer.writeStaticString("{\"user_id\":")
+        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
+          $0.jsonString(user.span.bytes)
+        }
+        buffer.writeStaticString(",\"erased\":true}")
+      }
+      loop.endTurnSoon()
+    }
+  }
+
+  /// Answer a request at its timeout; the erasure continues without it.
+  private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
+
+  private func answer(_ job: ErasureJob, _ problem: Problem) {
+    guard case .stream(let stream, let index, let route) = job.waiter else { return }
+    job.timeout?.cancel()
+    job.waiter = .none
+    guard let connection = loop.connections.answering(stream, on: index) else { return }
+    loop.answer(problem, route: route, stream: stream, connection: connection)
+    loop.endTurnSoon()
+  }
+
+  private static var partlyErased: Problem {
+    Problem(
+      .outcomeUnknown,
+      "the erasure continues in the background; repeat the request to learn its result"
+    )
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_erasures",
+      help: "Users who are being erased.",
+      Double(count)
+    )
+  }
+}
+
+/// The store requests of an ``ErasureJob``.
+enum ErasureStoreRequest {
+  case begin
+  case assign
+  case check
+  case list
+  /// By the channel's number in the erasure.
+  case erase(channel: UInt32)
+  case forget
+  case purge(ShardID)
+}
+
+/// A running erasure, and its waiter.
+final class ErasureJob {
+  /// The recipient of the erasure's end.
+  enum Waiter {
+    /// A request, until its timeout.
+    case stream(HTTP2StreamHandle, connection: ConnectionIndex, route: Route)
+    /// A round of ``SettlementRounds``, with the number of the value.
+    case settlement(Int)
+    /// Nobody any more: the request was answered.
+    case none
+  }
+
+  var erasure: ErasureMachine
+  var waiter: Waiter
+  /// Requests to the store in flight.
+  var inFlight = 0
+  /// The timer of the waiting request.
+  var timeout: Scheduled<Void>?
+
+  init(_ erasure: ErasureMachine, _ waiter: Waiter) {
+    self.erasure = erasure
+    self.waiter = waiter
+  }
+}

@@ -1,3 +1,0 @@
-extension RawSpan {
-  var text: String { withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
-}
