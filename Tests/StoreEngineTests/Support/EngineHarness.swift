@@ -2,6 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import StoreTestSupport
 
 /// A store loop driven by hand: a test completes its commits and reads, and delivers its membership changes.
 final class EngineHarness: StoreLoopDriver {
@@ -146,19 +147,8 @@ final class EngineHarness: StoreLoopDriver {
     loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
   }
 
-  /// The places in storage that name a user: decoded log batches and pages of shard 0.
-  func traces(_ user: String) throws -> [String] {
-    var found: [String] = []
-    for (index, bytes) in storage.log[ShardID(0), default: [:]] {
-      let batch = try LogBatch(bytes.readableBytesSpan)
-      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
-    }
-    for (key, bytes) in storage.pages {
-      let page = try Page(bytes.readableBytesSpan)
-      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
-    }
-    return found.sorted()
-  }
+  /// The places in storage that name a user: log batches and pages.
+  func traces(_ user: String) throws -> [String] { try storage.data.traces(of: user) }
 
   /// Deliver the membership changes for shards of this loop, in order.
   func deliverChanges() {

@@ -6,7 +6,7 @@ import StoreTestSupport
 /// Storage in memory that tests can damage.
 ///
 /// `@unchecked Sendable`: a test uses one thread.
-final class MemoryStorage: StorageEngine, @unchecked Sendable {
+final class MemoryStorage: MemoryBackedStorage, @unchecked Sendable {
   var data = StoredData()
   /// Called before each single page is read, to change the storage in between.
   var beforePages: (PageSelection) -> Void = { _ in }
@@ -30,18 +30,6 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     }
   }
 
-  func commit(_ group: CommitGroup) throws(StorageError) {
-    for batch in group.batches { data.apply(batch) }
-    for drop in group.drops { data.apply(drop) }
-    for page in group.pages { data.apply(page) }
-    for trim in group.logTrims { data.trimLog(of: trim.shard, through: trim.through.rawValue) }
-    for trim in group.stepTrims { data.apply(trim) }
-  }
-
-  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
-    data.read(shard, channel)
-  }
-
   func readPages(
     _ shard: ShardID,
     _ channel: ChannelReference,
@@ -51,16 +39,5 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     return data.readPages(shard, channel, selection)
   }
 
-  func readSteps(
-    _ shard: ShardID,
-    _ channel: ChannelNumber,
-    rowPage: UInt32,
-    segments: Range<UInt32>
-  ) throws(StorageError) -> [StoredSegment] {
-    data.readSteps(shard, channel, rowPage: rowPage, segments: segments)
-  }
-
   func purge() throws(StorageError) { purges += 1 }
-
-  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
 }
