@@ -227,11 +227,11 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
-    // Shared by tests of several modules: waiting and taking turns; storage in memory; programs and servers.
+    // Shared by tests of several modules: waiting and taking turns; storage and stores in memory; programs and servers.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
       name: "StoreTestSupport",
-      dependencies: ["StoreEngine", "ReceiptModel", "TestSupport", nioCore, nioPosix],
+      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix],
       path: "Tests/StoreTestSupport",
       swiftSettings: strict
     ),
@@ -283,7 +283,8 @@ let package = Package(
       name: "GatewayTests",
       dependencies: [
         "Gateway", "LinkSecurity", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel",
-        "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt, logging, lifecycle, yams,
+        "ReceiptWire", "StoreEngine", "StoreTestSupport", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt,
+        logging, lifecycle, yams,
       ],
       swiftSettings: strict
     ),
@@ -297,7 +298,8 @@ let package = Package(
     .testTarget(
       name: "IndexRebuildTests",
       dependencies: [
-        "IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix,
+        "IndexRebuild", "Operations", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
+        nioPosix,
       ],
       swiftSettings: strict
     ),
@@ -370,8 +372,8 @@ let package = Package(
     .testTarget(
       name: "StoreServerTests",
       dependencies: [
-        "StoreServer", "StoreEngine", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport", crypto,
-        logging, nioCore, nioEmbedded, nioPosix,
+        "StoreServer", "StoreEngine", "StoreTestSupport", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport",
+        crypto, logging, nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),
@@ -379,7 +381,7 @@ let package = Package(
       name: "BackupTests",
       dependencies: [
         "Backup", "ErasureLedger", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
-        "TestSupport", nioCore, nioPosix,
+        "StoreTestSupport", "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),

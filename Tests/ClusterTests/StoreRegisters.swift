@@ -29,7 +29,9 @@ final class StoreRegisters {
     }
     self.cids = cids
     let all = (0..<UInt16(shardCount)).map { ShardID($0) }
-    let store = SynchronousStore(StoredData(), shards: all, of: shardCount)
+    var configuration = StoreLoopConfiguration()
+    configuration.checkpointAgeMilliseconds = 0
+    let store = SynchronousStore(shards: all, of: shardCount, configuration: configuration)
     for (number, cid) in cids.flatMap({ $0 }).enumerated() {
       let payload = Self.creation(cid, counter: UInt64(number + 1))
       _ = store.reply(to: .putChannel, ShardID(UInt16(Self.shard(cid, shardCount))), payload)

@@ -23,7 +23,7 @@ final class StoreStorage: SimulatedStorage {
   var synced: RecordPosition { syncedCursor.position }
 
   func commit(_ group: CommitGroup) {
-    data.commit(group)
+    data.apply(group)
     if let position = group.position { cursor = position.cursor }
     unsynced.append(group)
   }

@@ -1,6 +1,6 @@
-import NIOCore
 import ReceiptModel
 import StoreEngine
+import StoreTestSupport
 import Synchronization
 
 /// Storage in memory that fails or blocks on request. It is also the source that a server opens it from: reopened, it
@@ -9,8 +9,7 @@ import Synchronization
 /// It stores no channels: these tests send requests that need none.
 final class FailingStorage: StorageEngine, ReopenableStorage {
   private struct State {
-    var log: [ShardID: [UInt64: ByteBuffer]] = [:]
-    var pages: [PageKey: ByteBuffer] = [:]
+    var data = StoredData()
     var failure: StorageError?
     var openFailure: StorageError?
     var locationFault: String?
@@ -72,13 +71,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   func commit(_ group: CommitGroup) throws(StorageError) {
     beforeCommit()
     if let failure { throw failure }
-    state.withLock { state in
-      for batch in group.batches { state.log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
-      for page in group.pages { state.pages[page.key] = page.bytes }
-      for trim in group.logTrims {
-        state.log[trim.shard] = state.log[trim.shard]?.filter { $0.key > trim.through.rawValue }
-      }
-    }
+    state.withLock { $0.data.apply(group) }
   }
 
   func sync() throws(StorageError) {
@@ -103,15 +96,5 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
 
   func purge() throws(StorageError) {}
 
-  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
-    state.withLock { state in
-      let own = state.pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
-        .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
-      let batches = state.log[shard, default: [:]].sorted { $0.key < $1.key }
-      return StoredShard(
-        pages: own.map { (page: $0.key.page, bytes: $0.value) },
-        log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
-      )
-    }
-  }
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { state.withLock { $0.data.recover(shard) } }
 }

@@ -1,5 +1,6 @@
 package import NIOCore
 package import ReceiptModel
+package import ReceiptWire
 package import StoreEngine
 
 /// The content of a storage in memory: log, pages and the directory of names. It applies the parts of a commit and
@@ -12,6 +13,15 @@ package struct StoredData {
   package init() {}
 
   // MARK: Writes
+
+  /// Apply a whole commit.
+  package mutating func apply(_ group: CommitGroup) {
+    for batch in group.batches { apply(batch) }
+    for drop in group.drops { apply(drop) }
+    for page in group.pages { apply(page) }
+    for trim in group.logTrims { trimLog(of: trim.shard, through: trim.through.rawValue) }
+    for trim in group.stepTrims { apply(trim) }
+  }
 
   package mutating func apply(_ batch: CommitGroup.Batch) {
     log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
@@ -97,6 +107,20 @@ package struct StoredData {
     }
   }
 
+  /// The places that name a user: log batches and pages.
+  package func traces(of user: String) throws(WireError) -> [String] {
+    var found: [String] = []
+    for batches in log.values {
+      for (index, bytes) in batches where "\(try LogBatch(bytes.readableBytesSpan).effects)".contains("\"\(user)\"") {
+        found.append("log \(index)")
+      }
+    }
+    for (key, bytes) in pages where "\(try Page(bytes.readableBytesSpan).effects)".contains("\"\(user)\"") {
+      found.append("\(key.page) of \(key.channel.rawValue)")
+    }
+    return found.sorted()
+  }
+
   package func recover(_ shard: ShardID) -> StoredShard {
     let batches = log[shard, default: [:]].sorted { $0.key < $1.key }
     return StoredShard(
@@ -104,4 +128,36 @@ package struct StoredData {
       log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
     )
   }
+}
+
+/// A storage whose content is in memory. Types that conform may override single operations, and damage the content.
+package protocol MemoryBackedStorage: StorageEngine, AnyObject {
+  var data: StoredData { get set }
+}
+
+extension MemoryBackedStorage {
+  package func commit(_ group: CommitGroup) throws(StorageError) { data.apply(group) }
+
+  package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
+    data.read(shard, channel)
+  }
+
+  package func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel? { data.readPages(shard, channel, selection) }
+
+  package func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment] {
+    data.readSteps(shard, channel, rowPage: rowPage, segments: segments)
+  }
+
+  package func purge() throws(StorageError) {}
+
+  package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
 }

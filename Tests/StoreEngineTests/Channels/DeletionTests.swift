@@ -2,6 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 import Testing
 

@@ -1,6 +1,7 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Testing
 
 @testable import StoreEngine

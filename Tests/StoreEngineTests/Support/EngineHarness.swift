@@ -147,19 +147,8 @@ final class EngineHarness: StoreLoopDriver {
     loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
   }
 
-  /// The places in storage that name a user: decoded log batches and pages of shard 0.
-  func traces(_ user: String) throws -> [String] {
-    var found: [String] = []
-    for (index, bytes) in storage.log[ShardID(0), default: [:]] {
-      let batch = try LogBatch(bytes.readableBytesSpan)
-      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
-    }
-    for (key, bytes) in storage.pages {
-      let page = try Page(bytes.readableBytesSpan)
-      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
-    }
-    return found.sorted()
-  }
+  /// The places in storage that name a user: log batches and pages.
+  func traces(_ user: String) throws -> [String] { try storage.data.traces(of: user) }
 
   /// Deliver the membership changes for shards of this loop, in order.
   func deliverChanges() {
@@ -229,7 +218,7 @@ func harnessWithChannel(
 /// Storage in memory that tests can damage.
 ///
 /// `@unchecked Sendable`: a test uses one thread.
-final class MemoryStorage: StorageEngine, @unchecked Sendable {
+final class MemoryStorage: MemoryBackedStorage, @unchecked Sendable {
   var data = StoredData()
   /// Called before each single page is read, to change the storage in between.
   var beforePages: (PageSelection) -> Void = { _ in }
@@ -253,18 +242,6 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     }
   }
 
-  func commit(_ group: CommitGroup) throws(StorageError) {
-    for batch in group.batches { data.apply(batch) }
-    for drop in group.drops { data.apply(drop) }
-    for page in group.pages { data.apply(page) }
-    for trim in group.logTrims { data.trimLog(of: trim.shard, through: trim.through.rawValue) }
-    for trim in group.stepTrims { data.apply(trim) }
-  }
-
-  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
-    data.read(shard, channel)
-  }
-
   func readPages(
     _ shard: ShardID,
     _ channel: ChannelReference,
@@ -274,16 +251,5 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     return data.readPages(shard, channel, selection)
   }
 
-  func readSteps(
-    _ shard: ShardID,
-    _ channel: ChannelNumber,
-    rowPage: UInt32,
-    segments: Range<UInt32>
-  ) throws(StorageError) -> [StoredSegment] {
-    data.readSteps(shard, channel, rowPage: rowPage, segments: segments)
-  }
-
   func purge() throws(StorageError) { purges += 1 }
-
-  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
 }
