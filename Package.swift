@@ -370,8 +370,8 @@ let package = Package(
     .testTarget(
       name: "StoreServerTests",
       dependencies: [
-        "StoreServer", "StoreEngine", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport", crypto,
-        logging, nioCore, nioEmbedded, nioPosix,
+        "StoreServer", "StoreEngine", "Operations", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport",
+        crypto, logging, nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),

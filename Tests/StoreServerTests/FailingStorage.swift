@@ -11,12 +11,14 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   private struct State {
     var log: [ShardID: [UInt64: ByteBuffer]] = [:]
     var pages: [PageKey: ByteBuffer] = [:]
+    var positions: [GroupID: LogCursor] = [:]
     var failure: StorageError?
     var openFailure: StorageError?
     var locationFault: String?
     var beforeCommit: @Sendable () -> Void = {}
     var syncs = 0
     var opens = 0
+    var recoveries: [ShardID: Int] = [:]
   }
 
   let shardCount: Int
@@ -54,6 +56,9 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   /// Attempts to open the storage so far.
   var opens: Int { state.withLock { $0.opens } }
 
+  /// How many times a shard was read back so far.
+  func recoveries(of shard: UInt16) -> Int { state.withLock { $0.recoveries[ShardID(shard)] ?? 0 } }
+
   // MARK: ReopenableStorage
 
   func open() throws(StorageError) -> any StorageEngine {
@@ -75,6 +80,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     state.withLock { state in
       for batch in group.batches { state.log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
       for page in group.pages { state.pages[page.key] = page.bytes }
+      if let position = group.position { state.positions[position.group] = position.cursor }
       for trim in group.logTrims {
         state.log[trim.shard] = state.log[trim.shard]?.filter { $0.key > trim.through.rawValue }
       }
@@ -105,6 +111,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
 
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     state.withLock { state in
+      state.recoveries[shard, default: 0] += 1
       let own = state.pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
         .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
       let batches = state.log[shard, default: [:]].sorted { $0.key < $1.key }
@@ -113,5 +120,9 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
         log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
       )
     }
+  }
+
+  func position(of group: GroupID) throws(StorageError) -> LogCursor {
+    state.withLock { $0.positions[group] ?? .start }
   }
 }
