@@ -7,28 +7,34 @@ internal import StoreEngine
 
 /// The loops' hosts: makes them from storage, stops them, and makes them again after a failed commit.
 final class HostSupervisor: Sendable {
-  private struct State {
+  struct State {
     var storage: (any StorageEngine)?
     var lifecycle = StoreLifecycle()
     var failedCommits: UInt64 = 0
     var reload: Task<Void, Never>?
+    /// Pause before the next reload; zero except in a cluster.
+    var reloadPause = Duration.zero
+    var reloads = RestartBackoff()
+    /// In a cluster: hosts that are being replaced, and their groups' failures, by position.
+    var replacements: [Int: Task<Void, Never>] = [:]
+    var groupRestarts: [Int: RestartBackoff] = [:]
   }
 
   private let configuration: StoreServerConfiguration
-  private let source: any ReopenableStorage
-  private let logger: Logger
+  let source: any ReopenableStorage
+  let logger: Logger
   private let eventLoops: [any EventLoop]
   private let committers: [NIOThreadPool]
   private let readers: NIOThreadPool
   /// Opens, recovers and closes storage; one thread, so that these never overlap.
   private let opener: NIOThreadPool
-  private let registry: ConnectionRegistry
+  let registry: ConnectionRegistry
   private let backups: BackupServer
   private let clock: StoreClock
   private let directory: DataDirectoryMonitor
   /// Nil except in a cluster.
-  private let memberships: GroupMemberships?
-  private let state = NIOLockedValueBox(State())
+  let memberships: GroupMemberships?
+  let state = NIOLockedValueBox(State())
   let serving = ServingState()
 
   init(
@@ -102,48 +108,14 @@ final class HostSupervisor: Sendable {
       return state.lifecycle.begin()
     }
     let shardCount = source.shardCount
-    let loops = eventLoops
     var hostOfShard = [UInt8](repeating: 0, count: shardCount)
     var hosts: [LoopHost] = []
     var recovered = 0
-    for (position, eventLoop) in loops.enumerated() where position < shardCount {
-      let owned = shards(ofHost: position, of: min(loops.count, shardCount))
-      for shard in owned { hostOfShard[shard] = UInt8(position) }
-      let stored = try await opener.runIfActive {
-        try owned.map { shard in
-          let id = ShardID(UInt16(shard))
-          return (shard: id, state: try storage.recover(id))
-        }
-      }
-      recovered += stored.reduce(0) { $0 + $1.state.log.count }
-      let events = LoopHost.HostEvents(
-        halted: { [weak self] error in self?.halted(error, generation: generation) },
-        reported: { [logger] error in
-          logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
-        },
-        promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
-        deposed: { [weak self] in self?.deposed(generation: generation) }
-      )
-      let group = try await membership(ofLoop: position, eventLoop, storage)
-      let committer = committers[position]
-      hosts.append(
-        try await eventLoop.submit { [readers, configuration, clock, directory] in
-          try LoopHost(
-            eventLoop: eventLoop,
-            storage: storage,
-            committer: committer,
-            readers: readers,
-            configuration: configuration.engine,
-            totalShardCount: shardCount,
-            stored: stored,
-            group: group,
-            erasures: configuration.erasures,
-            clock: clock,
-            directory: directory,
-            events: events
-          )
-        }.get()
-      )
+    for position in 0..<min(eventLoops.count, shardCount) {
+      for shard in shards(ofHost: position) { hostOfShard[shard] = UInt8(position) }
+      let (host, batchCount) = try await makeHost(at: position, on: storage, generation: generation)
+      hosts.append(host)
+      recovered += batchCount
     }
     var logged = Timestamp.none
     for host in hosts {
@@ -163,23 +135,64 @@ final class HostSupervisor: Sendable {
       )
     )
     // Ticks commit, so none may begin while other hosts are still being made.
-    for host in hosts { host.eventLoop.execute { host.start() } }
-    // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
-    let interval = source.syncIntervalMilliseconds ?? (memberships == nil ? nil : Self.reportMilliseconds)
-    if let interval {
-      for host in hosts.prefix(memberships == nil ? 1 : hosts.count) {
-        host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
-      }
+    for (position, host) in hosts.enumerated() { start(host, at: position) }
+    let isServing = state.withLockedValue { state in
+      state.reloads.started(at: .now)
+      return state.lifecycle.started()
     }
-    if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
-    memberships?.startProbes(for: hosts)
-    let isServing = state.withLockedValue { $0.lifecycle.started() }
     if isServing {
       backups.attach(storage)
       let text = configuration.cluster == nil ? "Shards are serving" : "Shards follow the shared log"
       logger.info("\(text)", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
     }
     return isServing
+  }
+
+  /// Make a host and its loop from storage.
+  ///
+  /// - Returns: the host, and the number of log batches that were read.
+  func makeHost(
+    at position: Int,
+    on storage: any StorageEngine,
+    generation: UInt64
+  ) async throws -> (host: LoopHost, batchCount: Int) {
+    let eventLoop = eventLoops[position]
+    let owned = shards(ofHost: position)
+    let stored = try await opener.runIfActive {
+      try owned.map { shard in
+        let id = ShardID(UInt16(shard))
+        return (shard: id, state: try storage.recover(id))
+      }
+    }
+    let events = LoopHost.HostEvents(
+      halted: { [weak self] error in self?.halted(error, generation: generation) },
+      reported: { [logger] error in
+        logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
+      },
+      promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
+      deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
+      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) }
+    )
+    let group = try await membership(ofLoop: position, eventLoop, storage)
+    let committer = committers[position]
+    let host = try await eventLoop.submit {
+      [readers, configuration, clock, directory, shardCount = source.shardCount] in
+      try LoopHost(
+        eventLoop: eventLoop,
+        storage: storage,
+        committer: committer,
+        readers: readers,
+        configuration: configuration.engine,
+        totalShardCount: shardCount,
+        stored: stored,
+        group: group,
+        erasures: configuration.erasures,
+        clock: clock,
+        directory: directory,
+        events: events
+      )
+    }.get()
+    return (host, stored.reduce(0) { $0 + $1.state.log.count })
   }
 
   private func membership(
@@ -192,12 +205,25 @@ final class HostSupervisor: Sendable {
     return try await memberships.membership(ofLoop: position, eventLoop, stored: stored)
   }
 
+  /// Start a connected host.
+  func start(_ host: LoopHost, at position: Int) {
+    host.eventLoop.execute { host.start() }
+    // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
+    let interval = source.syncIntervalMilliseconds ?? (memberships == nil ? nil : Self.reportMilliseconds)
+    if let interval, position == 0 || memberships != nil {
+      host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
+    }
+    if position == 0 { host.eventLoop.execute { host.startCompactingOld() } }
+    memberships?.startProbes(ofLoop: position, for: host)
+  }
+
   /// How often a node whose commits are synced reports its synced positions.
   private static let reportMilliseconds = 1_000
 
   /// Return the shards of a host. The groups of a cluster are ranges.
-  private func shards(ofHost position: Int, of count: Int) -> [Int] {
+  private func shards(ofHost position: Int) -> [Int] {
     let all = 0..<source.shardCount
+    let count = min(eventLoops.count, source.shardCount)
     if configuration.cluster == nil { return all.filter { $0 % count == position } }
     return all.filter { $0 * count / source.shardCount == position }
   }
@@ -206,6 +232,8 @@ final class HostSupervisor: Sendable {
   /// storage.
   func stopLoops() async {
     let hosts = serving.replace(nil)?.hosts ?? []
+    // None begins any more. One that runs ends early, and leaves nothing behind.
+    for replacement in state.withLockedValue({ Array($0.replacements.values) }) { await replacement.value }
     memberships?.stopProbes()
     let channels = registry.channels
     await withTaskGroup(of: Void.self) { tasks in
@@ -223,43 +251,37 @@ final class HostSupervisor: Sendable {
   // MARK: Halts
 
   /// Handle a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
-  private func halted(_ error: StorageError, generation: UInt64) {
-    state.withLockedValue { $0.failedCommits += 1 }
-    guard recordHalt(generation: generation) else { return }
-    logger.error(
-      "A commit failed; reloading all shards from storage",
-      metadata: ["error": "\(error)"]
-    )
-  }
-
-  /// Record that a loop of this generation has halted, and reload everything if it served.
-  ///
-  /// - Returns: whether it is the first of its generation, which is to be logged.
-  private func recordHalt(generation: UInt64) -> Bool {
-    state.withLockedValue { state in
-      switch state.lifecycle.halted(generation: generation) {
-      case .ignore: return false
-      case .report: return true
-      case .reportAndReload:
-        state.reload = Task { await self.reload() }
-        return true
-      }
+  func halted(_ error: StorageError, generation: UInt64) {
+    let restart: RestartBackoff.Restart? = state.withLockedValue { state in
+      state.failedCommits += 1
+      let onHalt = state.lifecycle.halted(generation: generation)
+      guard onHalt != .ignore else { return nil }
+      var restart = RestartBackoff.Restart(pause: .zero, isNew: true)
+      if memberships != nil { restart = state.reloads.failed("\(error)", at: .now) }
+      state.reloadPause = restart.pause
+      if onHalt == .reportAndReload { state.reload = Task { await self.reload() } }
+      return restart
     }
-  }
-
-  /// This node owns the group of a host now, and answers for its shards.
-  private func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
-    guard let owned = serving.promote(host, epoch) else { return }
-    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
-    logger.info(
-      "This node owns a group and serves its shards",
-      metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+    guard let restart else { return }
+    guard memberships != nil else {
+      return logger.error("A commit failed; reloading all shards from storage", metadata: ["error": "\(error)"])
+    }
+    logger.log(
+      level: restart.isNew ? .error : .debug,
+      """
+      A commit failed: this node reads all its shards again, with pauses of up to \(RestartBackoff.pauseMax); if that \
+      does not help, see to its disk
+      """,
+      metadata: ["error": "\(error)", "pause": "\(restart.pause)"]
     )
   }
 
-  /// Another node owns a group that this node has owned: start again as its follower.
-  private func deposed(generation: UInt64) {
-    if recordHalt(generation: generation) { logger.notice("Another node owns the shards now; following it") }
+  /// A host of these loops is of no use, and they do not serve yet: make them all again.
+  func reloadIfStarting(generation: UInt64) {
+    state.withLockedValue { state in
+      // The start in progress notices it.
+      if state.lifecycle.isStarting(generation) { _ = state.lifecycle.halted(generation: generation) }
+    }
   }
 
   /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.
@@ -273,6 +295,7 @@ final class HostSupervisor: Sendable {
     var pauses = Self.reloadPausesMin
     while true {
       await stopLoops()
+      await sleep(state.withLockedValue(\.reloadPause)) { !$0.lifecycle.isStopping }
       guard !isStopping() else { return }
       do {
         let storage = try await opener.runIfActive { [source] in try source.open() }
@@ -280,10 +303,16 @@ final class HostSupervisor: Sendable {
       } catch {
         logger.error("Storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
-      // Several short pauses rather than one that is cancelled: a cancellation could lose a storage that was just
-      // opened.
-      for _ in 0..<pauses where !isStopping() { try? await Task.sleep(for: Self.reloadPause) }
+      await sleep(Self.reloadPause * pauses) { !$0.lifecycle.isStopping }
       pauses = min(pauses * 2, Self.reloadPausesMax)
+    }
+  }
+
+  /// Sleep while a condition holds. Several short pauses rather than one that is cancelled: a cancellation could lose a
+  /// storage that was just opened.
+  func sleep(_ duration: Duration, while holds: (State) -> Bool) async {
+    for _ in 0..<Int(duration / Self.reloadPause) where state.withLockedValue({ holds($0) }) {
+      try? await Task.sleep(for: Self.reloadPause)
     }
   }
 }

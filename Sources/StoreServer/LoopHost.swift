@@ -50,8 +50,10 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var reported: @Sendable (StorageError) -> Void
     /// In a cluster: this node owns the host's group now.
     var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void = { _, _ in }
-    /// In a cluster: this node no longer owns the host's group. The host has halted.
-    var deposed: @Sendable () -> Void = {}
+    /// In a cluster: this node no longer owns the host's group. The loop is stopped.
+    var deposed: @Sendable (LoopHost) -> Void = { _ in }
+    /// In a cluster: the shared log does not fit the loop, which is stopped.
+    var failed: @Sendable (LoopHost, FollowError) -> Void = { _, _ in }
   }
 
   /// Create a host; call on `eventLoop`.
@@ -116,7 +118,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     replica?.updateLease()
   }
 
-  /// Set the hosts of the same generation; call on the loop, before any other use.
+  /// Set the hosts of the same generation; call on the loop, before any other use and when one was replaced.
   func connect(_ peers: [LoopHost], hostOfShard: [UInt8]) {
     guard stopped == nil else { return }
     self.peers = peers

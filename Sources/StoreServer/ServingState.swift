@@ -32,7 +32,7 @@ final class ServingState: Sendable {
     }
   }
 
-  private let state = NIOLockedValueBox<Serving?>(nil)
+  fileprivate let state = NIOLockedValueBox<Serving?>(nil)
 
   func current() -> Serving? { state.withLockedValue { $0 } }
 
@@ -53,6 +53,37 @@ final class ServingState: Sendable {
       guard let index = state?.hosts.firstIndex(where: { $0 === host }) else { return nil }
       state?.epochs?[index] = epoch
       return state?.epochs?.count { $0 != nil }
+    }
+  }
+}
+
+extension ServingState {
+  /// Serve the group of a host no longer.
+  ///
+  /// - Returns: whether this node owned it.
+  func demote(_ host: LoopHost) -> Bool {
+    state.withLockedValue { state in
+      guard var serving = state, let index = serving.hosts.firstIndex(where: { $0 === host }),
+        var epochs = serving.epochs, epochs[index] != nil
+      else { return false }
+      epochs[index] = nil
+      serving.epochs = epochs
+      state = serving
+      return true
+    }
+  }
+
+  /// Put another host in the place of one whose group this node does not own.
+  ///
+  /// - Parameter connect: called with all hosts of now, in the order of exchanges. It must not block.
+  /// - Returns: false if the host is not among these; then nothing was done.
+  func exchange(_ host: LoopHost, with other: LoopHost, connect: ([LoopHost], [UInt8]) -> Void) -> Bool {
+    state.withLockedValue { state in
+      guard var serving = state, let index = serving.hosts.firstIndex(where: { $0 === host }) else { return false }
+      serving.hosts[index] = other
+      state = serving
+      connect(serving.hosts, serving.hostOfShard)
+      return true
     }
   }
 }

@@ -38,6 +38,16 @@ struct StoreLifecycle {
     return true
   }
 
+  /// Return whether the loops of this generation serve, and the store does not stop.
+  func serves(_ generation: UInt64) -> Bool {
+    if case .serving = state { generation == self.generation && !isStopping } else { false }
+  }
+
+  /// Return whether the loops of this generation are still being made.
+  func isStarting(_ generation: UInt64) -> Bool {
+    if case .starting = state { generation == self.generation } else { false }
+  }
+
   /// Handle the halt of a loop of this generation.
   mutating func halted(generation: UInt64) -> OnHalt {
     guard generation == self.generation else { return .ignore }

@@ -1,5 +1,6 @@
 import ReceiptModel
 import StoreEngine
+import StoreTestSupport
 
 /// What a record of batches contains.
 struct RecordContent {

@@ -1,4 +1,5 @@
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 
 /// A cluster of three to five nodes, its shared log, clients, and the network between them, in one thread and in an

@@ -1,4 +1,5 @@
 import StoreEngine
+import StoreTestSupport
 import Testing
 
 /// What a node does about one group, row by row (docs/cluster.md).

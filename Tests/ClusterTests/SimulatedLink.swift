@@ -1,4 +1,5 @@
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 
 /// One node's connections to the shared log. Requests and answers are delayed, lost, doubled and reordered.

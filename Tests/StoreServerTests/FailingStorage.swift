@@ -10,12 +10,14 @@ import Synchronization
 final class FailingStorage: StorageEngine, ReopenableStorage {
   private struct State {
     var data = StoredData()
+    var positions: [GroupID: LogCursor] = [:]
     var failure: StorageError?
     var openFailure: StorageError?
     var locationFault: String?
     var beforeCommit: @Sendable () -> Void = {}
     var syncs = 0
     var opens = 0
+    var recoveries: [ShardID: Int] = [:]
   }
 
   let shardCount: Int
@@ -53,6 +55,9 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   /// Attempts to open the storage so far.
   var opens: Int { state.withLock { $0.opens } }
 
+  /// How many times a shard was read back so far.
+  func recoveries(of shard: UInt16) -> Int { state.withLock { $0.recoveries[ShardID(shard)] ?? 0 } }
+
   // MARK: ReopenableStorage
 
   func open() throws(StorageError) -> any StorageEngine {
@@ -71,7 +76,10 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   func commit(_ group: CommitGroup) throws(StorageError) {
     beforeCommit()
     if let failure { throw failure }
-    state.withLock { $0.data.apply(group) }
+    state.withLock { state in
+      state.data.apply(group)
+      if let position = group.position { state.positions[position.group] = position.cursor }
+    }
   }
 
   func sync() throws(StorageError) {
@@ -96,5 +104,14 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
 
   func purge() throws(StorageError) {}
 
-  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { state.withLock { $0.data.recover(shard) } }
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    state.withLock { state in
+      state.recoveries[shard, default: 0] += 1
+      return state.data.recover(shard)
+    }
+  }
+
+  func position(of group: GroupID) throws(StorageError) -> LogCursor {
+    state.withLock { $0.positions[group] ?? .start }
+  }
 }

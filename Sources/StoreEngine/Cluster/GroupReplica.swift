@@ -19,7 +19,8 @@ package protocol GroupReplicaDriver: AnyObject {
   func restart()
   /// Replace local storage by another member's snapshot.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason)
-  /// The shared log does not fit the state, so that this node cannot keep the group.
+  /// The shared log does not fit the state. The replica has stopped: make another one from local storage, once nothing
+  /// is in flight there.
   func replicaFailed(_ error: FollowError)
   /// ``GroupReplica/deadline`` or ``GroupReplica/isOwner`` may have changed.
   func replicaChanged()
@@ -40,6 +41,8 @@ package final class GroupReplica {
     case draining
     /// The loop is stopped. Becomes following with a new loop.
     case halted
+    /// The loop is stopped, because the shared log does not fit it. Final.
+    case failed
   }
 
   /// A commit of the owner's loop that is on its way to the shared log, one at a time.
@@ -113,15 +116,19 @@ package final class GroupReplica {
   package var ownedEpoch: OwnerEpoch? {
     switch state {
     case .owning: applied.epoch
-    case .following, .draining, .halted: nil
+    case .following, .draining, .halted, .failed: nil
     }
   }
 
   private var servesRequests: Bool {
     switch state {
     case .owning, .draining: true
-    case .following, .halted: false
+    case .following, .halted, .failed: false
     }
+  }
+
+  private var hasFailed: Bool {
+    if case .failed = state { true } else { false }
   }
 
   /// Whether the node may answer queries now (C4).
@@ -137,7 +144,8 @@ package final class GroupReplica {
 
   /// Pass an event to the group's ``Ownership`` and perform what it decides.
   package func handle(_ event: Ownership.Event) {
-    for action in ownership.handle(event, at: driver.bootTime) { perform(action) }
+    guard !hasFailed else { return }
+    for action in ownership.handle(event, at: driver.bootTime) where !hasFailed { perform(action) }
     requestCommit()
     updateLease()
     driver.replicaChanged()
@@ -185,7 +193,7 @@ package final class GroupReplica {
     case .owning: break
     case .draining:
       guard loop.isBusy else { return drained() }
-    case .following, .halted: return
+    case .following, .halted, .failed: return
     }
     guard ownership.acceptsCommit else { return }
     guard case .pending(let group, var rest) = ownCommit, let record = rest.popFirst() else { return }
@@ -280,6 +288,9 @@ package final class GroupReplica {
       }
       try loop.follow(batches)
     } catch {
+      // A position is ahead of a record that is not applied: it must not reach local storage (C6).
+      state = .failed
+      loop.stop()
       driver.replicaFailed(error)
     }
   }

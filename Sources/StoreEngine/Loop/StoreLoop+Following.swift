@@ -8,7 +8,7 @@ package enum FollowError: Error, Hashable, Sendable, CustomStringConvertible {
   case gap(shard: ShardID, last: LogIndex, found: LogIndex)
   /// A batch is of a shard that this loop does not have. Nothing was applied.
   case foreignShard(ShardID)
-  /// A batch does not parse, and nothing was applied; or it does not fit the state, and the loop has halted.
+  /// A batch does not parse, and nothing was applied; or it does not fit the state, and the loop has stopped.
   case damaged(StorageError)
 
   package var description: String {
@@ -60,7 +60,8 @@ extension StoreLoop {
         commits.follow(source)
       }
     } catch {
-      fail(error)
+      // Some of the group may be applied.
+      stop()
       throw .damaged(error)
     }
     memory.drainTails()

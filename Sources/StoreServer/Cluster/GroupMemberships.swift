@@ -5,7 +5,7 @@ internal import StoreClient
 internal import StoreEngine
 
 /// A node's part in a cluster: each event loop's connections to the shared log and to the other nodes. They stay open
-/// while the loops are made again from storage.
+/// while loops are made again from storage.
 final class GroupMemberships: Sendable {
   private struct Links: Sendable {
     let log: SharedLogLink
@@ -69,11 +69,10 @@ final class GroupMemberships: Sendable {
     )
   }
 
-  /// Probe the shared log for the groups of these hosts.
-  func startProbes(for hosts: [LoopHost]) {
-    for (links, host) in zip(links.withLockedValue { $0 }, hosts) {
-      host.eventLoop.execute { links.log.probe(for: [host.replica].compactMap { $0 }) }
-    }
+  /// Probe the shared log for the group of a host, instead of the one before of the same loop.
+  func startProbes(ofLoop position: Int, for host: LoopHost) {
+    let log = links.withLockedValue { $0[position].log }
+    host.eventLoop.execute { log.probe(for: [host.replica].compactMap { $0 }) }
   }
 
   func stopProbes() {

@@ -1,8 +1,7 @@
 internal import NIOCore
 internal import StoreEngine
 
-/// A host of a cluster's group. When the node loses the group, the host halts: a new one is made from storage, as after
-/// a failed commit.
+/// A host of a cluster's group. When the node loses the group, the host halts, and a new one is made from storage.
 extension LoopHost: GroupReplicaDriver {
   var bootTime: BootTime { BootTime.now() }
   var sharedLog: any GroupLog { link!.log }
@@ -23,7 +22,7 @@ extension LoopHost: GroupReplicaDriver {
 
   func store(_ group: CommitGroup) { write(group) }
 
-  func restart() { events.deposed() }
+  func restart() { events.deposed(self) }
 
   /// Whether this node answers for the host's shards: it owns their group, or there is no cluster.
   var servesRequests: Bool { replica?.isOwner ?? true }
@@ -56,7 +55,7 @@ extension LoopHost: GroupReplicaDriver {
     }
   }
 
-  func replicaFailed(_ error: FollowError) { events.halted(.corrupt("\(error)")) }
+  func replicaFailed(_ error: FollowError) { events.failed(self, error) }
 
   func replicaChanged() {
     guard let replica else { return }

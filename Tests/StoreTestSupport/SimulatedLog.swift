@@ -1,9 +1,9 @@
-import StoreEngine
+package import StoreEngine
 
 /// The shared log's state machine: etcd's keys and the transactions on them, without a network.
-final class SimulatedLog {
+package final class SimulatedLog {
   /// A condition of a transaction that a broken log does not check.
-  enum MissingCheck: Hashable {
+  package enum MissingCheck: Hashable {
     /// The owner is the one that appends.
     case owner
     /// The position is free.
@@ -14,33 +14,33 @@ final class SimulatedLog {
     case lastRecord
   }
 
-  struct Group {
-    var owner = GroupOwner.none
-    var records: [RecordPosition: GroupRecord] = [:]
-    var first = RecordPosition.zero.next
-    var last = RecordPosition.zero
-    var synced: [NodeID: RecordPosition] = [:]
+  package struct Group {
+    package var owner = GroupOwner.none
+    package var records: [RecordPosition: GroupRecord] = [:]
+    package var first = RecordPosition.zero.next
+    package var last = RecordPosition.zero
+    package var synced: [NodeID: RecordPosition] = [:]
 
-    var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
+    package var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
   }
 
-  private(set) var groups: [Group]
+  package private(set) var groups: [Group]
   private let missing: Set<MissingCheck>
   private var revision: UInt64 = 0
   /// Called for each record before it is in the log.
-  var accepted: (GroupID, GroupRecord) -> Void = { _, _ in }
+  package var accepted: (GroupID, GroupRecord) -> Void = { _, _ in }
 
-  init(groupCount: Int, missing: Set<MissingCheck>) {
+  package init(groupCount: Int, missing: Set<MissingCheck>) {
     groups = Array(repeating: Group(), count: groupCount)
     self.missing = missing
   }
 
-  subscript(group: GroupID) -> Group {
+  package subscript(group: GroupID) -> Group {
     get { groups[Int(group.rawValue)] }
     set { groups[Int(group.rawValue)] = newValue }
   }
 
-  func append(_ appends: [GroupAppend]) -> [AppendOutcome] {
+  package func append(_ appends: [GroupAppend]) -> [AppendOutcome] {
     precondition(Set(appends.map(\.group)).count == appends.count, "a group occurs twice in a transaction")
     let holds = appends.allSatisfy { append in
       isOwner(append.fence, of: append.group) && isPlaceFree(append.record, in: append.group)
@@ -62,7 +62,7 @@ final class SimulatedLog {
     }
   }
 
-  func claim(_ claim: GroupClaim, by node: NodeID) -> AppendOutcome {
+  package func claim(_ claim: GroupClaim, by node: NodeID) -> AppendOutcome {
     if isOwner(claim.seen, of: claim.group), isPlaceFree(claim.record, in: claim.group) {
       revision += 1
       let owner = GroupOwner(node: node, epoch: claim.record.epoch, fence: OwnerFence(revision))
@@ -77,7 +77,7 @@ final class SimulatedLog {
     return isIn ? .committed(group.owner) : .fenced(group.owner)
   }
 
-  func read(_ group: GroupID, from position: RecordPosition, max: Int) -> ReadOutcome {
+  package func read(_ group: GroupID, from position: RecordPosition, max: Int) -> ReadOutcome {
     let log = self[group]
     guard position >= log.first else { return .trimmed(first: log.first) }
     var records: [GroupRecord] = []
@@ -89,12 +89,12 @@ final class SimulatedLog {
     return .records(records, reachesEnd: next > log.last)
   }
 
-  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition] {
+  package func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition] {
     self[group].synced[node] = position
     return self[group].synced
   }
 
-  func trim(_ trim: GroupTrim) {
+  package func trim(_ trim: GroupTrim) {
     var log = self[trim.group]
     var before = trim.before
     if missing.contains(.lastRecord), before == log.last { before = before.next }

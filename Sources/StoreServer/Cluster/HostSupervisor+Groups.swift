@@ -1,0 +1,86 @@
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import StoreEngine
+
+/// A node of a cluster gains and loses single groups. Its other groups go on.
+extension HostSupervisor {
+  /// This node owns the group of a host now, and answers for its shards.
+  func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
+    guard let owned = serving.promote(host, epoch) else { return }
+    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    logger.info(
+      "This node owns a group and serves its shards",
+      metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+    )
+  }
+
+  /// Another node owns a host's group, which this node has owned: follow it with a new host.
+  func deposed(_ host: LoopHost, at position: Int, generation: UInt64) {
+    guard replace(host, at: position, generation: generation, pause: .zero) else { return }
+    logger.notice("Another node owns a group now; following it", metadata: ["group": "\(position)"])
+  }
+
+  /// The shared log does not fit what a host has from local storage: read it again, after a pause if that did not help.
+  func failed(_ host: LoopHost, at position: Int, _ error: FollowError, generation: UInt64) {
+    let restart = state.withLockedValue { state in
+      state.groupRestarts[position, default: RestartBackoff()].failed("\(error)", at: .now)
+    }
+    guard replace(host, at: position, generation: generation, pause: restart.pause) else { return }
+    logger.log(
+      level: restart.isNew ? .error : .debug,
+      """
+      Local storage does not fit the shared log: this node neither follows nor claims the group, and reads it again with \
+      pauses of up to \(RestartBackoff.pauseMax); if that does not help, stop the node, move its data directory away, \
+      and start it with an empty one
+      """,
+      metadata: ["group": "\(position)", "error": "\(error)", "pause": "\(restart.pause)"]
+    )
+  }
+
+  /// Replace a host by another one, made from local storage, that follows.
+  ///
+  /// The connections end, since their requests for the group are not answered: gateways connect again at once, and send
+  /// them to the group's next owner.
+  ///
+  /// - Returns: false if the host is not in use any more.
+  private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
+    let isReplaced = state.withLockedValue { state in
+      guard state.lifecycle.serves(generation) else { return false }
+      let earlier = state.replacements[position]
+      state.replacements[position] = Task {
+        await earlier?.value
+        await self.makeReplacement(of: host, at: position, generation: generation, pause: pause)
+      }
+      return true
+    }
+    guard isReplaced else {
+      reloadIfStarting(generation: generation)
+      return false
+    }
+    if serving.demote(host) { for channel in registry.channels { channel.close(promise: nil) } }
+    return true
+  }
+
+  private func makeReplacement(of host: LoopHost, at position: Int, generation: UInt64, pause: Duration) async {
+    try? await host.eventLoop.flatSubmit { host.stop() }.get()
+    await sleep(pause) { $0.lifecycle.serves(generation) }
+    // The storage stays open while this runs.
+    let storage = state.withLockedValue { $0.lifecycle.serves(generation) ? $0.storage : nil }
+    guard let storage else { return }
+    do {
+      let (made, _) = try await makeHost(at: position, on: storage, generation: generation)
+      let isInUse = serving.exchange(host, with: made) { hosts, hostOfShard in
+        for host in hosts { host.eventLoop.execute { host.connect(hosts, hostOfShard: hostOfShard) } }
+      }
+      guard isInUse else {
+        try? await made.eventLoop.flatSubmit { made.stop() }.get()
+        return
+      }
+      start(made, at: position)
+      state.withLockedValue { $0.groupRestarts[position]?.started(at: .now) }
+    } catch {
+      halted(error as? StorageError ?? .failed("\(error)"), generation: generation)
+    }
+  }
+}

@@ -1,0 +1,110 @@
+import NIOCore
+import StoreEngine
+import StoreTestSupport
+import Synchronization
+
+/// A shared log in this process, for nodes on real event loops. Every answer comes in a later turn.
+final class MemoryGroupLog: Sendable {
+  private struct Watch {
+    var next: RecordPosition
+    /// Deliver records on the watching loop.
+    var deliver: @Sendable ([GroupRecord]) -> Void
+  }
+
+  private struct State: ~Copyable {
+    var log: SimulatedLog
+    /// By group and node: each node has one event loop for a group.
+    var watches: [GroupID: [NodeID: Watch]] = [:]
+  }
+
+  private let state: Mutex<State>
+
+  init(groupCount: Int) { state = Mutex(State(log: SimulatedLog(groupCount: groupCount, missing: []))) }
+
+  /// Connect one event loop of a node.
+  func connect(_ eventLoop: any EventLoop, node: NodeID) -> any GroupLog {
+    Connection(self, eventLoop: eventLoop, node: node)
+  }
+
+  /// Claim a group for a node that does not run, and append this payload as a commit of it.
+  func takeOver(_ group: GroupID, node: NodeID, payload: [UInt8]? = nil) {
+    change { log in
+      let last = log[group].records[log[group].last].map { LogCursor(after: $0) } ?? .start
+      let record = last.record(.claim(by: node), epoch: log[group].owner.epoch.next)
+      let claim = GroupClaim(group: group, record: record, seen: log[group].owner.fence)
+      guard case .committed(let owner) = log.claim(claim, by: node), let payload else { return }
+      let commit = LogCursor(after: record).record(.batches, epoch: owner.epoch, payload: payload)
+      _ = log.append([GroupAppend(group: group, record: commit, fence: owner.fence)])
+    }
+  }
+
+  /// Perform a call, and deliver the new records.
+  private func change<Value>(_ body: (SimulatedLog) -> sending Value) -> sending Value {
+    state.withLock { state in
+      let value = body(state.log)
+      for (group, watches) in state.watches {
+        for (node, watch) in watches {
+          guard case .records(let records, _) = state.log.read(group, from: watch.next, max: 256), !records.isEmpty
+          else { continue }
+          state.watches[group]?[node]?.next = records.last!.position.next
+          watch.deliver(records)
+        }
+      }
+      return value
+    }
+  }
+
+  private final class Connection: GroupLog {
+    private let log: MemoryGroupLog
+    private let eventLoop: any EventLoop
+    private let node: NodeID
+
+    init(_ log: MemoryGroupLog, eventLoop: any EventLoop, node: NodeID) {
+      self.log = log
+      self.eventLoop = eventLoop
+      self.node = node
+    }
+
+    private func answer<Value: Sendable>(_ value: Value, _ done: @escaping (Value) -> Void) {
+      let done = NIOLoopBound(done, eventLoop: eventLoop)
+      eventLoop.execute { done.value(value) }
+    }
+
+    func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
+      answer(log.change { $0.append(appends) }, done)
+    }
+
+    func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
+      answer(log.change { [node] in $0.claim(claim, by: node) }, done)
+    }
+
+    func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
+      answer(log.change { log in groups.map { log[$0].end } }, done)
+    }
+
+    func read(_ group: GroupID, from position: RecordPosition, max: Int, done: @escaping (ReadOutcome) -> Void) {
+      answer(log.change { $0.read(group, from: position, max: max) }, done)
+    }
+
+    func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void) {
+      let (eventLoop, receive) = (eventLoop, NIOLoopBound(receive, eventLoop: eventLoop))
+      log.state.withLock { state in
+        state.watches[group, default: [:]][node] = Watch(next: position) { records in
+          eventLoop.execute { receive.value(.records(records)) }
+        }
+      }
+      log.change { _ in }
+    }
+
+    func report(
+      _ group: GroupID,
+      by node: NodeID,
+      synced position: RecordPosition,
+      done: @escaping ([NodeID: RecordPosition]?) -> Void
+    ) {
+      answer(log.change { $0.report(group, by: node, synced: position) }, done)
+    }
+
+    func trim(_ trim: GroupTrim) { log.change { $0.trim(trim) } }
+  }
+}

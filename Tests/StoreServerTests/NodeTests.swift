@@ -1,0 +1,156 @@
+import Logging
+import NIOCore
+import ReceiptModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import StoreEngine
+@testable import StoreServer
+
+/// A node of a cluster that loses one of its groups: a whole server with two event loops, two groups of one shard each,
+/// and a shared log in this process.
+@Suite struct NodeTests {
+  /// Log lines at any level, in words.
+  private final class Lines: Sendable {
+    private let lines = Mutex<[(level: Logger.Level, text: String)]>([])
+
+    func append(_ level: Logger.Level, _ text: String) { lines.withLock { $0.append((level, text)) } }
+
+    func matching(_ word: String) -> [(level: Logger.Level, text: String)] {
+      lines.withLock { $0.filter { $0.text.contains(word) } }
+    }
+  }
+
+  private struct Handler: LogHandler {
+    var lines: Lines
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.debug
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+      get { metadata[key] }
+      set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+      lines.append(event.level, "\(event.message) \(event.metadata ?? [:])")
+    }
+  }
+
+  private struct Node {
+    let server: StoreServer
+    let address: SocketAddress
+    let storage: FailingStorage
+    let log: MemoryGroupLog
+    let lines: Lines
+
+    var owned: Int {
+      get async { await server.statistics().ownedGroups ?? 0 }
+    }
+
+    func owns(_ count: Int) async throws {
+      try await eventually("the node to own \(count) groups") { await owned == count }
+    }
+
+    /// Connect a gateway; return it and the shards that the node names.
+    func connect(session: UInt64) async throws -> (gateway: SocketGateway, owned: String) {
+      let gateway = try await SocketGateway(opening: address, session: session)
+      let words = try await gateway.nextReplies(3)
+      #expect(words.prefix(2) == ["challenge", "ready"])
+      return (gateway, words[2])
+    }
+  }
+
+  private func withNode(_ body: (Node) async throws -> Void) async throws {
+    let storage = FailingStorage()
+    let log = MemoryGroupLog(groupCount: 2)
+    let lines = Lines()
+    var cluster = ClusterSettings(node: NodeID(1), members: [NodeID(1), NodeID(2)]) {
+      log.connect($0, node: NodeID(1))
+    }
+    // Take-overs are quick, and a machine may still be slow.
+    cluster.limits.leaseMilliseconds = 900
+    cluster.limits.waitMilliseconds = 1_200
+    var configuration = StoreServerConfiguration(host: "127.0.0.1", port: 0, loops: 2)
+    configuration.cluster = cluster
+    let server = StoreServer(
+      configuration: configuration,
+      storage: storage,
+      logger: Logger(label: "test") { _ in Handler(lines: lines) }
+    )
+    let address = try await server.start()
+    do {
+      try await body(Node(server: server, address: address, storage: storage, log: log, lines: lines))
+    } catch {
+      await server.stop()
+      throw error
+    }
+    try await within("the server to stop") { await server.stop() }
+  }
+
+  @Test func nodeThatLosesOneGroupGoesOnWithTheOther() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      let before = try await node.connect(session: 1)
+      before.gateway.send { [$0.note("a", of: 0), $0.note("b", of: 1)] }
+      #expect(try await before.gateway.nextReplies(2).sorted() == ["1 noted", "2 noted"])
+
+      node.log.takeOver(GroupID(0), node: NodeID(2))
+      // Its requests for the group get no reply: they move to the other node.
+      try await before.gateway.waitUntilClosed()
+      #expect(await node.owned == 1)
+      let meanwhile = try await node.connect(session: 2)
+      #expect(meanwhile.owned == "owns 1+1@1")
+      meanwhile.gateway.send { [$0.known("b", of: 1), $0.known("a", of: 0)] }
+      #expect(try await meanwhile.gateway.nextReplies(2).sorted() == ["1 known", "2 not_owner"])
+
+      // The other node is silent, so the group comes back, with what both have committed.
+      try await node.owns(2)
+      #expect(try await meanwhile.gateway.nextReplies() == ["owns 0+1@3 1+1@1"])
+      meanwhile.gateway.send { [$0.known("a", of: 0), $0.known("b", of: 1)] }
+      #expect(try await meanwhile.gateway.nextReplies(2).sorted() == ["3 known", "4 known"])
+      #expect(node.server.notReadyReason == nil)
+      #expect(node.storage.opens == 1, "the storage stays open")
+      #expect(node.storage.recoveries(of: 0) == 2 && node.storage.recoveries(of: 1) == 1)
+      await meanwhile.gateway.close()
+    }
+  }
+
+  /// A commit of another node does not fit what local storage has of the group.
+  @Test func nodeReadsAGroupThatDoesNotFitAgainWithGrowingPauses() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      var foreign = CommitGroup()
+      foreign.batches = [CommitGroup.Batch(shard: ShardID(0), index: LogIndex(99), bytes: ByteBuffer())]
+      node.log.takeOver(GroupID(0), node: NodeID(2), payload: foreign.recordPayload())
+      // It was made at the start, for the other owner, and for three failures.
+      try await eventually("three failures") { node.storage.recoveries(of: 0) == 5 }
+      #expect(await node.owned == 1)
+      let failures = node.lines.matching("does not fit the shared log")
+      #expect(failures.map(\.level).prefix(3) == [.error, .debug, .debug])
+      for (failure, pause) in zip(failures, ["0.0 seconds", "0.5 seconds", "1.0 seconds"]) {
+        #expect(failure.text.contains("batches in between are missing") && failure.text.contains(pause), "\(failure)")
+      }
+      let gateway = try await node.connect(session: 1)
+      #expect(gateway.owned == "owns 1+1@1")
+      #expect(node.storage.opens == 1 && node.storage.recoveries(of: 1) == 1)
+      await gateway.gateway.close()
+    }
+  }
+
+  /// A node whose commits fail reloads everything, and does not do so again and again.
+  @Test func nodeWhoseCommitsFailReloadsWithGrowingPauses() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      node.storage.failure = .failed("no space")
+      try await eventually("three reloads") { node.storage.opens == 4 }
+      let failures = node.lines.matching("A commit failed")
+      #expect(failures.map(\.level).prefix(3) == [.error, .debug, .debug])
+      for (failure, pause) in zip(failures, ["0.0 seconds", "0.5 seconds", "1.0 seconds"]) {
+        #expect(failure.text.contains("no space") && failure.text.contains(pause), "\(failure)")
+      }
+      node.storage.failure = nil
+      try await node.owns(2)
+    }
+  }
+}
