@@ -30,7 +30,7 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 6
 
 .PHONY: help deps test-deps bench-deps build release static demo run test test-build test-long test-target loss-test \
-  lint bench bench-push secrets deploy-check clean
+  log-soak lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -129,6 +129,13 @@ test-target: ## Build and run only the test targets named in TARGET, such as Rec
 loss-test: build ## Five minutes of lost connections, killed processes and slow readers: no event may be missing
 	@$(SWIFT_DEBUG) --build-tests
 	@TIDEMARK_LOSS_SECONDS=$${TIDEMARK_LOSS_SECONDS:-300} $(RUN_TESTS) --filter RealProcesses.Losses
+
+# Appends a second in all, half of what was measured, and bytes of a record.
+log-soak: export TIDEMARK_LOG_SOAK_RATE ?= 288
+log-soak: export TIDEMARK_LOG_SOAK_BYTES ?= 32768
+log-soak: test-deps ## An hour of appends to the shared log in etcd: its memory, database, latency and CPU time
+	@$(MAKE) --no-print-directory test-build
+	@TIDEMARK_LOG_SOAK_SECONDS=$${TIDEMARK_LOG_SOAK_SECONDS:-3600} $(RUN_TESTS) --filter EtcdSoak
 
 bench-deps:
 	@$(call install,$(BENCH_TOOLS))

@@ -26,6 +26,10 @@ package struct EtcdConfiguration: Sendable {
   package var pingTimeout: TimeAmount = .seconds(2)
   /// Age of the history that is compacted after a trim. A follower that lags by more reads what it lacks.
   package var compactionDelay: TimeAmount = .seconds(1)
+  /// Interval of the questions which server is the Raft leader. Jitter shortens each by up to one half.
+  package var leaderCheckInterval: TimeAmount = .seconds(5)
+  /// Shortest time between two moves to the leader.
+  package var leaderMoveInterval: TimeAmount = .seconds(30)
   /// Bytes of one response, above which the call fails. Also the limit of one message of a watch.
   package var responseBytesMax = 32 << 20
   /// Bytes that a read of several records aims at.

@@ -86,6 +86,11 @@ final class EtcdConnection {
     connect()
   }
 
+  /// Bytes of HTTP/2 received and sent so far.
+  var byteCounts: (received: UInt64, sent: UInt64) {
+    http.map { ($0.counters.bytesIn, $0.counters.bytesOut) } ?? (0, 0)
+  }
+
   var isReady: Bool {
     if case .ready = state { true } else { false }
   }
@@ -211,10 +216,11 @@ final class EtcdConnection {
     if case .closed = state { return }
     state = .closed
     timer?.cancel()
+    // It reads the counters.
+    onClose(self, failure)
     http = nil
     channel?.close(promise: nil)
     channel = nil
-    onClose(self, failure)
     for token in calls.keys.sorted() { fail(token, .connectionLost) }
   }
 

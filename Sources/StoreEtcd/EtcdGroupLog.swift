@@ -43,24 +43,28 @@ package final class EtcdGroupLog: GroupLog {
   // MARK: GroupLog
 
   package func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
-    transact(transactions.append(appends)) { [self] response throws(EtcdWireError) in
+    transact(.append, transactions.append(appends)) { [self] response throws(EtcdWireError) in
       let outcomes = try transactions.outcomes(of: appends, response)
       for (append, outcome) in zip(appends, outcomes) {
         if case .committed = outcome { note(append.record.position, of: append.group) }
       }
       return outcomes
-    } done: { outcomes in
-      done(outcomes ?? appends.map { _ in .unclear })
+    } done: { [self] outcomes in
+      let outcomes = outcomes ?? appends.map { _ in .unclear }
+      for (append, outcome) in zip(appends, outcomes) { count(outcome, of: append.record) }
+      done(outcomes)
     }
   }
 
   package func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
-    transact(transactions.claim(claim)) { [self] response throws(EtcdWireError) in
+    transact(.claim, transactions.claim(claim)) { [self] response throws(EtcdWireError) in
       let outcome = try transactions.outcome(of: claim, response)
       if case .committed = outcome { note(claim.record.position, of: claim.group) }
       return outcome
-    } done: { outcome in
-      done(outcome ?? .unclear)
+    } done: { [self] outcome in
+      let outcome = outcome ?? .unclear
+      count(outcome, of: claim.record)
+      done(outcome)
     }
   }
 
@@ -76,7 +80,7 @@ package final class EtcdGroupLog: GroupLog {
   ) {
     let part = Array(groups.prefix(EtcdTransactions.groupsPerRead))
     let known = part.map { self.known[$0] ?? RecordPosition.zero.next }
-    transact(transactions.ends(of: part, known: known)) { [self] response throws(EtcdWireError) in
+    transact(.ends, transactions.ends(of: part, known: known)) { [self] response throws(EtcdWireError) in
       let ends = try transactions.ends(of: part, known: known, response)
       for (group, end) in zip(part, ends) { note(end.last, of: group) }
       return ends
@@ -131,7 +135,7 @@ package final class EtcdGroupLog: GroupLog {
     synced position: RecordPosition,
     done: @escaping ([NodeID: RecordPosition]?) -> Void
   ) {
-    transact(transactions.report(group, by: node, synced: position)) {
+    transact(.report, transactions.report(group, by: node, synced: position)) {
       [self] response throws(EtcdWireError) in
       try transactions.synced(response)
     } done: { positions in
@@ -140,10 +144,27 @@ package final class EtcdGroupLog: GroupLog {
   }
 
   package func trim(_ trim: GroupTrim) {
-    transact(transactions.trim(trim)) { response throws(EtcdWireError) in
+    transact(.trim, transactions.trim(trim)) { response throws(EtcdWireError) in
       response
     } done: { [self] response in
-      if let response, response.succeeded { scheduleCompaction(of: response.revision) }
+      guard let response, response.succeeded else { return }
+      servers.counters.trims += 1
+      scheduleCompaction(of: response.revision)
+    }
+  }
+
+  // MARK: Metrics
+
+  /// Add what this client has counted; call on its event loop.
+  package func collect(into samples: inout MetricSamples) { servers.collect(into: &samples) }
+
+  private func count(_ outcome: AppendOutcome, of record: GroupRecord) {
+    switch outcome {
+    case .committed:
+      servers.counters.recordsAppended += 1
+      servers.counters.bytesAppended += Int64(record.payload.count)
+    case .unclear: servers.counters.unclear += 1
+    case .fenced: break
     }
   }
 
@@ -151,11 +172,12 @@ package final class EtcdGroupLog: GroupLog {
 
   /// Make a transaction. `done` gets nil if the call failed.
   private func transact<Value>(
+    _ call: EtcdCall,
     _ transaction: EtcdTransaction,
     _ parse: @escaping (EtcdTransactionResponse) throws(EtcdWireError) -> Value,
     done: @escaping (Value?) -> Void
   ) {
-    servers.call(.transaction, GRPCMessage.framed(transaction.write)) { bytes throws(EtcdWireError) in
+    servers.call(call, GRPCMessage.framed(transaction.write)) { bytes throws(EtcdWireError) in
       try parse(try EtcdTransactionResponse(bytes.readableBytesUInt8Span))
     } done: { result in
       switch result {

@@ -34,7 +34,7 @@ final class EtcdReader {
     done: @escaping (Result<Read, EtcdFailure>) -> Void
   ) {
     let transaction = transactions.read(group, from: position, max: min(max, recordsMax))
-    servers.call(.transaction, GRPCMessage.framed(transaction.write)) { [self] bytes throws(EtcdWireError) in
+    servers.call(.read, GRPCMessage.framed(transaction.write)) { [self] bytes throws(EtcdWireError) in
       let response = try EtcdTransactionResponse(bytes.readableBytesUInt8Span)
       let page = try transactions.page(of: group, from: position, response)
       adapt(to: page, bytes: bytes.readableBytes)

@@ -7,12 +7,14 @@ enum EtcdMethod {
   case transaction
   case compact
   case watch
+  case status
 
   var path: String {
     switch self {
     case .transaction: "/etcdserverpb.KV/Txn"
     case .compact: "/etcdserverpb.KV/Compact"
     case .watch: "/etcdserverpb.Watch/Watch"
+    case .status: "/etcdserverpb.Maintenance/Status"
     }
   }
 }

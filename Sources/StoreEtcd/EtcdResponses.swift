@@ -107,6 +107,44 @@ struct EtcdTransactionResponse: Hashable {
   }
 }
 
+/// `StatusResponse`, of the server that is asked.
+struct EtcdStatusResponse: Hashable {
+  /// The server's id.
+  var member: UInt64 = 0
+  /// The Raft leader's id; 0: there is none.
+  var leader: UInt64 = 0
+  /// Size of the server's database file.
+  var databaseBytes: UInt64 = 0
+
+  init(member: UInt64, leader: UInt64) {
+    self.member = member
+    self.leader = leader
+  }
+
+  init(_ bytes: Span<UInt8>) throws(EtcdWireError) {
+    var reader = ProtobufReader(bytes)
+    while let field = try reader.next() {
+      switch field.number {
+      case 1: member = try Self.member(header: try reader.content(field))
+      case 3: databaseBytes = try reader.integer(field)
+      case 4: leader = try reader.integer(field)
+      default: try reader.skip(field)
+      }
+    }
+    guard member != 0 else { throw .unexpectedResponse }
+  }
+
+  /// Return the server's id in a `ResponseHeader`.
+  private static func member(header: Span<UInt8>) throws(EtcdWireError) -> UInt64 {
+    var reader = ProtobufReader(header)
+    var member: UInt64 = 0
+    while let field = try reader.next() {
+      if field.number == 2 { member = try reader.integer(field) } else { try reader.skip(field) }
+    }
+    return member
+  }
+}
+
 /// `WatchResponse`.
 struct EtcdWatchResponse: Hashable {
   var isCreated = false

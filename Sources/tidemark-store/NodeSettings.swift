@@ -1,4 +1,5 @@
 internal import Logging
+internal import NIOCore
 internal import Operations
 internal import ReceiptModel
 internal import StoreClient
@@ -21,7 +22,7 @@ struct NodeSettings {
   let settings: ClusterSettings
 
   /// Nil without `cluster`.
-  init?(_ settings: Settings, _ logger: Logger) throws(SettingsError) {
+  init?(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
     guard let name = try settings.string("cluster") else {
       for key in Self.dependentKeys {
         if try settings.string(key) != nil {
@@ -47,9 +48,12 @@ struct NodeSettings {
       members: (1...UInt16(members)).map { NodeID($0) },
       peers: try Self.peers(settings, members: members),
       makeLog: { eventLoop in
-        EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in
+        let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in
           logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
         }
+        let counted = NIOLoopBound(log, eventLoop: eventLoop)
+        metrics.register(on: eventLoop) { counted.value.collect(into: &$0) }
+        return log
       }
     )
   }

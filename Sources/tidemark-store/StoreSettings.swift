@@ -52,8 +52,8 @@ struct StoreSettings {
     )
   }
 
-  init(_ settings: Settings, _ logger: Logger) throws(SettingsError) {
-    let cluster = try NodeSettings(settings, logger)
+  init(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
+    let cluster = try NodeSettings(settings, metrics: metrics, logger)
     self.cluster = cluster
     // The shared log syncs each record.
     let mode = try settings.string("durability") ?? (cluster == nil ? "sync" : "interval:1s")

@@ -258,7 +258,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read), metrics: metrics)
     let logger = Logger(label: "tidemark-store")
-    var settings = try StoreSettings(read, logger)
+    var settings = try StoreSettings(read, metrics: metrics, logger)
 
     let readiness = Readiness()
     var services: [any Service] = []

@@ -81,6 +81,12 @@ package final class AsyncGroupLog: Sendable {
     return followed
   }
 
+  /// Look at the log itself.
+  package func inspect<Value: Sendable>(_ body: @escaping @Sendable (any GroupLog) -> Value) async throws -> Value {
+    let log = log
+    return try await eventLoop.submit { body(log.value) }.get()
+  }
+
   private func call<Value: Sendable>(
     _ awaited: String,
     _ body: @escaping @Sendable (any GroupLog, @escaping (Value) -> Void) -> Void

@@ -107,6 +107,8 @@ package final class EtcdProcesses: Sendable {
     await process.waitForExit()
   }
 
+  private var processIDs: [Int32] { processes.withLock { $0.compactMap { $0?.processID } } }
+
   private func end() async {
     for index in servers.indices { await kill(index) }
   }
@@ -164,5 +166,35 @@ extension EtcdProcesses {
     let name = "etcd_debugging_mvcc_db_compaction_keys_total "
     let line = try await metrics(servers[0]).split(separator: "\n").first { $0.hasPrefix(name) }
     return line.flatMap { Double($0.dropFirst(name.count)) }.map { Int($0) } ?? 0
+  }
+}
+
+/// Resources of the servers that run.
+extension EtcdProcesses {
+  /// User and system CPU time of all servers since their start.
+  package func cpuSeconds() -> Double {
+    let ticks = processIDs.compactMap { id -> Double? in
+      guard let text = try? String(contentsOfFile: "/proc/\(id)/stat", encoding: .utf8) else { return nil }
+      let fields = text.split(separator: ")").last?.split(separator: " ") ?? []
+      // Fields 14 and 15 of proc(5); the first one here is 3.
+      guard fields.count > 12, let user = Double(fields[11]), let system = Double(fields[12]) else { return nil }
+      return user + system
+    }
+    return ticks.reduce(0, +) / Double(sysconf(Int32(_SC_CLK_TCK)))
+  }
+
+  package func residentMebibytes() -> [Int] {
+    processIDs.map { id in
+      let text = (try? String(contentsOfFile: "/proc/\(id)/statm", encoding: .utf8)) ?? ""
+      let pages = text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+      return (pages * sysconf(Int32(_SC_PAGESIZE))) >> 20
+    }
+  }
+
+  package func databaseMebibytes() -> [Int] {
+    servers.map { server in
+      let attributes = try? FileManager.default.attributesOfItem(atPath: file(server.name) + "/member/snap/db")
+      return ((attributes?[.size] as? Int) ?? 0) >> 20
+    }
   }
 }

@@ -12,6 +12,17 @@ extension RealProcesses {
     /// exceeded.
     private static let rare: Set<String> = [
       "tidemark_store_owned_groups",
+      "tidemark_store_log_appended_bytes_total",
+      "tidemark_store_log_call_seconds",
+      "tidemark_store_log_database_bytes",
+      "tidemark_store_log_errors_total",
+      "tidemark_store_log_leader_moves_total",
+      "tidemark_store_log_received_bytes_total",
+      "tidemark_store_log_records_appended_total",
+      "tidemark_store_log_sent_bytes_total",
+      "tidemark_store_log_server",
+      "tidemark_store_log_trims_total",
+      "tidemark_store_log_unclear_total",
       "tidemark_gateway_push_acks_total", "tidemark_gateway_push_delivery_seconds",
       "tidemark_gateway_rate_limited_total",
       "tidemark_gateway_store_tls_certificate_expires_timestamp_seconds",
