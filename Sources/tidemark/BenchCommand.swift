@@ -123,10 +123,6 @@ struct LoadCommand: AsyncParsableCommand {
 
   private var warmupCount: Int { warmup ?? connections * streams * 10 }
 
-  private var processes: [(name: String, processID: Int32)] {
-    [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
-  }
-
   private func runURL(_ progress: ProgressLine) async throws -> Bool {
     guard let target = url.flatMap({ HTTPURL($0) }) else { return false }
     var plan = LoadPlan(
@@ -137,9 +133,6 @@ struct LoadCommand: AsyncParsableCommand {
       warmup: warmupCount
     )
     if target.usesTLS { plan.tls = try TLSContext(client: TLSClientConfiguration(authorityFile: ca)) }
-    plan.loops = loops
-    plan.duration = duration?.seconds
-    plan.processes = processes
     let report = try await load(plan, progress)
     return try show(report, "GET \(url ?? "")", report.problems)
   }
@@ -152,7 +145,7 @@ struct LoadCommand: AsyncParsableCommand {
     let secrets = try secretFile.map {
       [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
     }
-    var bench = try GatewayBench(
+    let bench = try GatewayBench(
       endpoint: target.endpoint,
       store: store.flatMap { Endpoint($0) }.map { ($0, secrets ?? []) },
       tokenIssuer: tokenIssuer,
@@ -163,9 +156,6 @@ struct LoadCommand: AsyncParsableCommand {
       warmup: warmupCount,
       channels: channels
     )
-    bench.loops = loops
-    bench.duration = duration?.seconds
-    bench.processes = processes
     Terminal.printError("setting up: \(bench.summary)")
     var plan = try await bench.prepare { registered, total in
       progress.show("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
@@ -179,6 +169,10 @@ struct LoadCommand: AsyncParsableCommand {
   }
 
   private func load(_ plan: LoadPlan, _ progress: ProgressLine) async throws -> LoadReport {
+    var plan = plan
+    plan.loops = loops
+    plan.duration = duration?.seconds
+    plan.processes = [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
     let report = try await LoadGenerator.run(plan) { responses, seconds in
       let rate = Figures.count(Int(Double(responses) / seconds))
       progress.show("\(Figures.count(responses)) answers, \(rate)/s")

@@ -235,7 +235,7 @@ final class StatusServer: HTTP2ServerDelegate {
       #expect(try await bench.verify(report) == [])
       #expect(report.statuses == [200: 750])
       // Of some 250 responses, a connection keeps the 1st, 2nd, 4th and so on, to the 128th.
-      for samples in report.samples { #expect((1...ResponseSample.countMax).contains(samples.count)) }
+      for samples in report.samples { #expect((1...ResponseSampler.countMax).contains(samples.count)) }
       #expect(report.samples.reduce(0) { $0 + $1.count } >= 8)
     }
   }

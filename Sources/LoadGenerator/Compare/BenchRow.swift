@@ -22,71 +22,59 @@ package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, Expres
     case pipeline
   }
 
-  /// Title in tables.
-  package var title: String {
+  private struct Properties {
+    var title: String
+    var transport = Transport.http
+    var peer: BenchRow?
+    var form: RequestForm?
+    var programs: [PeerProgram] = []
+  }
+
+  private var properties: Properties {
     switch self {
-    case .readQuery: "mark-read, query"
-    case .readBody: "mark-read, JSON body"
-    case .register: "registering a message"
-    case .readState16: "read-state, 16 members"
-    case .readState100: "read-state, 100 members"
-    case .status: "status of a message"
-    case .nghttpd: "nghttpd, static file"
-    case .nginx: "nghttpx + nginx, static file"
-    case .webdis: "nghttpx + webdis + Redis, HSET"
-    case .storeFrames: "store alone, mark_read frames"
-    case .redis: "redis-benchmark, HSET"
+    case .readQuery: .init(title: "mark-read, query", peer: .webdis, form: .query)
+    case .readBody: .init(title: "mark-read, JSON body", peer: .webdis, form: .body)
+    case .register: .init(title: "registering a message", peer: .webdis, form: .register)
+    case .readState16: .init(title: "read-state, 16 members", peer: .nginx, form: .readState(memberCount: 16))
+    case .readState100: .init(title: "read-state, 100 members", peer: .nginx, form: .readState(memberCount: 100))
+    case .status: .init(title: "status of a message", peer: .nginx, form: .status)
+    case .nghttpd: .init(title: "nghttpd, static file", programs: [.nghttpd])
+    case .nginx: .init(title: "nghttpx + nginx, static file", programs: [.nghttpx, .nginx])
+    case .webdis:
+      .init(
+        title: "nghttpx + webdis + Redis, HSET",
+        form: .hashSet,
+        programs: [.nghttpx, .webdis, .redisServer, .redisCLI]
+      )
+    case .storeFrames:
+      .init(title: "store alone, mark_read frames", transport: .pipeline, peer: .redis, form: .frame)
+    case .redis:
+      .init(
+        title: "redis-benchmark, HSET",
+        transport: .pipeline,
+        programs: [.redisServer, .redisBenchmark, .redisCLI]
+      )
     }
   }
 
-  package var transport: Transport {
-    switch self {
-    case .storeFrames, .redis: .pipeline
-    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .nghttpd, .nginx, .webdis:
-      .http
-    }
-  }
+  /// Title in tables.
+  package var title: String { properties.title }
+
+  package var transport: Transport { properties.transport }
 
   /// Foreign row with the most similar work, such as durable writes or reads through two services; nil for a foreign
   /// row.
-  package var peer: BenchRow? {
-    switch self {
-    case .readQuery, .readBody, .register: .webdis
-    case .readState16, .readState100, .status: .nginx
-    case .storeFrames: .redis
-    case .nghttpd, .nginx, .webdis, .redis: nil
-    }
-  }
+  package var peer: BenchRow? { properties.peer }
 
   /// Whether this project's programs answer it.
   package var isOwn: Bool { peer != nil }
 
   /// Form of the requests to a gateway, the store or webdis; nil for a row with constant requests or with its own
   /// generator.
-  package var form: RequestForm? {
-    switch self {
-    case .readQuery: .query
-    case .readBody: .body
-    case .register: .register
-    case .readState16: .readState(memberCount: 16)
-    case .readState100: .readState(memberCount: 100)
-    case .status: .status
-    case .webdis: .hashSet
-    case .storeFrames: .frame
-    case .nghttpd, .nginx, .redis: nil
-    }
-  }
+  package var form: RequestForm? { properties.form }
 
   /// Foreign programs of a row.
-  var programs: [PeerProgram] {
-    switch self {
-    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .storeFrames: []
-    case .nghttpd: [.nghttpd]
-    case .nginx: [.nghttpx, .nginx]
-    case .webdis: [.nghttpx, .webdis, .redisServer, .redisCLI]
-    case .redis: [.redisServer, .redisBenchmark, .redisCLI]
-    }
-  }
+  var programs: [PeerProgram] { properties.programs }
 }
 
 /// Result of a run, whichever program made its requests.

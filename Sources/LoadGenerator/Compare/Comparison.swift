@@ -88,13 +88,14 @@ package struct Comparison: Benchmark {
 
   package func measure(_ run: BenchRun) async throws -> [Measurement] {
     let rows = rows.isEmpty ? BenchRow.allCases : rows.joined()
-    let streamCounts: [Int] = streams.joined()
     let roundCount = rounds ?? (quick ? 1 : 3)
     try PeerProgram.check(rows)
-    return try await run.withServices(logLevel: "warning", isStarted: rows.contains(where: \.isOwn)) {
-      stack,
-      files in
-      let peers = Peers(directory: files.directory)
+    let runs = (1...roundCount).flatMap { round in
+      streams.joined().flatMap { streams in rows.map { (round: round, streams: streams, row: $0) } }
+    }
+    return try await run.withStack(logLevel: "warning") { stack in
+      if rows.contains(where: \.isOwn) { try await stack.start() }
+      let peers = Peers(directory: stack.files.directory)
       return try await withCleanup {
         var services: [BenchRow: Peers.Service] = [:]
         for row in rows where !row.programs.isEmpty {
@@ -102,34 +103,24 @@ package struct Comparison: Benchmark {
           services[row] = try await peers.start(row)
         }
         var measurements: [Measurement] = []
-        for round in 1...roundCount {
-          for streams in streamCounts {
-            for row in rows {
-              let number = measurements.count + 1
-              let title = """
-                run \(number) of \(roundCount * streamCounts.count * rows.count), round \(round), \
-                \(connections) × \(streams), \(row.title)
-                """
-              let rowRun = ComparisonRun(
-                comparison: self,
-                row: row,
-                streams: streams,
-                stack: stack,
-                peers: peers,
-                service: services[row],
-                title: title,
-                run: run.prefixed(title)
-              )
-              let measurement = Measurement(
-                row: row,
-                streams: streams,
-                round: round,
-                figures: try await rowRun.measure()
-              )
-              run.log(measurement.line)
-              measurements.append(measurement)
-            }
-          }
+        for (round, streams, row) in runs {
+          let title = """
+            run \(measurements.count + 1) of \(runs.count), round \(round), \(connections) × \(streams), \(row.title)
+            """
+          let rowRun = ComparisonRun(
+            comparison: self,
+            row: row,
+            streams: streams,
+            stack: stack,
+            peers: peers,
+            service: services[row],
+            title: title,
+            run: run.prefixed(title)
+          )
+          let figures = try await rowRun.measure()
+          let measurement = Measurement(row: row, streams: streams, round: round, figures: figures)
+          run.log(measurement.line)
+          measurements.append(measurement)
         }
         return measurements
       } cleanUp: {
@@ -212,7 +203,7 @@ private struct ComparisonRun: Sendable {
     let secrets =
       row == .storeFrames
       ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
-    var bench = try GatewayBench(
+    let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
       tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
@@ -223,11 +214,10 @@ private struct ComparisonRun: Sendable {
       warmup: warmup,
       channels: comparison.channels
     )
-    bench.processes = try await stack.measuredProcesses()
-    if row == .storeFrames { bench.processes.removeFirst() }
-    let plan = try await bench.prepare { registered, total in
+    var plan = try await bench.prepare { registered, total in
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
+    plan.processes = try await stack.measuredProcesses().filter { row != .storeFrames || $0.name == "store" }
     let report = try await load(plan)
     run.note("checking")
     try check(try await bench.verify(report))

@@ -183,34 +183,38 @@ package actor Peers {
     _ isRight: (HTTPCallResponse) -> Bool
   ) async throws {
     var last = "it does not answer"
-    for _ in 0..<Self.attempts where child.isRunning {
-      if let caller = try? await AsyncHTTP2Client.connect(to: endpoint) {
-        let response = try? await caller.call(.get, path)
-        await caller.close()
-        if let response {
-          if response.status == 200 && isRight(response) { return }
-          last = "it answered \(path) with \(response.status): \(response.text.prefix(200))"
-        }
-      }
-      try await Task.sleep(for: Self.interval)
+    try await wait(for: child) {
+      guard let caller = try? await AsyncHTTP2Client.connect(to: endpoint) else { return last }
+      let response = try? await caller.call(.get, path)
+      await caller.close()
+      guard let response else { return last }
+      if response.status == 200 && isRight(response) { return nil }
+      last = "it answered \(path) with \(response.status): \(response.text.prefix(200))"
+      return last
     }
-    throw LoadError("\(child.name) did not start: \(last)\(tail(of: child))")
   }
 
   private func waitUntilListening(_ endpoint: Endpoint, _ child: ChildProcess) async throws {
-    for _ in 0..<Self.attempts where child.isRunning {
+    try await wait(for: child) {
       let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-      if let channel = try? await bootstrap.connect(host: endpoint.host, port: endpoint.port).get() {
-        try? await channel.close().get()
-        return
+      guard let channel = try? await bootstrap.connect(host: endpoint.host, port: endpoint.port).get() else {
+        return "no listener on \(endpoint)"
       }
-      try await Task.sleep(for: Self.interval)
+      try? await channel.close().get()
+      return nil
     }
-    throw LoadError("\(child.name) did not start: no listener on \(endpoint)\(tail(of: child))")
   }
 
-  private static let attempts = 500
-  private static let interval = Duration.milliseconds(20)
+  /// Repeat an attempt for ten seconds until it returns no problem.
+  private func wait(for child: ChildProcess, _ attempt: () async -> String?) async throws {
+    var problem = "it ended"
+    for _ in 0..<500 where child.isRunning {
+      guard let found = await attempt() else { return }
+      problem = found
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    throw LoadError("\(child.name) did not start: \(problem)\(tail(of: child))")
+  }
 
   private func tail(of child: ChildProcess) -> String {
     let data = FileManager.default.contents(atPath: log(of: child.name)) ?? Data()

@@ -131,16 +131,14 @@ package struct EventBench: Benchmark {
     gateways: Int = 1,
     _ body: (Environment) async throws -> Outcome
   ) async throws -> Outcome {
-    try await run.withServices(suffix: suffix, gateways: gateways) { stack, files in
-      let processes = try await stack.measuredProcesses()
+    try await run.withServices(suffix: suffix, gateways: gateways) { services in
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-      let dataset = try await EventDataset(stack: stack, files: files)
       let environment = Environment(
-        gateway: stack.plan.gateways[gateways - 1],
-        dataset: dataset,
+        gateway: services.stack.plan.gateways[gateways - 1],
+        dataset: EventDataset(services: services),
         timed: group.next(),
         checked: group.next(),
-        processes: processes
+        processes: try await services.stack.measuredProcesses()
       )
       return try await withCleanup {
         let outcome = try await body(environment)
@@ -148,7 +146,6 @@ package struct EventBench: Benchmark {
         guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
         return outcome
       } cleanUp: {
-        await dataset.client.close()
         try? await group.shutdownGracefully()
       }
     }
@@ -172,7 +169,7 @@ package struct EventBench: Benchmark {
     for load in EventReport.Load.allCases {
       try await environment.dataset.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
-    let request = EventStreamRequest(token: try await environment.dataset.token(EventDataset.sender))
+    let request = EventStreamRequest(token: try await environment.dataset.services.token(EventDataset.sender))
     let streams = try await environment.openStream(request, on: environment.timed)
     return try await withCleanup {
       var rows: [EventReport.Latency] = []
@@ -201,7 +198,7 @@ package struct EventBench: Benchmark {
       messageCount: EventLatency.marksMax(seconds: seconds),
       sender: EventDataset.sender,
       reader: EventDataset.reader,
-      readerToken: try await environment.dataset.token(EventDataset.reader),
+      readerToken: try await environment.dataset.services.token(EventDataset.reader),
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
@@ -209,17 +206,11 @@ package struct EventBench: Benchmark {
       return try await latency.run(streams, at: environment.endpoint, on: environment.timed)
     }
     if load == .none { return EventReport.Latency(load, try await measure(), loadRate: nil) }
-    let loadSeconds = seconds + 2 * Self.loadMargin
-    let rate = Double(rate)
-    var bench = try gatewayBench(
-      environment,
-      streams: Self.loadChannels,
-      requests: Int(rate * loadSeconds * 1.2)
-    )
-    bench.duration = loadSeconds
+    let pace = (rate: Double(rate), seconds: seconds + 2 * Self.loadMargin)
+    let requests = Int(pace.rate * pace.seconds * 1.2)
     let (outcome, loadReport, _) = try await underLoad(
-      of: bench,
-      rate: rate,
+      of: try gatewayBench(environment, streams: Self.loadChannels, requests: requests),
+      pace: pace,
       environment,
       isWatched: load == .watched,
       note
@@ -233,9 +224,9 @@ package struct EventBench: Benchmark {
   private func gatewayBench(_ environment: Environment, streams: Int, requests: Int, warmup: Int = 0) throws
     -> GatewayBench
   {
-    var bench = try GatewayBench(
+    try GatewayBench(
       endpoint: environment.endpoint,
-      tokenIssuer: environment.dataset.tokenIssuer,
+      tokenIssuer: environment.dataset.services.tokenIssuer,
       form: .query,
       connections: Self.loadConnections,
       streams: streams,
@@ -243,19 +234,17 @@ package struct EventBench: Benchmark {
       warmup: warmup,
       channels: Self.loadChannels
     )
-    bench.processes = environment.processes
-    return bench
   }
 
   /// Run `body` while marks are made, and check all marks.
   ///
   /// - Parameters:
-  ///   - rate: marks per second; nil: as fast as they are answered.
+  ///   - pace: marks per second, and their duration; nil: as fast as they are answered.
   ///   - isWatched: whether one stream watches all of their channels.
   /// - Returns: the outcome of `body`, the report of the marks, and the number of events of that stream.
   private func underLoad<Outcome: Sendable>(
     of bench: GatewayBench,
-    rate: Double?,
+    pace: (rate: Double, seconds: Double)?,
     _ environment: Environment,
     isWatched: Bool,
     _ note: @escaping ProgressHandler,
@@ -263,7 +252,9 @@ package struct EventBench: Benchmark {
   ) async throws -> (Outcome, LoadReport, Int) {
     note("registering the messages of the load")
     var plan = try await bench.prepare()
-    plan.rate = rate
+    plan.rate = pace?.rate
+    plan.duration = pace?.seconds
+    plan.processes = environment.processes
     let watch = isWatched ? try await LoadWatch(bench, environment) : nil
     return try await withCleanup { [plan] in
       async let load = LoadGenerator.run(plan)
@@ -307,7 +298,7 @@ package struct EventBench: Benchmark {
       }
       let (_, report, events) = try await underLoad(
         of: bench,
-        rate: nil,
+        pace: nil,
         environment,
         isWatched: watched == .markedChannels,
         note
@@ -327,7 +318,7 @@ private struct LoadWatch: Sendable {
   private let capture: EventCapture<EventPositions, EventPositions.Outcome>
 
   init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
-    let request = EventStreamRequest(token: try await environment.dataset.token(bench.names.user(0)))
+    let request = EventStreamRequest(token: try await environment.dataset.services.token(bench.names.user(0)))
     streams = try await environment.openStream(request, on: environment.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     capture = try await streams.listen { promise in
@@ -358,17 +349,9 @@ struct EventDataset: Sendable {
   /// Viewers of each small channel.
   private static let groupSize = 10
 
-  let tokenIssuer: TokenIssuer
-  let client: BenchClient
+  let services: BenchServices
 
-  init(stack: LocalStack, files: StackFiles) async throws {
-    tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-    client = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
-  }
-
-  func token(_ user: String) async throws -> String {
-    try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
-  }
+  var client: BenchClient { services.client }
 
   private static func viewer(_ number: Int) -> String { "viewer-\(number)" }
 
@@ -390,7 +373,7 @@ struct EventDataset: Sendable {
   func viewerRequests(_ count: Int) async throws -> [EventStreamRequest] {
     var requests: [EventStreamRequest] = []
     for viewer in 0..<count {
-      requests.append(EventStreamRequest(token: try await token(Self.viewer(viewer))))
+      requests.append(EventStreamRequest(token: try await services.token(Self.viewer(viewer))))
     }
     return requests
   }

@@ -5,17 +5,14 @@ package import Operations
 /// every count and a sample of the responses.
 package struct GatewayBench: Sendable {
   /// Gateway; with frames, for the set-up only.
-  package var endpoint: Endpoint
+  private let endpoint: Endpoint
   /// With frames: the store, and the secrets that it shares with its gateways.
-  package var store: (endpoint: Endpoint, secrets: [[UInt8]])?
-  package var form: RequestForm
-  package var connections: Int
-  package var streams: Int
-  package var requests: Int
-  package var warmup: Int
-  package var loops = 1
-  package var duration: Double?
-  package var processes: [(name: String, processID: Int32)] = []
+  private let store: (endpoint: Endpoint, secrets: [[UInt8]])?
+  private let form: RequestForm
+  private let connections: Int
+  private let streams: Int
+  private let requests: Int
+  private let warmup: Int
 
   /// Number of channels.
   package let channelCount: Int
@@ -125,9 +122,6 @@ package struct GatewayBench: Sendable {
       warmup: warmup
     )
     if let store { plan.wireProtocol = .frames(secrets: store.secrets) }
-    plan.loops = loops
-    plan.duration = duration
-    plan.processes = processes
     return plan
   }
 

@@ -3,7 +3,6 @@ internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
-internal import TLSSession
 
 /// Generator that makes the requests of a plan and measures their responses.
 package enum LoadGenerator {
@@ -111,11 +110,9 @@ package enum LoadGenerator {
         ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.handshakeTimeout)
       }.get()
     }
-    _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop) { channel in
-      let pipeline = channel.pipeline.syncOperations
-      if let tls = plan.tls {
-        try pipeline.addHandler(TLSHandler(context: tls, serverName: plan.endpoint.host))
-      }
+    _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop, tls: plan.tls) {
+      loop.value.connectionFailed("the connection failed: \(ErrorText.of($0))")
+    } _: { _ in
       let load = LoadConnection(
         number: number,
         loop: loop.value,
@@ -125,12 +122,7 @@ package enum LoadGenerator {
         streams: plan.streams,
         isPaced: plan.rate != nil
       )
-      try pipeline.addHandler(HTTP2ClientConnection(delegate: load, resources: loop.value.resources))
-      try pipeline.addHandler(
-        ConnectionErrorHandler {
-          loop.value.connectionFailed("the connection failed: \(ErrorText.of($0))")
-        }
-      )
+      return (load, loop.value.resources)
     }.get()
   }
 }

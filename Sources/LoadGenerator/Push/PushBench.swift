@@ -62,27 +62,24 @@ package struct PushBench: Benchmark {
     -> PushReport.Run
   {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
-    try await run.withServices(suffix: suffix, gateways: 2) { stack, files in
-      let processes = try await stack.measuredProcesses().map(\.processID)
-      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
-        let dataset = PushDataset(walk: walk, client: client)
-        try await dataset.make(run.note)
-        let bodies = try await dataset.bodies(mode, run.note)
-        let stream = PushStream(
-          endpoint: stack.plan.gateways[1].listen,
-          token: client.token,
-          mode: mode,
-          meter: ProcessCPUMeter(processIDs: processes)
-        )
-        run.note("acknowledging")
-        let memory = try ([getpid()] + processes).map(MemoryPeak.init)
-        let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
-        let growth = try memory.map { try $0.growth() }
-        run.note("reading rows back")
-        let rows = try await dataset.check()
-        return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
-      }
+    try await run.withServices(suffix: suffix, gateways: 2) { services in
+      let processes = try await services.stack.measuredProcesses().map(\.processID)
+      let dataset = PushDataset(walk: walk, client: services.client)
+      try await dataset.make(run.note)
+      let bodies = try await dataset.bodies(mode, run.note)
+      let stream = PushStream(
+        endpoint: services.stack.plan.gateways[1].listen,
+        token: services.client.token,
+        mode: mode,
+        meter: ProcessCPUMeter(processIDs: processes)
+      )
+      run.note("acknowledging")
+      let memory = try ([getpid()] + processes).map(MemoryPeak.init)
+      let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
+      let growth = try memory.map { try $0.growth() }
+      run.note("reading rows back")
+      let rows = try await dataset.check()
+      return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
     }
   }
 }

@@ -31,7 +31,7 @@ package struct MemoryBench: Benchmark {
   var exponent = 0.99
   @OptionGroup package var options: BenchOptions
 
-  package struct Report: Sendable, Codable {
+  package struct Load: Sendable, Encodable {
     var memoryBytes: Int
     /// Bytes of all channels in memory before the budget was set.
     var dataSetBytes: Int
@@ -40,9 +40,6 @@ package struct MemoryBench: Benchmark {
     /// Answers with status 503.
     var refused: Int
     var requestsPerSecond: Double
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
     /// Channels that were read from storage.
     var loads: Int
     var evicted: Int
@@ -67,27 +64,24 @@ package struct MemoryBench: Benchmark {
     }
   }
 
-  package func text(_ report: Report) -> String {
-    let table = ReportTable<Report>(columns: [
-      .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
-      .count("channels", \.channels), .count("requests/s") { Int($0.requestsPerSecond) },
-      .milliseconds("p50", digits: 2, \.p50Microseconds), .milliseconds("p99", digits: 2, \.p99Microseconds),
-      .milliseconds("longest", digits: 2, \.maxMicroseconds),
-      .number("read from storage") { "\($0.requests == 0 ? 0 : 100 * $0.loads / $0.requests) %" },
-      .count("refused", \.refused), .mebibytes("channels at most", \.residentBytesMax),
-      .mebibytes("process at most", \.processBytesMax),
-    ])
+  package func text(_ report: Timed<Load>) -> String {
+    let table = ReportTable<Timed<Load>>(
+      columns: [
+        .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
+        .count("channels", \.channels), .count("requests/s") { Int($0.requestsPerSecond) },
+      ] + Timed.columns(digits: 2) + [
+        .number("read from storage") { "\($0.requests == 0 ? 0 : 100 * $0.loads / $0.requests) %" },
+        .count("refused", \.refused), .mebibytes("channels at most", \.residentBytesMax),
+        .mebibytes("process at most", \.processBytesMax),
+      ]
+    )
     return table.markdown([report]) ?? ""
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
-    try await run.withServices { stack, files in
-      let dataset = try await RecoveryDataset(
-        stack: stack,
-        files: files,
-        channels: channels,
-        members: members
-      )
+  package func measure(_ run: BenchRun) async throws -> Timed<Load> {
+    try await run.withServices { services in
+      let stack = services.stack
+      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
       try await dataset.create(run.note)
       let dataSet = await stack.storeResidentBytes
       let memoryBytes = memory << 20
@@ -104,23 +98,20 @@ package struct MemoryBench: Benchmark {
       let after = await counters(stack)
       run.note("reading back")
       let checked = try await dataset.check(2_000)
-      await dataset.close()
-      return Report(
+      let load = Load(
         memoryBytes: memoryBytes,
         dataSetBytes: dataSet,
         channels: channels,
         requests: results.answered,
         refused: results.refused,
         requestsPerSecond: Double(results.answered) / elapsed,
-        p50Microseconds: Int(results.latencies.p50),
-        p99Microseconds: Int(results.latencies.p99),
-        maxMicroseconds: Int(results.latencies.max),
         loads: after.loads - before.loads,
         evicted: after.evicted - before.evicted,
         residentBytesMax: await watch.residentBytesMax,
         processBytesMax: await watch.processBytesMax,
         checked: checked
       )
+      return Timed(load, results.latencies)
     }
   }
 

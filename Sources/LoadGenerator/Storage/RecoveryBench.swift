@@ -80,13 +80,9 @@ package struct RecoveryBench: Benchmark {
   }
 
   package func measure(_ run: BenchRun) async throws -> [Measurement] {
-    try await run.withServices { stack, files in
-      let dataset = try await RecoveryDataset(
-        stack: stack,
-        files: files,
-        channels: channels,
-        members: members
-      )
+    try await run.withServices { services in
+      let stack = services.stack
+      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
       if !options.json { run.show(Self.table.heading) }
       try await dataset.create(run.note)
       var measurements: [Measurement] = []
@@ -98,7 +94,6 @@ package struct RecoveryBench: Benchmark {
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
-      await dataset.close()
       return measurements
     }
   }

@@ -108,18 +108,30 @@ package struct BenchRun: Sendable {
     return BenchRun(executables: executables, directory: directory, note: note, show: show, log: log)
   }
 
-  /// Start store and gateways, run `body`, stop them. Their data is removed after a success and kept after an error,
-  /// with the logs.
+  /// Start store and gateways, run `body`, stop them.
   ///
-  /// - Parameters:
-  ///   - suffix: appended to the directory's name.
-  ///   - isStarted: false: `body` runs without the services.
+  /// - Parameter suffix: appended to the directory's name.
   func withServices<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
+    _ body: (BenchServices) async throws -> Outcome
+  ) async throws -> Outcome {
+    try await withStack(suffix: suffix, gateways: gateways) { stack in
+      try await stack.start()
+      let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
+      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
+        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client))
+      }
+    }
+  }
+
+  /// Run `body`, which may start the stack, and stop it. Its data is removed after a success and kept after an error,
+  /// with the logs.
+  func withStack<Outcome: Sendable>(
+    suffix: String = "",
+    gateways: Int = 1,
     logLevel: String = "notice",
-    isStarted: Bool = true,
-    _ body: (LocalStack, StackFiles) async throws -> Outcome
+    _ body: (LocalStack) async throws -> Outcome
   ) async throws -> Outcome {
     let files = StackFiles(directory: directory + suffix)
     try files.prepare()
@@ -129,12 +141,24 @@ package struct BenchRun: Sendable {
       executables: executables
     )
     let outcome = try await withCleanup {
-      if isStarted { try await stack.start() }
-      return try await body(stack, files)
+      try await body(stack)
     } cleanUp: {
       await stack.stop()
     }
     files.remove()
     return outcome
+  }
+}
+
+/// Running store and gateways of a bench.
+struct BenchServices: Sendable {
+  let stack: LocalStack
+  let tokenIssuer: TokenIssuer
+  /// Client of the first gateway, for set-up and checks.
+  let client: BenchClient
+
+  /// Issue a user's token, valid for the whole run.
+  func token(_ user: String) async throws -> String {
+    try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
   }
 }
