@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import ReceiptModel
 
 /// Command `tidemark bench channel`: one channel with many members. All responses are compared with the known
 /// positions.
-package struct ChannelBench: Benchmark {
-  package static let name = "channel"
-  package static let abstract =
+struct ChannelBench: Benchmark {
+  static let name = "channel"
+  static let abstract =
     "Moves positions in one channel of very many members, then times its counts, lists and read states."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. The positions after all moves are known. The command first compares all counts, \
     the lists of three messages and the whole read state with them, and exits with 1 if anything differs. Then it \
@@ -23,16 +23,16 @@ package struct ChannelBench: Benchmark {
   var moves = 1_000_000
   @Option(help: "Times that each query is sent.")
   var questions = 500
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// One kind of question.
-  package struct Question: Sendable, Encodable {
+  struct Question: Sendable, Encodable {
     var question: String
     /// Number of times that it was sent.
     var count: Int
   }
 
-  package struct Report: Sendable, Encodable {
+  struct Report: Sendable, Encodable {
     var members: Int
     var moves: Int
     var movesPerSecond: Double
@@ -43,16 +43,14 @@ package struct ChannelBench: Benchmark {
     var measurements: [Timed<Question>]
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([("members", members, 100...1_000_000), ("questions", questions, 1...100_000)])
     guard (members...10 * members).contains(moves) else {
       throw ValidationError("--moves: give 1 to 10 for each member")
     }
   }
 
-  package func text(_ report: Report) -> String {
+  func text(_ report: Report) -> String {
     let table = ReportTable<Timed<Question>>(
       columns: [.text("question", \.question), .count("asked", \.count)] + Timed.columns()
     )
@@ -65,7 +63,7 @@ package struct ChannelBench: Benchmark {
       """
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
+  func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { services in
       let plan = MovePlan(members: members, moves: moves)
       let dataset = LargeChannel(client: services.client, plan: plan)

@@ -1,7 +1,7 @@
 internal import ArgumentParser
 
 /// Row of a comparison's table.
-package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByArgument {
+enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByArgument {
   case readQuery = "read-query"
   case readBody = "read-body"
   case register
@@ -15,7 +15,7 @@ package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, Expres
   case redis = "redis-benchmark"
 
   /// Transport of a row's requests; only rows with the same transport are compared.
-  package enum Transport: Sendable, Hashable, CaseIterable {
+  enum Transport: Sendable, Hashable, CaseIterable {
     /// HTTP/2, from ``LoadGenerator``.
     case http
     /// Commands pipelined to the store or to Redis.
@@ -58,39 +58,39 @@ package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, Expres
   }
 
   /// Title in tables.
-  package var title: String { properties.title }
+  var title: String { properties.title }
 
-  package var transport: Transport { properties.transport }
+  var transport: Transport { properties.transport }
 
   /// Foreign row with the most similar work, such as durable writes or reads through two services; nil for a foreign
   /// row.
-  package var peer: BenchRow? { properties.peer }
+  var peer: BenchRow? { properties.peer }
 
   /// Whether this project's programs answer it.
-  package var isOwn: Bool { peer != nil }
+  var isOwn: Bool { peer != nil }
 
   /// Form of the requests to a gateway, the store or webdis; nil for a row with constant requests or with its own
   /// generator.
-  package var form: RequestForm? { properties.form }
+  var form: RequestForm? { properties.form }
 
   /// Foreign programs of a row.
   var programs: [PeerProgram] { properties.programs }
 }
 
 /// Result of a run, whichever program made its requests.
-package struct RunFigures: Sendable, Hashable, Codable {
-  package var responses: Int
+struct RunFigures: Sendable, Hashable, Codable {
+  var responses: Int
   /// Measured time.
-  package var seconds: Double
+  var seconds: Double
   /// Responses a second.
-  package var rate: Double
+  var rate: Double
   /// Microseconds.
-  package var p50: Double
-  package var p99: Double
+  var p50: Double
+  var p99: Double
   /// Nil if the generator does not report it.
-  package var p999: Double?
+  var p999: Double?
   /// CPU times, that of the generator first.
-  package var cpu: [LoadReport.CPU] = []
+  var cpu: [LoadReport.CPU] = []
 
   /// The names in JSON.
   private enum CodingKeys: String, CodingKey {
@@ -100,7 +100,7 @@ package struct RunFigures: Sendable, Hashable, Codable {
 }
 
 extension LoadReport {
-  package var figures: RunFigures {
+  var figures: RunFigures {
     RunFigures(
       responses: responses,
       seconds: seconds,

@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
@@ -6,10 +6,10 @@ internal import Operations
 
 /// Command `tidemark bench compare`, which `make bench` runs: load on the real gateway and store and on other servers,
 /// in turn.
-package struct Comparison: Benchmark {
-  package static let name = "compare"
-  package static let abstract = "Requests through the real gateway and store beside other servers, in turn."
-  package static let discussion = """
+struct Comparison: Benchmark {
+  static let name = "compare"
+  static let abstract = "Requests through the real gateway and store beside other servers, in turn."
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, and the \
     third-party programs that the rows need, from Debian's packages. All use free loopback ports, with data in a new \
     directory under ./.tidemark. Prints medians, ratios and CPU time per request as Markdown tables.
@@ -39,19 +39,17 @@ package struct Comparison: Benchmark {
   var requests: Int?
   @Option(help: .hidden)
   var channels = 200
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// One run of one row.
-  package struct Measurement: Sendable, Encodable {
+  struct Measurement: Sendable, Encodable {
     var row: BenchRow
     var streams: Int
     var round: Int
     var figures: RunFigures
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("rounds", rounds ?? 1, 1...99), ("connections", connections, 1...99),
       ("requests", requests ?? 1000, 1000...100_000_000),
@@ -65,7 +63,7 @@ package struct Comparison: Benchmark {
     }
   }
 
-  package func text(_ report: [Measurement]) -> String {
+  func text(_ report: [Measurement]) -> String {
     let table = ComparisonTable(report)
     let rounds = table.rounds == 1 ? "One round" : "Medians of \(table.rounds) rounds"
     return """
@@ -77,7 +75,7 @@ package struct Comparison: Benchmark {
       """
   }
 
-  package func output(_ report: [Measurement]) throws -> String {
+  func output(_ report: [Measurement]) throws -> String {
     if Machine.isInMemory(options.parentDirectory) {
       Terminal.printError(
         "The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk."
@@ -86,7 +84,7 @@ package struct Comparison: Benchmark {
     return options.json ? try ReportDocument.pretty(ComparisonTable(report).lines) : text(report)
   }
 
-  package func measure(_ run: BenchRun) async throws -> [Measurement] {
+  func measure(_ run: BenchRun) async throws -> [Measurement] {
     let rows = rows.isEmpty ? BenchRow.allCases : rows.joined()
     let roundCount = rounds ?? (quick ? 1 : 3)
     try PeerProgram.check(rows)

@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
 internal import LocalStack
@@ -7,11 +7,11 @@ internal import NIOPosix
 internal import Operations
 
 /// Command `tidemark bench events`. Every response and every event is compared with the expected one.
-package struct EventBench: Benchmark {
-  package static let name = "events"
-  package static let abstract =
+struct EventBench: Benchmark {
+  static let name = "events"
+  static let abstract =
     "Measures live events: from a mark to its event, idle streams, one event to many, what events add to a mark."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in \
     new directories under ./.tidemark. Parts: latency times one mark after the other, until its answer and until its \
     event reaches another client, first alone and then with --rate background marks a second. The part streams opens \
@@ -45,14 +45,12 @@ package struct EventBench: Benchmark {
   var events = 20
   @Option(help: "Marks whose CPU time is counted.")
   var marks = 200_000
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
   /// Whether memory is measured again after a heartbeat on each stream, about 15 s later.
   @Flag(inversion: .prefixedNo, help: .hidden)
   var awaitsHeartbeat = true
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("rounds", rounds, 1...100), ("rate", rate, 1...1_000_000), ("streams", streams, 1...50_000),
       ("connections", connections, 1...10_000), ("channels", channels, 0...100),
@@ -64,9 +62,9 @@ package struct EventBench: Benchmark {
     }
   }
 
-  package func text(_ report: EventReport) -> String { report.markdown }
+  func text(_ report: EventReport) -> String { report.markdown }
 
-  package func measure(_ run: BenchRun) async throws -> EventReport {
+  func measure(_ run: BenchRun) async throws -> EventReport {
     var report = EventReport(rounds: rounds, rate: Double(rate))
     let parts: [Part] = parts.joined()
     for round in 1...rounds {

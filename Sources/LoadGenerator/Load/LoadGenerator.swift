@@ -5,11 +5,11 @@ internal import NIOPosix
 internal import Operations
 
 /// Generator that makes the requests of a plan and measures their responses.
-package enum LoadGenerator {
+enum LoadGenerator {
   /// Run a plan. A cancelled run stops at once and throws.
   ///
   /// - Parameter tick: called each second with the responses so far, those of the warm-up included.
-  package static func run(
+  static func run(
     _ plan: LoadPlan,
     tick: @escaping @Sendable (_ responses: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {

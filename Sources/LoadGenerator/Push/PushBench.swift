@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Glibc
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import NIOPosix
 
 /// Command `tidemark bench push`: push acks through one stream. Every response is compared, and rows are read
 /// back.
-package struct PushBench: Benchmark {
-  package static let name = "push"
-  package static let abstract =
+struct PushBench: Benchmark {
+  static let name = "push"
+  static let abstract =
     "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, again for each \
     run, with data in new directories under ./.tidemark. Creates channels, members, messages and tickets first, then \
     sends --count acknowledgements in one request. Half of them move a watermark, message by message for every \
@@ -29,11 +29,9 @@ package struct PushBench: Benchmark {
   var channels = 1_000
   @Option(help: "Members of each channel.")
   var members = 10
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     let ways: [PushMode] = ways.joined()
     guard Set(ways).count == ways.count else { throw ValidationError("--ways: give each way once") }
     try validateRanges([
@@ -43,9 +41,9 @@ package struct PushBench: Benchmark {
     ])
   }
 
-  package func text(_ report: PushReport) -> String { report.markdown }
+  func text(_ report: PushReport) -> String { report.markdown }
 
-  package func measure(_ run: BenchRun) async throws -> PushReport {
+  func measure(_ run: BenchRun) async throws -> PushReport {
     let walk = PushWalk(atLeast: count, channels: channels, members: members)
     var report = PushReport(rounds: rounds, walk)
     let ways: [PushMode] = ways.joined()

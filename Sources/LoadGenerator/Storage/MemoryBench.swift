@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import Operations
 internal import Synchronization
 
 /// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.
-package struct MemoryBench: Benchmark {
-  package static let name = "memory"
-  package static let abstract =
+struct MemoryBench: Benchmark {
+  static let name = "memory"
+  static let abstract =
     "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. 70 % of the requests read a read state, 15 % mark a message read, and 15 % \
     register a message. The channels follow a Zipf distribution. Afterwards it reads acknowledged marks back, and \
@@ -29,9 +29,9 @@ package struct MemoryBench: Benchmark {
   var concurrency = 64
   @Option(help: "Exponent of the Zipf distribution.")
   var exponent = 0.99
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  package struct Load: Sendable, Encodable {
+  struct Load: Sendable, Encodable {
     var memoryBytes: Int
     /// Bytes of all channels in memory before the budget was set.
     var dataSetBytes: Int
@@ -51,9 +51,7 @@ package struct MemoryBench: Benchmark {
     var checked: Int
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("channels", channels, 1_000...10_000_000), ("members", members, 1...100),
       ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
@@ -64,7 +62,7 @@ package struct MemoryBench: Benchmark {
     }
   }
 
-  package func text(_ report: Timed<Load>) -> String {
+  func text(_ report: Timed<Load>) -> String {
     let table = ReportTable<Timed<Load>>(
       columns: [
         .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
@@ -78,7 +76,7 @@ package struct MemoryBench: Benchmark {
     return table.markdown([report]) ?? ""
   }
 
-  package func measure(_ run: BenchRun) async throws -> Timed<Load> {
+  func measure(_ run: BenchRun) async throws -> Timed<Load> {
     try await run.withServices { services in
       let stack = services.stack
       let dataset = RecoveryDataset(services.client, channels: channels, members: members)

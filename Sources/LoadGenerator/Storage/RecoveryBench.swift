@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import Glibc
@@ -6,11 +6,11 @@ internal import LocalStack
 internal import Operations
 
 /// Command `tidemark bench recovery`: restart times of a store after `kill -9`.
-package struct RecoveryBench: Benchmark {
-  package static let name = "recovery"
-  package static let abstract =
+struct RecoveryBench: Benchmark {
+  static let name = "recovery"
+  static let abstract =
     "Kills a store of many channels, just made, at rest and under load, and measures how soon it answers again."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Afterwards it reads acknowledged marks back, and exits with 1 if one is \
     missing.
@@ -24,7 +24,7 @@ package struct RecoveryBench: Benchmark {
   var load = TimeSpanArgument(seconds: 10)
   @Flag(help: "Drop the data's files from the kernel's cache before each start, as after a power cut.")
   var cold = false
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// Channels that are read back after each start, drawn at random.
   private static let checks = 2_000
@@ -32,7 +32,7 @@ package struct RecoveryBench: Benchmark {
   private static let dirtyPagesMax = 32
 
   /// One kill and restart.
-  package struct Measurement: Sendable, Codable {
+  struct Measurement: Sendable, Codable {
     /// State of the store when it was killed: "just made", "at rest" or "under load".
     var killed: String
     var channels: Int
@@ -54,9 +54,7 @@ package struct RecoveryBench: Benchmark {
     var checked = 0
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([("channels", channels, 1...10_000_000), ("members", members, 1...100)])
     try load.validate("--load", in: 0.001...3600)
   }
@@ -72,14 +70,14 @@ package struct RecoveryBench: Benchmark {
     ])
   }
 
-  package func text(_ report: [Measurement]) -> String { "" }
+  func text(_ report: [Measurement]) -> String { "" }
 
   /// Return the last line: the measurements are printed as they are made.
-  package func output(_ report: [Measurement]) -> String {
+  func output(_ report: [Measurement]) -> String {
     options.json ? "" : "\n\(Machine.summary); the files \(cold ? "not " : "")in the kernel's cache."
   }
 
-  package func measure(_ run: BenchRun) async throws -> [Measurement] {
+  func measure(_ run: BenchRun) async throws -> [Measurement] {
     try await run.withServices { services in
       let stack = services.stack
       let dataset = RecoveryDataset(services.client, channels: channels, members: members)

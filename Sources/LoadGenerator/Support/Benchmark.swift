@@ -1,12 +1,12 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
-package import LocalStack
+internal import LocalStack
 internal import Operations
 
 /// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement
 /// and its report.
-package protocol Benchmark: AsyncParsableCommand, Sendable {
+protocol Benchmark: AsyncParsableCommand, Sendable {
   associatedtype Report: Encodable & Sendable
 
   static var name: String { get }
@@ -28,15 +28,15 @@ package protocol Benchmark: AsyncParsableCommand, Sendable {
 }
 
 extension Benchmark {
-  package static var configuration: CommandConfiguration {
+  static var configuration: CommandConfiguration {
     CommandConfiguration(commandName: name, abstract: abstract, discussion: discussion)
   }
 
-  package func output(_ report: Report) throws -> String {
+  func output(_ report: Report) throws -> String {
     options.json ? try ReportDocument.line(report) : text(report) + "\n\n" + Machine.summary
   }
 
-  package func run() async throws {
+  func run() async throws {
     let command = "tidemark bench \(Self.name)"
     try await reportingErrors(command) {
       Machine.warnAboutDebugBuild(command)
@@ -65,17 +65,15 @@ extension Benchmark {
 }
 
 /// Options of every ``Benchmark``.
-package struct BenchOptions: ParsableArguments, Sendable {
+struct BenchOptions: ParsableArguments, Sendable {
   @Option(help: ArgumentHelp("Directory of the run's data.", valueName: "dir"))
-  package var directory = ".tidemark"
+  var directory = ".tidemark"
   @Option(help: ArgumentHelp("Directory of tidemark-store and tidemark-gateway.", valueName: "dir"))
-  package var programs: String?
+  var programs: String?
   @Flag(help: "Print JSON with every measurement instead of the tables.")
-  package var json = false
+  var json = false
 
-  package init() {}
-
-  package func executables() throws -> Executables {
+  func executables() throws -> Executables {
     try programs.map { try Executables(directory: $0) } ?? Executables.besideCurrentExecutable()
   }
 
@@ -91,7 +89,7 @@ package struct BenchOptions: ParsableArguments, Sendable {
 }
 
 /// Environment of one run of a ``Benchmark``: programs, data directory and output.
-package struct BenchRun: Sendable {
+struct BenchRun: Sendable {
   let executables: Executables
   /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
   let directory: String

@@ -1,14 +1,14 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import LocalStack
 
 /// Command `tidemark bench users`: requests about all channels of a user. All responses are compared with the known
 /// unread counts.
-package struct UserBench: Benchmark {
-  package static let name = "users"
-  package static let abstract =
+struct UserBench: Benchmark {
+  static let name = "users"
+  static let abstract =
     "Times unread totals, badge counts and marking everything read, for users in many channels."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Sends queries first with all channels in memory, then after a restart with \
     little memory and all channels on storage. It sends one query after the other on one connection, compares every \
@@ -27,10 +27,10 @@ package struct UserBench: Benchmark {
   var marks = 5
   @Option(help: ArgumentHelp("The store's --memory where channels are on storage, in MiB.", valueName: "MiB"))
   var memory = 1
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// One kind of question.
-  package struct Question: Sendable, Encodable {
+  struct Question: Sendable, Encodable {
     var question: String
     /// Whether its channels were on storage.
     var isCold: Bool
@@ -42,7 +42,7 @@ package struct UserBench: Benchmark {
   }
 
   /// Work during which marks in small channels are timed.
-  package struct Beside: Sendable, Encodable {
+  struct Beside: Sendable, Encodable {
     var work: String
     /// Whether all channels were on storage, the marked ones included.
     var isCold: Bool
@@ -52,7 +52,7 @@ package struct UserBench: Benchmark {
     var count: Int
   }
 
-  package struct Report: Sendable, Encodable {
+  struct Report: Sendable, Encodable {
     var channels: Int
     var memoryBytes: Int
     /// Bytes of all channels in memory, and after the totals with channels on storage.
@@ -62,9 +62,7 @@ package struct UserBench: Benchmark {
     var besides: [Timed<Beside>]
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     let sizes: [Int] = sizes.joined()
     guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
       sizes.count <= 10
@@ -74,7 +72,7 @@ package struct UserBench: Benchmark {
     ])
   }
 
-  package func text(_ report: Report) -> String {
+  func text(_ report: Report) -> String {
     func mebibytes(_ bytes: Int) -> String { "\(Figures.decimal(Double(bytes) / 1_048_576, digits: 1)) MiB" }
     let questions = ReportTable<Timed<Question>>(
       columns: [
@@ -99,7 +97,7 @@ package struct UserBench: Benchmark {
       """
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
+  func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { services in
       let stack = services.stack
       let dataset = try await UserDataset(services, sizes: sizes.joined())
