@@ -1,6 +1,6 @@
 /// Protocol of a connection: where a unit ends, how it is written as a line, how it is decoded. The protocols are store
 /// frames (``StoreFrames``) and HTTP/2 frames (``HTTP2Frames``).
-package protocol ProbeProtocol: SendableMetatype {
+protocol ProbeProtocol: SendableMetatype {
   /// Decoded frame. It is decoded in order, because a header block depends on the table of those before it.
   associatedtype Unit
 
@@ -44,17 +44,17 @@ package protocol ProbeProtocol: SendableMetatype {
 }
 
 /// Direction of a unit.
-package enum ProbeDirection: Sendable {
+enum ProbeDirection: Sendable {
   case sent, received
 }
 
 extension ProbeProtocol {
-  package mutating func connected() {}
-  package mutating func resetSession() {}
+  mutating func connected() {}
+  mutating func resetSession() {}
 }
 
 /// Start of a stream of bytes.
-package enum FrameBoundary: Equatable, Sendable {
+enum FrameBoundary: Equatable, Sendable {
   case incomplete
   /// Unit with its size in bytes.
   case unit(Int)
@@ -63,10 +63,10 @@ package enum FrameBoundary: Equatable, Sendable {
 }
 
 /// Output of a transcript: standard output, or a list of lines in tests.
-package typealias ProbeOutput = (String) -> Void
+typealias ProbeOutput = (String) -> Void
 
 /// Connection with a transcript of every unit. Keeps received units until a step expects them.
-package final class ProbeExchange<WireProtocol: ProbeProtocol> {
+final class ProbeExchange<WireProtocol: ProbeProtocol> {
   private let connection: ProbeConnection
   private let printer: ProbePrinter
   /// Received units that no step has expected yet.
@@ -74,7 +74,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   /// Whether nothing was sent or received yet.
   package private(set) var isFresh = true
   /// Timeout of receiving.
-  package var timeout: Duration
+  var timeout: Duration
 
   init(_ connection: ProbeConnection, timeout: Duration, printer: ProbePrinter) {
     self.connection = connection
@@ -86,7 +86,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Parameter written: text in the script, which is shown for bytes that are not a unit.
   @discardableResult
-  package func send(_ line: String, written: String? = nil, in wireProtocol: inout WireProtocol) async throws
+  func send(_ line: String, written: String? = nil, in wireProtocol: inout WireProtocol) async throws
     -> [WireProtocol.Unit]
   {
     isFresh = false
@@ -103,7 +103,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   }
 
   /// Send a line many times and print the first.
-  package func send(_ line: String, times: Int, written: String, in wireProtocol: inout WireProtocol)
+  func send(_ line: String, times: Int, written: String, in wireProtocol: inout WireProtocol)
     async throws
   {
     guard times > 0 else { return }
@@ -136,7 +136,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   }
 
   /// Receive the first unit for which `matches` is true; keep the others.
-  package func receive(
+  func receive(
     in wireProtocol: inout WireProtocol,
     within timeout: Duration? = nil,
     where matches: (WireProtocol, WireProtocol.Unit) throws -> Bool
@@ -166,7 +166,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Returns: the differences, one line each.
   /// - Throws: ``ProbeError`` for an unknown name.
-  package func differences(
+  func differences(
     _ line: String,
     within timeout: Duration? = nil,
     in wireProtocol: inout WireProtocol
@@ -203,7 +203,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
     line == "close" ? "the end of the connection" : line
   }
 
-  package func close() async { await connection.close() }
+  func close() async { await connection.close() }
 }
 
 /// Printer of a transcript.

@@ -1,10 +1,10 @@
 /// Runner of scripts, and of single frames for `probe send`, against one peer.
-package struct ProbeRunner {
+struct ProbeRunner {
   private let target: ProbeTarget
   let timeout: Duration
   let printer: ProbePrinter
 
-  package init(
+  init(
     target: ProbeTarget,
     timeout: Duration,
     showsHex: Bool = false,
@@ -19,7 +19,7 @@ package struct ProbeRunner {
   ///
   /// - Returns: whether every step succeeded.
   /// - Throws: ``ProbeError`` without a connection.
-  package func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
+  func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
     async throws -> Bool
   {
     var wireProtocol = wireProtocol
@@ -119,7 +119,7 @@ extension ProbeRunner {
   ///
   /// - Returns: whether all answers came.
   /// - Throws: ``ProbeError`` without a connection, after a failed handshake, or for an invalid frame.
-  package func send<WireProtocol: ProbeProtocol>(
+  func send<WireProtocol: ProbeProtocol>(
     _ frames: [String],
     opens: Bool,
     in wireProtocol: WireProtocol
