@@ -38,7 +38,7 @@ protocol ProbeProtocol: SendableMetatype {
   ///
   /// - Parameter line: fields that the script adds.
   /// - Throws: ``ProbeError`` for an unexpected answer.
-  mutating func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
+  static func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
   /// Whether `probe send` pings after the answers: a peer may close the connection because of an unanswered unit.
   static var endsWithPing: Bool { get }
 }
@@ -67,6 +67,8 @@ typealias ProbeOutput = (String) -> Void
 
 /// Connection with a transcript of every unit. Keeps received units until a step expects them.
 final class ProbeExchange<WireProtocol: ProbeProtocol> {
+  /// Protocol with its state, which outlives the connection.
+  var wireProtocol: WireProtocol
   private let connection: ProbeConnection
   private let printer: ProbePrinter
   /// Received units that no step has expected yet.
@@ -76,8 +78,9 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
   /// Timeout of receiving.
   var timeout: Duration
 
-  init(_ connection: ProbeConnection, timeout: Duration, printer: ProbePrinter) {
+  init(_ connection: ProbeConnection, _ wireProtocol: WireProtocol, timeout: Duration, printer: ProbePrinter) {
     self.connection = connection
+    self.wireProtocol = wireProtocol
     self.timeout = timeout
     self.printer = printer
   }
@@ -86,12 +89,10 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Parameter written: text in the script, which is shown for bytes that are not a unit.
   @discardableResult
-  func send(_ line: String, written: String? = nil, in wireProtocol: inout WireProtocol) async throws
-    -> [WireProtocol.Unit]
-  {
+  func send(_ line: String, written: String? = nil) async throws -> [WireProtocol.Unit] {
     isFresh = false
-    let bytes = try encode(line, &wireProtocol)
-    let units = split(bytes, &wireProtocol)
+    let bytes = try encode(line)
+    let units = split(bytes)
     if let units {
       for (unit, bytes) in units { printer.print("→", wireProtocol.text(unit), bytes) }
     } else {
@@ -103,28 +104,24 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
   }
 
   /// Send a line many times and print the first.
-  func send(_ line: String, times: Int, written: String, in wireProtocol: inout WireProtocol)
-    async throws
-  {
+  func send(_ line: String, times: Int, written: String) async throws {
     guard times > 0 else { return }
-    try await send(line, written: written, in: &wireProtocol)
+    try await send(line, written: written)
     var bytes: [UInt8] = []
     for _ in 1..<times {
-      let more = try encode(line, &wireProtocol)
-      _ = split(more, &wireProtocol)
+      let more = try encode(line)
+      _ = split(more)
       bytes += more
     }
     printer.line("  … \(times) times in all")
     await connection.send(bytes)
   }
 
-  private func encode(_ line: String, _ wireProtocol: inout WireProtocol) throws -> [UInt8] {
+  private func encode(_ line: String) throws -> [UInt8] {
     try ProbeScript.sequence(line).flatMap { try wireProtocol.encode($0) }
   }
 
-  private func split(_ bytes: [UInt8], _ wireProtocol: inout WireProtocol) -> [(
-    unit: WireProtocol.Unit, bytes: [UInt8]
-  )]? {
+  private func split(_ bytes: [UInt8]) -> [(unit: WireProtocol.Unit, bytes: [UInt8])]? {
     var units: [[UInt8]] = []
     var rest = bytes
     while !rest.isEmpty {
@@ -137,7 +134,6 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
 
   /// Receive the first unit for which `matches` is true; keep the others.
   func receive(
-    in wireProtocol: inout WireProtocol,
     within timeout: Duration? = nil,
     where matches: (WireProtocol, WireProtocol.Unit) throws -> Bool
   ) async throws -> Received<WireProtocol.Unit> {
@@ -166,14 +162,10 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Returns: the differences, one line each.
   /// - Throws: ``ProbeError`` for an unknown name.
-  func differences(
-    _ line: String,
-    within timeout: Duration? = nil,
-    in wireProtocol: inout WireProtocol
-  ) async throws -> [String] {
+  func differences(_ line: String, within timeout: Duration? = nil) async throws -> [String] {
     let all = ProbeScript.alternatives(line)
     let lines = all.filter { $0 != "close" }
-    let outcome = try await receive(in: &wireProtocol, within: timeout) { wireProtocol, unit in
+    let outcome = try await receive(within: timeout) { wireProtocol, unit in
       if lines.isEmpty { return try wireProtocol.matches(unit, by: nil) }
       return try lines.contains { try wireProtocol.matches(unit, by: $0) }
     }
@@ -197,6 +189,13 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
     case .broken(let reason):
       return ["expected \(Self.named(line)), received bytes that are not a frame: \(reason)"]
     }
+  }
+
+  /// Send a ping and compare the answer.
+  func ping(within timeout: Duration? = nil) async throws -> [String] {
+    let (ping, pong) = wireProtocol.pingExchange()
+    try await send(ping)
+    return try await differences(pong, within: timeout)
   }
 
   private static func named(_ line: String) -> String {

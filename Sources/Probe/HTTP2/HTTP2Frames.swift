@@ -112,17 +112,17 @@ struct HTTP2Frames: ProbeProtocol {
     return ("ping bytes=\(bytes)", "ping ack bytes=\(bytes)")
   }
 
-  mutating func open(_ exchange: ProbeExchange<HTTP2Frames>, _ line: String) async throws {
+  static func open(_ exchange: ProbeExchange<HTTP2Frames>, _ line: String) async throws {
     // The server's SETTINGS may arrive before ours (RFC 9113 section 3.4).
-    try await exchange.send("preface", in: &self)
-    try await exchange.send("settings \(line)", in: &self)
+    try await exchange.send("preface")
+    try await exchange.send("settings \(line)")
     try await require("settings ack=0", exchange)
-    try await exchange.send("settings ack", in: &self)
+    try await exchange.send("settings ack")
     try await require("settings ack", exchange)
   }
 
-  private mutating func require(_ line: String, _ exchange: ProbeExchange<HTTP2Frames>) async throws {
-    let differences = try await exchange.differences(line, in: &self)
+  private static func require(_ line: String, _ exchange: ProbeExchange<HTTP2Frames>) async throws {
+    let differences = try await exchange.differences(line)
     if !differences.isEmpty { throw ProbeError("in the opening: \(differences.joined(separator: "; "))") }
   }
 
