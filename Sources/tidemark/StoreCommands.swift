@@ -59,13 +59,13 @@ struct BackupCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark backup") {
-      var backup = StoreBackup(
+      let backup = StoreBackup(
         store: storeOptions.store,
         secrets: try storeOptions.secrets,
+        tls: try storeOptions.tls,
         target: to
       )
-      backup.tls = try storeOptions.tls
-      let summary = try await withProgress { [backup] in try await backup.run(note: $0) }
+      let summary = try await withProgress { try await backup.run(note: $0) }
       Terminal.print(summary.document)
     }
   }
@@ -106,9 +106,9 @@ struct RestoreCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark restore") {
-      var restore = StoreRestore(source: from, target: directory, executables: try .besideCurrentExecutable())
-      restore.ledger = erasureLedger
-      let summary = try await withProgress { [restore] in try await restore.run(note: $0) }
+      let executables = try Executables.besideCurrentExecutable()
+      let restore = StoreRestore(source: from, target: directory, ledger: erasureLedger, executables: executables)
+      let summary = try await withProgress { try await restore.run(note: $0) }
       Terminal.print(summary.document)
     }
   }
@@ -215,10 +215,8 @@ struct RepairClockCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark repair-clock") {
-      var repair = ClockRepair(directory: directory)
-      repair.isDryRun = dryRun
-      repair.time = at
-      let summary = try await withProgress { [repair] in try await repair.run(note: $0) }
+      let repair = ClockRepair(directory: directory, time: at, isDryRun: dryRun)
+      let summary = try await withProgress { try await repair.run(note: $0) }
       Terminal.print(summary.document)
     }
   }

@@ -88,6 +88,7 @@ struct EventBench: Benchmark {
 
   /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
   struct Environment: Sendable {
+    let services: BenchServices
     let gateway: StackPlan.Gateway
     let dataset: EventDataset
     /// Loop of the streams whose events are timed.
@@ -132,8 +133,9 @@ struct EventBench: Benchmark {
     try await run.withServices(suffix: suffix, gateways: gateways) { services in
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
       let environment = Environment(
+        services: services,
         gateway: services.stack.plan.gateways[gateways - 1],
-        dataset: EventDataset(services: services),
+        dataset: EventDataset(client: services.client),
         timed: group.next(),
         checked: group.next(),
         processes: try await services.stack.measuredProcesses()
@@ -167,7 +169,7 @@ struct EventBench: Benchmark {
     for load in EventReport.Load.allCases {
       try await environment.dataset.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
-    let request = EventStreamRequest(token: try await environment.dataset.services.token(EventDataset.sender))
+    let request = EventStreamRequest(token: try await environment.services.token(EventDataset.sender))
     let streams = try await environment.openStream(request, on: environment.timed)
     return try await withCleanup {
       var rows: [EventReport.Latency] = []
@@ -196,7 +198,7 @@ struct EventBench: Benchmark {
       messageCount: EventLatency.marksMax(seconds: seconds),
       sender: EventDataset.sender,
       reader: EventDataset.reader,
-      readerToken: try await environment.dataset.services.token(EventDataset.reader),
+      readerToken: try await environment.services.token(EventDataset.reader),
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
@@ -224,7 +226,7 @@ struct EventBench: Benchmark {
   {
     try GatewayBench(
       endpoint: environment.endpoint,
-      tokenIssuer: environment.dataset.services.tokenIssuer,
+      tokenIssuer: environment.services.tokenIssuer,
       form: .query,
       connections: Self.loadConnections,
       streams: streams,
@@ -276,7 +278,7 @@ struct EventBench: Benchmark {
     async throws
     -> [EventReport.Cost]
   {
-    try await environment.dataset.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
+    try await environment.services.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
     var rows: [EventReport.Cost] = []
     for watched in EventReport.Watched.allCases {
       note("counting CPU time of marks, \(watched.title)")
@@ -290,7 +292,7 @@ struct EventBench: Benchmark {
       if watched == .otherChannel {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
-          token: environment.dataset.client.token
+          token: environment.services.client.token
         )
         other = try await environment.openStream(request, on: environment.checked)
       }
@@ -316,7 +318,7 @@ private struct LoadWatch: Sendable {
   private let capture: EventCapture<EventPositions, EventPositions.Outcome>
 
   init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
-    let request = EventStreamRequest(token: try await environment.dataset.services.token(bench.names.user(0)))
+    let request = EventStreamRequest(token: try await environment.services.token(bench.names.user(0)))
     streams = try await environment.openStream(request, on: environment.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     capture = try await streams.listen { promise in
@@ -347,11 +349,9 @@ struct EventDataset: Sendable {
   /// Viewers of each small channel.
   private static let groupSize = 10
 
-  let services: BenchServices
+  let client: BenchClient
 
-  var client: BenchClient { services.client }
-
-  private static func viewer(_ number: Int) -> String { "viewer-\(number)" }
+  static func viewer(_ number: Int) -> String { "viewer-\(number)" }
 
   /// Create viewers, ten to each small channel and all in one large channel.
   ///
@@ -365,15 +365,6 @@ struct EventDataset: Sendable {
       try await client.putChannel("messaging:group-\(channel)", members: members)
     }
     try await client.putChannel(Self.everybody, members: (0..<count).map(Self.viewer))
-  }
-
-  /// Return requests for one stream per viewer.
-  func viewerRequests(_ count: Int) async throws -> [EventStreamRequest] {
-    var requests: [EventStreamRequest] = []
-    for viewer in 0..<count {
-      requests.append(EventStreamRequest(token: try await services.token(Self.viewer(viewer))))
-    }
-    return requests
   }
 
   /// Create the channel of sender and reader for a latency measurement, with messages of the sender.

@@ -31,10 +31,16 @@ struct RecoveryBench: Benchmark {
   /// Every checkpoint writes the head page of a shard, which then may be dirty again.
   private static let dirtyPagesMax = 32
 
+  /// State of the store when it is killed.
+  enum KilledState: String, CaseIterable, Codable {
+    case justMade = "just made"
+    case atRest = "at rest"
+    case underLoad = "under load"
+  }
+
   /// One kill and restart.
   struct Measurement: Sendable, Codable {
-    /// State of the store when it was killed: "just made", "at rest" or "under load".
-    var killed: String
+    var killed: KilledState
     var channels: Int
     var members: Int
     /// Acknowledged marks since the store was last at rest.
@@ -62,7 +68,7 @@ struct RecoveryBench: Benchmark {
   private static var table: ReportTable<Measurement> {
     ReportTable(columns: [
       .text("channels × members") { "\(Figures.count($0.channels)) × \($0.members)" },
-      .text("killed", \.killed), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
+      .text("killed", \.killed.rawValue), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
       .mebibytes("log files", \.logBytes), .count("tail, channels", \.tailChannels),
       .seconds("ready", \.readySeconds), .seconds("first mark", \.firstMarkSeconds),
       .seconds("settled", \.idleSeconds), .mebibytes("memory at ready", \.residentBytesReady),
@@ -84,11 +90,10 @@ struct RecoveryBench: Benchmark {
       if !options.json { run.show(Self.table.heading) }
       try await dataset.create(run.note)
       var measurements: [Measurement] = []
-      for killed in ["just made", "at rest", "under load"] {
+      for state in KilledState.allCases {
         let measurement =
-          killed == "under load"
-          ? try await loadAndKill(stack, dataset, state: killed, run.note)
-          : try await killAndStart(stack, dataset, state: killed, run.note)
+          state == .underLoad
+          ? try await loadAndKill(stack, dataset, run.note) : try await killAndStart(stack, dataset, state, run.note)
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
@@ -99,13 +104,12 @@ struct RecoveryBench: Benchmark {
   private func loadAndKill(
     _ stack: LocalStack,
     _ dataset: RecoveryDataset,
-    state: String,
     _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
     let marks = Task { try await dataset.load(note) }
     do {
       try await Task.sleep(for: .seconds(load.seconds))
-      return try await killAndStart(stack, dataset, state: state, note, marks: marks)
+      return try await killAndStart(stack, dataset, .underLoad, note, marks: marks)
     } catch {
       marks.cancel()
       _ = try? await marks.value
@@ -116,7 +120,7 @@ struct RecoveryBench: Benchmark {
   private func killAndStart(
     _ stack: LocalStack,
     _ dataset: RecoveryDataset,
-    state: String,
+    _ state: KilledState,
     _ note: @escaping ProgressHandler,
     marks: Task<Void, any Error>? = nil
   ) async throws -> Measurement {
@@ -133,7 +137,7 @@ struct RecoveryBench: Benchmark {
       logBytes: ProcessFigures.fileBytes(in: data, ending: ".log")
     )
     if cold { Self.dropFromCache(data) }
-    note("killed \(state); starting again over \(measurement.dataBytes >> 20) MiB")
+    note("killed \(state.rawValue); starting again over \(measurement.dataBytes >> 20) MiB")
     let start = MonotonicClock.now
     async let firstMark: Void = dataset.markUntilAnswered()
     try await stack.startStore(within: .seconds(600))
