@@ -162,7 +162,7 @@ let package = Package(
     // Option values and error output that the subcommands share.
     .target(
       name: "CommandSupport",
-      dependencies: ["LocalStack", "Operations", arguments, signals],
+      dependencies: ["LinkSecurity", "LocalStack", "Operations", arguments, logging, signals],
       swiftSettings: strict
     ),
     .target(

@@ -15,13 +15,18 @@ internal import StoreRocksDB
 /// A marker file in the directory records the repair in progress and its target time. While the file exists, no store
 /// opens the directory, and a repeated repair continues with the same time.
 package struct ClockRepair: Sendable {
-  package var directory: String
-  /// Target time in milliseconds since 1970; nil: now.
-  package var time: Int64?
-  /// Whether to only count the changes.
-  package var isDryRun = false
+  private let directory: String
+  private let time: Int64?
+  private let isDryRun: Bool
 
-  package init(directory: String) { self.directory = directory }
+  /// - Parameters:
+  ///   - time: target time in milliseconds since 1970; nil: now.
+  ///   - isDryRun: whether to only count the changes.
+  package init(directory: String, time: Int64?, isDryRun: Bool) {
+    self.directory = directory
+    self.time = time
+    self.isDryRun = isDryRun
+  }
 
   /// Result of a repair.
   package struct Summary: Sendable {

@@ -9,22 +9,24 @@ internal import StoreRocksDB
 
 /// Online copy of a store: the implementation of `tidemark backup`.
 package struct StoreBackup: Sendable {
-  package var store: Endpoint
-  /// The shared secret, then the one it replaces; empty: the store need not prove a secret.
-  package var secrets: [[UInt8]]
-  /// Nil: without TLS.
-  package var tls: LinkTLS?
-  /// Directory of backups.
-  package var target: String
+  private let store: Endpoint
+  private let secrets: [[UInt8]]
+  private let tls: LinkTLS?
+  private let target: String
 
   /// Maximum number of reads in flight.
   private static let readsAhead = 4
   /// Long, because RocksDB first flushes its memtables.
   private static let beginTimeout = TimeAmount.minutes(10)
 
-  package init(store: Endpoint, secrets: [[UInt8]], target: String) {
+  /// - Parameters:
+  ///   - secrets: the shared secret, then the one it replaces; empty: the store need not prove a secret.
+  ///   - tls: nil: without TLS.
+  ///   - target: directory of backups.
+  package init(store: Endpoint, secrets: [[UInt8]], tls: LinkTLS? = nil, target: String) {
     self.store = store
     self.secrets = secrets
+    self.tls = tls
     self.target = target
   }
 

@@ -9,18 +9,20 @@ internal import StoreRocksDB
 /// Restore of a data directory from a backup: the implementation of `tidemark restore`. The restored store gets a new
 /// identity: event ids, tickets and sessions of the copied store are not valid for it.
 package struct StoreRestore: Sendable {
-  /// A backup, or a directory of backups, from which the newest is used.
-  package var source: String
-  /// The data directory to create.
-  package var target: String
-  /// An erasure ledger kept outside of the data directory; nil: use only the backup's own.
-  package var ledger: String?
-  /// Programs that run to erase the users in the ledger.
-  package var executables: Executables
+  private let source: String
+  private let target: String
+  private let ledger: String?
+  private let executables: Executables
 
-  package init(source: String, target: String, executables: Executables) {
+  /// - Parameters:
+  ///   - source: a backup, or a directory of backups, from which the newest is used.
+  ///   - target: the data directory to create.
+  ///   - ledger: an erasure ledger kept outside of the data directory; nil: use only the backup's own.
+  ///   - executables: programs that run to erase the users in the ledger.
+  package init(source: String, target: String, ledger: String?, executables: Executables) {
     self.source = source
     self.target = target
+    self.ledger = ledger
     self.executables = executables
   }
 

@@ -1,5 +1,7 @@
 package import ArgumentParser
+package import LinkSecurity
 package import LocalStack
+internal import Logging
 internal import Operations
 internal import UnixSignals
 
@@ -58,10 +60,54 @@ extension Array {
   package func joined<Value>() -> [Value] where Element == CommaList<Value> { flatMap(\.elements) }
 }
 
+/// Return the transform of an option's text.
+///
+/// - Parameters:
+///   - form: what the error says to give.
+///   - parse: nil for an invalid text.
+package func parsing<Value>(_ form: String, _ parse: @escaping @Sendable (String) -> Value?)
+  -> @Sendable (String)
+  throws -> Value
+{
+  { text in
+    guard let value = parse(text) else { throw ValidationError("give \(form)") }
+    return value
+  }
+}
+
 /// Check options against their ranges.
 package func validateRanges(_ options: [(name: String, value: Int, range: ClosedRange<Int>)]) throws {
   for (name, value, range) in options where !range.contains(value) {
     throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
+  }
+}
+
+/// TLS options for connections to a store.
+package struct StoreTLSOptions: ParsableArguments {
+  @Option(
+    help: ArgumentHelp(
+      "CA for TLS to the store; it must have issued the store's certificate, PEM.",
+      valueName: "file"
+    )
+  )
+  var tlsCa: String?
+  @Option(
+    help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file")
+  )
+  var tlsCert: String?
+  @Option(help: ArgumentHelp("Private key of --tls-cert, PEM.", valueName: "file"))
+  var tlsKey: String?
+
+  package init() {}
+
+  /// Nil: the connection is not encrypted.
+  package var tls: LinkTLS? {
+    get throws {
+      let files = try LinkTLSFiles(certificate: tlsCert, privateKey: tlsKey, authority: tlsCa)
+      // Standard output is reserved for the result.
+      let logger = Logger(label: "tidemark") { StreamLogHandler.standardError(label: $0) }
+      return try files.map { try LinkTLS($0, end: .gateway, logger: logger) }
+    }
   }
 }
 

@@ -71,7 +71,29 @@ package struct Demo: Sendable {
       textWidth: Self.texts.map(\.count).max() ?? 0,
       pause: .milliseconds(Int(pause * 1000))
     )
+    printIntroduction(style, endpoint)
+    try await live.waitUntilOpen()
+    try await playReceipts(conversation)
+    try await playMarkUnread(conversation, style)
+    let phone = OfflinePhone(
+      program: try Executables.ownPath(),
+      gateway: "https://\(endpoint)",
+      certificate: stack.files.certificate,
+      logFile: stack.files.log(of: "tidemark-ack")
+    )
+    try await playPushTicket(text: Self.texts[3], phone: phone, conversation, style)
+    try await playTokenDelivery(conversation, style)
+    try await playStoreCrash(conversation, stack, style)
+    try await finish(conversation)
+    live.end()
+    following.cancel()
+    await following.value
+    await client.caller.close()
+    printSummary(conversation.checks, style)
+    return conversation.checks.mismatches.isEmpty
+  }
 
+  private func printIntroduction(_ style: TextStyle, _ endpoint: Endpoint) {
     Terminal.print(
       """
       \(style.bold("Tidemark")): who has got it, who has read it
@@ -94,32 +116,15 @@ package struct Demo: Sendable {
       )
     )
     Terminal.print("")
-    try await live.waitUntilOpen()
-    try await playReceipts(conversation)
-    try await playMarkUnread(conversation, style)
-    let phone = OfflinePhone(
-      program: try Executables.ownPath(),
-      gateway: "https://\(endpoint)",
-      certificate: stack.files.certificate,
-      logFile: stack.files.log(of: "tidemark-ack")
-    )
-    try await playPushTicket(text: Self.texts[3], phone: phone, conversation, style)
-    try await playTokenDelivery(conversation, style)
-    try await playStoreCrash(conversation, stack, style)
-    try await finish(conversation)
-    live.end()
-    following.cancel()
-    await following.value
-    await client.caller.close()
+  }
 
+  private func printSummary(_ checks: Checks, _ style: TextStyle) {
     Terminal.print("")
-    let checks = conversation.checks
     if checks.mismatches.isEmpty {
       Terminal.print(style.green("All \(checks.count) checks were as they should be."))
     } else {
       Terminal.print(style.red("\(checks.mismatches.count) of \(checks.count) checks failed."))
     }
-    return checks.mismatches.isEmpty
   }
 
   /// Open the follower's stream, as `tidemark watch` does. The caller must cancel it.

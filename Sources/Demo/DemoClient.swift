@@ -52,28 +52,22 @@ struct DemoClient: Sendable {
   // MARK: The chat backend
 
   func createChannel(members: [String]) async throws {
-    let response = try await send(.put, "", ["members": members], token: serverToken)
+    let response = try await call(.put, channel, ["members": members], token: serverToken)
     try check(response, 201, "PUT channel")
   }
 
   /// - Returns: the message's sequence number.
   func register(_ id: String, sender: String) async throws -> Int {
-    let response = try await send(.post, "/messages", ["id": id, "user_id": sender], token: serverToken)
-    try check(response, 201, "POST message")
-    return try decode(RegisteredResponse.self, response).message.seq
+    let body = ["id": id, "user_id": sender]
+    let response = try await call(.post, channel + "/messages", body, token: serverToken)
+    return try decode(RegisteredResponse.self, response, 201, "POST message").message.seq
   }
 
   /// Request a ticket, as a push worker does before it sends the push.
   func ticket(for message: String, of user: String) async throws -> String {
     let body = ["tickets": [["cid": cid, "message_id": message, "user_id": user]]]
-    let response = try await caller.call(
-      .post,
-      "/v1/push/tickets",
-      body: Array(try JSONEncoder().encode(body)),
-      token: serverToken
-    )
-    try check(response, 200, "POST tickets")
-    guard let ticket = try decode(TicketsResponse.self, response).tickets.first else {
+    let response = try await call(.post, "/v1/push/tickets", body, token: serverToken)
+    guard let ticket = try decode(TicketsResponse.self, response, 200, "POST tickets").tickets.first else {
       throw StackError("POST tickets: \(response.text)")
     }
     return ticket
@@ -84,60 +78,41 @@ struct DemoClient: Sendable {
   /// Acknowledge delivery, as a person's phone does when a push arrives.
   func delivered(_ id: String, by user: String) async throws {
     let body = ["latest_delivered_messages": [["cid": cid, "id": id]]]
-    let response = try await caller.call(
-      .post,
-      "/v1/channels/delivered",
-      body: Array(try JSONEncoder().encode(body)),
-      token: token(user)
-    )
-    try check(response, 201, "POST delivered")
-    guard try decode(DeliveredResponse.self, response).results.allSatisfy(\.ok) else {
+    let response = try await call(.post, "/v1/channels/delivered", body, token: tokens[user])
+    guard try decode(DeliveredResponse.self, response, 201, "POST delivered").results.allSatisfy(\.ok) else {
       throw StackError("POST delivered: \(response.text)")
     }
   }
 
   /// - Returns: the person's own row; nil if the store was not reached in time (503), so that the caller can retry.
   func read(_ id: String, by user: String) async throws -> RowResponse? {
-    let response = try await send(.post, "/read", ["message_id": id], token: token(user))
-    if response.status == 503 { return nil }
-    try check(response, 200, "POST read")
-    return try decode(RowDocument.self, response).read
+    let response = try await call(.post, channel + "/read", ["message_id": id], token: tokens[user])
+    return response.status == 503 ? nil : try decode(RowDocument.self, response, 200, "POST read").read
   }
 
   func unread(from id: String, by user: String) async throws -> RowResponse {
-    let response = try await send(.post, "/unread", ["message_id": id], token: token(user))
-    try check(response, 200, "POST unread")
-    return try decode(RowDocument.self, response).read
+    let response = try await call(.post, channel + "/unread", ["message_id": id], token: tokens[user])
+    return try decode(RowDocument.self, response, 200, "POST unread").read
   }
 
   func readState(seenBy user: String) async throws -> [RowResponse] {
-    let response = try await caller.call(.get, "/v1/channels/\(cid)/read-state", token: token(user))
-    try check(response, 200, "GET read-state")
-    return try decode(RowsResponse.self, response).read
+    let response = try await caller.call(.get, channel + "/read-state", token: tokens[user])
+    return try decode(RowsResponse.self, response, 200, "GET read-state").read
   }
 
   func statuses(of ids: [String], seenBy user: String) async throws -> [StatusResponse] {
-    let response = try await send(.post, "/receipts/query", ["message_ids": ids], token: token(user))
-    try check(response, 200, "POST receipts/query")
-    return try decode(StatusesResponse.self, response).statuses
+    let response = try await call(.post, channel + "/receipts/query", ["message_ids": ids], token: tokens[user])
+    return try decode(StatusesResponse.self, response, 200, "POST receipts/query").statuses
   }
 
   // MARK: Calls
 
-  private func token(_ user: String) -> String { tokens[user] ?? "" }
+  private var channel: String { "/v1/channels/\(cid)" }
 
-  private func send(
-    _ method: HTTP2Method,
-    _ path: String,
-    _ body: some Encodable,
-    token: String
-  ) async throws -> HTTPCallResponse {
-    try await caller.call(
-      method,
-      "/v1/channels/\(cid)\(path)",
-      body: Array(try JSONEncoder().encode(body)),
-      token: token
-    )
+  private func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable, token: String?) async throws
+    -> HTTPCallResponse
+  {
+    try await caller.call(method, path, body: Array(try JSONEncoder().encode(body)), token: token)
   }
 
   private func check(_ response: HTTPCallResponse, _ status: Int, _ what: String) throws {
@@ -146,7 +121,13 @@ struct DemoClient: Sendable {
     }
   }
 
-  private func decode<Value: Decodable>(_ type: Value.Type, _ response: HTTPCallResponse) throws -> Value {
+  private func decode<Value: Decodable>(
+    _ type: Value.Type,
+    _ response: HTTPCallResponse,
+    _ status: Int,
+    _ what: String
+  ) throws -> Value {
+    try check(response, status, what)
     do {
       return try JSONDecoder().decode(type, from: Data(response.body))
     } catch {

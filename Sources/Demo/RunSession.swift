@@ -41,25 +41,25 @@ package struct RunSession: Sendable {
 
   private func plan() throws(StackError) -> StackPlan {
     let chosen = try ports.choose(
-      spare: try LoopbackPorts.free(RunPorts.count),
+      spare: try LoopbackPorts.free(RunListener.allCases.count),
       isFree: LoopbackPorts.isFree,
       note: Terminal.printError
     )
     return StackPlan(
-      store: chosen.store,
-      storeAdmin: chosen.storeAdmin,
+      store: chosen[.store],
+      storeAdmin: chosen[.storeAdmin],
       gateways: [
         .init(
           name: "tidemark-gateway-tls",
-          listen: chosen.tls,
-          admin: chosen.tlsAdmin,
+          listen: chosen[.tls],
+          admin: chosen[.tlsAdmin],
           usesTLS: true,
           flags: gatewayFlags
         ),
         .init(
           name: "tidemark-gateway-h2c",
-          listen: chosen.h2c,
-          admin: chosen.h2cAdmin,
+          listen: chosen[.h2c],
+          admin: chosen[.h2cAdmin],
           usesTLS: false,
           flags: gatewayFlags
         ),
@@ -147,32 +147,43 @@ package struct RunSession: Sendable {
   }
 }
 
-/// Addresses of the processes of `tidemark run`.
+/// Listener of `tidemark run`.
+package enum RunListener: Int, CaseIterable, Sendable {
+  case store, storeAdmin, tls, tlsAdmin, h2c, h2cAdmin
+
+  private var properties: (flag: String, defaultPort: Int, title: String) {
+    switch self {
+    case .store: ("store", 7410, "the store")
+    case .storeAdmin: ("store-admin", 7411, "the store's operations listener")
+    case .tls: ("tls", 8443, "HTTP/2 over TLS")
+    case .tlsAdmin: ("tls-admin", 8444, "its operations listener")
+    case .h2c: ("h2c", 8080, "h2c")
+    case .h2cAdmin: ("h2c-admin", 8081, "its operations listener")
+    }
+  }
+
+  /// Name of the flag that gives its address.
+  package var flag: String { properties.flag }
+  var defaultPort: Int { properties.defaultPort }
+  var title: String { properties.title }
+}
+
+/// Addresses of the listeners of `tidemark run`.
 package struct RunPorts: Sendable {
-  /// Addresses given on the command line, port 0 for a free port. Nil: the default, or a free port if the default is
-  /// taken.
-  package var store: Endpoint?
-  package var storeAdmin: Endpoint?
-  package var tls: Endpoint?
-  package var tlsAdmin: Endpoint?
-  package var h2c: Endpoint?
-  package var h2cAdmin: Endpoint?
+  /// Addresses given on the command line, port 0 for a free port. The others are the default, or a free port if the
+  /// default is taken.
+  package var given: [RunListener: Endpoint] = [:]
   /// False: addresses that were not given use free ports.
   package var usesDefaults = true
 
   package init() {}
 
-  /// Number of addresses.
-  package static let count = 6
-
   /// The complete set of addresses.
-  package struct Chosen: Hashable, Sendable {
-    package var store: Endpoint
-    package var storeAdmin: Endpoint
-    package var tls: Endpoint
-    package var tlsAdmin: Endpoint
-    package var h2c: Endpoint
-    package var h2cAdmin: Endpoint
+  struct Chosen {
+    /// In the order of the listeners.
+    fileprivate(set) var endpoints: [Endpoint] = []
+
+    subscript(listener: RunListener) -> Endpoint { endpoints[listener.rawValue] }
   }
 
   /// Choose the addresses that were not given, without using a port twice.
@@ -182,52 +193,33 @@ package struct RunPorts: Sendable {
   ///   - isFree: whether a process could listen on a port of 127.0.0.1 now.
   ///   - note: called for each default port that is taken.
   /// - Throws: if two addresses were given the same port.
-  package func choose(
-    spare: [Endpoint],
-    isFree: (Int) -> Bool,
-    note: (String) -> Void
-  ) throws(StackError) -> Chosen {
-    let listeners: [(flag: String, given: Endpoint?, port: Int, what: String)] = [
-      ("store", store, 7410, "the store"),
-      ("store-admin", storeAdmin, 7411, "the store's operations listener"),
-      ("tls", tls, 8443, "HTTP/2 over TLS"),
-      ("tls-admin", tlsAdmin, 8444, "its operations listener"),
-      ("h2c", h2c, 8080, "h2c"),
-      ("h2c-admin", h2cAdmin, 8081, "its operations listener"),
-    ]
+  func choose(spare: [Endpoint], isFree: (Int) -> Bool, note: (String) -> Void) throws(StackError) -> Chosen {
     // Given addresses come first: a default port gives way to them.
     var taken: [Int: String] = [:]
-    for listener in listeners {
-      guard let given = listener.given, given.port != 0 else { continue }
-      if let other = taken.updateValue(listener.flag, forKey: given.port) {
-        throw StackError("--\(other) and --\(listener.flag) have the same port \(given.port)")
+    for listener in RunListener.allCases {
+      guard let port = given[listener]?.port, port != 0 else { continue }
+      if let other = taken.updateValue(listener.flag, forKey: port) {
+        throw StackError("--\(other) and --\(listener.flag) have the same port \(port)")
       }
     }
     var spare = spare.filter { taken[$0.port] == nil }
-    var chosen: [Endpoint] = []
-    for listener in listeners {
-      if let given = listener.given, given.port != 0 {
-        chosen.append(given)
-        continue
+    var chosen = Chosen()
+    for listener in RunListener.allCases {
+      let given = given[listener]
+      let port: Int
+      if let given, given.port != 0 {
+        port = given.port
+      } else if given == nil, usesDefaults, taken[listener.defaultPort] == nil, isFree(listener.defaultPort) {
+        port = listener.defaultPort
+      } else {
+        guard let other = spare.popLast() else { throw StackError("no free port for --\(listener.flag)") }
+        port = other.port
+        if given == nil && usesDefaults {
+          note("port \(listener.defaultPort) is taken: \(listener.title) is on \(port)")
+        }
       }
-      let host = listener.given?.host ?? LoopbackPorts.host
-      if listener.given == nil, usesDefaults, taken[listener.port] == nil, isFree(listener.port) {
-        chosen.append(Endpoint(host: host, port: listener.port))
-        continue
-      }
-      guard let other = spare.popLast() else { throw StackError("no free port for --\(listener.flag)") }
-      if listener.given == nil && usesDefaults {
-        note("port \(listener.port) is taken: \(listener.what) is on \(other.port)")
-      }
-      chosen.append(Endpoint(host: host, port: other.port))
+      chosen.endpoints.append(Endpoint(host: given?.host ?? LoopbackPorts.host, port: port))
     }
-    return Chosen(
-      store: chosen[0],
-      storeAdmin: chosen[1],
-      tls: chosen[2],
-      tlsAdmin: chosen[3],
-      h2c: chosen[4],
-      h2cAdmin: chosen[5]
-    )
+    return chosen
   }
 }

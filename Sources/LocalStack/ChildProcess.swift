@@ -86,17 +86,7 @@ package final class ChildProcess: Sendable {
     posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1)
     if let directory { posix_spawn_file_actions_addchdir_np(&actions, directory) }
 
-    // This process may ignore or block signals, which a child would inherit.
-    var none = sigset_t()
-    sigemptyset(&none)
-    var defaults = sigset_t()
-    sigemptyset(&defaults)
-    for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD] { sigaddset(&defaults, signal) }
-    posix_spawnattr_setsigmask(&attributes, &none)
-    posix_spawnattr_setsigdefault(&attributes, &defaults)
-    posix_spawnattr_setpgroup(&attributes, 0)
-    let flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP
-    posix_spawnattr_setflags(&attributes, Int16(truncatingIfNeeded: flags))
+    Self.separateSignals(&attributes)
 
     var vector: [UnsafeMutablePointer<CChar>?] = ([executable] + arguments).map { strdup($0) }
     vector.append(nil)
@@ -175,6 +165,21 @@ package final class ChildProcess: Sendable {
     }
     defer { killer.cancel() }
     return await waitForExit()
+  }
+
+  /// Give a child default signals and its own process group: this process may ignore or block signals, which the child
+  /// would inherit.
+  private static func separateSignals(_ attributes: inout posix_spawnattr_t) {
+    var none = sigset_t()
+    sigemptyset(&none)
+    var defaults = sigset_t()
+    sigemptyset(&defaults)
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD] { sigaddset(&defaults, signal) }
+    posix_spawnattr_setsigmask(&attributes, &none)
+    posix_spawnattr_setsigdefault(&attributes, &defaults)
+    posix_spawnattr_setpgroup(&attributes, 0)
+    let flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP
+    posix_spawnattr_setflags(&attributes, Int16(truncatingIfNeeded: flags))
   }
 
   private static func environment(adding variables: [String: String]) -> [String] {

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import Glibc
+internal import Operations
 internal import Synchronization
 package import UnixSignals
 
@@ -30,13 +31,7 @@ package enum Terminal {
   package static func printError(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
 
   fileprivate static func write(_ text: String, to descriptor: Int32) {
-    var bytes = Array(text.utf8)[...]
-    while !bytes.isEmpty {
-      let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-      if count < 0 && errno == EINTR { continue }
-      guard count > 0 else { return }
-      bytes = bytes.dropFirst(count)
-    }
+    ProcessRunner.write(whole: text, to: descriptor)
   }
 }
 

@@ -82,14 +82,16 @@ package enum ProcessRunner {
   /// Write a line with its line feed to standard error, unchanged.
   static func printError(line: String) { write(whole: line, to: STDERR_FILENO) }
 
-  private static func write(whole line: String, to descriptor: Int32) {
-    var bytes = Array(line.utf8)[...]
+  /// Write a text unchanged.
+  package static func write(whole text: String, to descriptor: Int32) {
+    var bytes = Array(text.utf8)[...]
     while !bytes.isEmpty {
       #if canImport(Glibc)
         let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
       #else
         let count = bytes.withUnsafeBytes { Musl.write(descriptor, $0.baseAddress, $0.count) }
       #endif
+      if count < 0 && errno == EINTR { continue }
       guard count > 0 else { return }
       bytes = bytes.dropFirst(count)
     }

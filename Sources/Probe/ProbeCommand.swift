@@ -24,8 +24,8 @@ package struct ProbeCommand: AsyncParsableCommand {
   package init() {}
 
   /// Command `tidemark probe encode`.
-  package struct Encode: ParsableCommand {
-    package static let configuration = CommandConfiguration(abstract: "Prints a frame in hexadecimal.")
+  struct Encode: ParsableCommand {
+    static let configuration = CommandConfiguration(abstract: "Prints a frame in hexadecimal.")
 
     @Flag(help: "Encode an HTTP/2 frame.")
     var http2 = false
@@ -33,9 +33,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     @Argument(parsing: .allUnrecognized, help: "KIND name=value …")
     var frame: [String]
 
-    package init() {}
-
-    package func run() throws {
+    func run() throws {
       let line = frame.joined(separator: " ")
       let bytes = try orExit {
         if http2 {
@@ -50,8 +48,8 @@ package struct ProbeCommand: AsyncParsableCommand {
   }
 
   /// Command `tidemark probe decode`.
-  package struct Decode: ParsableCommand {
-    package static let configuration = CommandConfiguration(
+  struct Decode: ParsableCommand {
+    static let configuration = CommandConfiguration(
       abstract: "Prints the frames in a stream of bytes."
     )
 
@@ -61,9 +59,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     @Argument(help: "Hexadecimal digits, or - for standard input.")
     var hex: String
 
-    package init() {}
-
-    package func run() throws {
+    func run() throws {
       let text =
         hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
       let lines = try orExit {
@@ -168,8 +164,8 @@ package struct ProbeCommand: AsyncParsableCommand {
   }
 
   /// Command `tidemark probe send`.
-  package struct Send: AsyncParsableCommand {
-    package static let configuration = CommandConfiguration(
+  struct Send: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
       abstract: "Sends frames to a store or a gateway and prints the answers.",
       discussion: "Exits with 1 after a timeout, or if the connection ends before all answers."
     )
@@ -185,9 +181,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     @Argument(help: "Frames, each one argument: 'KIND name=value …' or hex:….")
     var frames: [String]
 
-    package init() {}
-
-    package func run() async throws {
+    func run() async throws {
       let isAnswered = try await orExit {
         let variables = try connection.variables()
         let runner = ProbeRunner(
@@ -206,8 +200,8 @@ package struct ProbeCommand: AsyncParsableCommand {
   }
 
   /// Command `tidemark probe run`.
-  package struct Run: AsyncParsableCommand {
-    package static let configuration = CommandConfiguration(
+  struct Run: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
       abstract: "Runs a script against a store or a gateway; exits with 0 only if all steps succeed.",
       discussion: """
         Steps: case, open, send, send-hex, repeat, expect, expect close, alive, wait, timeout, close, connect, \
@@ -224,9 +218,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     @OptionGroup var connection: Connection
 
-    package init() {}
-
-    package func run() async throws {
+    func run() async throws {
       let data =
         script == "-"
         ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
@@ -271,19 +263,19 @@ private func failure(_ error: ProbeError) -> ExitCode {
 }
 
 /// Error in a line, in bytes or on a connection, for the terminal.
-package struct ProbeError: Error, Hashable, CustomStringConvertible {
-  package var description: String
+struct ProbeError: Error, Hashable, CustomStringConvertible {
+  var description: String
 
-  package init(_ description: String) { self.description = description }
+  init(_ description: String) { self.description = description }
 }
 
 /// Decoding for the commands, without a terminal.
-package enum ProbeDecoding {
+enum ProbeDecoding {
   /// Decode frames in hexadecimal text, one line each.
   ///
   /// - Returns: lines, and whether the text ends with a whole frame.
   /// - Throws: ``ProbeError`` for text that is not hexadecimal.
-  package static func lines<WireProtocol: ProbeProtocol>(_ text: String, in wireProtocol: WireProtocol) throws
+  static func lines<WireProtocol: ProbeProtocol>(_ text: String, in wireProtocol: WireProtocol) throws
     -> (text: [String], isWhole: Bool)
   {
     guard var bytes = Hex.bytes(text) else { throw ProbeError("hexadecimal digits are expected") }
@@ -303,12 +295,12 @@ package enum ProbeDecoding {
   }
 
   /// Decode frames of the store.
-  package static func lines(_ text: String) throws -> (text: [String], isWhole: Bool) {
+  static func lines(_ text: String) throws -> (text: [String], isWhole: Bool) {
     try lines(text, in: StoreFrames())
   }
 
   /// Return the secret in a file: its first line.
-  package static func secret(_ bytes: [UInt8]) -> [UInt8] {
+  static func secret(_ bytes: [UInt8]) -> [UInt8] {
     Array(bytes.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") })
   }
 }

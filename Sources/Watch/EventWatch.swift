@@ -80,25 +80,22 @@ package struct EventWatch: Sendable {
     receive: @escaping @Sendable (StreamedEvent) -> Void,
     note: @escaping @Sendable (String) -> Void
   ) async throws {
-    var progress = WatchRetryPolicy()
-    var reader = EventStreamReader(lastEventID: since)
+    var policy = WatchRetryPolicy()
+    var attempt = Attempt(reader: EventStreamReader(lastEventID: since), remaining: countMax)
+    var lastEventID: String { attempt.reader.lastEventID }
     var retryMilliseconds: Int?
-    var remaining = countMax
-    defer { if !reader.lastEventID.isEmpty { note("the last event's id is \(reader.lastEventID)") } }
+    defer { if !lastEventID.isEmpty { note("the last event's id is \(lastEventID)") } }
     while true {
-      let result = try await connect(
-        Attempt(reader: EventStreamReader(lastEventID: reader.lastEventID), remaining: remaining),
-        receive
-      )
-      reader = result.reader
-      remaining = result.remaining
+      attempt = Attempt(reader: EventStreamReader(lastEventID: lastEventID), remaining: attempt.remaining)
+      let end: WatchEnd
+      (attempt, end) = try await connect(attempt, receive)
       try Task.checkCancellation()
-      retryMilliseconds = reader.retryMilliseconds ?? retryMilliseconds
-      switch progress.ended(result.end, hasOpened: result.hasOpened, retryMilliseconds: retryMilliseconds) {
+      retryMilliseconds = attempt.reader.retryMilliseconds ?? retryMilliseconds
+      switch policy.ended(end, hasOpened: attempt.hasOpened, retryMilliseconds: retryMilliseconds) {
       case .stop: return
       case .fail(let reason): throw WatchError(description: reason)
       case .retry(let milliseconds, let reason):
-        let place = reader.lastEventID.isEmpty ? "" : ", from \(reader.lastEventID) on"
+        let place = lastEventID.isEmpty ? "" : ", from \(lastEventID) on"
         note("\(reason); reconnecting in \(Self.seconds(milliseconds)) s\(place)")
         try await Task.sleep(for: .milliseconds(milliseconds))
       }
@@ -156,7 +153,7 @@ package struct EventWatch: Sendable {
         }
       }
     } catch {
-      return attempt.result(.lost("\(gateway.endpoint): \(ErrorText.of(error))"))
+      return (attempt, .lost("\(gateway.endpoint): \(ErrorText.of(error))"))
     }
     // The connection may already be over; its result has been kept.
     let result = try await withTaskCancellationHandler {
@@ -180,18 +177,9 @@ private struct Attempt: Sendable {
   /// Number of events still wanted; nil: unlimited.
   var remaining: Int?
   var hasOpened = false
-
-  func result(_ end: WatchEnd) -> AttemptResult {
-    AttemptResult(end: end, reader: reader, remaining: remaining, hasOpened: hasOpened)
-  }
 }
 
-private struct AttemptResult: Sendable {
-  var end: WatchEnd
-  var reader: EventStreamReader
-  var remaining: Int?
-  var hasOpened: Bool
-}
+private typealias AttemptResult = (attempt: Attempt, end: WatchEnd)
 
 /// Delegate of one connection. Used only on its event loop.
 private final class WatchConnection: HTTP2ClientDelegate {
@@ -250,7 +238,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
   func end(_ end: WatchEnd) {
     silence?.cancel()
     guard result == nil else { return }
-    let result = attempt.result(end)
+    let result = (attempt, end)
     self.result = result
     promise?.succeed(result)
     channel.close(promise: nil)
@@ -381,7 +369,7 @@ package enum WatchEnd: Hashable, Sendable {
 
 /// Retry policy of a watch: it continues as long as the gateway may accept it again.
 package struct WatchRetryPolicy: Sendable {
-  package enum Step: Hashable, Sendable {
+  package enum Action: Hashable, Sendable {
     case stop
     /// Retry after this many milliseconds.
     case retry(afterMilliseconds: Int, because: String)
@@ -400,7 +388,7 @@ package struct WatchRetryPolicy: Sendable {
   /// - Parameters:
   ///   - hasOpened: whether the connection was answered with 200.
   ///   - retryMilliseconds: reconnection delay that the stream has set.
-  package mutating func ended(_ end: WatchEnd, hasOpened: Bool, retryMilliseconds: Int?) -> Step {
+  package mutating func ended(_ end: WatchEnd, hasOpened: Bool, retryMilliseconds: Int?) -> Action {
     failedAttempts = hasOpened ? 0 : failedAttempts + 1
     let first = min(max(retryMilliseconds ?? Self.delayDefault, 1), Self.delayMax)
     let delay = min(first << min(max(failedAttempts - 1, 0), 8), Self.delayMax)

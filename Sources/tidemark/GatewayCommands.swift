@@ -7,32 +7,29 @@ import Watch
 
 /// Address of a gateway and verification of its certificate, for every command that is a gateway's client.
 struct GatewayOptions: ParsableArguments {
-  @Option(help: ArgumentHelp("URL of the gateway; http:// for h2c.", valueName: "url"))
-  var gateway: String
+  @Option(
+    help: ArgumentHelp("URL of the gateway; http:// for h2c.", valueName: "url"),
+    transform: parsing("https://HOST:PORT or http://HOST:PORT", GatewayURL.init)
+  )
+  var gateway: GatewayURL
   @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
   var ca: String?
   @Flag(help: "Do not verify the gateway's certificate.")
   var insecure = false
 
   func validate() throws {
-    guard let url = GatewayURL(gateway) else {
-      throw ValidationError("--gateway \"\(gateway)\": give https://HOST:PORT or http://HOST:PORT")
-    }
     guard ca == nil || !insecure else { throw ValidationError("give either --ca or --insecure") }
-    guard url.isTLS || ca == nil && !insecure else {
+    guard gateway.isTLS || ca == nil && !insecure else {
       throw ValidationError("--ca and --insecure are for https://")
     }
   }
 
-  /// Return the gateway's URL, and the TLS context if it uses TLS.
-  func resolve() throws -> (url: GatewayURL, tls: TLSContext?) {
-    guard let url = GatewayURL(gateway) else {
-      throw StackError("--gateway \"\(gateway)\": not a gateway URL")
-    }
-    guard url.isTLS else { return (url, nil) }
+  /// Return the TLS context; nil for a gateway without TLS.
+  func makeTLS() throws -> TLSContext? {
+    guard gateway.isTLS else { return nil }
     var configuration = TLSClientConfiguration(authorityFile: ca)
     configuration.verifiesServer = !insecure
-    return (url, try TLSContext(client: configuration))
+    return try TLSContext(client: configuration)
   }
 }
 
@@ -153,11 +150,11 @@ struct WatchCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark watch") {
-      let (url, tls) = try gatewayOptions.resolve()
+      let tls = try gatewayOptions.makeTLS()
       let tokenIssuer = try await makeTokenIssuer()
       let (user, given) = (user, token)
       var watch = EventWatch(
-        gateway: url,
+        gateway: gatewayOptions.gateway,
         tls: tls,
         request: WatchRequest(user: user, channels: cids, wantsTotals: totals)
       ) {
@@ -212,8 +209,7 @@ struct AckCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark ack") {
-      let (url, tls) = try gatewayOptions.resolve()
-      let post = try await TicketPost.connect(to: url, tls: tls)
+      let post = try await TicketPost.connect(to: gatewayOptions.gateway, tls: try gatewayOptions.makeTLS())
       var refused = 0
       var batch = nextBatch(isFirst: true)
       while !batch.isEmpty {

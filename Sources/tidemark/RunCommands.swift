@@ -62,12 +62,11 @@ struct RunCommand: AsyncParsableCommand {
   func run() async throws {
     try await reportingErrors("tidemark run") {
       var session = RunSession(directory: directory, logLevel: logLevel)
-      session.ports.store = try endpoint("store", store)
-      session.ports.storeAdmin = try endpoint("store-admin", storeAdmin)
-      session.ports.tls = try endpoint("tls", tls)
-      session.ports.tlsAdmin = try endpoint("tls-admin", tlsAdmin)
-      session.ports.h2c = try endpoint("h2c", h2c)
-      session.ports.h2cAdmin = try endpoint("h2c-admin", h2cAdmin)
+      let addresses: [(RunListener, String?)] = [
+        (.store, store), (.storeAdmin, storeAdmin), (.tls, tls), (.tlsAdmin, tlsAdmin), (.h2c, h2c),
+        (.h2cAdmin, h2cAdmin),
+      ]
+      for (listener, text) in addresses { session.ports.given[listener] = try endpoint(listener.flag, text) }
       session.ports.usesDefaults = !freePorts
       if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
       if !corsOrigin.isEmpty { session.gatewayFlags += ["--cors-origin"] + corsOrigin }

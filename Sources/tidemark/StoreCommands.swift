@@ -10,9 +10,12 @@ import Operations
 /// Address of a store, the secret shared with it, and TLS.
 struct StoreOptions: ParsableArguments {
   @Option(
-    help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port")
+    help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port"),
+    transform: parsing("HOST:PORT, such as 10.0.0.5:7410 or [::1]:7410") { text in
+      Endpoint(text).flatMap { $0.port > 0 ? $0 : nil }
+    }
   )
-  var store: String
+  var store: Endpoint
   @Option(
     help: ArgumentHelp(
       "File whose first line is the secret shared with the store; a second line is the previous one.",
@@ -22,19 +25,6 @@ struct StoreOptions: ParsableArguments {
   var secretFile: String?
   @OptionGroup var tlsFiles: StoreTLSOptions
 
-  func validate() throws {
-    guard let endpoint = Endpoint(store), endpoint.port > 0 else {
-      throw ValidationError("--store \"\(store)\": give HOST:PORT, such as 10.0.0.5:7410 or [::1]:7410")
-    }
-  }
-
-  var endpoint: Endpoint {
-    get throws {
-      guard let endpoint = Endpoint(store) else { throw ExitCode.validationFailure }
-      return endpoint
-    }
-  }
-
   var secrets: [[UInt8]] {
     get throws {
       try secretFile.map { try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).all } ?? []
@@ -42,33 +32,6 @@ struct StoreOptions: ParsableArguments {
   }
 
   var tls: LinkTLS? { get throws { try tlsFiles.tls } }
-}
-
-/// TLS options for connections to a store.
-struct StoreTLSOptions: ParsableArguments {
-  @Option(
-    help: ArgumentHelp(
-      "CA for TLS to the store; it must have issued the store's certificate, PEM.",
-      valueName: "file"
-    )
-  )
-  var tlsCa: String?
-  @Option(
-    help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file")
-  )
-  var tlsCert: String?
-  @Option(help: ArgumentHelp("Private key of --tls-cert, PEM.", valueName: "file"))
-  var tlsKey: String?
-
-  /// Nil: the connection is not encrypted.
-  var tls: LinkTLS? {
-    get throws {
-      let files = try LinkTLSFiles(certificate: tlsCert, privateKey: tlsKey, authority: tlsCa)
-      // Standard output is reserved for the result.
-      let logger = Logger(label: "tidemark") { StreamLogHandler.standardError(label: $0) }
-      return try files.map { try LinkTLS($0, end: .gateway, logger: logger) }
-    }
-  }
 }
 
 /// Command `tidemark backup`.
@@ -96,13 +59,13 @@ struct BackupCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark backup") {
-      var backup = StoreBackup(
-        store: try storeOptions.endpoint,
+      let backup = StoreBackup(
+        store: storeOptions.store,
         secrets: try storeOptions.secrets,
+        tls: try storeOptions.tls,
         target: to
       )
-      backup.tls = try storeOptions.tls
-      let summary = try await withProgress { [backup] in try await backup.run(note: $0) }
+      let summary = try await withProgress { try await backup.run(note: $0) }
       Terminal.print(summary.document)
     }
   }
@@ -143,9 +106,9 @@ struct RestoreCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark restore") {
-      var restore = StoreRestore(source: from, target: directory, executables: try .besideCurrentExecutable())
-      restore.ledger = erasureLedger
-      let summary = try await withProgress { [restore] in try await restore.run(note: $0) }
+      let executables = try Executables.besideCurrentExecutable()
+      let restore = StoreRestore(source: from, target: directory, ledger: erasureLedger, executables: executables)
+      let summary = try await withProgress { try await restore.run(note: $0) }
       Terminal.print(summary.document)
     }
   }
@@ -204,7 +167,7 @@ struct RebuildIndexCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark rebuild-index") {
-      var rebuild = IndexRebuild(store: try storeOptions.endpoint, secrets: try storeOptions.secrets)
+      var rebuild = IndexRebuild(store: storeOptions.store, secrets: try storeOptions.secrets)
       rebuild.tls = try storeOptions.tls
       rebuild.responseTimeout = .milliseconds(timeout.milliseconds)
       let summary = try await withProgress { [rebuild] note in
@@ -243,24 +206,17 @@ struct RepairClockCommand: AsyncParsableCommand {
     help: ArgumentHelp(
       "Time that replaces later times, such as 2026-11-23T05:13:38Z. Default and latest: now.",
       valueName: "time"
-    )
+    ),
+    transform: parsing("a time such as 2026-11-23T05:13:38Z", Times.milliseconds)
   )
-  var at: String?
+  var at: Int64?
   @Argument(help: ArgumentHelp("Data directory of a stopped store.", valueName: "dir"))
   var directory: String
 
-  func validate() throws {
-    if let at, Times.milliseconds(at) == nil {
-      throw ValidationError("--at \"\(at)\": give a time such as 2026-11-23T05:13:38Z")
-    }
-  }
-
   func run() async throws {
     try await reportingErrors("tidemark repair-clock") {
-      var repair = ClockRepair(directory: directory)
-      repair.isDryRun = dryRun
-      repair.time = at.flatMap { Times.milliseconds($0) }
-      let summary = try await withProgress { [repair] in try await repair.run(note: $0) }
+      let repair = ClockRepair(directory: directory, time: at, isDryRun: dryRun)
+      let summary = try await withProgress { try await repair.run(note: $0) }
       Terminal.print(summary.document)
     }
   }

@@ -1,8 +1,10 @@
 import ArgumentParser
+import LoadGenerator
 import Operations
 import Probe
 
-/// Executable `tidemark`, for a person at a terminal. Each command is a thin file over a library.
+/// Executable `tidemark`, for a person at a terminal. Each command is thin over a library; those of `bench` and `probe`
+/// are in theirs.
 @main
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(

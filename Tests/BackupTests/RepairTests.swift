@@ -31,9 +31,7 @@ import Testing
     to time: Int64?,
     isDryRun: Bool = false
   ) async throws -> ClockRepair.Summary {
-    var repair = ClockRepair(directory: directory.path)
-    repair.time = time
-    repair.isDryRun = isDryRun
+    let repair = ClockRepair(directory: directory.path, time: time, isDryRun: isDryRun)
     return try await repair.run { _ in }
   }
 

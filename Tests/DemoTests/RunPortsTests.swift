@@ -6,7 +6,7 @@ import Testing
 
 /// The ports on which the processes of `tidemark run` listen.
 struct RunPortsTests {
-  private let spare = (0..<RunPorts.count).map { Endpoint(host: "127.0.0.1", port: 20_000 + $0) }
+  private let spare = RunListener.allCases.indices.map { Endpoint(host: "127.0.0.1", port: 20_000 + $0) }
 
   private func choose(
     _ ports: RunPorts,
@@ -14,10 +14,7 @@ struct RunPortsTests {
   ) throws -> (ports: [Int], notes: [String]) {
     var notes: [String] = []
     let chosen = try ports.choose(spare: spare, isFree: { !taken.contains($0) }) { notes.append($0) }
-    return (
-      [chosen.store, chosen.storeAdmin, chosen.tls, chosen.tlsAdmin, chosen.h2c, chosen.h2cAdmin].map(\.port),
-      notes
-    )
+    return (chosen.endpoints.map(\.port), notes)
   }
 
   @Test func portInUseIsReplaced() throws {
@@ -35,12 +32,12 @@ struct RunPortsTests {
   /// A default port gives way to a port that was given for another listener.
   @Test func givenPortsTakePrecedence() throws {
     var ports = RunPorts()
-    ports.tls = Endpoint(host: "0.0.0.0", port: 8444)
-    ports.h2c = Endpoint(host: "127.0.0.1", port: 20_005)
+    ports.given[.tls] = Endpoint(host: "0.0.0.0", port: 8444)
+    ports.given[.h2c] = Endpoint(host: "127.0.0.1", port: 20_005)
     let chosen = try choose(ports)
     #expect(chosen.ports == [7410, 7411, 8444, 20_004, 20_005, 8081])
     #expect(chosen.notes == ["port 8444 is taken: its operations listener is on 20004"])
-    ports.storeAdmin = Endpoint(host: "127.0.0.1", port: 8444)
+    ports.given[.storeAdmin] = Endpoint(host: "127.0.0.1", port: 8444)
     let error = #expect(throws: StackError.self) { _ = try choose(ports) }
     #expect(error.map { "\($0)" }?.contains("--store-admin and --tls have the same port 8444") == true)
   }
@@ -51,7 +48,7 @@ struct RunPortsTests {
     let all = try choose(ports)
     #expect(Set(all.ports) == Set(spare.map(\.port)) && all.notes.isEmpty)
     ports = RunPorts()
-    ports.store = Endpoint(host: "127.0.0.1", port: 0)
+    ports.given[.store] = Endpoint(host: "127.0.0.1", port: 0)
     let one = try choose(ports)
     #expect(one.ports == [20_005, 7411, 8443, 8444, 8080, 8081] && one.notes.isEmpty)
   }

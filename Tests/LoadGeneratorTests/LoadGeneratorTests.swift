@@ -146,110 +146,72 @@ final class StatusServer: HTTP2ServerDelegate {
 
   @Test(arguments: [RequestForm.query, .body], [1, 4])
   func everyMarkMovesItsWatermark(form: RequestForm, streams: Int) async throws {
-    try await withServer({ FakeGateway() }) { endpoint, gateway in
-      let bench = try await bench(endpoint, form, streams: streams)
-      let plan = try await bench.prepare()
-      let report = try await LoadGenerator.run(plan)
-      #expect(try await bench.verify(report) == [])
-      #expect(report.responses == 700)
-      #expect(report.walks.count == 3)
-      let (marks, repeats) = try await gateway.eventLoop.submit {
-        (gateway.value.markCount, gateway.value.repeatCount)
-      }.get()
-      #expect(marks == 750)
-      #expect(repeats == 0)
-    }
+    let run = try await run(form, streams: streams)
+    #expect(run.problems == [])
+    #expect(run.report.responses == 700)
+    #expect(run.report.walks.count == 3)
+    #expect(run.marks == 750)
+    #expect(run.repeats == 0)
   }
 
   @Test func refusedMarkIsReported() async throws {
-    try await withServer({ FakeGateway(fault: .refusesMark(300)) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .query, streams: 4)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(try await bench.verify(report) == ["1 answers with status 503"])
-    }
+    let run = try await run(.query, streams: 4, .refusesMark(300))
+    #expect(run.problems == ["1 answers with status 503"])
   }
 
   @Test func lostConnectionIsReported() async throws {
-    try await withServer({ FakeGateway(fault: .dropsConnection(300)) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .query, streams: 4)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(try await bench.verify(report).contains("1 connections lost"))
-    }
+    let run = try await run(.query, streams: 4, .dropsConnection(300))
+    #expect(run.problems.contains("1 connections lost"))
   }
 
   /// Every mark is answered 200, so only a watermark could show the lost one, and a later mark in the channel covers
   /// it.
   @Test func coveredLostMarkIsNotDetected() async throws {
-    try await withServer({ FakeGateway(fault: .forgetsMark(300)) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .query, streams: 4)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(report.problems.isEmpty)
-    }
+    let run = try await run(.query, streams: 4, .forgetsMark(300))
+    #expect(run.report.problems.isEmpty)
   }
 
   @Test func lostLastMarkIsDetected() async throws {
-    try await withServer({ FakeGateway(fault: .forgetsMark(745)) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .query, streams: 1)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      let problems = try await bench.verify(report)
-      #expect(problems.count == 1)
-      #expect(problems.first?.contains("last_read_seq") == true)
-    }
+    let run = try await run(.query, streams: 1, .forgetsMark(745))
+    #expect(run.problems.count == 1)
+    #expect(run.problems.first?.contains("last_read_seq") == true)
   }
 
   @Test(arguments: [1, 4])
   func everyRegisteredMessageIsNew(streams: Int) async throws {
-    try await withServer({ FakeGateway() }) { endpoint, gateway in
-      let bench = try await bench(endpoint, .register, streams: streams)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(try await bench.verify(report) == [])
-      #expect(report.statuses == [201: 750])
-      let count = try await gateway.eventLoop.submit { gateway.value.registrationCount }.get()
-      #expect(count == 750)
-    }
+    let run = try await run(.register, streams: streams)
+    #expect(run.problems == [])
+    #expect(run.report.statuses == [201: 750])
+    #expect(run.registrations == 750)
   }
 
   @Test func unregisteredMessageIsDetected() async throws {
-    try await withServer({ FakeGateway(fault: .forgetsMessage(400)) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .register, streams: 2)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      let problems = try await bench.verify(report)
-      #expect(problems.count { $0.contains("messages, expected") } == 1)
-    }
+    let run = try await run(.register, streams: 2, .forgetsMessage(400))
+    #expect(run.problems.count { $0.contains("messages, expected") } == 1)
   }
 
   @Test func existingMessageIsNoRegistration() async throws {
-    try await withServer({ FakeGateway(fault: .knowsEveryMessage) }) { endpoint, _ in
-      let bench = try await bench(endpoint, .register, streams: 1)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      let problems = try await bench.verify(report)
-      #expect(problems.contains("750 answers with status 200"))
-    }
+    let run = try await run(.register, streams: 1, .knowsEveryMessage)
+    #expect(run.problems.contains("750 answers with status 200"))
   }
 
   @Test(arguments: [RequestForm.readState(memberCount: 5), .status])
   func queryAnswersAreVerified(form: RequestForm) async throws {
-    try await withServer({ FakeGateway() }) { endpoint, _ in
-      let bench = try await bench(endpoint, form, streams: 4)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(try await bench.verify(report) == [])
-      #expect(report.statuses == [200: 750])
-      // Of some 250 responses, a connection keeps the 1st, 2nd, 4th and so on, to the 128th.
-      for samples in report.samples { #expect((1...ResponseSample.countMax).contains(samples.count)) }
-      #expect(report.samples.reduce(0) { $0 + $1.count } >= 8)
-    }
+    let run = try await run(form, streams: 4)
+    #expect(run.problems == [])
+    #expect(run.report.statuses == [200: 750])
+    // Of some 250 responses, a connection keeps the 1st, 2nd, 4th and so on, to the 128th.
+    for samples in run.report.samples { #expect((1...ResponseSampler.countMax).contains(samples.count)) }
+    #expect(run.report.samples.reduce(0) { $0 + $1.count } >= 8)
   }
 
   @Test(arguments: [
     (RequestForm.readState(memberCount: 5), FakeGateway.Fault.losesMember), (.status, .miscounts),
   ])
   func wrongQueryAnswerIsDetected(form: RequestForm, fault: FakeGateway.Fault) async throws {
-    try await withServer({ FakeGateway(fault: fault) }) { endpoint, _ in
-      let bench = try await bench(endpoint, form, streams: 4)
-      let report = try await LoadGenerator.run(try await bench.prepare())
-      #expect(report.problems == [])
-      #expect(try await bench.verify(report).count >= 8)
-    }
+    let run = try await run(form, streams: 4, fault)
+    #expect(run.report.problems == [])
+    #expect(run.problems.count >= 8)
   }
 
   @Test func missingStoreIsReported() async throws {
@@ -271,6 +233,35 @@ final class StatusServer: HTTP2ServerDelegate {
       throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")
     ) {
       _ = try await LoadGenerator.run(failing)
+    }
+  }
+
+  private struct Run {
+    var report: LoadReport
+    /// Problems that the check after the run found.
+    var problems: [String]
+    /// Requests that reached the gateway.
+    var marks: Int
+    var repeats: Int
+    var registrations: Int
+  }
+
+  /// Run a bench against a fake gateway, and check it.
+  private func run(_ form: RequestForm, streams: Int, _ fault: FakeGateway.Fault = .none) async throws -> Run {
+    try await withServer({ FakeGateway(fault: fault) }) { endpoint, gateway in
+      let bench = try await bench(endpoint, form, streams: streams)
+      let report = try await LoadGenerator.run(try await bench.prepare())
+      let problems = try await bench.verify(report)
+      return try await gateway.eventLoop.submit {
+        let gateway = gateway.value
+        return Run(
+          report: report,
+          problems: problems,
+          marks: gateway.markCount,
+          repeats: gateway.repeatCount,
+          registrations: gateway.registrationCount
+        )
+      }.get()
     }
   }
 

@@ -168,6 +168,6 @@ import Testing
   }
 
   @Test func samplesBecomeRarerWithinConnection() {
-    #expect((1...1000).filter { ResponseSample.isKept($0) } == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+    #expect((1...1000).filter { ResponseSampler.isKept($0) } == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
   }
 }

@@ -213,7 +213,7 @@ import TestSupport
   @Test(arguments: [
     (
       WatchEnd.finished,
-      WatchRetryPolicy.Step.retry(afterMilliseconds: 1_000, because: "the gateway ended the stream")
+      WatchRetryPolicy.Action.retry(afterMilliseconds: 1_000, because: "the gateway ended the stream")
     ),
     (.countReached, .stop),
     (.lost("why"), .retry(afterMilliseconds: 1_000, because: "why")),
@@ -246,16 +246,16 @@ import TestSupport
       .retry(afterMilliseconds: 1_000, because: "the gateway answered 502")
     ),
   ])
-  func endDeterminesNextStep(_ end: WatchEnd, _ step: WatchRetryPolicy.Step) {
-    var progress = WatchRetryPolicy()
-    #expect(progress.ended(end, hasOpened: true, retryMilliseconds: nil) == step)
+  func endDeterminesNextAction(_ end: WatchEnd, _ action: WatchRetryPolicy.Action) {
+    var policy = WatchRetryPolicy()
+    #expect(policy.ended(end, hasOpened: true, retryMilliseconds: nil) == action)
   }
 
   private static func delays(_ opened: [Bool], retry: Int? = nil) -> [Int] {
-    var progress = WatchRetryPolicy()
+    var policy = WatchRetryPolicy()
     return opened.map { hasOpened in
       guard
-        case .retry(let milliseconds, _) = progress.ended(
+        case .retry(let milliseconds, _) = policy.ended(
           .lost(""),
           hasOpened: hasOpened,
           retryMilliseconds: retry

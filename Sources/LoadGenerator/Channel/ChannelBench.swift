@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import ReceiptModel
 
 /// Command `tidemark bench channel`: one channel with many members. All responses are compared with the known
 /// positions.
-package struct ChannelBench: Benchmark {
-  package static let name = "channel"
-  package static let abstract =
+struct ChannelBench: Benchmark {
+  static let name = "channel"
+  static let abstract =
     "Moves positions in one channel of very many members, then times its counts, lists and read states."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. The positions after all moves are known. The command first compares all counts, \
     the lists of three messages and the whole read state with them, and exits with 1 if anything differs. Then it \
@@ -23,26 +23,16 @@ package struct ChannelBench: Benchmark {
   var moves = 1_000_000
   @Option(help: "Times that each query is sent.")
   var questions = 500
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  /// Latencies of one kind of question.
-  package struct Measurement: Sendable, Codable {
+  /// One kind of question.
+  struct Question: Sendable, Encodable {
     var question: String
+    /// Number of times that it was sent.
     var count: Int
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
-
-    init(_ question: String, _ latencies: Latencies) {
-      self.question = question
-      count = latencies.count
-      p50Microseconds = Int(latencies.p50)
-      p99Microseconds = Int(latencies.p99)
-      maxMicroseconds = Int(latencies.max)
-    }
   }
 
-  package struct Report: Sendable, Codable {
+  struct Report: Sendable, Encodable {
     var members: Int
     var moves: Int
     var movesPerSecond: Double
@@ -50,23 +40,20 @@ package struct ChannelBench: Benchmark {
     var compared: Int
     /// Bytes of the channel in the store's memory.
     var residentBytes: Int
-    var measurements: [Measurement]
+    var measurements: [Timed<Question>]
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([("members", members, 100...1_000_000), ("questions", questions, 1...100_000)])
     guard (members...10 * members).contains(moves) else {
       throw ValidationError("--moves: give 1 to 10 for each member")
     }
   }
 
-  package func text(_ report: Report) -> String {
-    let table = ReportTable<Measurement>(columns: [
-      .text("question", \.question), .count("asked", \.count), .milliseconds("p50", \.p50Microseconds),
-      .milliseconds("p99", \.p99Microseconds), .milliseconds("longest", \.maxMicroseconds),
-    ])
+  func text(_ report: Report) -> String {
+    let table = ReportTable<Timed<Question>>(
+      columns: [.text("question", \.question), .count("asked", \.count)] + Timed.columns()
+    )
     return """
       \(Figures.count(report.members)) members, \(Figures.count(report.moves)) positions moved at \
       \(Figures.count(Int(report.movesPerSecond))) a second; \(Figures.count(report.compared)) answers compared; \
@@ -76,59 +63,41 @@ package struct ChannelBench: Benchmark {
       """
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
-    try await run.withServices { stack, files in
-      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-      let endpoint = stack.plan.gateways[0].listen
-      return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
-        let plan = MovePlan(members: members, moves: moves)
-        let dataset = LargeChannel(client: client, plan: plan)
-        try await dataset.create(run.note)
-        let start = MonotonicClock.now
-        try await dataset.move(run.note)
-        let seconds = MonotonicClock.seconds(since: start)
-        let compared = try await dataset.compare(run.note)
-        let resident = await stack.storeResidentBytes
-        var measurements: [Measurement] = []
-        for question in LargeChannel.Question.allCases {
-          run.note("timing: \(question.rawValue)")
-          measurements.append(try await measure(question, dataset))
-        }
-        measurements.append(try await measureNeighbour(dataset, run.note))
-        for (name, hiding) in [
-          ("one count, in the shard alone", 0), ("the same, where a hundred members hide", 100),
-        ] {
-          measurements.append(Measurement(name, try ShardCounting(plan, hiding: hiding).measure(questions)))
-        }
-        return Report(
-          members: members,
-          moves: plan.moveCount,
-          movesPerSecond: Double(plan.moveCount) / seconds,
-          compared: compared,
-          residentBytes: resident,
-          measurements: measurements
-        )
-      }
-    }
-  }
-
-  private func measure(_ question: LargeChannel.Question, _ dataset: LargeChannel) async throws -> Measurement {
-    var latencies = Latencies()
-    for number in 0..<questions {
-      let call = dataset.call(question, number)
+  func measure(_ run: BenchRun) async throws -> Report {
+    try await run.withServices { services in
+      let plan = MovePlan(members: members, moves: moves)
+      let dataset = LargeChannel(client: services.client, plan: plan)
+      try await dataset.create(run.note)
       let start = MonotonicClock.now
-      try await dataset.client.expect(call.method, call.path, call.body)
-      latencies.record(since: start)
+      try await dataset.move(run.note)
+      let seconds = MonotonicClock.seconds(since: start)
+      let compared = try await dataset.compare(run.note)
+      let resident = await services.stack.storeResidentBytes
+      var measurements: [Timed<Question>] = []
+      func add(_ question: String, _ latencies: Latencies) {
+        measurements.append(Timed(Question(question: question, count: latencies.count), latencies))
+      }
+      for question in LargeChannel.Question.allCases {
+        run.note("timing: \(question.rawValue)")
+        add(question.rawValue, try await dataset.time(question, count: questions))
+      }
+      run.note("timing: marks in a small channel beside it")
+      add("a mark in a small channel, while four ask for statuses and lists", try await timeNeighbour(dataset))
+      add("one count, in the shard alone", try ShardCounting(plan).measure(questions))
+      add("the same, where a hundred members hide", try ShardCounting(plan, hiding: 100).measure(questions))
+      return Report(
+        members: members,
+        moves: plan.moveCount,
+        movesPerSecond: Double(plan.moveCount) / seconds,
+        compared: compared,
+        residentBytes: resident,
+        measurements: measurements
+      )
     }
-    return Measurement(question.rawValue, latencies)
   }
 
   /// Time marks in a small channel while others query the large channel continuously.
-  private func measureNeighbour(
-    _ dataset: LargeChannel,
-    _ note: @escaping ProgressHandler
-  ) async throws -> Measurement {
-    note("timing: marks in a small channel beside it")
+  private func timeNeighbour(_ dataset: LargeChannel) async throws -> Latencies {
     let cid = "messaging:small"
     try await dataset.client.putChannel(cid, members: ["alice", "bob"])
     try await dataset.client.register(0..<questions, sender: "alice") { (cid, "n\($0)") }
@@ -143,15 +112,12 @@ package struct ChannelBench: Benchmark {
           }
         }
       }
-      var latencies = Latencies()
-      for number in 0..<questions {
-        let start = MonotonicClock.now
+      let latencies = try await Latencies.timing(questions) { number in
         try await dataset.client.expect(.post, "/v1/channels/\(cid)/read?message_id=n\(number)&user_id=bob")
-        latencies.record(since: start)
       }
       tasks.cancelAll()
       while (try? await tasks.next()) != nil {}
-      return Measurement("a mark in a small channel, while four ask for statuses and lists", latencies)
+      return latencies
     }
   }
 }

@@ -125,6 +125,16 @@ struct LargeChannel: Sendable {
     }
   }
 
+  /// Time a question about one message after the other.
+  func time(_ question: Question, count: Int) async throws -> Latencies {
+    var call = call(question, 0)
+    return try await Latencies.timing(count) {
+      call = self.call(question, $0)
+    } _: { _ in
+      try await client.expect(call.method, call.path, call.body)
+    }
+  }
+
   // MARK: Comparing
 
   /// Compare the counts of every message, three lists of three messages, and the whole read state.

@@ -1,7 +1,7 @@
 internal import ArgumentParser
 
 /// Row of a comparison's table.
-package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByArgument {
+enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByArgument {
   case readQuery = "read-query"
   case readBody = "read-body"
   case register
@@ -15,94 +15,82 @@ package enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, Expres
   case redis = "redis-benchmark"
 
   /// Transport of a row's requests; only rows with the same transport are compared.
-  package enum Transport: Sendable, Hashable, CaseIterable {
+  enum Transport: Sendable, Hashable, CaseIterable {
     /// HTTP/2, from ``LoadGenerator``.
     case http
     /// Commands pipelined to the store or to Redis.
     case pipeline
   }
 
-  /// Title in tables.
-  package var title: String {
+  private struct Properties {
+    var title: String
+    var transport = Transport.http
+    var peer: BenchRow?
+    var form: RequestForm?
+    var programs: [PeerProgram] = []
+  }
+
+  private var properties: Properties {
     switch self {
-    case .readQuery: "mark-read, query"
-    case .readBody: "mark-read, JSON body"
-    case .register: "registering a message"
-    case .readState16: "read-state, 16 members"
-    case .readState100: "read-state, 100 members"
-    case .status: "status of a message"
-    case .nghttpd: "nghttpd, static file"
-    case .nginx: "nghttpx + nginx, static file"
-    case .webdis: "nghttpx + webdis + Redis, HSET"
-    case .storeFrames: "store alone, mark_read frames"
-    case .redis: "redis-benchmark, HSET"
+    case .readQuery: .init(title: "mark-read, query", peer: .webdis, form: .query)
+    case .readBody: .init(title: "mark-read, JSON body", peer: .webdis, form: .body)
+    case .register: .init(title: "registering a message", peer: .webdis, form: .register)
+    case .readState16: .init(title: "read-state, 16 members", peer: .nginx, form: .readState(memberCount: 16))
+    case .readState100: .init(title: "read-state, 100 members", peer: .nginx, form: .readState(memberCount: 100))
+    case .status: .init(title: "status of a message", peer: .nginx, form: .status)
+    case .nghttpd: .init(title: "nghttpd, static file", programs: [.nghttpd])
+    case .nginx: .init(title: "nghttpx + nginx, static file", programs: [.nghttpx, .nginx])
+    case .webdis:
+      .init(
+        title: "nghttpx + webdis + Redis, HSET",
+        form: .hashSet,
+        programs: [.nghttpx, .webdis, .redisServer, .redisCLI]
+      )
+    case .storeFrames:
+      .init(title: "store alone, mark_read frames", transport: .pipeline, peer: .redis, form: .frame)
+    case .redis:
+      .init(
+        title: "redis-benchmark, HSET",
+        transport: .pipeline,
+        programs: [.redisServer, .redisBenchmark, .redisCLI]
+      )
     }
   }
 
-  package var transport: Transport {
-    switch self {
-    case .storeFrames, .redis: .pipeline
-    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .nghttpd, .nginx, .webdis:
-      .http
-    }
-  }
+  /// Title in tables.
+  var title: String { properties.title }
+
+  var transport: Transport { properties.transport }
 
   /// Foreign row with the most similar work, such as durable writes or reads through two services; nil for a foreign
   /// row.
-  package var peer: BenchRow? {
-    switch self {
-    case .readQuery, .readBody, .register: .webdis
-    case .readState16, .readState100, .status: .nginx
-    case .storeFrames: .redis
-    case .nghttpd, .nginx, .webdis, .redis: nil
-    }
-  }
+  var peer: BenchRow? { properties.peer }
 
   /// Whether this project's programs answer it.
-  package var isOwn: Bool { peer != nil }
+  var isOwn: Bool { peer != nil }
 
   /// Form of the requests to a gateway, the store or webdis; nil for a row with constant requests or with its own
   /// generator.
-  package var form: RequestForm? {
-    switch self {
-    case .readQuery: .query
-    case .readBody: .body
-    case .register: .register
-    case .readState16: .readState(memberCount: 16)
-    case .readState100: .readState(memberCount: 100)
-    case .status: .status
-    case .webdis: .hashSet
-    case .storeFrames: .frame
-    case .nghttpd, .nginx, .redis: nil
-    }
-  }
+  var form: RequestForm? { properties.form }
 
   /// Foreign programs of a row.
-  var programs: [PeerProgram] {
-    switch self {
-    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .storeFrames: []
-    case .nghttpd: [.nghttpd]
-    case .nginx: [.nghttpx, .nginx]
-    case .webdis: [.nghttpx, .webdis, .redisServer, .redisCLI]
-    case .redis: [.redisServer, .redisBenchmark, .redisCLI]
-    }
-  }
+  var programs: [PeerProgram] { properties.programs }
 }
 
 /// Result of a run, whichever program made its requests.
-package struct RunFigures: Sendable, Hashable, Codable {
-  package var responses: Int
+struct RunFigures: Sendable, Hashable, Codable {
+  var responses: Int
   /// Measured time.
-  package var seconds: Double
+  var seconds: Double
   /// Responses a second.
-  package var rate: Double
+  var rate: Double
   /// Microseconds.
-  package var p50: Double
-  package var p99: Double
+  var p50: Double
+  var p99: Double
   /// Nil if the generator does not report it.
-  package var p999: Double?
+  var p999: Double?
   /// CPU times, that of the generator first.
-  package var cpu: [LoadReport.CPU] = []
+  var cpu: [LoadReport.CPU] = []
 
   /// The names in JSON.
   private enum CodingKeys: String, CodingKey {
@@ -112,7 +100,7 @@ package struct RunFigures: Sendable, Hashable, Codable {
 }
 
 extension LoadReport {
-  package var figures: RunFigures {
+  var figures: RunFigures {
     RunFigures(
       responses: responses,
       seconds: seconds,

@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
@@ -6,10 +6,10 @@ internal import Operations
 
 /// Command `tidemark bench compare`, which `make bench` runs: load on the real gateway and store and on other servers,
 /// in turn.
-package struct Comparison: Benchmark {
-  package static let name = "compare"
-  package static let abstract = "Requests through the real gateway and store beside other servers, in turn."
-  package static let discussion = """
+struct Comparison: Benchmark {
+  static let name = "compare"
+  static let abstract = "Requests through the real gateway and store beside other servers, in turn."
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, and the \
     third-party programs that the rows need, from Debian's packages. All use free loopback ports, with data in a new \
     directory under ./.tidemark. Prints medians, ratios and CPU time per request as Markdown tables.
@@ -39,19 +39,17 @@ package struct Comparison: Benchmark {
   var requests: Int?
   @Option(help: .hidden)
   var channels = 200
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// One run of one row.
-  package struct Measurement: Sendable, Encodable {
+  struct Measurement: Sendable, Encodable {
     var row: BenchRow
     var streams: Int
     var round: Int
     var figures: RunFigures
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("rounds", rounds ?? 1, 1...99), ("connections", connections, 1...99),
       ("requests", requests ?? 1000, 1000...100_000_000),
@@ -65,7 +63,7 @@ package struct Comparison: Benchmark {
     }
   }
 
-  package func text(_ report: [Measurement]) -> String {
+  func text(_ report: [Measurement]) -> String {
     let table = ComparisonTable(report)
     let rounds = table.rounds == 1 ? "One round" : "Medians of \(table.rounds) rounds"
     return """
@@ -77,7 +75,7 @@ package struct Comparison: Benchmark {
       """
   }
 
-  package func output(_ report: [Measurement]) throws -> String {
+  func output(_ report: [Measurement]) throws -> String {
     if Machine.isInMemory(options.parentDirectory) {
       Terminal.printError(
         "The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk."
@@ -86,15 +84,16 @@ package struct Comparison: Benchmark {
     return options.json ? try ReportDocument.pretty(ComparisonTable(report).lines) : text(report)
   }
 
-  package func measure(_ run: BenchRun) async throws -> [Measurement] {
+  func measure(_ run: BenchRun) async throws -> [Measurement] {
     let rows = rows.isEmpty ? BenchRow.allCases : rows.joined()
-    let streamCounts: [Int] = streams.joined()
     let roundCount = rounds ?? (quick ? 1 : 3)
     try PeerProgram.check(rows)
-    return try await run.withServices(logLevel: "warning", isStarted: rows.contains(where: \.isOwn)) {
-      stack,
-      files in
-      let peers = Peers(directory: files.directory)
+    let runs = (1...roundCount).flatMap { round in
+      streams.joined().flatMap { streams in rows.map { (round: round, streams: streams, row: $0) } }
+    }
+    return try await run.withStack(logLevel: "warning") { stack in
+      if rows.contains(where: \.isOwn) { try await stack.start() }
+      let peers = Peers(directory: stack.files.directory)
       return try await withCleanup {
         var services: [BenchRow: Peers.Service] = [:]
         for row in rows where !row.programs.isEmpty {
@@ -102,34 +101,24 @@ package struct Comparison: Benchmark {
           services[row] = try await peers.start(row)
         }
         var measurements: [Measurement] = []
-        for round in 1...roundCount {
-          for streams in streamCounts {
-            for row in rows {
-              let number = measurements.count + 1
-              let title = """
-                run \(number) of \(roundCount * streamCounts.count * rows.count), round \(round), \
-                \(connections) × \(streams), \(row.title)
-                """
-              let rowRun = ComparisonRun(
-                comparison: self,
-                row: row,
-                streams: streams,
-                stack: stack,
-                peers: peers,
-                service: services[row],
-                title: title,
-                run: run.prefixed(title)
-              )
-              let measurement = Measurement(
-                row: row,
-                streams: streams,
-                round: round,
-                figures: try await rowRun.measure()
-              )
-              run.log(measurement.line)
-              measurements.append(measurement)
-            }
-          }
+        for (round, streams, row) in runs {
+          let title = """
+            run \(measurements.count + 1) of \(runs.count), round \(round), \(connections) × \(streams), \(row.title)
+            """
+          let rowRun = ComparisonRun(
+            comparison: self,
+            row: row,
+            streams: streams,
+            stack: stack,
+            peers: peers,
+            service: services[row],
+            title: title,
+            run: run.prefixed(title)
+          )
+          let figures = try await rowRun.measure()
+          let measurement = Measurement(row: row, streams: streams, round: round, figures: figures)
+          run.log(measurement.line)
+          measurements.append(measurement)
         }
         return measurements
       } cleanUp: {
@@ -212,7 +201,7 @@ private struct ComparisonRun: Sendable {
     let secrets =
       row == .storeFrames
       ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
-    var bench = try GatewayBench(
+    let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
       tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
@@ -223,11 +212,10 @@ private struct ComparisonRun: Sendable {
       warmup: warmup,
       channels: comparison.channels
     )
-    bench.processes = try await stack.measuredProcesses()
-    if row == .storeFrames { bench.processes.removeFirst() }
-    let plan = try await bench.prepare { registered, total in
+    var plan = try await bench.prepare { registered, total in
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
+    plan.processes = try await stack.measuredProcesses().filter { row != .storeFrames || $0.name == "store" }
     let report = try await load(plan)
     run.note("checking")
     try check(try await bench.verify(report))

@@ -1,39 +1,39 @@
 /// Medians of a ``Comparison`` over its rounds, and Markdown tables of them.
-package struct ComparisonTable: Sendable {
+struct ComparisonTable: Sendable {
   /// Medians of one row at one number of streams.
-  package struct Line: Sendable, Codable, Hashable {
-    package var row: BenchRow
+  struct Line: Sendable, Codable, Hashable {
+    var row: BenchRow
     /// Title of the row.
-    package var what: String
+    var what: String
     /// Streams on each connection.
-    package var streams: Int
+    var streams: Int
     /// Requests a second.
-    package var rate: Double
+    var rate: Double
     /// Median of the ratio to nghttpd's rate in the same round; nil for nghttpd itself, for rows without HTTP/2, and
     /// if nghttpd was not measured.
-    package var ofNghttpd: Double?
+    var ofNghttpd: Double?
     /// Peer of the row, if it was measured.
-    package var peer: BenchRow?
+    var peer: BenchRow?
     /// Median of the ratio to the peer's rate.
-    package var ofPeer: Double?
-    package var p50: Double
-    package var p99: Double
+    var ofPeer: Double?
+    var p50: Double
+    var p99: Double
     /// Nil if the generator does not report it.
-    package var p999: Double?
+    var p999: Double?
     /// CPU time of the generator per request, in microseconds.
-    package var generatorCPU: Double?
+    var generatorCPU: Double?
     /// CPU time of all servers.
-    package var serverCPU: Double?
+    var serverCPU: Double?
     /// CPU time by process.
-    package var cpu: [String: Double]
+    var cpu: [String: Double]
   }
 
-  package let lines: [Line]
-  package let rounds: Int
+  let lines: [Line]
+  let rounds: Int
   /// Servers by row, in the order in which a request passes them.
   private let processes: [BenchRow: [String]]
 
-  package init(_ measurements: [Comparison.Measurement]) {
+  init(_ measurements: [Comparison.Measurement]) {
     rounds = measurements.map(\.round).max() ?? 0
     var lines: [Line] = []
     var processes: [BenchRow: [String]] = [:]
@@ -89,7 +89,7 @@ package struct ComparisonTable: Sendable {
   private static let generator = "generator"
 
   /// One table of the rows over HTTP/2 and one of the pipelined rows.
-  package var markdown: String {
+  var markdown: String {
     BenchRow.Transport.allCases.compactMap { transport in
       table(isHTTP: transport == .http).markdown(lines.filter { $0.row.transport == transport })
     }.joined(separator: "\n\n")
@@ -120,7 +120,7 @@ package struct ComparisonTable: Sendable {
   }
 
   /// Explanation of the columns that are present.
-  package var legend: String {
+  var legend: String {
     var sentences: [String] = []
     let rows = Set(lines.map(\.row))
     if lines.contains(where: { $0.ofNghttpd != nil }) {

@@ -1,9 +1,9 @@
 internal import Foundation
 internal import LocalStack
-package import Operations
+internal import Operations
 
 /// Foreign program that a bench runs, and its Debian package.
-package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
+enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   case nghttpd
   case nghttpx
   case nginx
@@ -12,7 +12,7 @@ package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   case redisCLI = "redis-cli"
   case webdis
 
-  package var package: String {
+  var package: String {
     switch self {
     case .nghttpd: "nghttp2-server"
     case .nghttpx: "nghttp2-proxy"
@@ -36,7 +36,7 @@ package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   /// Check that all programs of the rows are installed.
   ///
   /// - Throws: ``LoadError`` that names every missing program and one command that installs them.
-  package static func check(
+  static func check(
     _ rows: [BenchRow],
     find: (String) -> String? = Executables.find
   ) throws(LoadError) {
@@ -76,11 +76,11 @@ package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
 
 /// Configuration files of the peers. They differ from the packages' defaults in ports, directories, persistent
 /// connections, no request logs, one worker each like our services, and Redis being durable before it answers.
-package enum PeerConfiguration {
+enum PeerConfiguration {
   /// Configure nginx, serving the files of a directory.
   ///
   /// - Parameter isRoot: keeps the workers root; otherwise they could not read the directory.
-  package static func nginx(listen: Endpoint, documents: String, directory: String, isRoot: Bool) -> String {
+  static func nginx(listen: Endpoint, documents: String, directory: String, isRoot: Bool) -> String {
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
       .map { #"  \#($0)_temp_path "\#(directory)/nginx-\#($0)";"# }
       .joined(separator: "\n")
@@ -109,7 +109,7 @@ package enum PeerConfiguration {
   }
 
   /// Configure nghttpx: HTTP/2 without TLS in front, persistent HTTP/1.1 connections behind.
-  package static func nghttpx(listen: Endpoint, backend: Endpoint) -> String {
+  static func nghttpx(listen: Endpoint, backend: Endpoint) -> String {
     """
     frontend=\(listen.host),\(listen.port);no-tls
     backend=\(backend.host),\(backend.port)
@@ -120,7 +120,7 @@ package enum PeerConfiguration {
   }
 
   /// Configure Redis: every change is on disk before the response, in the append-only file alone.
-  package static func redis(listen: Endpoint, directory: String) -> String {
+  static func redis(listen: Endpoint, directory: String) -> String {
     """
     bind \(listen.host)
     port \(listen.port)
@@ -134,7 +134,7 @@ package enum PeerConfiguration {
   }
 
   /// Configure webdis in front of that Redis.
-  package static func webdis(listen: Endpoint, redis: Endpoint, directory: String) -> String {
+  static func webdis(listen: Endpoint, redis: Endpoint, directory: String) -> String {
     """
     {
       "redis_host": "\(redis.host)",

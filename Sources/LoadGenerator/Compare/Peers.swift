@@ -4,18 +4,18 @@ internal import HTTP2Session
 internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
-package import Operations
+internal import Operations
 
 /// Foreign servers of a bench, from Debian's packages, on free loopback ports. Owns their processes until ``stop()``.
-package actor Peers {
+actor Peers {
   /// Endpoint of a row, and the processes that answer.
-  package struct Service: Sendable {
-    package var endpoint: Endpoint
-    package var processes: [(name: String, processID: Int32)]
+  struct Service: Sendable {
+    var endpoint: Endpoint
+    var processes: [(name: String, processID: Int32)]
   }
 
   /// File that nghttpd and nginx serve.
-  package static let path = "/12.txt"
+  static let path = "/12.txt"
   private static let content = "hello world\n"
 
   private let directory: String
@@ -23,10 +23,10 @@ package actor Peers {
   private var redis: (endpoint: Endpoint, process: ChildProcess)?
 
   /// - Parameter directory: existing directory for configuration, data and logs.
-  package init(directory: String) { self.directory = directory }
+  init(directory: String) { self.directory = directory }
 
   /// Start the servers of a row; nil for a row of our own.
-  package func start(_ row: BenchRow) async throws -> Service? {
+  func start(_ row: BenchRow) async throws -> Service? {
     switch row {
     case .nghttpd: try await startNghttpd()
     case .nginx: try await startNginx()
@@ -37,7 +37,7 @@ package actor Peers {
   }
 
   /// Stop all servers, front to back.
-  package func stop() async {
+  func stop() async {
     for child in children.reversed() { await child.stop() }
     children = []
     redis = nil
@@ -127,7 +127,7 @@ package actor Peers {
   // MARK: Redis
 
   /// Check that Redis syncs each change and has had no error with its log.
-  package func checkRedis() async throws {
+  func checkRedis() async throws {
     let response =
       try await runRedisCommand(["CONFIG", "GET", "appendfsync"]) + runRedisCommand(["INFO", "persistence"])
     for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !response.contains(expected) {
@@ -136,7 +136,7 @@ package actor Peers {
   }
 
   /// Run a command in redis-cli; return the lines of its response.
-  package func runRedisCommand(_ command: [String]) async throws -> [String] {
+  func runRedisCommand(_ command: [String]) async throws -> [String] {
     guard let redis else { throw LoadError("redis-server was not started") }
     let address = ["-h", redis.endpoint.host, "-p", "\(redis.endpoint.port)"]
     return try await PeerProgram.redisCLI.output(address + command, in: directory)
@@ -183,34 +183,38 @@ package actor Peers {
     _ isRight: (HTTPCallResponse) -> Bool
   ) async throws {
     var last = "it does not answer"
-    for _ in 0..<Self.attempts where child.isRunning {
-      if let caller = try? await AsyncHTTP2Client.connect(to: endpoint) {
-        let response = try? await caller.call(.get, path)
-        await caller.close()
-        if let response {
-          if response.status == 200 && isRight(response) { return }
-          last = "it answered \(path) with \(response.status): \(response.text.prefix(200))"
-        }
-      }
-      try await Task.sleep(for: Self.interval)
+    try await wait(for: child) {
+      guard let caller = try? await AsyncHTTP2Client.connect(to: endpoint) else { return last }
+      let response = try? await caller.call(.get, path)
+      await caller.close()
+      guard let response else { return last }
+      if response.status == 200 && isRight(response) { return nil }
+      last = "it answered \(path) with \(response.status): \(response.text.prefix(200))"
+      return last
     }
-    throw LoadError("\(child.name) did not start: \(last)\(tail(of: child))")
   }
 
   private func waitUntilListening(_ endpoint: Endpoint, _ child: ChildProcess) async throws {
-    for _ in 0..<Self.attempts where child.isRunning {
+    try await wait(for: child) {
       let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-      if let channel = try? await bootstrap.connect(host: endpoint.host, port: endpoint.port).get() {
-        try? await channel.close().get()
-        return
+      guard let channel = try? await bootstrap.connect(host: endpoint.host, port: endpoint.port).get() else {
+        return "no listener on \(endpoint)"
       }
-      try await Task.sleep(for: Self.interval)
+      try? await channel.close().get()
+      return nil
     }
-    throw LoadError("\(child.name) did not start: no listener on \(endpoint)\(tail(of: child))")
   }
 
-  private static let attempts = 500
-  private static let interval = Duration.milliseconds(20)
+  /// Repeat an attempt for ten seconds until it returns no problem.
+  private func wait(for child: ChildProcess, _ attempt: () async -> String?) async throws {
+    var problem = "it ended"
+    for _ in 0..<500 where child.isRunning {
+      guard let found = await attempt() else { return }
+      problem = found
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    throw LoadError("\(child.name) did not start: \(problem)\(tail(of: child))")
+  }
 
   private func tail(of child: ChildProcess) -> String {
     let data = FileManager.default.contents(atPath: log(of: child.name)) ?? Data()

@@ -11,7 +11,10 @@ extension EventBench {
   {
     try await environment.dataset.makeViewers(streams, channelsEach: channels, note)
     note("making tokens")
-    let requests = try await environment.dataset.viewerRequests(streams)
+    var requests: [EventStreamRequest] = []
+    for viewer in 0..<streams {
+      requests.append(EventStreamRequest(token: try await environment.services.token(EventDataset.viewer(viewer))))
+    }
     let before = try environment.gatewayBytes
     let start = MonotonicClock.now
     let opened = try await EventLoadStreams.open(

@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
 internal import LocalStack
@@ -7,11 +7,11 @@ internal import NIOPosix
 internal import Operations
 
 /// Command `tidemark bench events`. Every response and every event is compared with the expected one.
-package struct EventBench: Benchmark {
-  package static let name = "events"
-  package static let abstract =
+struct EventBench: Benchmark {
+  static let name = "events"
+  static let abstract =
     "Measures live events: from a mark to its event, idle streams, one event to many, what events add to a mark."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in \
     new directories under ./.tidemark. Parts: latency times one mark after the other, until its answer and until its \
     event reaches another client, first alone and then with --rate background marks a second. The part streams opens \
@@ -45,14 +45,12 @@ package struct EventBench: Benchmark {
   var events = 20
   @Option(help: "Marks whose CPU time is counted.")
   var marks = 200_000
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
   /// Whether memory is measured again after a heartbeat on each stream, about 15 s later.
   @Flag(inversion: .prefixedNo, help: .hidden)
   var awaitsHeartbeat = true
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("rounds", rounds, 1...100), ("rate", rate, 1...1_000_000), ("streams", streams, 1...50_000),
       ("connections", connections, 1...10_000), ("channels", channels, 0...100),
@@ -64,9 +62,9 @@ package struct EventBench: Benchmark {
     }
   }
 
-  package func text(_ report: EventReport) -> String { report.markdown }
+  func text(_ report: EventReport) -> String { report.markdown }
 
-  package func measure(_ run: BenchRun) async throws -> EventReport {
+  func measure(_ run: BenchRun) async throws -> EventReport {
     var report = EventReport(rounds: rounds, rate: Double(rate))
     let parts: [Part] = parts.joined()
     for round in 1...rounds {
@@ -90,6 +88,7 @@ package struct EventBench: Benchmark {
 
   /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
   struct Environment: Sendable {
+    let services: BenchServices
     let gateway: StackPlan.Gateway
     let dataset: EventDataset
     /// Loop of the streams whose events are timed.
@@ -131,16 +130,15 @@ package struct EventBench: Benchmark {
     gateways: Int = 1,
     _ body: (Environment) async throws -> Outcome
   ) async throws -> Outcome {
-    try await run.withServices(suffix: suffix, gateways: gateways) { stack, files in
-      let processes = try await stack.measuredProcesses()
+    try await run.withServices(suffix: suffix, gateways: gateways) { services in
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-      let dataset = try await EventDataset(stack: stack, files: files)
       let environment = Environment(
-        gateway: stack.plan.gateways[gateways - 1],
-        dataset: dataset,
+        services: services,
+        gateway: services.stack.plan.gateways[gateways - 1],
+        dataset: EventDataset(client: services.client),
         timed: group.next(),
         checked: group.next(),
-        processes: processes
+        processes: try await services.stack.measuredProcesses()
       )
       return try await withCleanup {
         let outcome = try await body(environment)
@@ -148,7 +146,6 @@ package struct EventBench: Benchmark {
         guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
         return outcome
       } cleanUp: {
-        await dataset.client.close()
         try? await group.shutdownGracefully()
       }
     }
@@ -172,7 +169,7 @@ package struct EventBench: Benchmark {
     for load in EventReport.Load.allCases {
       try await environment.dataset.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
-    let request = EventStreamRequest(token: try await environment.dataset.token(EventDataset.sender))
+    let request = EventStreamRequest(token: try await environment.services.token(EventDataset.sender))
     let streams = try await environment.openStream(request, on: environment.timed)
     return try await withCleanup {
       var rows: [EventReport.Latency] = []
@@ -201,7 +198,7 @@ package struct EventBench: Benchmark {
       messageCount: EventLatency.marksMax(seconds: seconds),
       sender: EventDataset.sender,
       reader: EventDataset.reader,
-      readerToken: try await environment.dataset.token(EventDataset.reader),
+      readerToken: try await environment.services.token(EventDataset.reader),
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
@@ -209,17 +206,11 @@ package struct EventBench: Benchmark {
       return try await latency.run(streams, at: environment.endpoint, on: environment.timed)
     }
     if load == .none { return EventReport.Latency(load, try await measure(), loadRate: nil) }
-    let loadSeconds = seconds + 2 * Self.loadMargin
-    let rate = Double(rate)
-    var bench = try gatewayBench(
-      environment,
-      streams: Self.loadChannels,
-      requests: Int(rate * loadSeconds * 1.2)
-    )
-    bench.duration = loadSeconds
+    let pace = (rate: Double(rate), seconds: seconds + 2 * Self.loadMargin)
+    let requests = Int(pace.rate * pace.seconds * 1.2)
     let (outcome, loadReport, _) = try await underLoad(
-      of: bench,
-      rate: rate,
+      of: try gatewayBench(environment, streams: Self.loadChannels, requests: requests),
+      pace: pace,
       environment,
       isWatched: load == .watched,
       note
@@ -233,9 +224,9 @@ package struct EventBench: Benchmark {
   private func gatewayBench(_ environment: Environment, streams: Int, requests: Int, warmup: Int = 0) throws
     -> GatewayBench
   {
-    var bench = try GatewayBench(
+    try GatewayBench(
       endpoint: environment.endpoint,
-      tokenIssuer: environment.dataset.tokenIssuer,
+      tokenIssuer: environment.services.tokenIssuer,
       form: .query,
       connections: Self.loadConnections,
       streams: streams,
@@ -243,19 +234,17 @@ package struct EventBench: Benchmark {
       warmup: warmup,
       channels: Self.loadChannels
     )
-    bench.processes = environment.processes
-    return bench
   }
 
   /// Run `body` while marks are made, and check all marks.
   ///
   /// - Parameters:
-  ///   - rate: marks per second; nil: as fast as they are answered.
+  ///   - pace: marks per second, and their duration; nil: as fast as they are answered.
   ///   - isWatched: whether one stream watches all of their channels.
   /// - Returns: the outcome of `body`, the report of the marks, and the number of events of that stream.
   private func underLoad<Outcome: Sendable>(
     of bench: GatewayBench,
-    rate: Double?,
+    pace: (rate: Double, seconds: Double)?,
     _ environment: Environment,
     isWatched: Bool,
     _ note: @escaping ProgressHandler,
@@ -263,7 +252,9 @@ package struct EventBench: Benchmark {
   ) async throws -> (Outcome, LoadReport, Int) {
     note("registering the messages of the load")
     var plan = try await bench.prepare()
-    plan.rate = rate
+    plan.rate = pace?.rate
+    plan.duration = pace?.seconds
+    plan.processes = environment.processes
     let watch = isWatched ? try await LoadWatch(bench, environment) : nil
     return try await withCleanup { [plan] in
       async let load = LoadGenerator.run(plan)
@@ -287,7 +278,7 @@ package struct EventBench: Benchmark {
     async throws
     -> [EventReport.Cost]
   {
-    try await environment.dataset.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
+    try await environment.services.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
     var rows: [EventReport.Cost] = []
     for watched in EventReport.Watched.allCases {
       note("counting CPU time of marks, \(watched.title)")
@@ -301,13 +292,13 @@ package struct EventBench: Benchmark {
       if watched == .otherChannel {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
-          token: environment.dataset.client.token
+          token: environment.services.client.token
         )
         other = try await environment.openStream(request, on: environment.checked)
       }
       let (_, report, events) = try await underLoad(
         of: bench,
-        rate: nil,
+        pace: nil,
         environment,
         isWatched: watched == .markedChannels,
         note
@@ -327,7 +318,7 @@ private struct LoadWatch: Sendable {
   private let capture: EventCapture<EventPositions, EventPositions.Outcome>
 
   init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
-    let request = EventStreamRequest(token: try await environment.dataset.token(bench.names.user(0)))
+    let request = EventStreamRequest(token: try await environment.services.token(bench.names.user(0)))
     streams = try await environment.openStream(request, on: environment.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     capture = try await streams.listen { promise in
@@ -358,19 +349,9 @@ struct EventDataset: Sendable {
   /// Viewers of each small channel.
   private static let groupSize = 10
 
-  let tokenIssuer: TokenIssuer
   let client: BenchClient
 
-  init(stack: LocalStack, files: StackFiles) async throws {
-    tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-    client = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
-  }
-
-  func token(_ user: String) async throws -> String {
-    try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
-  }
-
-  private static func viewer(_ number: Int) -> String { "viewer-\(number)" }
+  static func viewer(_ number: Int) -> String { "viewer-\(number)" }
 
   /// Create viewers, ten to each small channel and all in one large channel.
   ///
@@ -384,15 +365,6 @@ struct EventDataset: Sendable {
       try await client.putChannel("messaging:group-\(channel)", members: members)
     }
     try await client.putChannel(Self.everybody, members: (0..<count).map(Self.viewer))
-  }
-
-  /// Return requests for one stream per viewer.
-  func viewerRequests(_ count: Int) async throws -> [EventStreamRequest] {
-    var requests: [EventStreamRequest] = []
-    for viewer in 0..<count {
-      requests.append(EventStreamRequest(token: try await token(Self.viewer(viewer))))
-    }
-    return requests
   }
 
   /// Create the channel of sender and reader for a latency measurement, with messages of the sender.

@@ -36,10 +36,8 @@ struct EventLatency: Sendable {
     let listening = try await streams.listen { promise in
       let run = EventLatencyRun(self, promise, eventLoop: eventLoop, authority: "\(endpoint)")
       let bound = NIOLoopBound(run, eventLoop: eventLoop)
-      let connected = BenchConnection.connect(to: endpoint, on: eventLoop) { channel in
-        try channel.pipeline.syncOperations.addHandler(
-          HTTP2ClientConnection(delegate: bound.value, resources: HTTP2ClientResources())
-        )
+      let connected = BenchConnection.connect(to: endpoint, on: eventLoop) { _ in
+        (bound.value, HTTP2ClientResources())
       }
       connected.whenFailure { promise.fail($0) }
       promise.futureResult.whenComplete { _ in

@@ -69,9 +69,7 @@ struct EventLoadStreams: Sendable {
     _ = try await BenchConnection.connect(to: endpoint, on: readers.eventLoop) { channel in
       let connection = EventConnection(readers.value, channel)
       readers.value.add(connection)
-      try channel.pipeline.syncOperations.addHandler(
-        HTTP2ClientConnection(delegate: connection, resources: readers.value.resources)
-      )
+      return (connection, readers.value.resources)
     }.get()
   }
 

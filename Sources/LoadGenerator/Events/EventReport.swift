@@ -1,13 +1,13 @@
 /// Measurements of an ``EventBench`` by round, and tables of their medians.
-package struct EventReport: Sendable, Codable {
+struct EventReport: Sendable, Codable {
   /// Load on the services while latencies are measured.
-  package enum Load: String, Sendable, CaseIterable, Codable {
+  enum Load: String, Sendable, CaseIterable, Codable {
     case none
     case unwatched
     /// A member's stream receives an event for every mark.
     case watched
 
-    package var title: String {
+    var title: String {
       switch self {
       case .none: "nothing else"
       case .unwatched: "marks that nobody watches"
@@ -17,58 +17,58 @@ package struct EventReport: Sendable, Codable {
   }
 
   /// Latencies of one row in microseconds, from the mark's request.
-  package struct Latency: Sendable, Codable {
-    package var load: Load
-    package var marks: Int
-    package var answerP50: Double
-    package var answerP99: Double
-    package var eventP50: Double
-    package var eventP99: Double
-    package var eventMax: Double
+  struct Latency: Sendable, Codable {
+    var load: Load
+    var marks: Int
+    var answerP50: Double
+    var answerP99: Double
+    var eventP50: Double
+    var eventP99: Double
+    var eventMax: Double
     /// Marks per second of the load; nil without load.
-    package var loadRate: Double?
+    var loadRate: Double?
   }
 
   /// Resident memory of the gateway with idle streams.
-  package struct Idle: Sendable, Codable {
-    package var streams: Int
-    package var connections: Int
+  struct Idle: Sendable, Codable {
+    var streams: Int
+    var connections: Int
     /// Time until every stream was live.
-    package var openSeconds: Double
-    package var bytesBefore: Int
-    package var bytesOpen: Int
+    var openSeconds: Double
+    var bytesBefore: Int
+    var bytesOpen: Int
     /// Nil if it was not measured.
-    package var bytesAfterHeartbeat: Int?
+    var bytesAfterHeartbeat: Int?
 
-    package var bytesPerStream: Double { Double(bytesOpen - bytesBefore) / Double(streams) }
-    package var bytesPerStreamAfterHeartbeat: Double? {
+    var bytesPerStream: Double { Double(bytesOpen - bytesBefore) / Double(streams) }
+    var bytesPerStreamAfterHeartbeat: Double? {
       bytesAfterHeartbeat.map { Double($0 - bytesBefore) / Double(streams) }
     }
   }
 
   /// Times from a message's request until a viewer receives its event, in microseconds: medians over the events. CPU
   /// time is per event.
-  package struct FanOut: Sendable, Codable {
-    package var viewers: Int
-    package var events: Int
-    package var firstMicroseconds: Double
-    package var medianMicroseconds: Double
-    package var lastMicroseconds: Double
-    package var lastMaxMicroseconds: Double
-    package var clientMicroseconds: Double
-    package var gatewayMicroseconds: Double
-    package var storeMicroseconds: Double
+  struct FanOut: Sendable, Codable {
+    var viewers: Int
+    var events: Int
+    var firstMicroseconds: Double
+    var medianMicroseconds: Double
+    var lastMicroseconds: Double
+    var lastMaxMicroseconds: Double
+    var clientMicroseconds: Double
+    var gatewayMicroseconds: Double
+    var storeMicroseconds: Double
   }
 
   /// Streams that are open while CPU time is measured.
-  package enum Watched: String, Sendable, CaseIterable, Codable {
+  enum Watched: String, Sendable, CaseIterable, Codable {
     case none = "nobody"
     /// One stream watches another channel.
     case otherChannel = "others"
     /// The stream of a member watches all of the marked channels.
     case markedChannels = "these"
 
-    package var title: String {
+    var title: String {
       switch self {
       case .none: "nobody watches anything"
       case .otherChannel: "another channel is watched"
@@ -78,28 +78,23 @@ package struct EventReport: Sendable, Codable {
   }
 
   /// CPU time per mark in microseconds.
-  package struct Cost: Sendable, Codable {
-    package var watched: Watched
-    package var marks: Int
-    package var marksPerSecond: Double
-    package var gatewayMicroseconds: Double
-    package var storeMicroseconds: Double
+  struct Cost: Sendable, Codable {
+    var watched: Watched
+    var marks: Int
+    var marksPerSecond: Double
+    var gatewayMicroseconds: Double
+    var storeMicroseconds: Double
     /// Events that the stream received, those of the warm-up included.
-    package var events: Int
+    var events: Int
   }
 
-  package var rounds: Int
+  var rounds: Int
   /// Intended marks per second of the load.
-  package var rate: Double
-  package var latencies: [Latency] = []
-  package var idle: [Idle] = []
-  package var fanOuts: [FanOut] = []
-  package var costs: [Cost] = []
-
-  init(rounds: Int, rate: Double) {
-    self.rounds = rounds
-    self.rate = rate
-  }
+  var rate: Double
+  var latencies: [Latency] = []
+  var idle: [Idle] = []
+  var fanOuts: [FanOut] = []
+  var costs: [Cost] = []
 
   /// Share of the intended rate below which a row says that the rate was not reached.
   private static let reachedShare = 0.98
@@ -107,7 +102,7 @@ package struct EventReport: Sendable, Codable {
   // MARK: Tables
 
   /// Medians over the rounds, as Markdown.
-  package var markdown: String {
+  var markdown: String {
     [
       latencyTable.markdown(Self.rounds(latencies, by: \.load)),
       Self.idleTable.markdown(idle.isEmpty ? [] : [idle]),

@@ -16,8 +16,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   /// The user of each frame.
   private let user: [UInt8]
   private(set) var walk: RequestWalk?
-  private(set) var samples: [ResponseSample] = []
-  private var responseCount: UInt = 0
+  private(set) var sampler = ResponseSampler()
   private var startedAt: [UInt64]
   private var client: StoreClient<FrameConnection>?
   private var timeout: Scheduled<Void>?
@@ -113,14 +112,8 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     guard kind == .markReadReply else {
       return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue))
     }
-    responseCount &+= 1
-    if ResponseSample.isKept(responseCount), let walk, samples.count < ResponseSample.countMax {
-      let position = walk.position(of: stream)
-      samples.append(
-        payload.withUnsafeBytes {
-          ResponseSample(channel: position.channel, message: position.message, body: [UInt8]($0))
-        }
-      )
+    if sampler.countResponse(), let walk {
+      payload.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
     }
     let now = MonotonicClock.now
     walk?.answered(stream: stream, isAcknowledged: true)

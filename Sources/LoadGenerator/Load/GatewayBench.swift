@@ -1,26 +1,23 @@
-package import LocalStack
-package import Operations
+internal import LocalStack
+internal import Operations
 
 /// Requests of one form to a gateway, or marks to its store: set-up, plan of the run, and a check of every watermark,
 /// every count and a sample of the responses.
-package struct GatewayBench: Sendable {
+struct GatewayBench: Sendable {
   /// Gateway; with frames, for the set-up only.
-  package var endpoint: Endpoint
+  private let endpoint: Endpoint
   /// With frames: the store, and the secrets that it shares with its gateways.
-  package var store: (endpoint: Endpoint, secrets: [[UInt8]])?
-  package var form: RequestForm
-  package var connections: Int
-  package var streams: Int
-  package var requests: Int
-  package var warmup: Int
-  package var loops = 1
-  package var duration: Double?
-  package var processes: [(name: String, processID: Int32)] = []
+  private let store: (endpoint: Endpoint, secrets: [[UInt8]])?
+  private let form: RequestForm
+  private let connections: Int
+  private let streams: Int
+  private let requests: Int
+  private let warmup: Int
 
   /// Number of channels.
-  package let channelCount: Int
+  let channelCount: Int
   /// Messages of each channel before the run.
-  package let messageCount: Int
+  let messageCount: Int
   let names = BenchNames.random()
   private let tokenIssuer: TokenIssuer
 
@@ -28,7 +25,7 @@ package struct GatewayBench: Sendable {
   private static let queriedMessageCount = 16
 
   /// - Parameter channels: minimum; rounded up to a multiple of `streams`, so that all streams have equally many.
-  package init(
+  init(
     endpoint: Endpoint,
     store: (endpoint: Endpoint, secrets: [[UInt8]])? = nil,
     tokenIssuer: TokenIssuer,
@@ -67,12 +64,12 @@ package struct GatewayBench: Sendable {
   }
 
   /// Members of each channel; each connection is one of them.
-  package var memberCount: Int {
+  var memberCount: Int {
     if case .readState(let count) = form { count } else { connections }
   }
 
   /// Summary of the set-up.
-  package var summary: String {
+  var summary: String {
     "\(channelCount) channels, \(memberCount) members each, \(channelCount * messageCount) messages"
   }
 
@@ -88,7 +85,7 @@ package struct GatewayBench: Sendable {
   /// Create channels, members and messages, and plan the run.
   ///
   /// - Parameter progress: called with the messages registered so far.
-  package func prepare(
+  func prepare(
     progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }
   ) async throws -> LoadPlan {
     let serverToken = try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
@@ -125,9 +122,6 @@ package struct GatewayBench: Sendable {
       warmup: warmup
     )
     if let store { plan.wireProtocol = .frames(secrets: store.secrets) }
-    plan.loops = loops
-    plan.duration = duration
-    plan.processes = processes
     return plan
   }
 
@@ -173,7 +167,7 @@ package struct GatewayBench: Sendable {
   /// Compare the state after the run with the acknowledged requests, and kept responses with the expected ones.
   ///
   /// - Returns: the problems.
-  package func verify(_ report: LoadReport) async throws -> [String] {
+  func verify(_ report: LoadReport) async throws -> [String] {
     var problems = report.problems
     for (status, count) in report.statuses.sorted(by: { $0.key < $1.key }) where status != form.successStatus {
       // The report itself names other statuses.

@@ -13,8 +13,7 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   private let getPath: [UInt8]
   private let successStatus: Int
   private(set) var walk: RequestWalk?
-  private(set) var samples: [ResponseSample] = []
-  private var responseCount: UInt = 0
+  private(set) var sampler = ResponseSampler()
   /// Time in nanoseconds at which each stream's request was made, or was due.
   private var startedAt: [UInt64]
   /// Idle streams of a paced run, the one that has waited longest first; nil if the run is not paced.
@@ -117,20 +116,14 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   ) {
     let stream = Int(truncatingIfNeeded: token)
     let status = response.status
-    responseCount &+= 1
-    if ResponseSample.isKept(responseCount), status == successStatus, let walk {
-      response.body.withUnsafeBytes { keep($0, walk.position(of: stream)) }
+    if sampler.countResponse(), status == successStatus, let walk {
+      response.body.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
     }
     // One reading of the clock ends a request and begins the next.
     let now = MonotonicClock.now
     walk?.answered(stream: stream, isAcknowledged: status == successStatus)
     loop.answered(status: status, nanoseconds: now &- startedAt[stream], now: now)
     if idle != nil { idle?.append(stream) } else { submit(stream, now, on: connection) }
-  }
-
-  private func keep(_ body: UnsafeRawBufferPointer, _ position: RequestWalk.Position) {
-    guard samples.count < ResponseSample.countMax, body.count <= ResponseSample.byteCountMax else { return }
-    samples.append(ResponseSample(channel: position.channel, message: position.message, body: [UInt8](body)))
   }
 
   func http2StreamFailed(

@@ -3,14 +3,13 @@ internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
-internal import TLSSession
 
 /// Generator that makes the requests of a plan and measures their responses.
-package enum LoadGenerator {
+enum LoadGenerator {
   /// Run a plan. A cancelled run stops at once and throws.
   ///
   /// - Parameter tick: called each second with the responses so far, those of the warm-up included.
-  package static func run(
+  static func run(
     _ plan: LoadPlan,
     tick: @escaping @Sendable (_ responses: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {
@@ -29,45 +28,16 @@ package enum LoadGenerator {
     on group: MultiThreadedEventLoopGroup,
     tick: @escaping @Sendable (Int, Double) -> Void
   ) async throws -> LoadReport {
-    let eventLoops = Array(group.makeIterator())
-    var loops: [NIOLoopBound<LoadLoop>] = []
-    var counts: [ResponseCount] = []
-    var results: [EventLoopFuture<LoopResult>] = []
-    for (index, eventLoop) in eventLoops.enumerated() {
-      let connectionCount = share(plan.connections.count, of: index, among: eventLoops.count)
-      // The first loop measures CPU time for all; they start and end within milliseconds.
-      let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
-      let count = ResponseCount()
-      let promise = eventLoop.makePromise(of: LoopResult.self)
-      let requests = share(plan.requests, of: index, among: eventLoops.count)
-      let warmup = share(plan.warmup, of: index, among: eventLoops.count)
-      let bound = try await eventLoop.submit {
-        NIOLoopBound(
-          LoadLoop(
-            plan: plan,
-            connectionCount: connectionCount,
-            requests: requests,
-            warmup: warmup,
-            meter: meter,
-            published: count,
-            promise: promise
-          ),
-          eventLoop: eventLoop
-        )
-      }.get()
-      loops.append(bound)
-      counts.append(count)
-      results.append(promise.futureResult)
-    }
-    let (made, responseCounts) = (loops, counts)
+    let runs = try await makeLoops(plan, on: group)
+    let loops = runs.map(\.loop)
     let abort: @Sendable () -> Void = {
-      for loop in made { loop.eventLoop.execute { loop.value.abort() } }
+      for loop in loops { loop.eventLoop.execute { loop.value.abort() } }
     }
     let start = MonotonicClock.now
     let ticker = Task {
       while true {
         try await Task.sleep(for: .seconds(1))
-        tick(responseCounts.reduce(0) { $0 + $1.value }, Double(MonotonicClock.now - start) / 1e9)
+        tick(runs.reduce(0) { $0 + $1.responses.value }, Double(MonotonicClock.now - start) / 1e9)
       }
     }
     defer { ticker.cancel() }
@@ -79,19 +49,53 @@ package enum LoadGenerator {
         }
       } catch {
         abort()
-        for result in results { _ = try? await result.get() }
+        for run in runs { _ = try? await run.result.get() }
         throw error
       }
       var loopResults: [LoopResult] = []
-      for result in results { loopResults.append(try await result.get()) }
+      for run in runs { loopResults.append(try await run.result.get()) }
       return LoadReport(plan: plan, loops: loopResults)
     } onCancel: {
       abort()
     }
   }
 
-  private static func share(_ total: Int, of index: Int, among count: Int) -> Int {
-    total / count + (index < total % count ? 1 : 0)
+  /// Loop of a run, its responses so far, and its result.
+  private struct LoopRun: Sendable {
+    var loop: NIOLoopBound<LoadLoop>
+    var responses: ResponseCount
+    var result: EventLoopFuture<LoopResult>
+  }
+
+  private static func makeLoops(_ plan: LoadPlan, on group: MultiThreadedEventLoopGroup) async throws -> [LoopRun] {
+    let eventLoops = Array(group.makeIterator())
+    var runs: [LoopRun] = []
+    for (index, eventLoop) in eventLoops.enumerated() {
+      func share(_ total: Int) -> Int { total / eventLoops.count + (index < total % eventLoops.count ? 1 : 0) }
+      let (connectionCount, requests, warmup) = (
+        share(plan.connections.count), share(plan.requests), share(plan.warmup)
+      )
+      // The first loop measures CPU time for all; they start and end within milliseconds.
+      let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
+      let responses = ResponseCount()
+      let promise = eventLoop.makePromise(of: LoopResult.self)
+      let loop = try await eventLoop.submit {
+        NIOLoopBound(
+          LoadLoop(
+            plan: plan,
+            connectionCount: connectionCount,
+            requests: requests,
+            warmup: warmup,
+            meter: meter,
+            published: responses,
+            promise: promise
+          ),
+          eventLoop: eventLoop
+        )
+      }.get()
+      runs.append(LoopRun(loop: loop, responses: responses, result: promise.futureResult))
+    }
+    return runs
   }
 
   private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws {
@@ -111,11 +115,9 @@ package enum LoadGenerator {
         ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.handshakeTimeout)
       }.get()
     }
-    _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop) { channel in
-      let pipeline = channel.pipeline.syncOperations
-      if let tls = plan.tls {
-        try pipeline.addHandler(TLSHandler(context: tls, serverName: plan.endpoint.host))
-      }
+    _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop, tls: plan.tls) {
+      loop.value.connectionFailed("the connection failed: \(ErrorText.of($0))")
+    } _: { _ in
       let load = LoadConnection(
         number: number,
         loop: loop.value,
@@ -125,12 +127,7 @@ package enum LoadGenerator {
         streams: plan.streams,
         isPaced: plan.rate != nil
       )
-      try pipeline.addHandler(HTTP2ClientConnection(delegate: load, resources: loop.value.resources))
-      try pipeline.addHandler(
-        ConnectionErrorHandler {
-          loop.value.connectionFailed("the connection failed: \(ErrorText.of($0))")
-        }
-      )
+      return (load, loop.value.resources)
     }.get()
   }
 }

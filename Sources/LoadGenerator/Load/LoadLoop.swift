@@ -23,7 +23,7 @@ protocol LoadDriver: AnyObject {
   /// Number in the plan, from 0.
   var number: Int { get }
   var walk: RequestWalk? { get }
-  var samples: [ResponseSample] { get }
+  var sampler: ResponseSampler { get }
 
   /// Make the first requests.
   func begin(now: UInt64)
@@ -263,7 +263,7 @@ final class LoadLoop {
     for (status, count) in statusCounts.enumerated() where count > 0 { result.statuses[status] = count }
     for connection in connections {
       result.walks[connection.number] = connection.walk
-      result.samples[connection.number] = connection.samples
+      result.samples[connection.number] = connection.sampler.samples
     }
     published.publish(allResponses)
     promise.succeed(result)

@@ -1,11 +1,11 @@
 internal import Foundation
-package import LinkSecurity
+internal import LinkSecurity
 internal import NIOCore
-package import Operations
-package import TLSSession
+internal import Operations
+internal import TLSSession
 
 /// Requests of one connection.
-package enum LoadWork: Sendable {
+enum LoadWork: Sendable {
   /// GET of one path, repeatedly.
   case get(path: String)
   /// Requests about one message after the other.
@@ -13,24 +13,19 @@ package enum LoadWork: Sendable {
 }
 
 /// Plan of one run of the load generator.
-package struct LoadPlan: Sendable {
+struct LoadPlan: Sendable {
   /// Limit that no run reaches.
-  package static let requestsMax = 1_000_000_000
+  static let requestsMax = 1_000_000_000
 
   /// Plan of one connection.
-  package struct Connection: Sendable {
+  struct Connection: Sendable {
     /// `authorization`; empty for none.
-    package var authorization: String
-    package var work: LoadWork
-
-    package init(authorization: String = "", work: LoadWork) {
-      self.authorization = authorization
-      self.work = work
-    }
+    var authorization = ""
+    var work: LoadWork
   }
 
   /// Protocol of a plan.
-  package enum WireProtocol: Sendable {
+  enum WireProtocol: Sendable {
     case http2
     /// The store's frames (Proto/frames.md), with the secrets that it shares with its gateways. Every connection needs
     /// a walk of frames.
@@ -39,58 +34,42 @@ package struct LoadPlan: Sendable {
     var isHTTP2: Bool { if case .http2 = self { true } else { false } }
   }
 
-  package var endpoint: Endpoint
-  package var wireProtocol = WireProtocol.http2
+  var endpoint: Endpoint
+  var wireProtocol = WireProtocol.http2
   /// TLS, or h2c with prior knowledge.
-  package var tls: TLSContext?
+  var tls: TLSContext?
   /// TLS of connections to a store; nil: not encrypted.
-  package var storeTLS: LinkTLS?
-  package var connections: [Connection]
+  var storeTLS: LinkTLS?
+  var connections: [Connection]
   /// Requests in flight on each connection, at least 1.
-  package var streams: Int
+  var streams: Int
   /// Event loops of the connections, at least 1. A run uses at most one for each connection.
-  package var loops = 1
+  var loops = 1
   /// Measured responses of all connections.
-  package var requests: Int
+  var requests: Int
   /// Answers before the measured ones.
-  package var warmup: Int
+  var warmup = 0
   /// Timeout in seconds for a store to become ready.
-  package var handshakeTimeout = 10.0
+  var handshakeTimeout = 10.0
   /// Measured time in seconds after which no more requests are made; nil: no limit.
-  package var duration: Double?
+  var duration: Double?
   /// Requests per second of all connections, independent of the responses; nil: a stream makes its next request after
   /// the response to its last one. Only over HTTP/2.
-  package var rate: Double?
+  var rate: Double?
   /// Names and ids of the processes whose CPU time is measured, with their descendants.
-  package var processes: [(name: String, processID: Int32)] = []
+  var processes: [(name: String, processID: Int32)] = []
 
   /// Event loops that the run uses.
   var loopCount: Int { min(loops, connections.count) }
   /// Requests per second of each of those loops; nil for a run that is not paced.
   var ratePerLoop: Double? { rate.map { $0 / Double(loopCount) } }
-
-  package init(
-    endpoint: Endpoint,
-    tls: TLSContext? = nil,
-    connections: [Connection],
-    streams: Int,
-    requests: Int,
-    warmup: Int = 0
-  ) {
-    self.endpoint = endpoint
-    self.tls = tls
-    self.connections = connections
-    self.streams = streams
-    self.requests = requests
-    self.warmup = warmup
-  }
 }
 
 /// Reason why a run failed.
-package struct LoadError: Error, Hashable, CustomStringConvertible {
-  package let description: String
+struct LoadError: Error, Hashable, CustomStringConvertible {
+  let description: String
 
-  package init(_ description: String) { self.description = description }
+  init(_ description: String) { self.description = description }
 }
 
 /// Connections whose requests are made by the clock, in turn. Used on their event loop only.

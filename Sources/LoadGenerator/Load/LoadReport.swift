@@ -2,38 +2,38 @@ internal import Glibc
 internal import Histogram
 
 /// Measurements of a run.
-package struct LoadReport: Sendable {
+struct LoadReport: Sendable {
   /// CPU time of a process.
-  package struct CPU: Sendable, Codable, Hashable {
-    package var process: String
+  struct CPU: Sendable, Codable, Hashable {
+    var process: String
     /// Microseconds per measured answer.
-    package var perRequest: Double
+    var perRequest: Double
   }
 
-  package let connections: Int
-  package let streams: Int
+  let connections: Int
+  let streams: Int
   /// Measured responses.
-  package let responses: Int
+  let responses: Int
   /// Measured time.
-  package let seconds: Double
+  let seconds: Double
   /// Answers per second.
-  package let rate: Double
+  let rate: Double
   /// Time from making a request to its response.
-  package let latencies: Latencies
+  let latencies: Latencies
   /// CPU times, that of the generator first.
-  package let cpu: [CPU]
+  let cpu: [CPU]
   /// Number of responses by status, those of the warm-up included.
-  package let statuses: [Int: Int]
+  let statuses: [Int: Int]
   /// Number of failed requests by error code of HTTP/2 or of the store.
-  package let failures: [UInt32: Int]
-  package let connectionsLost: Int
+  let failures: [UInt32: Int]
+  let connectionsLost: Int
   /// Final walk of each connection, in the plan's order.
-  package let walks: [RequestWalk?]
+  let walks: [RequestWalk?]
   /// Kept responses of each connection, in the plan's order.
   let samples: [[ResponseSample]]
   /// Responses that the plan asks for.
-  package let planned: Int
-  package let hadTimeLimit: Bool
+  let planned: Int
+  let hadTimeLimit: Bool
   private let failureName: String
 
   init(plan: LoadPlan, loops: [LoopResult]) {
@@ -80,7 +80,7 @@ package struct LoadReport: Sendable {
   }
 
   /// Problems of the run.
-  package var problems: [String] {
+  var problems: [String] {
     var problems: [String] = []
     for (status, count) in statuses.sorted(by: { $0.key < $1.key }) where !(200..<300).contains(status) {
       problems.append("\(count) answers with status \(status)")
@@ -100,7 +100,7 @@ package struct LoadReport: Sendable {
 
 extension LoadReport {
   /// Return a few lines for people.
-  package func text(title: String) -> String {
+  func text(title: String) -> String {
     let statusText = statuses.sorted { $0.key < $1.key }
       .map { "\(Figures.count($0.value)) × \($0.key)" }.joined(separator: ", ")
     let latencyText = [
@@ -121,7 +121,7 @@ extension LoadReport {
   }
 
   /// Return one JSON document.
-  package func json(title: String, problems: [String]) throws -> String {
+  func json(title: String, problems: [String]) throws -> String {
     struct Document: Encodable {
       var what: String
       var connections: Int
@@ -153,7 +153,7 @@ extension LoadReport {
 
 /// Latency recorder: counts by duration with three significant digits, up to two minutes. Durations are recorded in
 /// nanoseconds and read in microseconds.
-package struct Latencies: Sendable, Encodable {
+struct Latencies: Sendable, Encodable {
   private var histogram = Histogram<UInt32>(
     highestTrackableValue: 120_000_000_000,
     numberOfSignificantValueDigits: .three
@@ -167,20 +167,78 @@ package struct Latencies: Sendable, Encodable {
 
   mutating func add(_ other: Latencies) { histogram.add(other.histogram) }
 
-  package var count: Int { Int(histogram.totalCount) }
+  /// Time requests that are made one after the other.
+  ///
+  /// - Parameters:
+  ///   - before: called before each request, untimed.
+  ///   - request: receives the request's number, from 0.
+  static func timing(
+    _ count: Int,
+    before: (Int) async throws -> Void = { _ in },
+    _ request: (Int) async throws -> Void
+  ) async throws -> Latencies {
+    var latencies = Latencies()
+    for number in 0..<count {
+      try await before(number)
+      let start = MonotonicClock.now
+      try await request(number)
+      latencies.record(since: start)
+    }
+    return latencies
+  }
+
+  var count: Int { Int(histogram.totalCount) }
   /// Percentiles and maximum in microseconds; 0 while nothing is recorded.
-  package var p50: Double { percentile(50) }
-  package var p90: Double { percentile(90) }
-  package var p99: Double { percentile(99) }
-  package var p999: Double { percentile(99.9) }
-  package var max: Double { histogram.totalCount == 0 ? 0 : Double(histogram.maxRecorded) / 1_000 }
+  var p50: Double { percentile(50) }
+  var p90: Double { percentile(90) }
+  var p99: Double { percentile(99) }
+  var p999: Double { percentile(99.9) }
+  var max: Double { histogram.totalCount == 0 ? 0 : Double(histogram.maxRecorded) / 1_000 }
 
   private func percentile(_ percentile: Double) -> Double {
     histogram.totalCount == 0 ? 0 : Double(histogram.valueAtPercentile(percentile)) / 1_000
   }
 
-  package func encode(to encoder: any Encoder) throws {
+  func encode(to encoder: any Encoder) throws {
     try ["p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": max].encode(to: encoder)
+  }
+}
+
+/// Entry of a report with the latencies of its requests. Both are members of one JSON object.
+@dynamicMemberLookup
+struct Timed<Entry: Encodable & Sendable>: Encodable, Sendable {
+  private struct Microseconds: Encodable {
+    var p50Microseconds: Int
+    var p99Microseconds: Int
+    var maxMicroseconds: Int
+  }
+
+  private let entry: Entry
+  private let microseconds: Microseconds
+
+  init(_ entry: Entry, _ latencies: Latencies) {
+    self.entry = entry
+    microseconds = Microseconds(
+      p50Microseconds: Int(latencies.p50),
+      p99Microseconds: Int(latencies.p99),
+      maxMicroseconds: Int(latencies.max)
+    )
+  }
+
+  subscript<Value>(dynamicMember member: KeyPath<Entry, Value>) -> Value { entry[keyPath: member] }
+
+  func encode(to encoder: any Encoder) throws {
+    try entry.encode(to: encoder)
+    try microseconds.encode(to: encoder)
+  }
+
+  /// Columns of p50, p99 and maximum.
+  static func columns(digits: Int = 3) -> [ReportTable<Timed>.Column] {
+    [
+      .milliseconds("p50", digits: digits, \.microseconds.p50Microseconds),
+      .milliseconds("p99", digits: digits, \.microseconds.p99Microseconds),
+      .milliseconds("longest", digits: digits, \.microseconds.maxMicroseconds),
+    ]
   }
 }
 

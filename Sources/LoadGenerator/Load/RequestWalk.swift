@@ -1,5 +1,5 @@
 /// Form of the requests of a walk.
-package enum RequestForm: Sendable, Hashable {
+enum RequestForm: Sendable, Hashable {
   /// `POST …/read?message_id=ID`, no body.
   case query
   /// `POST …/read` with a JSON body.
@@ -16,7 +16,7 @@ package enum RequestForm: Sendable, Hashable {
   case hashSet
 
   /// Status of a success.
-  package var successStatus: Int { self == .register ? 201 : 200 }
+  var successStatus: Int { self == .register ? 201 : 200 }
 
   /// Whether each request changes state: such a walk has an end, others start again.
   var isWrite: Bool {
@@ -37,16 +37,16 @@ package enum RequestForm: Sendable, Hashable {
 ///
 /// The channels are divided among the connection's streams, and a stream makes its next request after the response to
 /// its last one. So at most one mark per user and channel is in flight, and the result does not depend on any order.
-package struct RequestWalk: Sendable {
-  package let names: BenchNames
-  package let form: RequestForm
+struct RequestWalk: Sendable {
+  let names: BenchNames
+  let form: RequestForm
   /// Number of the connection in the plan and of its user.
-  package let connection: Int
-  package let channelCount: Int
-  package let messageCount: Int
+  let connection: Int
+  let channelCount: Int
+  let messageCount: Int
 
   /// Number from 1 of the last acknowledged message by channel, which is the expected watermark.
-  package private(set) var acknowledged: [UInt32]
+  private(set) var acknowledged: [UInt32]
 
   struct Position: Sendable {
     var channel: Int
@@ -60,7 +60,7 @@ package struct RequestWalk: Sendable {
   private var body: DigitTemplate
 
   /// - Precondition: there are at least as many channels as streams.
-  package init(
+  init(
     names: BenchNames,
     form: RequestForm,
     connection: Int,

@@ -2,20 +2,39 @@ internal import Foundation
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Answer that is kept to be checked after the run: the first of each connection, the second, the fourth, and so on.
+/// Answer that is kept to be checked after the run.
 struct ResponseSample: Sendable {
-  /// Limits of the responses of a connection and of the size of a kept body.
-  static let countMax = 24
-  static let byteCountMax = 128 * 1024
-
   /// Channel and message of the request.
   var channel: Int
   var message: Int
   var body: [UInt8]
+}
+
+/// Answers of a connection that are kept: the first, the second, the fourth, and so on.
+struct ResponseSampler: Sendable {
+  /// Limits of the kept responses and of the size of a kept body.
+  static let countMax = 24
+  static let byteCountMax = 128 * 1024
+
+  private(set) var samples: [ResponseSample] = []
+  private var count: UInt = 0
+
+  /// Count a response; return whether to keep it.
+  @inline(__always)
+  mutating func countResponse() -> Bool {
+    count &+= 1
+    return Self.isKept(count)
+  }
 
   /// Return whether to keep the response with a number from 1.
   @inline(__always)
   static func isKept(_ number: UInt) -> Bool { number & (number &- 1) == 0 }
+
+  /// Keep a response within the limits.
+  mutating func keep(_ body: UnsafeRawBufferPointer, _ position: RequestWalk.Position) {
+    guard samples.count < Self.countMax, body.count <= Self.byteCountMax else { return }
+    samples.append(ResponseSample(channel: position.channel, message: position.message, body: [UInt8](body)))
+  }
 }
 
 /// Positions of the members before a run of queries: each has read up to another message, so that every count in every

@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Glibc
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import NIOPosix
 
 /// Command `tidemark bench push`: push acks through one stream. Every response is compared, and rows are read
 /// back.
-package struct PushBench: Benchmark {
-  package static let name = "push"
-  package static let abstract =
+struct PushBench: Benchmark {
+  static let name = "push"
+  static let abstract =
     "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, again for each \
     run, with data in new directories under ./.tidemark. Creates channels, members, messages and tickets first, then \
     sends --count acknowledgements in one request. Half of them move a watermark, message by message for every \
@@ -29,11 +29,9 @@ package struct PushBench: Benchmark {
   var channels = 1_000
   @Option(help: "Members of each channel.")
   var members = 10
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     let ways: [PushMode] = ways.joined()
     guard Set(ways).count == ways.count else { throw ValidationError("--ways: give each way once") }
     try validateRanges([
@@ -43,9 +41,9 @@ package struct PushBench: Benchmark {
     ])
   }
 
-  package func text(_ report: PushReport) -> String { report.markdown }
+  func text(_ report: PushReport) -> String { report.markdown }
 
-  package func measure(_ run: BenchRun) async throws -> PushReport {
+  func measure(_ run: BenchRun) async throws -> PushReport {
     let walk = PushWalk(atLeast: count, channels: channels, members: members)
     var report = PushReport(rounds: rounds, walk)
     let ways: [PushMode] = ways.joined()
@@ -62,27 +60,24 @@ package struct PushBench: Benchmark {
     -> PushReport.Run
   {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
-    try await run.withServices(suffix: suffix, gateways: 2) { stack, files in
-      let processes = try await stack.measuredProcesses().map(\.processID)
-      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
-        let dataset = PushDataset(walk: walk, client: client)
-        try await dataset.make(run.note)
-        let bodies = try await dataset.bodies(mode, run.note)
-        let stream = PushStream(
-          endpoint: stack.plan.gateways[1].listen,
-          token: client.token,
-          mode: mode,
-          meter: ProcessCPUMeter(processIDs: processes)
-        )
-        run.note("acknowledging")
-        let memory = try ([getpid()] + processes).map(MemoryPeak.init)
-        let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
-        let growth = try memory.map { try $0.growth() }
-        run.note("reading rows back")
-        let rows = try await dataset.check()
-        return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
-      }
+    try await run.withServices(suffix: suffix, gateways: 2) { services in
+      let processes = try await services.stack.measuredProcesses().map(\.processID)
+      let dataset = PushDataset(walk: walk, client: services.client)
+      try await dataset.make(run.note)
+      let bodies = try await dataset.bodies(mode, run.note)
+      let stream = PushStream(
+        endpoint: services.stack.plan.gateways[1].listen,
+        token: services.client.token,
+        mode: mode,
+        meter: ProcessCPUMeter(processIDs: processes)
+      )
+      run.note("acknowledging")
+      let memory = try ([getpid()] + processes).map(MemoryPeak.init)
+      let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
+      let growth = try memory.map { try $0.growth() }
+      run.note("reading rows back")
+      let rows = try await dataset.check()
+      return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
     }
   }
 }

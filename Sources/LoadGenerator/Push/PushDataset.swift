@@ -5,14 +5,14 @@ internal import NIOCore
 internal import Synchronization
 
 /// Format of push acks and identification by ticket or by name.
-package enum PushMode: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
+enum PushMode: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
   case ndjsonTicket = "ndjson-ticket"
   case ndjsonName = "ndjson-name"
   case framesName = "frames-name"
   case framesTicket = "frames-ticket"
 
   /// Title in tables.
-  package var title: String {
+  var title: String {
     (usesFrames ? "POST /v1/frames" : "POST /v1/push/acks, NDJSON") + (usesTickets ? ", tickets" : ", names")
   }
 

@@ -1,40 +1,40 @@
 /// Measurements of a ``PushBench`` by run, and a table of their medians.
-package struct PushReport: Sendable, Codable {
+struct PushReport: Sendable, Codable {
   /// Resident memory of a process in bytes.
-  package struct Memory: Sendable, Codable {
-    package var before: Int
-    package var most: Int
+  struct Memory: Sendable, Codable {
+    var before: Int
+    var most: Int
 
     var grown: Int { most - before }
   }
 
-  package struct Run: Sendable, Codable {
-    package var way: PushMode
-    package var acknowledgements: Int
-    package var seconds: Double
-    package var perSecond: Double
+  struct Run: Sendable, Codable {
+    var way: PushMode
+    var acknowledgements: Int
+    var seconds: Double
+    var perSecond: Double
     /// CPU time per push ack.
-    package var clientMicroseconds: Double
-    package var gatewayMicroseconds: Double
-    package var storeMicroseconds: Double
-    package var clientMemory: Memory
-    package var gatewayMemory: Memory
-    package var storeMemory: Memory
+    var clientMicroseconds: Double
+    var gatewayMicroseconds: Double
+    var storeMicroseconds: Double
+    var clientMemory: Memory
+    var gatewayMemory: Memory
+    var storeMemory: Memory
     /// Mean size of a push ack in the request's body.
-    package var bytesEach: Double
-    package var rowsChecked: Int
+    var bytesEach: Double
+    var rowsChecked: Int
   }
 
-  package var rounds: Int
-  package var channels: Int
-  package var members: Int
+  var rounds: Int
+  var channels: Int
+  var members: Int
   /// Messages of each channel.
-  package var messages: Int
+  var messages: Int
   /// Push acks of each run.
-  package var acknowledgements: Int
+  var acknowledgements: Int
   /// Push acks that move a watermark.
-  package var moves: Int
-  package var runs: [Run] = []
+  var moves: Int
+  var runs: [Run] = []
 
   init(rounds: Int, _ walk: PushWalk) {
     self.rounds = rounds
@@ -46,7 +46,7 @@ package struct PushReport: Sendable, Codable {
   }
 
   /// Summary of the load, then medians over the rounds, as Markdown.
-  package var markdown: String { "\(summary)\n\n\(table)" }
+  var markdown: String { "\(summary)\n\n\(table)" }
 
   private var summary: String {
     let rows = runs.map(\.rowsChecked).min() ?? 0

@@ -34,11 +34,8 @@ struct PushStream: Sendable {
     defer { watchdog.cancel() }
     let channel: any Channel
     do {
-      channel = try await BenchConnection.connect(to: endpoint, on: eventLoop, readBytesMax: 262_144) {
-        channel in
-        try channel.pipeline.syncOperations.addHandler(
-          HTTP2ClientConnection(delegate: connection.value, resources: HTTP2ClientResources())
-        )
+      channel = try await BenchConnection.connect(to: endpoint, on: eventLoop, readBytesMax: 262_144) { _ in
+        (connection.value, HTTP2ClientResources())
       }.get()
     } catch {
       promise.fail(error)

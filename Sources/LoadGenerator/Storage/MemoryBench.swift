@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
@@ -6,11 +6,11 @@ internal import Operations
 internal import Synchronization
 
 /// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.
-package struct MemoryBench: Benchmark {
-  package static let name = "memory"
-  package static let abstract =
+struct MemoryBench: Benchmark {
+  static let name = "memory"
+  static let abstract =
     "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. 70 % of the requests read a read state, 15 % mark a message read, and 15 % \
     register a message. The channels follow a Zipf distribution. Afterwards it reads acknowledged marks back, and \
@@ -29,9 +29,9 @@ package struct MemoryBench: Benchmark {
   var concurrency = 64
   @Option(help: "Exponent of the Zipf distribution.")
   var exponent = 0.99
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  package struct Report: Sendable, Codable {
+  struct Load: Sendable, Encodable {
     var memoryBytes: Int
     /// Bytes of all channels in memory before the budget was set.
     var dataSetBytes: Int
@@ -40,9 +40,6 @@ package struct MemoryBench: Benchmark {
     /// Answers with status 503.
     var refused: Int
     var requestsPerSecond: Double
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
     /// Channels that were read from storage.
     var loads: Int
     var evicted: Int
@@ -54,9 +51,7 @@ package struct MemoryBench: Benchmark {
     var checked: Int
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([
       ("channels", channels, 1_000...10_000_000), ("members", members, 1...100),
       ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
@@ -67,27 +62,24 @@ package struct MemoryBench: Benchmark {
     }
   }
 
-  package func text(_ report: Report) -> String {
-    let table = ReportTable<Report>(columns: [
-      .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
-      .count("channels", \.channels), .count("requests/s") { Int($0.requestsPerSecond) },
-      .milliseconds("p50", digits: 2, \.p50Microseconds), .milliseconds("p99", digits: 2, \.p99Microseconds),
-      .milliseconds("longest", digits: 2, \.maxMicroseconds),
-      .number("read from storage") { "\($0.requests == 0 ? 0 : 100 * $0.loads / $0.requests) %" },
-      .count("refused", \.refused), .mebibytes("channels at most", \.residentBytesMax),
-      .mebibytes("process at most", \.processBytesMax),
-    ])
+  func text(_ report: Timed<Load>) -> String {
+    let table = ReportTable<Timed<Load>>(
+      columns: [
+        .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
+        .count("channels", \.channels), .count("requests/s") { Int($0.requestsPerSecond) },
+      ] + Timed.columns(digits: 2) + [
+        .number("read from storage") { "\($0.requests == 0 ? 0 : 100 * $0.loads / $0.requests) %" },
+        .count("refused", \.refused), .mebibytes("channels at most", \.residentBytesMax),
+        .mebibytes("process at most", \.processBytesMax),
+      ]
+    )
     return table.markdown([report]) ?? ""
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
-    try await run.withServices { stack, files in
-      let dataset = try await RecoveryDataset(
-        stack: stack,
-        files: files,
-        channels: channels,
-        members: members
-      )
+  func measure(_ run: BenchRun) async throws -> Timed<Load> {
+    try await run.withServices { services in
+      let stack = services.stack
+      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
       try await dataset.create(run.note)
       let dataSet = await stack.storeResidentBytes
       let memoryBytes = memory << 20
@@ -104,23 +96,20 @@ package struct MemoryBench: Benchmark {
       let after = await counters(stack)
       run.note("reading back")
       let checked = try await dataset.check(2_000)
-      await dataset.close()
-      return Report(
+      let load = Load(
         memoryBytes: memoryBytes,
         dataSetBytes: dataSet,
         channels: channels,
         requests: results.answered,
         refused: results.refused,
         requestsPerSecond: Double(results.answered) / elapsed,
-        p50Microseconds: Int(results.latencies.p50),
-        p99Microseconds: Int(results.latencies.p99),
-        maxMicroseconds: Int(results.latencies.max),
         loads: after.loads - before.loads,
         evicted: after.evicted - before.evicted,
         residentBytesMax: await watch.residentBytesMax,
         processBytesMax: await watch.processBytesMax,
         checked: checked
       )
+      return Timed(load, results.latencies)
     }
   }
 

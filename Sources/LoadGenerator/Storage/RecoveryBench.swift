@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import Glibc
@@ -6,11 +6,11 @@ internal import LocalStack
 internal import Operations
 
 /// Command `tidemark bench recovery`: restart times of a store after `kill -9`.
-package struct RecoveryBench: Benchmark {
-  package static let name = "recovery"
-  package static let abstract =
+struct RecoveryBench: Benchmark {
+  static let name = "recovery"
+  static let abstract =
     "Kills a store of many channels, just made, at rest and under load, and measures how soon it answers again."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Afterwards it reads acknowledged marks back, and exits with 1 if one is \
     missing.
@@ -24,17 +24,23 @@ package struct RecoveryBench: Benchmark {
   var load = TimeSpanArgument(seconds: 10)
   @Flag(help: "Drop the data's files from the kernel's cache before each start, as after a power cut.")
   var cold = false
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
   /// Channels that are read back after each start, drawn at random.
   private static let checks = 2_000
   /// Every checkpoint writes the head page of a shard, which then may be dirty again.
   private static let dirtyPagesMax = 32
 
+  /// State of the store when it is killed.
+  enum KilledState: String, CaseIterable, Codable {
+    case justMade = "just made"
+    case atRest = "at rest"
+    case underLoad = "under load"
+  }
+
   /// One kill and restart.
-  package struct Measurement: Sendable, Codable {
-    /// State of the store when it was killed: "just made", "at rest" or "under load".
-    var killed: String
+  struct Measurement: Sendable, Codable {
+    var killed: KilledState
     var channels: Int
     var members: Int
     /// Acknowledged marks since the store was last at rest.
@@ -54,9 +60,7 @@ package struct RecoveryBench: Benchmark {
     var checked = 0
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     try validateRanges([("channels", channels, 1...10_000_000), ("members", members, 1...100)])
     try load.validate("--load", in: 0.001...3600)
   }
@@ -64,7 +68,7 @@ package struct RecoveryBench: Benchmark {
   private static var table: ReportTable<Measurement> {
     ReportTable(columns: [
       .text("channels × members") { "\(Figures.count($0.channels)) × \($0.members)" },
-      .text("killed", \.killed), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
+      .text("killed", \.killed.rawValue), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
       .mebibytes("log files", \.logBytes), .count("tail, channels", \.tailChannels),
       .seconds("ready", \.readySeconds), .seconds("first mark", \.firstMarkSeconds),
       .seconds("idle", \.idleSeconds), .mebibytes("memory at ready", \.residentBytesReady),
@@ -72,33 +76,27 @@ package struct RecoveryBench: Benchmark {
     ])
   }
 
-  package func text(_ report: [Measurement]) -> String { "" }
+  func text(_ report: [Measurement]) -> String { "" }
 
   /// Return the last line: the measurements are printed as they are made.
-  package func output(_ report: [Measurement]) -> String {
+  func output(_ report: [Measurement]) -> String {
     options.json ? "" : "\n\(Machine.summary); the files \(cold ? "not " : "")in the kernel's cache."
   }
 
-  package func measure(_ run: BenchRun) async throws -> [Measurement] {
-    try await run.withServices { stack, files in
-      let dataset = try await RecoveryDataset(
-        stack: stack,
-        files: files,
-        channels: channels,
-        members: members
-      )
+  func measure(_ run: BenchRun) async throws -> [Measurement] {
+    try await run.withServices { services in
+      let stack = services.stack
+      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
       if !options.json { run.show(Self.table.heading) }
       try await dataset.create(run.note)
       var measurements: [Measurement] = []
-      for killed in ["just made", "at rest", "under load"] {
+      for state in KilledState.allCases {
         let measurement =
-          killed == "under load"
-          ? try await loadAndKill(stack, dataset, state: killed, run.note)
-          : try await killAndStart(stack, dataset, state: killed, run.note)
+          state == .underLoad
+          ? try await loadAndKill(stack, dataset, run.note) : try await killAndStart(stack, dataset, state, run.note)
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
-      await dataset.close()
       return measurements
     }
   }
@@ -106,13 +104,12 @@ package struct RecoveryBench: Benchmark {
   private func loadAndKill(
     _ stack: LocalStack,
     _ dataset: RecoveryDataset,
-    state: String,
     _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
     let marks = Task { try await dataset.load(note) }
     do {
       try await Task.sleep(for: .seconds(load.seconds))
-      return try await killAndStart(stack, dataset, state: state, note, marks: marks)
+      return try await killAndStart(stack, dataset, .underLoad, note, marks: marks)
     } catch {
       marks.cancel()
       _ = try? await marks.value
@@ -123,7 +120,7 @@ package struct RecoveryBench: Benchmark {
   private func killAndStart(
     _ stack: LocalStack,
     _ dataset: RecoveryDataset,
-    state: String,
+    _ state: KilledState,
     _ note: @escaping ProgressHandler,
     marks: Task<Void, any Error>? = nil
   ) async throws -> Measurement {
@@ -140,7 +137,7 @@ package struct RecoveryBench: Benchmark {
       logBytes: ProcessFigures.fileBytes(in: data, ending: ".log")
     )
     if cold { Self.dropFromCache(data) }
-    note("killed \(state); starting again over \(measurement.dataBytes >> 20) MiB")
+    note("killed \(state.rawValue); starting again over \(measurement.dataBytes >> 20) MiB")
     let start = MonotonicClock.now
     async let firstMark: Void = dataset.markUntilAnswered()
     try await stack.startStore(within: .seconds(600))

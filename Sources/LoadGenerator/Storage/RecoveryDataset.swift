@@ -25,23 +25,15 @@ final class RecoveryDataset: Sendable {
 
   private let channels: Int
   private let members: Int
-  /// Every call may be repeated. The gateway closes a connection after three idle minutes, which a large store may need
-  /// to become idle.
   private let client: BenchClient
   private let state: Mutex<State>
 
-  init(stack: LocalStack, files: StackFiles, channels: Int, members: Int) async throws {
+  init(_ client: BenchClient, channels: Int, members: Int) {
     self.channels = channels
     self.members = members
-    client = try await BenchClient(
-      stack.plan.gateways[0].listen,
-      tokenIssuer: try await TokenIssuer(secretFile: files.jwtSecret),
-      reconnects: true
-    )
+    self.client = client
     state = Mutex(State(watermarks: Array(repeating: 0, count: channels * members)))
   }
-
-  func close() async { await client.close() }
 
   private static func cid(_ channel: Int) -> String { "messaging:r\(channel)" }
   private static func user(_ group: Int, _ member: Int) -> String { "user-\(group)-\(member)" }

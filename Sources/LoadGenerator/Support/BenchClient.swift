@@ -5,6 +5,7 @@ internal import NIOCore
 internal import NIOPosix
 internal import Operations
 internal import Synchronization
+internal import TLSSession
 
 /// Client of the gateway's API for a bench: sets up channels and messages and checks answers. Owns one connection;
 /// calls may overlap. Its calls carry a server token unless they name another.
@@ -16,18 +17,13 @@ final class BenchClient: Sendable {
 
   let token: String
   private let endpoint: Endpoint
-  private let reconnects: Bool
   private let connection: Mutex<AsyncHTTP2Client>
 
-  /// - Parameter reconnects: repeat a call once on a new connection when the gateway has closed the old one.
-  init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer, reconnects: Bool = false) async throws {
+  private init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer) async throws {
     self.endpoint = endpoint
-    self.reconnects = reconnects
     token = try await tokenIssuer.server(lifetime: Self.tokenLifetime)
     connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
   }
-
-  func close() async { await connection.withLock { $0 }.close() }
 
   /// Open a client, run `body`, close the client.
   static func with<Outcome>(
@@ -39,12 +35,14 @@ final class BenchClient: Sendable {
     return try await withCleanup {
       try await body(client)
     } cleanUp: {
-      await client.close()
+      await client.connection.withLock { $0 }.close()
     }
   }
 
   // MARK: Calls
 
+  /// Make a call. It is repeated once on a new connection if the gateway has closed the old one, as it does after three
+  /// idle minutes: every call of a bench may be repeated.
   func call(_ method: HTTP2Method, _ path: String, _ body: String? = nil, token: String? = nil) async throws
     -> HTTPCallResponse
   {
@@ -52,7 +50,7 @@ final class BenchClient: Sendable {
     let current = connection.withLock { $0 }
     do {
       return try await current.call(method, path, body: bytes, token: token ?? self.token)
-    } catch CallError.closed where reconnects {
+    } catch CallError.closed {
       let next = try await AsyncHTTP2Client.connect(to: endpoint)
       connection.withLock { $0 = next }
       return try await next.call(method, path, body: bytes, token: token ?? self.token)
@@ -251,17 +249,22 @@ struct MarkAllResponse: Decodable {
 
 struct TicketsResponse: Decodable { var tickets: [String] }
 
-/// TCP connections whose pipeline a bench assembles itself.
+/// HTTP/2 connections that a bench drives on its own event loop.
 enum BenchConnection {
   /// Connect, with read buffers of up to `readBytesMax`.
   ///
-  /// - Parameter assemble: adds the handlers, on the event loop.
+  /// - Parameters:
+  ///   - tls: nil for h2c.
+  ///   - failed: called with the error that closes the open connection, on the event loop.
+  ///   - makeDelegate: called on the event loop.
   /// - Returns: the channel, or ``LoadError`` with the reason.
-  static func connect(
+  static func connect<Delegate: HTTP2ClientDelegate>(
     to endpoint: Endpoint,
     on eventLoop: any EventLoop,
+    tls: TLSContext? = nil,
     readBytesMax: Int = 65_536,
-    _ assemble: @escaping @Sendable (any Channel) throws -> Void
+    failed: (@Sendable (any Error) -> Void)? = nil,
+    _ makeDelegate: @escaping @Sendable (any Channel) -> (Delegate, HTTP2ClientResources)
   ) -> EventLoopFuture<any Channel> {
     ClientBootstrap(group: eventLoop)
       .connectTimeout(.seconds(10))
@@ -274,7 +277,15 @@ enum BenchConnection {
           maximum: readBytesMax
         )
       )
-      .channelInitializer { channel in channel.eventLoop.makeCompletedFuture { try assemble(channel) } }
+      .channelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          let pipeline = channel.pipeline.syncOperations
+          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: endpoint.host)) }
+          let (delegate, resources) = makeDelegate(channel)
+          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: resources))
+          if let failed { try pipeline.addHandler(ConnectionErrorHandler(failed)) }
+        }
+      }
       .connect(host: endpoint.host, port: endpoint.port)
       .flatMapErrorThrowing {
         throw LoadError("\(endpoint): no connection: \(ErrorText.of($0))")

@@ -1,12 +1,12 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
-package import LocalStack
+internal import LocalStack
 internal import Operations
 
 /// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement
 /// and its report.
-package protocol Benchmark: AsyncParsableCommand, Sendable {
+protocol Benchmark: AsyncParsableCommand, Sendable {
   associatedtype Report: Encodable & Sendable
 
   static var name: String { get }
@@ -28,15 +28,15 @@ package protocol Benchmark: AsyncParsableCommand, Sendable {
 }
 
 extension Benchmark {
-  package static var configuration: CommandConfiguration {
+  static var configuration: CommandConfiguration {
     CommandConfiguration(commandName: name, abstract: abstract, discussion: discussion)
   }
 
-  package func output(_ report: Report) throws -> String {
+  func output(_ report: Report) throws -> String {
     options.json ? try ReportDocument.line(report) : text(report) + "\n\n" + Machine.summary
   }
 
-  package func run() async throws {
+  func run() async throws {
     let command = "tidemark bench \(Self.name)"
     try await reportingErrors(command) {
       Machine.warnAboutDebugBuild(command)
@@ -65,17 +65,15 @@ extension Benchmark {
 }
 
 /// Options of every ``Benchmark``.
-package struct BenchOptions: ParsableArguments, Sendable {
+struct BenchOptions: ParsableArguments, Sendable {
   @Option(help: ArgumentHelp("Directory of the run's data.", valueName: "dir"))
-  package var directory = ".tidemark"
+  var directory = ".tidemark"
   @Option(help: ArgumentHelp("Directory of tidemark-store and tidemark-gateway.", valueName: "dir"))
-  package var programs: String?
+  var programs: String?
   @Flag(help: "Print JSON with every measurement instead of the tables.")
-  package var json = false
+  var json = false
 
-  package init() {}
-
-  package func executables() throws -> Executables {
+  func executables() throws -> Executables {
     try programs.map { try Executables(directory: $0) } ?? Executables.besideCurrentExecutable()
   }
 
@@ -91,7 +89,7 @@ package struct BenchOptions: ParsableArguments, Sendable {
 }
 
 /// Environment of one run of a ``Benchmark``: programs, data directory and output.
-package struct BenchRun: Sendable {
+struct BenchRun: Sendable {
   let executables: Executables
   /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
   let directory: String
@@ -108,18 +106,30 @@ package struct BenchRun: Sendable {
     return BenchRun(executables: executables, directory: directory, note: note, show: show, log: log)
   }
 
-  /// Start store and gateways, run `body`, stop them. Their data is removed after a success and kept after an error,
-  /// with the logs.
+  /// Start store and gateways, run `body`, stop them.
   ///
-  /// - Parameters:
-  ///   - suffix: appended to the directory's name.
-  ///   - isStarted: false: `body` runs without the services.
+  /// - Parameter suffix: appended to the directory's name.
   func withServices<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
+    _ body: (BenchServices) async throws -> Outcome
+  ) async throws -> Outcome {
+    try await withStack(suffix: suffix, gateways: gateways) { stack in
+      try await stack.start()
+      let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
+      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
+        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client))
+      }
+    }
+  }
+
+  /// Run `body`, which may start the stack, and stop it. Its data is removed after a success and kept after an error,
+  /// with the logs.
+  func withStack<Outcome: Sendable>(
+    suffix: String = "",
+    gateways: Int = 1,
     logLevel: String = "notice",
-    isStarted: Bool = true,
-    _ body: (LocalStack, StackFiles) async throws -> Outcome
+    _ body: (LocalStack) async throws -> Outcome
   ) async throws -> Outcome {
     let files = StackFiles(directory: directory + suffix)
     try files.prepare()
@@ -129,12 +139,24 @@ package struct BenchRun: Sendable {
       executables: executables
     )
     let outcome = try await withCleanup {
-      if isStarted { try await stack.start() }
-      return try await body(stack, files)
+      try await body(stack)
     } cleanUp: {
       await stack.stop()
     }
     files.remove()
     return outcome
+  }
+}
+
+/// Running store and gateways of a bench.
+struct BenchServices: Sendable {
+  let stack: LocalStack
+  let tokenIssuer: TokenIssuer
+  /// Client of the first gateway, for set-up and checks.
+  let client: BenchClient
+
+  /// Issue a user's token, valid for the whole run.
+  func token(_ user: String) async throws -> String {
+    try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
   }
 }

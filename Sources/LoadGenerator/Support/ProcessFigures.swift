@@ -4,9 +4,9 @@ internal import LocalStack
 internal import Operations
 
 /// Memory of a process, and sizes of files.
-package enum ProcessFigures {
+enum ProcessFigures {
   /// Return the resident memory of a process in bytes; nil after its exit.
-  package static func residentBytes(of processID: Int32) -> Int? {
+  static func residentBytes(of processID: Int32) -> Int? {
     guard let data = FileManager.default.contents(atPath: "/proc/\(processID)/status") else { return nil }
     return bytes("VmRSS:", status: String(decoding: data, as: UTF8.self))
   }
@@ -36,7 +36,7 @@ package enum ProcessFigures {
   }
 
   /// Return the size of the files in a directory whose names have an ending, without subdirectories.
-  package static func fileBytes(in directory: String, ending: String = "") -> Int {
+  static func fileBytes(in directory: String, ending: String = "") -> Int {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     return names.filter { $0.hasSuffix(ending) }.reduce(0) { sum, name in
       let attributes = try? FileManager.default.attributesOfItem(atPath: directory + "/" + name)

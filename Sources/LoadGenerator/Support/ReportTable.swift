@@ -92,9 +92,9 @@ extension Collection {
 }
 
 /// Numbers as text.
-package enum Figures {
+enum Figures {
   /// Format 1234567 as "1,234,567".
-  package static func count(_ value: Int) -> String {
+  static func count(_ value: Int) -> String {
     let digits = Array(String(abs(value)))
     var text = value < 0 ? "-" : ""
     for (index, digit) in digits.enumerated() {
@@ -105,7 +105,7 @@ package enum Figures {
   }
 
   /// Format microseconds as "850 µs", "4.21 ms" or "1.30 s".
-  package static func time(microseconds: Double) -> String {
+  static func time(microseconds: Double) -> String {
     switch microseconds {
     case ..<1000: String(format: "%.0f µs", microseconds)
     case ..<1_000_000: String(format: "%.2f ms", microseconds / 1000)
@@ -114,20 +114,20 @@ package enum Figures {
   }
 
   /// Format a decimal with a number of digits behind the point.
-  package static func decimal(_ value: Double, digits: Int) -> String {
+  static func decimal(_ value: Double, digits: Int) -> String {
     String(format: "%.\(digits)f", value)
   }
 }
 
 /// JSON documents of reports.
-package enum ReportDocument {
+enum ReportDocument {
   /// Encode a value in one line.
-  package static func line(_ value: some Encodable) throws -> String {
+  static func line(_ value: some Encodable) throws -> String {
     try text(value, [.sortedKeys])
   }
 
   /// Encode a value as an indented document.
-  package static func pretty(_ value: some Encodable) throws -> String {
+  static func pretty(_ value: some Encodable) throws -> String {
     try text(value, [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes])
   }
 
@@ -139,9 +139,9 @@ package enum ReportDocument {
 }
 
 /// Machine and build of a measurement.
-package enum Machine {
+enum Machine {
   /// Processors and system in one line.
-  package static var summary: String {
+  static var summary: String {
     let processors = ProcessInfo.processInfo.processorCount
     let model = value("model name", in: "/proc/cpuinfo", separator: ":") ?? "unknown processor"
     let system = value("PRETTY_NAME", in: "/etc/os-release", separator: "=") ?? "Linux"
@@ -154,7 +154,7 @@ package enum Machine {
   }
 
   /// Return whether a directory is on a file system in memory, where a sync costs nothing.
-  package static func isInMemory(_ directory: String) -> Bool {
+  static func isInMemory(_ directory: String) -> Bool {
     // With a file handle: by path, Foundation reads at most 4 KiB of a file whose size is reported as 0.
     guard let file = FileHandle(forReadingAtPath: "/proc/self/mounts"), let data = try? file.readToEnd()
     else { return false }
@@ -176,7 +176,7 @@ package enum Machine {
   }
 
   /// Warn that a program without optimization measures nothing useful.
-  package static func warnAboutDebugBuild(_ command: String) {
+  static func warnAboutDebugBuild(_ command: String) {
     #if DEBUG
       Terminal.printError("\(command): this is a debug build; measure with a release build")
     #endif

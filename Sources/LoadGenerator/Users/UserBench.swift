@@ -1,14 +1,14 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import CommandSupport
 internal import LocalStack
 
 /// Command `tidemark bench users`: requests about all channels of a user. All responses are compared with the known
 /// unread counts.
-package struct UserBench: Benchmark {
-  package static let name = "users"
-  package static let abstract =
+struct UserBench: Benchmark {
+  static let name = "users"
+  static let abstract =
     "Times unread totals, badge counts and marking everything read, for users in many channels."
-  package static let discussion = """
+  static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Sends queries first with all channels in memory, then after a restart with \
     little memory and all channels on storage. It sends one query after the other on one connection, compares every \
@@ -27,25 +27,22 @@ package struct UserBench: Benchmark {
   var marks = 5
   @Option(help: ArgumentHelp("The store's --memory where channels are on storage, in MiB.", valueName: "MiB"))
   var memory = 1
-  @OptionGroup package var options: BenchOptions
+  @OptionGroup var options: BenchOptions
 
-  /// Latencies of one kind of question.
-  package struct Measurement: Sendable, Codable {
+  /// One kind of question.
+  struct Question: Sendable, Encodable {
     var question: String
     /// Whether its channels were on storage.
     var isCold: Bool
     /// Channels of one question.
     var channels: Int
     var count: Int
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
     /// Channels and user indexes that were loaded meanwhile.
     var loads: Int
   }
 
-  /// Latencies of marks in small channels during other work.
-  package struct Beside: Sendable, Codable {
+  /// Work during which marks in small channels are timed.
+  struct Beside: Sendable, Encodable {
     var work: String
     /// Whether all channels were on storage, the marked ones included.
     var isCold: Bool
@@ -53,24 +50,19 @@ package struct UserBench: Benchmark {
     var workMicroseconds: Int
     /// Number of marks.
     var count: Int
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
   }
 
-  package struct Report: Sendable, Codable {
+  struct Report: Sendable, Encodable {
     var channels: Int
     var memoryBytes: Int
     /// Bytes of all channels in memory, and after the totals with channels on storage.
     var residentBytes: Int
     var coldResidentBytes: Int
-    var measurements: [Measurement]
-    var besides: [Beside]
+    var measurements: [Timed<Question>]
+    var besides: [Timed<Beside>]
   }
 
-  package init() {}
-
-  package func validate() throws {
+  func validate() throws {
     let sizes: [Int] = sizes.joined()
     guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
       sizes.count <= 10
@@ -80,21 +72,21 @@ package struct UserBench: Benchmark {
     ])
   }
 
-  package func text(_ report: Report) -> String {
+  func text(_ report: Report) -> String {
     func mebibytes(_ bytes: Int) -> String { "\(Figures.decimal(Double(bytes) / 1_048_576, digits: 1)) MiB" }
-    let questions = ReportTable<Measurement>(columns: [
-      .text("question", \.question), .count("channels", \.channels),
-      .text("they were") { $0.isCold ? "on storage" : "in memory" }, .count("asked", \.count),
-      .milliseconds("p50", \.p50Microseconds), .milliseconds("p99", \.p99Microseconds),
-      .milliseconds("longest", \.maxMicroseconds), .count("loads", \.loads),
-    ])
-    let besides = ReportTable<Beside>(columns: [
-      .text("marks beside", \.work),
-      .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
-      .milliseconds("it took", \.workMicroseconds), .count("marks", \.count),
-      .milliseconds("p50", \.p50Microseconds), .milliseconds("p99", \.p99Microseconds),
-      .milliseconds("longest", \.maxMicroseconds),
-    ])
+    let questions = ReportTable<Timed<Question>>(
+      columns: [
+        .text("question", \.question), .count("channels", \.channels),
+        .text("they were") { $0.isCold ? "on storage" : "in memory" }, .count("asked", \.count),
+      ] + Timed.columns() + [.count("loads", \.loads)]
+    )
+    let besides = ReportTable<Timed<Beside>>(
+      columns: [
+        .text("marks beside", \.work),
+        .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
+        .milliseconds("it took", \.workMicroseconds), .count("marks", \.count),
+      ] + Timed.columns()
+    )
     return """
       \(Figures.count(report.channels)) channels, \(mebibytes(report.residentBytes)) in memory; with --memory \
       \(mebibytes(report.memoryBytes)) there were \(mebibytes(report.coldResidentBytes)) after totals were asked for.
@@ -105,24 +97,21 @@ package struct UserBench: Benchmark {
       """
   }
 
-  package func measure(_ run: BenchRun) async throws -> Report {
-    try await run.withServices { stack, files in
-      let dataset = try await UserDataset(stack: stack, secretFile: files.jwtSecret, sizes: sizes.joined())
+  func measure(_ run: BenchRun) async throws -> Report {
+    try await run.withServices { services in
+      let stack = services.stack
+      let dataset = try await UserDataset(services, sizes: sizes.joined())
       try await dataset.create(run.note)
       let resident = await stack.storeResidentBytes
       var measurements = try await totals(dataset, isCold: false, run.note)
       measurements += try await markAll(dataset, isCold: false, run.note)
       try await dataset.postEverywhere(run.note)
-      let work = try await WideWork(stack: stack, files: files, dataset: dataset)
-      let coldKinds = WideWork.Kind.allCases.filter { $0 != .making }
+      let work = WideWork(services: services, dataset: dataset)
       run.note("making the channels to mark in beside wide work")
-      for kind in WideWork.Kind.allCases { try await work.prepare(kind, isCold: false) }
-      for kind in coldKinds { try await work.prepare(kind, isCold: true) }
-      var besides: [Beside] = []
-      for kind in WideWork.Kind.allCases {
-        run.note("timing: marks beside \(kind.rawValue)")
-        besides.append(try await work.measure(kind, isCold: false))
+      for isCold in [false, true] {
+        for kind in WideWork.Kind.measured(isCold: isCold) { try await work.prepare(kind, isCold: isCold) }
       }
+      var besides = try await work.measure(isCold: false, run.note)
       run.note("restarting the store with little memory")
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
@@ -130,12 +119,7 @@ package struct UserBench: Benchmark {
       measurements += try await totals(dataset, isCold: true, run.note)
       let coldResident = await stack.storeResidentBytes
       measurements += try await markAll(dataset, isCold: true, run.note)
-      for kind in coldKinds {
-        run.note("timing: marks beside \(kind.rawValue)")
-        besides.append(try await work.measure(kind, isCold: true))
-      }
-      await work.close()
-      await dataset.close()
+      besides += try await work.measure(isCold: true, run.note)
       return Report(
         channels: dataset.channels,
         memoryBytes: memory << 20,
@@ -151,8 +135,8 @@ package struct UserBench: Benchmark {
     _ dataset: UserDataset,
     isCold: Bool,
     _ note: ProgressHandler
-  ) async throws -> [Measurement] {
-    var measurements: [Measurement] = []
+  ) async throws -> [Timed<Question>] {
+    var measurements: [Timed<Question>] = []
     for size in dataset.sizes {
       note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
@@ -174,9 +158,9 @@ package struct UserBench: Benchmark {
   private func markAll(
     _ dataset: UserDataset,
     isCold: Bool,
-    _ note: @escaping ProgressHandler
-  ) async throws -> [Measurement] {
-    var measurements: [Measurement] = []
+    _ note: ProgressHandler
+  ) async throws -> [Timed<Question>] {
+    var measurements: [Timed<Question>] = []
     for size in dataset.sizes {
       note("timing: everything read by a user in \(Figures.count(size)) channels")
       measurements.append(
@@ -213,24 +197,13 @@ package struct UserBench: Benchmark {
     times: Int,
     before: (Int) async throws -> Void = { _ in },
     _ request: () async throws -> Void
-  ) async throws -> Measurement {
-    var latencies = Latencies()
-    let loads = await dataset.loads
-    for number in 0..<times {
-      try await before(number)
-      let start = MonotonicClock.now
-      try await request()
-      latencies.record(since: start)
-    }
-    return Measurement(
-      question: question,
-      isCold: isCold,
-      channels: channels,
-      count: latencies.count,
-      p50Microseconds: Int(latencies.p50),
-      p99Microseconds: Int(latencies.p99),
-      maxMicroseconds: Int(latencies.max),
-      loads: await dataset.loads - loads
+  ) async throws -> Timed<Question> {
+    let loadsBefore = await dataset.loads
+    let latencies = try await Latencies.timing(times, before: before) { _ in try await request() }
+    let loads = await dataset.loads - loadsBefore
+    return Timed(
+      Question(question: question, isCold: isCold, channels: channels, count: times, loads: loads),
+      latencies
     )
   }
 }

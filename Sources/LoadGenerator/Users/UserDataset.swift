@@ -25,16 +25,15 @@ final class UserDataset: Sendable {
     var read: [Int: [Int]] = [:]
   }
 
-  init(stack: LocalStack, secretFile: String, sizes: [Int]) async throws {
-    let tokenIssuer = try await TokenIssuer(secretFile: secretFile)
-    self.stack = stack
+  init(_ services: BenchServices, sizes: [Int]) async throws {
+    stack = services.stack
+    client = services.client
     self.sizes = sizes
     channels = max(sizes.max() ?? 0, Self.badgeUsers)
-    client = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
     var tokens: [Int: String] = [:]
     var state = State(posted: Array(repeating: 0, count: channels))
     for size in sizes {
-      tokens[size] = try await tokenIssuer.user(Self.user(size), lifetime: BenchClient.tokenLifetime)
+      tokens[size] = try await services.token(Self.user(size))
       state.read[size] = Array(repeating: 0, count: size)
     }
     self.tokens = tokens
@@ -44,8 +43,6 @@ final class UserDataset: Sendable {
   private static func user(_ size: Int) -> String { "in-\(size)" }
   private static func badgeUser(_ number: Int) -> String { "badge-\(number)" }
   private static func cid(_ channel: Int) -> String { "messaging:of-users-\(channel)" }
-
-  func close() async { await client.close() }
 
   /// Channels that the store has loaded since its start.
   var loads: Int {

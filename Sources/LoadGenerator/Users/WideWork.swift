@@ -12,6 +12,9 @@ struct WideWork: Sendable {
     case badges = "badge counts of 100 users, again and again"
     case making = "200 channels of 1,000 members made at once"
     case rebuild = "the index rebuilt"
+
+    /// Kinds that are measured with all channels in memory, or on storage, where new channels cannot be.
+    static func measured(isCold: Bool) -> [Kind] { isCold ? allCases.filter { $0 != .making } : allCases }
   }
 
   /// Number of marks without other work.
@@ -24,28 +27,23 @@ struct WideWork: Sendable {
   private static let markedChannels = 1_000
   private static let messages = 20
 
-  private let stack: LocalStack
-  private let files: StackFiles
-  private let dataset: UserDataset
-  private let worker: BenchClient
-  private let marker: BenchClient
+  let services: BenchServices
+  let dataset: UserDataset
 
-  init(stack: LocalStack, files: StackFiles, dataset: UserDataset) async throws {
-    self.stack = stack
-    self.files = files
-    self.dataset = dataset
-    let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
-    worker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
-    marker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
+  /// Do the work of each kind, and time marks until it is done.
+  func measure(isCold: Bool, _ note: ProgressHandler) async throws -> [Timed<UserBench.Beside>] {
+    let gateway = services.stack.plan.gateways[0].listen
+    return try await BenchClient.with(gateway, tokenIssuer: services.tokenIssuer) { marker in
+      var besides: [Timed<UserBench.Beside>] = []
+      for kind in Kind.measured(isCold: isCold) {
+        note("timing: marks beside \(kind.rawValue)")
+        besides.append(try await measure(kind, isCold: isCold, marker))
+      }
+      return besides
+    }
   }
 
-  func close() async {
-    await worker.close()
-    await marker.close()
-  }
-
-  /// Do the work, and time marks until it is done.
-  func measure(_ kind: Kind, isCold: Bool) async throws -> UserBench.Beside {
+  private func measure(_ kind: Kind, isCold: Bool, _ marker: BenchClient) async throws -> Timed<UserBench.Beside> {
     let start = MonotonicClock.now
     return try await withThrowingTaskGroup(of: Int.self) { tasks in
       let isDone = Flag()
@@ -58,18 +56,14 @@ struct WideWork: Sendable {
       var number = 0
       while kind == .nothing ? number < Self.marks : !isDone.isSet {
         let start = MonotonicClock.now
-        try await mark(kind, isCold, number)
+        try await mark(kind, isCold, number, marker)
         latencies.record(since: start)
         number += 1
       }
-      return UserBench.Beside(
-        work: kind.rawValue,
-        isCold: isCold,
-        workMicroseconds: try await tasks.next() ?? 0,
-        count: latencies.count,
-        p50Microseconds: Int(latencies.p50),
-        p99Microseconds: Int(latencies.p99),
-        maxMicroseconds: Int(latencies.max)
+      let workMicroseconds = try await tasks.next() ?? 0
+      return Timed(
+        .init(work: kind.rawValue, isCold: isCold, workMicroseconds: workMicroseconds, count: latencies.count),
+        latencies
       )
     }
   }
@@ -81,11 +75,11 @@ struct WideWork: Sendable {
     case .making:
       let members = (0..<Self.members).map { "wide-\($0)" }
       try await inParallel(Self.channels, atOnce: Self.channels) { [self] channel in
-        try await worker.putChannel("messaging:wide-\(channel)", members: members)
+        try await services.client.putChannel("messaging:wide-\(channel)", members: members)
       }
     case .rebuild:
-      let secrets = try SecretFile.load(files.frameSecret, key: "secret-file", warn: { _ in }).all
-      _ = try await IndexRebuild(store: stack.plan.store, secrets: secrets).run { _ in }
+      let secrets = try SecretFile.load(services.stack.files.frameSecret, key: "secret-file", warn: { _ in }).all
+      _ = try await IndexRebuild(store: services.stack.plan.store, secrets: secrets).run { _ in }
     }
   }
 
@@ -98,16 +92,16 @@ struct WideWork: Sendable {
   /// Create the channels of one measurement.
   func prepare(_ kind: Kind, isCold: Bool) async throws {
     try await inParallel(Self.markedChannels, atOnce: 128) { [self] channel in
-      try await marker.putChannel(Self.cid(kind, isCold, channel), members: ["reader"])
+      try await services.client.putChannel(Self.cid(kind, isCold, channel), members: ["reader"])
     }
-    try await marker.register(0..<Self.messages * Self.markedChannels) { number in
+    try await services.client.register(0..<Self.messages * Self.markedChannels) { number in
       let (message, channel) = number.quotientAndRemainder(dividingBy: Self.markedChannels)
       return (Self.cid(kind, isCold, channel), "b\(channel)-\(message)")
     }
   }
 
   /// Move the reader by one message in the next channel, as long as there are messages.
-  private func mark(_ kind: Kind, _ isCold: Bool, _ number: Int) async throws {
+  private func mark(_ kind: Kind, _ isCold: Bool, _ number: Int, _ marker: BenchClient) async throws {
     let channel = number % Self.markedChannels
     let message = min(number / Self.markedChannels, Self.messages - 1)
     let path = "/v1/channels/\(Self.cid(kind, isCold, channel))/read"

@@ -45,7 +45,9 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// URL `http://HOST[:PORT][/PATH]`, or the same with https.
-package struct HTTPURL: Hashable, Sendable {
+package struct HTTPURL: Hashable, Sendable, CustomStringConvertible {
+  /// The text as it was given.
+  package let description: String
   /// With the scheme's port by default.
   package let endpoint: Endpoint
   /// Path and query; "/" without a path.
@@ -54,6 +56,7 @@ package struct HTTPURL: Hashable, Sendable {
 
   /// Nil for an invalid URL.
   package init?(_ text: String) {
+    description = text
     let lower = text.lowercased()
     guard let scheme = ["http://", "https://"].first(where: { lower.hasPrefix($0) }) else { return nil }
     usesTLS = scheme == "https://"

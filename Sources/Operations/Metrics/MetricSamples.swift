@@ -159,24 +159,11 @@ package struct MetricSamples: Sendable {
   }
 
   private static func escapedLabel(_ text: String) -> String {
-    text.reduce(into: "") { result, character in
-      switch character {
-      case "\\": result += "\\\\"
-      case "\"": result += "\\\""
-      case "\n": result += "\\n"
-      default: result.append(character)
-      }
-    }
+    escapedHelp(text).replacing("\"", with: "\\\"")
   }
 
   private static func escapedHelp(_ text: String) -> String {
-    text.reduce(into: "") { result, character in
-      switch character {
-      case "\\": result += "\\\\"
-      case "\n": result += "\\n"
-      default: result.append(character)
-      }
-    }
+    text.replacing("\\", with: "\\\\").replacing("\n", with: "\\n")
   }
 }
 

@@ -80,13 +80,7 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
 
   /// Create a counter; its name ends in `_total`.
   package func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
-    let series = Series(label.withSuffix("_total"), dimensions)
-    return state.withLock { state in
-      if let cell = state.counters[series] { return cell }
-      let cell = CounterCell()
-      state.counters[series] = cell
-      return cell
-    }
+    cell(Series(label.withSuffix("_total"), dimensions), in: \.counters) { CounterCell() }
   }
 
   package func makeMeter(label: String, dimensions: [(String, String)]) -> any MeterHandler {
@@ -127,20 +121,23 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
   }
 
   private func gauge(_ label: String, _ dimensions: [(String, String)]) -> GaugeCell {
-    let series = Series(label, dimensions)
-    return state.withLock { state in
-      if let cell = state.gauges[series] { return cell }
-      let cell = GaugeCell()
-      state.gauges[series] = cell
-      return cell
-    }
+    cell(Series(label, dimensions), in: \.gauges) { GaugeCell() }
   }
 
   private func histogram(_ series: Series, _ buckets: Histogram) -> HistogramCell {
+    cell(series, in: \.histograms) { HistogramCell(buckets) }
+  }
+
+  /// Return the cell of a series, which is made if there is none.
+  private func cell<Cell: Sendable>(
+    _ series: Series,
+    in cells: WritableKeyPath<State, [Series: Cell]>,
+    _ make: () -> Cell
+  ) -> Cell {
     state.withLock { state in
-      if let cell = state.histograms[series] { return cell }
-      let cell = HistogramCell(buckets)
-      state.histograms[series] = cell
+      if let cell = state[keyPath: cells][series] { return cell }
+      let cell = make()
+      state[keyPath: cells][series] = cell
       return cell
     }
   }

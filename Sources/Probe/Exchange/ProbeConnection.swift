@@ -3,7 +3,7 @@ internal import NIOPosix
 internal import TLSSession
 
 /// Outcome of waiting for the peer.
-package enum Received<Unit> {
+enum Received<Unit> {
   case unit(Unit)
   /// The connection ended; an incomplete unit is dropped.
   case closed
@@ -16,33 +16,27 @@ extension Received: Equatable where Unit: Equatable {}
 extension Received: Sendable where Unit: Sendable {}
 
 /// Address of a peer and its transport.
-package struct ProbeTarget: Sendable {
+struct ProbeTarget: Sendable {
   /// TLS 1.2 or 1.3 with ALPN `h2` or that of the store.
-  package struct TLS: Sendable {
+  struct TLS: Sendable {
     /// PEM file of the authorities to trust; nil for the system's.
-    package var authorityFile: String?
+    var authorityFile: String?
     /// Accept any certificate.
-    package var isInsecure: Bool
+    var isInsecure = false
     /// Name in the certificate; nil: the host.
-    package var serverName: String?
+    var serverName: String?
     /// PEM files of the client certificate and its key.
-    package var identity: (certificate: String, key: String)?
-    package var isForFrames = false
-
-    package init(authorityFile: String? = nil, isInsecure: Bool = false, serverName: String? = nil) {
-      self.authorityFile = authorityFile
-      self.isInsecure = isInsecure
-      self.serverName = serverName
-    }
+    var identity: (certificate: String, key: String)?
+    var isForFrames = false
   }
 
-  package var host: String
-  package var port: Int
-  package var tls: TLS?
+  var host: String
+  var port: Int
+  var tls: TLS?
 
   /// - Parameter address: `HOST:PORT`, an IPv6 address in brackets.
   /// - Throws: ``ProbeError`` for an invalid address.
-  package init(_ address: String, tls: TLS? = nil) throws {
+  init(_ address: String, tls: TLS? = nil) throws {
     guard let colon = address.lastIndex(of: ":"), let port = Int(address[address.index(after: colon)...]),
       (1...65_535).contains(port), colon > address.startIndex
     else { throw ProbeError("HOST:PORT is expected: \(address)") }
@@ -54,11 +48,11 @@ package struct ProbeTarget: Sendable {
 }
 
 /// Connection, with or without TLS, that sends bytes and waits for units.
-package final class ProbeConnection: Sendable {
+final class ProbeConnection: Sendable {
   private let channel: any Channel
   private let inbox: NIOLoopBound<ProbeInbox>
   /// Negotiated TLS parameters, for the transcript.
-  package let agreed: String?
+  let agreed: String?
 
   private init(_ channel: any Channel, _ inbox: NIOLoopBound<ProbeInbox>, _ agreed: String?) {
     self.channel = channel
@@ -69,7 +63,7 @@ package final class ProbeConnection: Sendable {
   /// Connect, including the TLS handshake.
   ///
   /// - Throws: ``ProbeError``.
-  package static func connect(to target: ProbeTarget, timeout: Duration) async throws -> ProbeConnection {
+  static func connect(to target: ProbeTarget, timeout: Duration) async throws -> ProbeConnection {
     do {
       let context = try target.tls.map { tls in
         var configuration = TLSClientConfiguration(
@@ -119,12 +113,12 @@ package final class ProbeConnection: Sendable {
   }
 
   /// Send bytes. An error is reported by the next ``receive(timeout:boundary:)``.
-  package func send(_ bytes: [UInt8]) async {
+  func send(_ bytes: [UInt8]) async {
     try? await channel.writeAndFlush(ByteBuffer(bytes: bytes))
   }
 
   /// Receive the next unit.
-  package func receive(
+  func receive(
     timeout: Duration,
     boundary: @escaping @Sendable ([UInt8]) -> FrameBoundary
   ) async throws -> Received<[UInt8]> {
@@ -134,7 +128,7 @@ package final class ProbeConnection: Sendable {
     }.get()
   }
 
-  package func close() async {
+  func close() async {
     try? await channel.close()
   }
 }

@@ -1,6 +1,6 @@
 /// Protocol of a connection: where a unit ends, how it is written as a line, how it is decoded. The protocols are store
 /// frames (``StoreFrames``) and HTTP/2 frames (``HTTP2Frames``).
-package protocol ProbeProtocol: SendableMetatype {
+protocol ProbeProtocol: SendableMetatype {
   /// Decoded frame. It is decoded in order, because a header block depends on the table of those before it.
   associatedtype Unit
 
@@ -38,23 +38,23 @@ package protocol ProbeProtocol: SendableMetatype {
   ///
   /// - Parameter line: fields that the script adds.
   /// - Throws: ``ProbeError`` for an unexpected answer.
-  mutating func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
+  static func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
   /// Whether `probe send` pings after the answers: a peer may close the connection because of an unanswered unit.
   static var endsWithPing: Bool { get }
 }
 
 /// Direction of a unit.
-package enum ProbeDirection: Sendable {
+enum ProbeDirection: Sendable {
   case sent, received
 }
 
 extension ProbeProtocol {
-  package mutating func connected() {}
-  package mutating func resetSession() {}
+  mutating func connected() {}
+  mutating func resetSession() {}
 }
 
 /// Start of a stream of bytes.
-package enum FrameBoundary: Equatable, Sendable {
+enum FrameBoundary: Equatable, Sendable {
   case incomplete
   /// Unit with its size in bytes.
   case unit(Int)
@@ -63,10 +63,12 @@ package enum FrameBoundary: Equatable, Sendable {
 }
 
 /// Output of a transcript: standard output, or a list of lines in tests.
-package typealias ProbeOutput = (String) -> Void
+typealias ProbeOutput = (String) -> Void
 
 /// Connection with a transcript of every unit. Keeps received units until a step expects them.
-package final class ProbeExchange<WireProtocol: ProbeProtocol> {
+final class ProbeExchange<WireProtocol: ProbeProtocol> {
+  /// Protocol with its state, which outlives the connection.
+  var wireProtocol: WireProtocol
   private let connection: ProbeConnection
   private let printer: ProbePrinter
   /// Received units that no step has expected yet.
@@ -74,10 +76,11 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   /// Whether nothing was sent or received yet.
   package private(set) var isFresh = true
   /// Timeout of receiving.
-  package var timeout: Duration
+  var timeout: Duration
 
-  init(_ connection: ProbeConnection, timeout: Duration, printer: ProbePrinter) {
+  init(_ connection: ProbeConnection, _ wireProtocol: WireProtocol, timeout: Duration, printer: ProbePrinter) {
     self.connection = connection
+    self.wireProtocol = wireProtocol
     self.timeout = timeout
     self.printer = printer
   }
@@ -86,12 +89,10 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Parameter written: text in the script, which is shown for bytes that are not a unit.
   @discardableResult
-  package func send(_ line: String, written: String? = nil, in wireProtocol: inout WireProtocol) async throws
-    -> [WireProtocol.Unit]
-  {
+  func send(_ line: String, written: String? = nil) async throws -> [WireProtocol.Unit] {
     isFresh = false
-    let bytes = try encode(line, &wireProtocol)
-    let units = split(bytes, &wireProtocol)
+    let bytes = try encode(line)
+    let units = split(bytes)
     if let units {
       for (unit, bytes) in units { printer.print("→", wireProtocol.text(unit), bytes) }
     } else {
@@ -103,28 +104,24 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   }
 
   /// Send a line many times and print the first.
-  package func send(_ line: String, times: Int, written: String, in wireProtocol: inout WireProtocol)
-    async throws
-  {
+  func send(_ line: String, times: Int, written: String) async throws {
     guard times > 0 else { return }
-    try await send(line, written: written, in: &wireProtocol)
+    try await send(line, written: written)
     var bytes: [UInt8] = []
     for _ in 1..<times {
-      let more = try encode(line, &wireProtocol)
-      _ = split(more, &wireProtocol)
+      let more = try encode(line)
+      _ = split(more)
       bytes += more
     }
     printer.line("  … \(times) times in all")
     await connection.send(bytes)
   }
 
-  private func encode(_ line: String, _ wireProtocol: inout WireProtocol) throws -> [UInt8] {
+  private func encode(_ line: String) throws -> [UInt8] {
     try ProbeScript.sequence(line).flatMap { try wireProtocol.encode($0) }
   }
 
-  private func split(_ bytes: [UInt8], _ wireProtocol: inout WireProtocol) -> [(
-    unit: WireProtocol.Unit, bytes: [UInt8]
-  )]? {
+  private func split(_ bytes: [UInt8]) -> [(unit: WireProtocol.Unit, bytes: [UInt8])]? {
     var units: [[UInt8]] = []
     var rest = bytes
     while !rest.isEmpty {
@@ -136,8 +133,7 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   }
 
   /// Receive the first unit for which `matches` is true; keep the others.
-  package func receive(
-    in wireProtocol: inout WireProtocol,
+  func receive(
     within timeout: Duration? = nil,
     where matches: (WireProtocol, WireProtocol.Unit) throws -> Bool
   ) async throws -> Received<WireProtocol.Unit> {
@@ -166,14 +162,10 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   ///
   /// - Returns: the differences, one line each.
   /// - Throws: ``ProbeError`` for an unknown name.
-  package func differences(
-    _ line: String,
-    within timeout: Duration? = nil,
-    in wireProtocol: inout WireProtocol
-  ) async throws -> [String] {
+  func differences(_ line: String, within timeout: Duration? = nil) async throws -> [String] {
     let all = ProbeScript.alternatives(line)
     let lines = all.filter { $0 != "close" }
-    let outcome = try await receive(in: &wireProtocol, within: timeout) { wireProtocol, unit in
+    let outcome = try await receive(within: timeout) { wireProtocol, unit in
       if lines.isEmpty { return try wireProtocol.matches(unit, by: nil) }
       return try lines.contains { try wireProtocol.matches(unit, by: $0) }
     }
@@ -199,11 +191,18 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
     }
   }
 
+  /// Send a ping and compare the answer.
+  func ping(within timeout: Duration? = nil) async throws -> [String] {
+    let (ping, pong) = wireProtocol.pingExchange()
+    try await send(ping)
+    return try await differences(pong, within: timeout)
+  }
+
   private static func named(_ line: String) -> String {
     line == "close" ? "the end of the connection" : line
   }
 
-  package func close() async { await connection.close() }
+  func close() async { await connection.close() }
 }
 
 /// Printer of a transcript.

@@ -1,10 +1,10 @@
 /// Runner of scripts, and of single frames for `probe send`, against one peer.
-package struct ProbeRunner {
+struct ProbeRunner {
   private let target: ProbeTarget
   let timeout: Duration
   let printer: ProbePrinter
 
-  package init(
+  init(
     target: ProbeTarget,
     timeout: Duration,
     showsHex: Bool = false,
@@ -19,11 +19,10 @@ package struct ProbeRunner {
   ///
   /// - Returns: whether every step succeeded.
   /// - Throws: ``ProbeError`` without a connection.
-  package func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
+  func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
     async throws -> Bool
   {
-    var wireProtocol = wireProtocol
-    var exchange = try await connect(&wireProtocol, timeout)
+    var exchange = try await connect(wireProtocol, timeout)
     var failed: [String] = []
     var current: ProbeScript.Step?
     var isSkipping = false
@@ -35,13 +34,13 @@ package struct ProbeRunner {
         printer.line("# \(step.text)")
         if !exchange.isFresh || exchange.timeout != timeout {
           await exchange.close()
-          exchange = try await connect(&wireProtocol, timeout)
+          exchange = try await connect(exchange.wireProtocol, timeout)
         }
         continue
       }
       if isSkipping { continue }
       var lines: [String]
-      do { lines = try await play(step, &exchange, &wireProtocol) } catch let error as ProbeError {
+      do { lines = try await play(step, &exchange) } catch let error as ProbeError {
         lines = [error.description]
       }
       if lines.isEmpty { continue }
@@ -66,46 +65,39 @@ package struct ProbeRunner {
   /// Run a step and return its failures.
   private func play<WireProtocol: ProbeProtocol>(
     _ step: ProbeScript.Step,
-    _ exchange: inout ProbeExchange<WireProtocol>,
-    _ wireProtocol: inout WireProtocol
+    _ exchange: inout ProbeExchange<WireProtocol>
   ) async throws -> [String] {
     switch step.action {
-    case .open: try await wireProtocol.open(exchange, "")
-    case .openWith(let line): try await wireProtocol.open(exchange, line)
-    case .send(let line):
-      try await exchange.send(line, written: Self.argument(step.text), in: &wireProtocol)
+    case .open: try await WireProtocol.open(exchange, "")
+    case .openWith(let line): try await WireProtocol.open(exchange, line)
+    case .send(let line): try await exchange.send(line, written: Self.argument(step.text))
     case .sendMany(let count, let line):
       let written = Self.argument(Self.argument(Self.argument(step.text)))
-      try await exchange.send(line, times: count, written: written, in: &wireProtocol)
-    case .expect(let line):
-      return try await exchange.differences(line, within: step.within, in: &wireProtocol)
-    case .expectClose:
-      return try await exchange.differences("close", within: step.within, in: &wireProtocol)
-    case .alive:
-      let (ping, pong) = wireProtocol.pingExchange()
-      try await exchange.send(ping, in: &wireProtocol)
-      return try await exchange.differences(pong, within: step.within, in: &wireProtocol)
+      try await exchange.send(line, times: count, written: written)
+    case .expect(let line): return try await exchange.differences(line, within: step.within)
+    case .expectClose: return try await exchange.differences("close", within: step.within)
+    case .alive: return try await exchange.ping(within: step.within)
     case .wait(let time): try await Task.sleep(for: time)
     case .timeout(let time): exchange.timeout = time
     case .close: await exchange.close()
     case .connect:
       let timeout = exchange.timeout
       await exchange.close()
-      exchange = try await connect(&wireProtocol, timeout)
-    case .newSession: wireProtocol.resetSession()
+      exchange = try await connect(exchange.wireProtocol, timeout)
+    case .newSession: exchange.wireProtocol.resetSession()
     case .newCase: break
     }
     return []
   }
 
-  func connect<WireProtocol: ProbeProtocol>(
-    _ wireProtocol: inout WireProtocol,
-    _ timeout: Duration
-  ) async throws -> ProbeExchange<WireProtocol> {
+  private func connect<WireProtocol: ProbeProtocol>(_ wireProtocol: WireProtocol, _ timeout: Duration) async throws
+    -> ProbeExchange<WireProtocol>
+  {
     let connection = try await ProbeConnection.connect(to: target, timeout: self.timeout)
     if let agreed = connection.agreed { printer.line("  \(agreed)") }
+    var wireProtocol = wireProtocol
     wireProtocol.connected()
-    return ProbeExchange(connection, timeout: timeout, printer: printer)
+    return ProbeExchange(connection, wireProtocol, timeout: timeout, printer: printer)
   }
 
   /// Return the text behind the first word.
@@ -119,25 +111,22 @@ extension ProbeRunner {
   ///
   /// - Returns: whether all answers came.
   /// - Throws: ``ProbeError`` without a connection, after a failed handshake, or for an invalid frame.
-  package func send<WireProtocol: ProbeProtocol>(
+  func send<WireProtocol: ProbeProtocol>(
     _ frames: [String],
     opens: Bool,
     in wireProtocol: WireProtocol
   ) async throws -> Bool {
-    var wireProtocol = wireProtocol
-    let exchange = try await connect(&wireProtocol, timeout)
-    if opens { try await wireProtocol.open(exchange, "") }
+    let exchange = try await connect(wireProtocol, timeout)
+    if opens { try await WireProtocol.open(exchange, "") }
     var missing = 0
     for frame in frames {
-      let units = try await exchange.send(frame, in: &wireProtocol)
+      let units = try await exchange.send(frame)
       // Bytes that are not a frame get an answer too.
-      missing += units.isEmpty ? 1 : units.reduce(0) { $0 + wireProtocol.answersAwaited($1) }
+      missing += units.isEmpty ? 1 : units.reduce(0) { $0 + exchange.wireProtocol.answersAwaited($1) }
     }
-    var isWell = try await receive(missing, exchange, &wireProtocol)
+    var isWell = try await receive(missing, exchange)
     if isWell, WireProtocol.endsWithPing {
-      let (ping, pong) = wireProtocol.pingExchange()
-      try await exchange.send(ping, in: &wireProtocol)
-      let differences = try await exchange.differences(pong, in: &wireProtocol)
+      let differences = try await exchange.ping()
       for line in differences { printer.line("    " + line) }
       isWell = differences.isEmpty
     }
@@ -147,12 +136,11 @@ extension ProbeRunner {
 
   private func receive<WireProtocol: ProbeProtocol>(
     _ count: Int,
-    _ exchange: ProbeExchange<WireProtocol>,
-    _ wireProtocol: inout WireProtocol
+    _ exchange: ProbeExchange<WireProtocol>
   ) async throws -> Bool {
     var missing = count
     while missing > 0 {
-      switch try await exchange.receive(in: &wireProtocol, where: { $0.isAnswer($1) }) {
+      switch try await exchange.receive(where: { $0.isAnswer($1) }) {
       case .unit: missing -= 1
       case .closed:
         printer.line("the connection was closed")

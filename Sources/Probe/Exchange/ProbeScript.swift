@@ -21,13 +21,13 @@
 /// connect                                      new connection; `open` then resumes the session
 /// new-session                                  the next `open` starts a new session
 /// ```
-package struct ProbeScript: Sendable {
+struct ProbeScript: Sendable {
   /// Protocol of a script.
-  package enum WireProtocol: String, Sendable {
+  enum WireProtocol: String, Sendable {
     case store, http2
   }
 
-  package enum Action: Equatable, Sendable {
+  enum Action: Equatable, Sendable {
     case open
     case openWith(String)
     case send(String)
@@ -43,27 +43,27 @@ package struct ProbeScript: Sendable {
     case newCase
   }
 
-  package struct Step: Equatable, Sendable {
+  struct Step: Equatable, Sendable {
     /// Line number from 1.
-    package var line: Int
+    var line: Int
     /// Text in the script, without the values of variables.
-    package var text: String
-    package var action: Action
+    var text: String
+    var action: Action
     /// Timeout of this step; nil: that of the script.
-    package var within: Duration?
+    var within: Duration?
   }
 
   /// Nil if the script has no `protocol` line.
-  package var wireProtocol: WireProtocol?
-  package var steps: [Step]
+  var wireProtocol: WireProtocol?
+  var steps: [Step]
 
   /// Names of the cases.
-  package var cases: [String] {
+  var cases: [String] {
     steps.filter { $0.action == .newCase }.map { String($0.text.dropFirst("case ".count)) }
   }
 
   /// - Throws: ``ProbeError`` with the number of an invalid line.
-  package init(_ text: String, variables: ProbeVariables = ProbeVariables()) throws {
+  init(_ text: String, variables: ProbeVariables = ProbeVariables()) throws {
     steps = []
     for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
       let words = String(line).trimmed
@@ -129,10 +129,10 @@ package struct ProbeScript: Sendable {
   }
 
   /// Return the alternatives of an expectation: `A or B`.
-  package static func alternatives(_ line: String) -> [String] { parts(line, between: "or") }
+  static func alternatives(_ line: String) -> [String] { parts(line, between: "or") }
 
   /// Return the frames of one write: `A then B`.
-  package static func sequence(_ line: String) -> [String] { parts(line, between: "then") }
+  static func sequence(_ line: String) -> [String] { parts(line, between: "then") }
 
   /// Return the texts that a word separates outside of quotes.
   private static func parts(_ line: String, between separator: String) -> [String] {
@@ -167,7 +167,7 @@ extension Duration {
   /// `100ms`, `2s`, `1.5s`, `1m`.
   ///
   /// - Throws: ``ProbeError``.
-  package init(probe text: String) throws {
+  init(probe text: String) throws {
     let units: [(String, Double)] = [("ms", 0.001), ("s", 1), ("m", 60)]
     for (unit, seconds) in units where text.hasSuffix(unit) {
       guard let value = Double(text.dropLast(unit.count)), value >= 0, value <= 86_400 else { break }

@@ -14,9 +14,9 @@ internal import HTTP2Session
 ///
 /// `@flags`, `@length` and `@reserved` are fields of the frame header; `payload` replaces the encoded fields. The probe
 /// sends nothing by itself: no acknowledgement, no window update.
-package struct HTTP2Frames: ProbeProtocol {
+struct HTTP2Frames: ProbeProtocol {
   /// Decoded frame with its fields and headers.
-  package struct Unit {
+  struct Unit {
     enum Content {
       case preface
       case frame(HTTP2Frame, HTTP2Fields, headers: [HeaderField]?)
@@ -35,26 +35,26 @@ package struct HTTP2Frames: ProbeProtocol {
   }
 
   /// Default of `request`.
-  package var scheme: String
-  package var authority: String
+  var scheme: String
+  var authority: String
   /// Hide tokens, because transcripts are copied into tickets and chats.
-  package var masksCredentials = true
+  var masksCredentials = true
 
   private var encoder = HeaderEncoder()
   private var decoders: [ProbeDirection: HeaderDecoder] = [:]
   private var streamLast: UInt32 = 0
   private var pingCount: UInt64 = 0
 
-  package init(scheme: String = "http", authority: String = "localhost") {
+  init(scheme: String = "http", authority: String = "localhost") {
     self.scheme = scheme
     self.authority = authority
     connected()
   }
 
-  package static func boundary(in bytes: [UInt8]) -> FrameBoundary { HTTP2Frame.boundary(in: bytes) }
-  package static var endsWithPing: Bool { true }
+  static func boundary(in bytes: [UInt8]) -> FrameBoundary { HTTP2Frame.boundary(in: bytes) }
+  static var endsWithPing: Bool { true }
 
-  package mutating func connected() {
+  mutating func connected() {
     encoder = HeaderEncoder()
     decoders = [.sent: HeaderDecoder(), .received: HeaderDecoder()]
     streamLast = 0
@@ -62,7 +62,7 @@ package struct HTTP2Frames: ProbeProtocol {
 
   // MARK: Sending
 
-  package mutating func encode(_ line: String) throws -> [UInt8] {
+  mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
       guard let bytes = Hex.bytes(line.dropFirst(4)) else {
         throw ProbeError("hexadecimal is expected: \(line)")
@@ -104,7 +104,7 @@ package struct HTTP2Frames: ProbeProtocol {
     return parsed
   }
 
-  package mutating func pingExchange() -> (send: String, expect: String) {
+  mutating func pingExchange() -> (send: String, expect: String) {
     pingCount += 1
     let bytes = Hex.text(
       [0x61, 0x6c, 0x76] + [UInt8](repeating: 0, count: 1) + UInt32(pingCount).bigEndianBytes
@@ -112,23 +112,23 @@ package struct HTTP2Frames: ProbeProtocol {
     return ("ping bytes=\(bytes)", "ping ack bytes=\(bytes)")
   }
 
-  package mutating func open(_ exchange: ProbeExchange<HTTP2Frames>, _ line: String) async throws {
+  static func open(_ exchange: ProbeExchange<HTTP2Frames>, _ line: String) async throws {
     // The server's SETTINGS may arrive before ours (RFC 9113 section 3.4).
-    try await exchange.send("preface", in: &self)
-    try await exchange.send("settings \(line)", in: &self)
+    try await exchange.send("preface")
+    try await exchange.send("settings \(line)")
     try await require("settings ack=0", exchange)
-    try await exchange.send("settings ack", in: &self)
+    try await exchange.send("settings ack")
     try await require("settings ack", exchange)
   }
 
-  private mutating func require(_ line: String, _ exchange: ProbeExchange<HTTP2Frames>) async throws {
-    let differences = try await exchange.differences(line, in: &self)
+  private static func require(_ line: String, _ exchange: ProbeExchange<HTTP2Frames>) async throws {
+    let differences = try await exchange.differences(line)
     if !differences.isEmpty { throw ProbeError("in the opening: \(differences.joined(separator: "; "))") }
   }
 
   // MARK: Reading
 
-  package mutating func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> Unit {
+  mutating func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> Unit {
     if bytes == HTTP2Frame.preface { return Unit(content: .preface) }
     guard let frame = HTTP2Frame(bytes) else { preconditionFailure("a unit has a header: see boundary(in:)") }
     do throws(HTTP2Fields.Malformed) {
@@ -142,7 +142,7 @@ package struct HTTP2Frames: ProbeProtocol {
     }
   }
 
-  package func answersAwaited(_ unit: Unit) -> Int {
+  func answersAwaited(_ unit: Unit) -> Int {
     guard let frame = unit.frame else { return 0 }
     switch frame.kind {
     case .settings, .ping: return frame.has(0x1) ? 0 : 1
@@ -151,7 +151,7 @@ package struct HTTP2Frames: ProbeProtocol {
     }
   }
 
-  package func isAnswer(_ unit: Unit) -> Bool {
+  func isAnswer(_ unit: Unit) -> Bool {
     guard let frame = unit.frame else { return false }
     switch frame.kind {
     case .settings, .ping, .data, .headers: return frame.has(0x1)
@@ -162,7 +162,7 @@ package struct HTTP2Frames: ProbeProtocol {
 
   // MARK: Expecting
 
-  package func matches(_ unit: Unit, by line: String?) throws -> Bool {
+  func matches(_ unit: Unit, by line: String?) throws -> Bool {
     guard let frame = unit.frame else { return false }
     // It ends the connection, so every expectation is compared with it.
     if frame.kind == .goaway { return true }
@@ -188,7 +188,7 @@ package struct HTTP2Frames: ProbeProtocol {
     }
   }
 
-  package func differences(_ line: String, from unit: Unit) throws -> [String] {
+  func differences(_ line: String, from unit: Unit) throws -> [String] {
     let expected = try parse(line)
     guard let frame = unit.frame else { return ["expected \(expected.name), received the preface"] }
     guard frame.type == expected.type else { return ["expected \(expected.name), received \(frame.name)"] }
@@ -305,7 +305,7 @@ extension HTTP2Fields {
 
 extension HTTP2Frames {
   /// Format a unit as a line that encodes the same frame, except for masked credentials.
-  package func text(_ unit: Unit) -> String {
+  func text(_ unit: Unit) -> String {
     guard let frame = unit.frame else { return "preface" }
     var words = [frame.name]
     if frame.stream != 0 || frame.kind?.isOfStream == true { words.append("stream=\(frame.stream)") }

@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptWire
 
 /// Value of a field.
-package enum FieldValue: Equatable, Sendable {
+enum FieldValue: Equatable, Sendable {
   case number(UInt64)
   /// Optional without a value.
   case none
@@ -12,9 +12,9 @@ package enum FieldValue: Equatable, Sendable {
 }
 
 /// Name and value of a field.
-package struct NamedValue: Equatable, Sendable {
-  package var name: String
-  package var value: FieldValue
+struct NamedValue: Equatable, Sendable {
+  var name: String
+  var value: FieldValue
 }
 
 /// Conversions between lines, values and bytes by the field table.

@@ -1,10 +1,10 @@
 internal import ReceiptWire
 
 /// Frame kind and its fields.
-package struct FrameSpec: Sendable {
-  package var number: UInt8
-  package var name: String
-  package var fields: [FieldSpec]
+struct FrameSpec: Sendable {
+  var number: UInt8
+  var name: String
+  var fields: [FieldSpec]
 
   init(_ number: UInt8, _ name: String, _ fields: [FieldSpec]) {
     self.number = number
@@ -20,14 +20,14 @@ package struct FrameSpec: Sendable {
 /// the fields of ``groups``, `=x` presets a value, and `~` marks a last field that may be missing. `?x=1...2` behind a
 /// field or behind `(fields)` is a condition on an earlier field; `?x&4` requires a bit, and `?x` a number other than
 /// 0.
-package enum FrameTable {
-  package static func spec(named name: String) -> FrameSpec? { byName[name] }
-  package static func spec(numbered number: UInt8) -> FrameSpec? { byNumber[number] }
+enum FrameTable {
+  static func spec(named name: String) -> FrameSpec? { byName[name] }
+  static func spec(numbered number: UInt8) -> FrameSpec? { byNumber[number] }
 
   private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.name, $0) })
   private static let byNumber = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
 
-  package static let all: [FrameSpec] =
+  static let all: [FrameSpec] =
     lines(of: connection)
     + RequestSpec.all.map { spec in
       FrameSpec(spec.kind.rawValue, spec.name, withPresets(fields(spec.fields[...])))
@@ -227,7 +227,7 @@ package enum FrameTable {
 }
 
 /// Encoding of a field: the notations of Proto/frames.md, "Fields".
-package indirect enum FieldType: Sendable {
+indirect enum FieldType: Sendable {
   /// Some numbers may have names.
   case varint(names: [UInt64: String] = [:])
   case byte(names: [UInt64: String] = [:])
@@ -244,15 +244,15 @@ package indirect enum FieldType: Sendable {
 }
 
 /// Field of a frame.
-package struct FieldSpec: Sendable {
-  package var name: String
-  package var type: FieldType
+struct FieldSpec: Sendable {
+  var name: String
+  var type: FieldType
   /// The field exists only if the masked number of this earlier field is in the range.
-  package var condition: (field: String, values: ClosedRange<UInt64>, mask: UInt64)?
+  var condition: (field: String, values: ClosedRange<UInt64>, mask: UInt64)?
   /// Last field, which may be missing.
-  package var isTail = false
+  var isTail = false
   /// Value of a field that a line does not give; nil: 0, empty or none.
-  package var preset: String?
+  var preset: String?
 
   init(_ name: String, _ type: FieldType, if field: String? = nil, is value: UInt64 = 0) {
     self.name = name

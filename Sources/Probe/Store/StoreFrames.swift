@@ -15,36 +15,36 @@ internal import ReceiptWire
 /// parent message of a thread, `@issued` the second in which the user's token was issued: each sets its flag and
 /// appends its value to the fields, in this order. A kind may also be a number such as `0x7f`, with `payload=` in
 /// hexadecimal. Missing shards, correlations and counters are filled in.
-package struct StoreFrames: ProbeProtocol, Sendable {
+struct StoreFrames: ProbeProtocol, Sendable {
   /// Shared secret for the handshake.
-  package var secret: [UInt8]?
+  var secret: [UInt8]?
   /// Session of the next handshake; nil: a random one.
-  package var session: [UInt8]?
+  var session: [UInt8]?
   /// Whether the store may know the session.
-  package var isResuming = false
+  var isResuming = false
   /// Number of shards; 0: shards are not filled in.
-  package var shardCount = 0
-  package var counterNext: UInt64 = 1
-  package var correlationNext: UInt32 = 1
+  var shardCount = 0
+  var counterNext: UInt64 = 1
+  var correlationNext: UInt32 = 1
   /// Whether missing shards, correlations and counters are filled in; otherwise they are 0.
-  package var fillsIn: Bool
+  var fillsIn: Bool
 
-  package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
+  init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
 
   /// Numbers of commands and queries.
   static let requests: Range<UInt8> = 0x10..<0x50
 
-  package static var endsWithPing: Bool { false }
+  static var endsWithPing: Bool { false }
 
-  package mutating func resetSession() {
+  mutating func resetSession() {
     session = nil
     isResuming = false
   }
 
   /// Return the bytes as they are: frames are decoded when they are printed or compared.
-  package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
+  func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
 
-  package func matches(_ unit: [UInt8], by line: String?) throws -> Bool {
+  func matches(_ unit: [UInt8], by line: String?) throws -> Bool {
     // A store sends pings and events at any time; other frames are in order.
     guard let frame = DecodedFrame(unit) else { return true }
     switch frame.kind {
@@ -72,17 +72,17 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     }
   }
 
-  package mutating func pingExchange() -> (send: String, expect: String) {
+  mutating func pingExchange() -> (send: String, expect: String) {
     let bytes = Hex.text((0..<8).map { _ in UInt8.random(in: .min ... .max) })
     return ("ping bytes=\(bytes)", "pong bytes=\(bytes)")
   }
 
-  package func isAnswer(_ unit: [UInt8]) -> Bool {
+  func isAnswer(_ unit: [UInt8]) -> Bool {
     let kind = DecodedFrame(unit)?.kind
     return kind != FrameKind.ping.rawValue && kind != FrameKind.events.rawValue
   }
 
-  package func answersAwaited(_ unit: [UInt8]) -> Int {
+  func answersAwaited(_ unit: [UInt8]) -> Int {
     // Unknown frames and misplaced frames of the handshake are answered with an error.
     guard let kind = DecodedFrame(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
@@ -91,7 +91,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     }
   }
 
-  package static func boundary(in bytes: [UInt8]) -> FrameBoundary {
+  static func boundary(in bytes: [UInt8]) -> FrameBoundary {
     // A probe accepts every kind, and this limit only.
     guard bytes.count >= 4 else { return .incomplete }
     let length = bytes.prefix(4).reduce(0) { $0 << 8 | Int($1) }
@@ -100,7 +100,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return bytes.count >= 4 + length ? .unit(4 + length) : .incomplete
   }
 
-  package mutating func encode(_ line: String) throws -> [UInt8] {
+  mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
       guard let bytes = Hex.bytes(line.dropFirst(4)) else {
         throw ProbeError("hexadecimal is expected: \(line)")
@@ -145,7 +145,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return Array(buffer.readableBytesView)
   }
 
-  package func text(_ unit: [UInt8]) -> String {
+  func text(_ unit: [UInt8]) -> String {
     guard let frame = DecodedFrame(unit) else { return "hex:\(Hex.text(unit))" }
     var thread: [UInt8]?
     var rest: String
@@ -169,7 +169,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     return words.joined(separator: " ")
   }
 
-  package func differences(_ line: String, from unit: [UInt8]) throws -> [String] {
+  func differences(_ line: String, from unit: [UInt8]) throws -> [String] {
     var (word, pairs) = try LineParser.command(Self.withCode(line))
     let header = try Self.takeHeader(&pairs)
     let spec = try Self.spec(word)
@@ -346,17 +346,15 @@ extension StoreFrames {
 /// Handshake of a connection as by a gateway (Proto/frames.md, "Handshake"). It is independent of StoreClient, so that
 /// the two check each other.
 extension StoreFrames {
-  package mutating func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
+  static func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
     guard line.isEmpty else {
       throw ProbeError("a store is opened without fields; send hello and proof by hand")
     }
-    let session = session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
+    let frames = exchange.wireProtocol
+    let session = frames.session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
     let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
-    let age = isResuming ? "0" : "none"
-    try await exchange.send(
-      "hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))",
-      in: &self
-    )
+    let age = frames.isResuming ? "0" : "none"
+    try await exchange.send("hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))")
 
     let challenge = try await answer("challenge", exchange)
     guard case .bytes(let theirNonce)? = challenge["nonce"],
@@ -364,7 +362,7 @@ extension StoreFrames {
       case .number(let shards)? = challenge["shard_count"]
     else { throw ProbeError("the challenge lacks a field") }
     var proof: [UInt8] = []
-    if let secret {
+    if let secret = frames.secret {
       let key = SymmetricKey(data: secret)
       let material = nonce + theirNonce + session
       guard
@@ -378,25 +376,25 @@ extension StoreFrames {
         HMAC<SHA256>.authenticationCode(for: Array("tidemark gateway 1".utf8) + material, using: key)
       )
     }
-    try await exchange.send("proof proof=\(Hex.text(proof))", in: &self)
+    try await exchange.send("proof proof=\(Hex.text(proof))")
     _ = try await answer("ready", exchange)
 
     // A resumed session keeps its counter; that of a new one begins at 1.
-    if !isResuming { counterNext = 1 }
-    self.session = session
-    isResuming = true
-    shardCount = Int(shards)
+    if !frames.isResuming { exchange.wireProtocol.counterNext = 1 }
+    exchange.wireProtocol.session = session
+    exchange.wireProtocol.isResuming = true
+    exchange.wireProtocol.shardCount = Int(shards)
   }
 
-  private mutating func answer(_ kind: String, _ exchange: ProbeExchange<StoreFrames>) async throws
+  private static func answer(_ kind: String, _ exchange: ProbeExchange<StoreFrames>) async throws
     -> [String: FieldValue]
   {
-    switch try await exchange.receive(in: &self, where: { try $0.matches($1, by: kind) }) {
+    switch try await exchange.receive(where: { try $0.matches($1, by: kind) }) {
     case .unit(let unit):
-      guard try differences(kind, from: unit).isEmpty else {
-        throw ProbeError("in the handshake: expected \(kind), received \(text(unit))")
+      guard try exchange.wireProtocol.differences(kind, from: unit).isEmpty else {
+        throw ProbeError("in the handshake: expected \(kind), received \(exchange.wireProtocol.text(unit))")
       }
-      return values(of: unit)
+      return exchange.wireProtocol.values(of: unit)
     case .closed: throw ProbeError("the connection was closed in the handshake, before \(kind)")
     case .timedOut: throw ProbeError("no \(kind) came in time")
     case .broken(let reason): throw ProbeError("no frame instead of \(kind): \(reason)")

@@ -142,12 +142,12 @@ struct LineParser {
 /// members=[{user=alice role=admin} {user=bob}]  messages=[m-1 m-2]  anything=*  events=[... {event=row}]
 /// json='{"as":"it stands"}'
 /// ```
-package indirect enum Literal: Equatable, Sendable {
+indirect enum Literal: Equatable, Sendable {
   /// Word, with or without quotes.
   case word([UInt8], isQuoted: Bool)
   case list([Entry])
 
-  package enum Entry: Equatable, Sendable {
+  enum Entry: Equatable, Sendable {
     /// `{name=value …}`
     case fields([NamedLiteral])
     /// Single value, for lists of one field.
@@ -158,13 +158,13 @@ package indirect enum Literal: Equatable, Sendable {
   }
 
   /// `*`: any value.
-  package var isWildcard: Bool { self == .word([UInt8(ascii: "*")], isQuoted: false) }
+  var isWildcard: Bool { self == .word([UInt8(ascii: "*")], isQuoted: false) }
 }
 
 /// Pair `name=value`.
-package struct NamedLiteral: Equatable, Sendable {
-  package var name: String
-  package var value: Literal
+struct NamedLiteral: Equatable, Sendable {
+  var name: String
+  var value: Literal
 }
 
 /// Values of `$NAME` in scripts and frames, such as tokens, which should not be in files.
@@ -175,7 +175,7 @@ package struct NamedLiteral: Equatable, Sendable {
 /// ${x*17000}           a text repeated
 /// $$                   a dollar sign, like one before any other character
 /// ```
-package struct ProbeVariables: Sendable {
+struct ProbeVariables: Sendable {
   /// Size limit of a repetition.
   static let byteCountMax = 1 << 21
 
@@ -183,7 +183,7 @@ package struct ProbeVariables: Sendable {
   private let environment: [String: String]
 
   /// - Parameter environment: values of variables that are not given.
-  package init(given: [String: String] = [:], environment: [String: String] = [:]) {
+  init(given: [String: String] = [:], environment: [String: String] = [:]) {
     self.given = given
     self.environment = environment
   }
@@ -191,7 +191,7 @@ package struct ProbeVariables: Sendable {
   /// Parse `NAME=VALUE` settings.
   ///
   /// - Throws: ``ProbeError`` for another form.
-  package init(settings: [String], environment: [String: String]) throws {
+  init(settings: [String], environment: [String: String]) throws {
     let now = Int64(Date.now.timeIntervalSince1970 * 1_000)
     self.init(given: ["NOW": String(now)], environment: environment)
     for setting in settings {
@@ -205,7 +205,7 @@ package struct ProbeVariables: Sendable {
   /// Replace variables by their values.
   ///
   /// - Throws: ``ProbeError`` for a variable without a value.
-  package func expand(_ text: String) throws -> String {
+  func expand(_ text: String) throws -> String {
     guard text.contains("$") else { return text }
     var result = ""
     var rest = text[...]
@@ -252,11 +252,11 @@ package struct ProbeVariables: Sendable {
 }
 
 /// Hexadecimal text.
-package enum Hex {
+enum Hex {
   /// Bytes that end a word without quotes.
   static let breaks = Set(" \t[]{}\"".utf8)
 
-  package static func text(_ bytes: some Sequence<UInt8>) -> String {
+  static func text(_ bytes: some Sequence<UInt8>) -> String {
     let digits = Array("0123456789abcdef".utf8)
     var text: [UInt8] = []
     for byte in bytes { text += [digits[Int(byte >> 4)], digits[Int(byte & 15)]] }
@@ -264,7 +264,7 @@ package enum Hex {
   }
 
   /// Parse digits and blanks; nil for other characters or an odd number of digits.
-  package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+  static func bytes(_ text: some StringProtocol) -> [UInt8]? {
     var bytes: [UInt8] = []
     var high: UInt8?
     for character in text.utf8 {

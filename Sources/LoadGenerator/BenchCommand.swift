@@ -1,13 +1,12 @@
-import ArgumentParser
-import CommandSupport
-import LoadGenerator
-import LocalStack
-import Operations
-import TLSSession
+package import ArgumentParser
+internal import CommandSupport
+internal import LocalStack
+internal import Operations
+internal import TLSSession
 
 /// Command `tidemark bench`.
-struct BenchCommand: AsyncParsableCommand {
-  static let configuration = CommandConfiguration(
+package struct BenchCommand: AsyncParsableCommand {
+  package static let configuration = CommandConfiguration(
     commandName: "bench",
     abstract: "Load-tests an HTTP/2 server.",
     subcommands: [
@@ -16,6 +15,8 @@ struct BenchCommand: AsyncParsableCommand {
     ],
     defaultSubcommand: LoadCommand.self
   )
+
+  package init() {}
 }
 
 /// Command `tidemark bench [load]`: one run.
@@ -33,22 +34,26 @@ struct LoadCommand: AsyncParsableCommand {
   )
 
   @Option(
-    help: ArgumentHelp(
-      "URL to GET repeatedly: http (h2c with prior knowledge) or https.",
-      valueName: "url"
-    )
+    help: ArgumentHelp("URL to GET repeatedly: http (h2c with prior knowledge) or https.", valueName: "url"),
+    transform: parsing("http://HOST[:PORT][/PATH], or https", HTTPURL.init)
   )
-  var url: String?
+  var url: HTTPURL?
   @Option(help: ArgumentHelp("Certificates to trust for https, instead of the system's.", valueName: "file"))
   var ca: String?
-  @Option(help: ArgumentHelp("A gateway to send requests to.", valueName: "http://host:port"))
-  var gateway: String?
+  @Option(
+    help: ArgumentHelp("A gateway to send requests to.", valueName: "http://host:port"),
+    transform: parsing("http://HOST:PORT") { text in HTTPURL(text).flatMap { $0.usesTLS ? nil : $0 } }
+  )
+  var gateway: HTTPURL?
   @Option(help: ArgumentHelp("The gateway's secret for tokens.", valueName: "file"))
   var jwtSecretFile: String?
   @Option(help: ArgumentHelp("Kind of requests; see above.", valueName: "row"))
   var row: BenchRow = .readQuery
-  @Option(help: ArgumentHelp("With store-frames: the store.", valueName: "host:port"))
-  var store: String?
+  @Option(
+    help: ArgumentHelp("With store-frames: the store.", valueName: "host:port"),
+    transform: parsing("HOST:PORT") { Endpoint($0) }
+  )
+  var store: Endpoint?
   @Option(
     help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file")
   )
@@ -85,13 +90,7 @@ struct LoadCommand: AsyncParsableCommand {
 
   func validate() throws {
     guard (url == nil) != (gateway == nil) else { throw ValidationError("give either --url or --gateway") }
-    if let url, HTTPURL(url) == nil {
-      throw ValidationError("--url \"\(url)\": give http://HOST[:PORT][/PATH], or https")
-    }
-    if let gateway {
-      guard let target = HTTPURL(gateway), !target.usesTLS else {
-        throw ValidationError("--gateway \"\(gateway)\": give http://HOST:PORT")
-      }
+    if gateway != nil {
       guard jwtSecretFile != nil else { throw ValidationError("--gateway needs --jwt-secret-file") }
       guard row.isOwn else {
         throw ValidationError("--row \(row.rawValue) needs no gateway: use tidemark bench compare")
@@ -99,7 +98,6 @@ struct LoadCommand: AsyncParsableCommand {
       guard (row == .storeFrames) == (store != nil) else {
         throw ValidationError("--row store-frames and --store go together")
       }
-      if let store, Endpoint(store) == nil { throw ValidationError("--store \"\(store)\": give HOST:PORT") }
     }
     try validateRanges([
       ("connections", connections, 1...10_000), ("streams", streams, 1...1_000), ("loops", loops, 1...64),
@@ -115,7 +113,9 @@ struct LoadCommand: AsyncParsableCommand {
       let isGood = try await withInterrupts {
         let progress = ProgressLine()
         defer { progress.clear() }
-        return url == nil ? try await runRow(progress) : try await runURL(progress)
+        if let url { return try await get(url, progress) }
+        guard let gateway, let jwtSecretFile, let form = row.form else { throw ExitCode.validationFailure }
+        return try await requestRow(form, of: gateway, secretFile: jwtSecretFile, progress)
       }
       if !isGood { throw ExitCode(1) }
     }
@@ -123,12 +123,7 @@ struct LoadCommand: AsyncParsableCommand {
 
   private var warmupCount: Int { warmup ?? connections * streams * 10 }
 
-  private var processes: [(name: String, processID: Int32)] {
-    [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
-  }
-
-  private func runURL(_ progress: ProgressLine) async throws -> Bool {
-    guard let target = url.flatMap({ HTTPURL($0) }) else { return false }
+  private func get(_ target: HTTPURL, _ progress: ProgressLine) async throws -> Bool {
     var plan = LoadPlan(
       endpoint: target.endpoint,
       connections: Array(repeating: .init(work: .get(path: target.path)), count: connections),
@@ -137,24 +132,23 @@ struct LoadCommand: AsyncParsableCommand {
       warmup: warmupCount
     )
     if target.usesTLS { plan.tls = try TLSContext(client: TLSClientConfiguration(authorityFile: ca)) }
-    plan.loops = loops
-    plan.duration = duration?.seconds
-    plan.processes = processes
     let report = try await load(plan, progress)
-    return try show(report, "GET \(url ?? "")", report.problems)
+    return try show(report, "GET \(target)", report.problems)
   }
 
-  private func runRow(_ progress: ProgressLine) async throws -> Bool {
-    guard let target = gateway.flatMap({ HTTPURL($0) }), let jwtSecretFile, let form = row.form else {
-      return false
-    }
+  private func requestRow(
+    _ form: RequestForm,
+    of gateway: HTTPURL,
+    secretFile jwtSecretFile: String,
+    _ progress: ProgressLine
+  ) async throws -> Bool {
     let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
     let secrets = try secretFile.map {
       [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
     }
-    var bench = try GatewayBench(
-      endpoint: target.endpoint,
-      store: store.flatMap { Endpoint($0) }.map { ($0, secrets ?? []) },
+    let bench = try GatewayBench(
+      endpoint: gateway.endpoint,
+      store: store.map { ($0, secrets ?? []) },
       tokenIssuer: tokenIssuer,
       form: form,
       connections: connections,
@@ -163,9 +157,6 @@ struct LoadCommand: AsyncParsableCommand {
       warmup: warmupCount,
       channels: channels
     )
-    bench.loops = loops
-    bench.duration = duration?.seconds
-    bench.processes = processes
     Terminal.printError("setting up: \(bench.summary)")
     var plan = try await bench.prepare { registered, total in
       progress.show("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
@@ -175,10 +166,14 @@ struct LoadCommand: AsyncParsableCommand {
     progress.show("checking")
     let problems = try await bench.verify(report)
     progress.clear()
-    return try show(report, "\(row.title) (\(row.rawValue)) through \(store ?? gateway ?? "")", problems)
+    return try show(report, "\(row.title) (\(row.rawValue)) through \(store.map { "\($0)" } ?? "\(gateway)")", problems)
   }
 
   private func load(_ plan: LoadPlan, _ progress: ProgressLine) async throws -> LoadReport {
+    var plan = plan
+    plan.loops = loops
+    plan.duration = duration?.seconds
+    plan.processes = [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
     let report = try await LoadGenerator.run(plan) { responses, seconds in
       let rate = Figures.count(Int(Double(responses) / seconds))
       progress.show("\(Figures.count(responses)) answers, \(rate)/s")
