@@ -28,7 +28,7 @@ extension TokensPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let response = EchoingResponse.token(match.subject.bytes)
-    let shard = ShardState.tokenShard
+    let shard = RevokedTokenTable.shard
     try loop.echoingResponses.send(
       kind,
       to: .shard(shard, name: match.subject),

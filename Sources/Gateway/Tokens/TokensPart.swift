@@ -55,7 +55,7 @@ final class TokensPart: GatewayPart {
 
   private func trySend(_ request: TokenListing.Request) {
     let pending = PendingRequest(.tokenList(round: request.round), route: .getToken)
-    let isSent = loop.trySend(.listRevokedTokens, to: .shard(ShardState.tokenShard, name: nil), pending) {
+    let isSent = loop.trySend(.listRevokedTokens, to: .shard(RevokedTokenTable.shard, name: nil), pending) {
       $0.writeListRevokedTokens(known: request.known, after: request.after)
     }
     if !isSent { listing.failed(round: request.round) }

@@ -21,7 +21,7 @@ extension ShardState {
   ) throws(Refusal) {
     try refuseErasing(members)
     let start = effects.count
-    let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
+    let inForce = types.record(String(cid.prefix { $0 != ":" })).options.applying(options)
     effects.append(
       .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
     )

@@ -1,5 +1,4 @@
-/// Removal (R16): truncates and deletes channels, and erases users in channels and in a shard's settings. Repeats
-/// succeed and change nothing.
+/// Removal (R16): truncates and deletes channels, and erases users in channels. Repeats succeed and change nothing.
 extension ShardState {
   // MARK: Channels
 
@@ -85,53 +84,7 @@ extension ShardState {
     decideMembership(user, membership, isGone: true, into: &effects)
   }
 
-  // MARK: Users
-
-  /// Return whether a user is being erased: nothing new is created in their name.
-  @inline(__always)
-  package func isErasing(_ user: RawSpan) -> Bool { settings.hasErasing && settings.isErasing(user) }
-
-  /// Return whether a user is being erased.
-  func isErasing(_ user: String) -> Bool {
-    guard settings.hasErasing else { return false }
-    var user = user
-    return user.withUTF8 { settings.isErasing($0.span.bytes) }
-  }
-
-  /// Return whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
-  package func canErase(_ user: String) -> Bool {
-    isErasing(user) || settings.find(user) == nil && settings.tombstone(of: user) == nil
-  }
-
   func refuseErasing(_ members: [NewMember]) throws(Refusal) {
-    guard settings.hasErasing else { return }
-    for member in members where isErasing(member.user) { throw .userErased }
-  }
-
-  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller replicates the version
-  /// to all other shards.
-  package func decideBeginErasure(user: String, into effects: inout [Effect]) {
-    let current = userSettings(user)
-    guard !current.isErasing else { return }
-    var erasing = current
-    erasing.isErasing = true
-    erasing.isErased = false
-    erasing.isReplicated = false
-    erasing.version += 1
-    effects.append(.shard(.userAssigned(number(of: user), erasing)))
-  }
-
-  /// Remove a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
-  /// this one are ignored.
-  package func decideFinishErasure(
-    user: String,
-    version: UInt64,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
-    guard version > userSettings(user).version else { return }
-    var name = user
-    let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
-    effects.append(.shard(.userErased(number(of: user), version: version, hash: hash, at: time)))
+    for member in members where settings.isErasing(member.user) { throw .userErased }
   }
 }

@@ -106,7 +106,7 @@ extension ShardState {
     }
     self[slot].memberships.decideApply(
       change,
-      isErased: change.isGone && isErasing(change.user),
+      isErased: change.isGone && settings.isErasing(change.user),
       at: time,
       self[slot].number,
       self[slot].cid,
@@ -117,7 +117,7 @@ extension ShardState {
   /// Drop the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
   /// channels that know the user, and finds none.
   package func decideDropErasedIndex(_ slot: ChannelSlot, into effects: inout [Effect]) {
-    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
+    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ settings.isErasing($0) }) else { return }
     effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot))))
   }
 
@@ -231,12 +231,4 @@ extension ShardState {
       into: &effects
     )
   }
-
-  // MARK: Pages
-
-  /// Return the effects that reproduce a page of the outbox.
-  package func outboxEffects(_ page: UInt32) -> [Effect] { outbox.effects(of: page) }
-
-  /// The effects that reproduce the page of the progress of sent and received changes.
-  package var indexEffects: [Effect] { outbox.indexEffects }
 }

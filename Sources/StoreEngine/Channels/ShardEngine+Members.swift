@@ -172,7 +172,7 @@ extension ShardEngine {
     try request.fields.end()
     guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
     let name = Self.text(user)
-    guard state.canErase(name) else {
+    guard state.settings.canErase(name) else {
       // The name belongs to a new user by now: this command is late, from a slower gateway.
       applyCommand(slot, request)
       return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(0)) }

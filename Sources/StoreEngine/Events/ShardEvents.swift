@@ -96,11 +96,11 @@ final class ShardEvents: ShardPart {
   private func recordShardEvent(_ effect: ShardEffect) {
     switch effect {
     case .channelTypeAssigned(let record):
-      if shard.state.channelType(record.name).options != record.options {
+      if shard.state.types.record(record.name).options != record.options {
         shard.scans.announceOptions(ofType: record.name)
       }
     case .userAssigned(_, let settings):
-      if settings.tokensRevokedBefore > shard.state.userSettings(settings.user).tokensRevokedBefore {
+      if settings.tokensRevokedBefore > shard.state.settings[settings.user].tokensRevokedBefore {
         recordUserEvent(settings.user, .tokensRevoked(before: settings.tokensRevokedBefore))
       }
     case .userErased(let number, _, _, let time):

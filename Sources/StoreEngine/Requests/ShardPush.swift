@@ -169,7 +169,7 @@ final class ShardPush: ShardPart {
     if let (code, detail) = fault(key) { return .refused(code, detail) }
     let hash = StableHash.hash(key)
     let time = shard.advanceTime()
-    let isKnown = shard.state.knowsWebhook(hash, at: time)
+    let isKnown = shard.state.webhooks.isKnown(hash, at: time)
     // A time in the log must back the reply that a webhook has expired (R20).
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
     let last = isKnown ? shard.dirty.webhooksLast : .zero
@@ -190,15 +190,15 @@ final class ShardPush: ShardPart {
     let hash = StableHash.hash(key)
     let time = shard.advanceTime()
     if !request.isDuplicate {
-      guard !shard.state.knowsWebhook(hash, at: time) else {
+      guard !shard.state.webhooks.isKnown(hash, at: time) else {
         shard.sessions.recordRefusal(request)
         return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
       }
       let room = shard.state.webhooks.full(at: time)
       guard room == .none else { return Self.refusedFull(until: room, at: time) }
-      shard.state.decideRememberWebhook(webhook: hash, until: until, at: time, into: &request.effects)
+      shard.state.webhooks.decideRemember(hash, until: until, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
-    } else if !shard.state.knowsWebhook(hash, at: time) {
+    } else if !shard.state.webhooks.isKnown(hash, at: time) {
       return .unknownOutcome
     }
     return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }
