@@ -28,8 +28,8 @@ extension ShardState {
     return PushTarget(slot: targetSlot, sequence: sequence, member: member)
   }
 
-  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Its thread's settings are not
-  /// applied yet: call ``refresh(_:)`` before a decision.
+  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Call ``refresh(_:)`` with the
+  /// target's slot before a decision.
   package func pushTarget(
     _ slot: ChannelSlot,
     _ ticket: TicketPlace

@@ -92,7 +92,7 @@ package struct ReadVector: ~Copyable, Sendable {
   }
 
   /// Return the message after which other members' statuses can depend on this row.
-  func firstCounted(_ row: MemberOrdinal) -> UInt32 {
+  func countedAfter(_ row: MemberOrdinal) -> UInt32 {
     isOfThread ? bounds.countedAfter(row).rawValue : joined(row).rawValue
   }
 

@@ -49,7 +49,8 @@ extension ShardState {
     return thread
   }
 
-  /// Return the same, for a member. Also nil if the reply does not exist for the member (R6).
+  /// Return the thread that contains a reply, for a member of the channel. Nil if there is no such reply, or if it does
+  /// not exist for the member (R6).
   package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot? {
     guard let thread = thread(withReply: id, in: slot) else { return nil }
     guard let member = self[slot].row(of: user) else { return thread }

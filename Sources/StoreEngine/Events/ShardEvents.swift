@@ -288,11 +288,7 @@ final class ShardEvents: ShardPart {
     deletedAt: Timestamp,
     _ channel: Subscriptions.Channel
   ) {
-    var events: [ChannelEvent] = []
-    if let slot = channel.slot {
-      shard.refresh(slot)
-      events = shard.channelEvents(pending, in: slot)
-    }
+    let events = channel.slot.map { shard.channelEvents(pending, in: $0) } ?? []
     let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: shard.state)
     guard !parts.isEmpty else { return }
     for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }

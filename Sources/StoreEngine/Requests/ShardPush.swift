@@ -35,6 +35,8 @@ final class ShardPush: ShardPart {
 
   /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the reply is
   /// `outcome_unknown`.
+  ///
+  /// - Parameter target: users' settings are applied to its channel or thread.
   private func deliver(
     _ request: inout Request,
     _ target: ShardState.PushTarget,
@@ -42,7 +44,6 @@ final class ShardPush: ShardPart {
     withNames: Bool
   ) -> Outcome {
     let slot = target.slot.channel
-    shard.refresh(target.slot)
     do throws(Refusal) {
       let time = shard.advanceTime()
       try shard.state.decidePush(target, acked: acked, at: time, into: &request.effects)
@@ -122,11 +123,11 @@ final class ShardPush: ShardPart {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)
-    shard.refresh(slot)
     let target: ShardState.PushTarget
     do { target = try shard.state.pushTarget(slot, ticket.place) } catch {
       return shard.refused(error, slot)
     }
+    shard.refresh(target.slot)
     var refusal: Outcome?
     shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
     if let refusal { return refusal }
