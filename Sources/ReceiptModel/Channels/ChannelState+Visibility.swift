@@ -170,7 +170,7 @@ extension ChannelState {
   }
 
   /// Return the note of a reader's acknowledgement; empty: no note, or its record was dropped.
-  func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
+  package func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
     guard messages.flags(sequence).contains(.requestsAcknowledgement) else { return "" }
     return acknowledgementTable.record(sequence, row)?.note ?? ""
   }

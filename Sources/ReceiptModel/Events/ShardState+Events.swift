@@ -8,7 +8,7 @@ extension ShardState {
     refresh(slot)
     var ordered = pending.happened
     for change in pending.rows {
-      guard let targetSlot = targetSlot(ofThread: change.thread, in: slot) else { continue }
+      guard let targetSlot = openTargetSlot(ofThread: change.thread, in: slot) else { continue }
       refresh(targetSlot)
       append(change, in: targetSlot, to: &ordered)
     }
@@ -26,7 +26,7 @@ extension ShardState {
     appendAcknowledgements(slot, pending, to: &events)
     if let before = pending.optionsBefore { appendExposed(slot, before, pending, to: &events) }
     for change in pending.statuses {
-      guard let targetSlot = targetSlot(ofThread: change.thread, in: slot) else { continue }
+      guard let targetSlot = openTargetSlot(ofThread: change.thread, in: slot) else { continue }
       refresh(targetSlot)
       let runs = cutAtJoin(self[targetSlot].statusRuns(change.changes, options(targetSlot)), targetSlot)
       for run in runs { events.append(.status(thread: change.thread, run, at: pending.newestShown)) }
@@ -34,12 +34,10 @@ extension ShardState {
     return events
   }
 
-  /// Return the slot of the channel or of one of its threads; nil if the thread does not exist or its parent is
-  /// deleted.
-  private func targetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
-    if parent == .zero { return slot }
-    guard let index = self[slot].threads.index(of: parent), !self[slot].isClosed(index) else { return nil }
-    return slot.thread(index)
+  /// Return the slot of the channel or of one of its threads, unless the thread's parent is deleted.
+  private func openTargetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    guard let targetSlot = targetSlot(ofThread: parent, in: slot) else { return nil }
+    return targetSlot.isThread && isClosed(targetSlot) ? nil : targetSlot
   }
 
   /// Append the events for a row.

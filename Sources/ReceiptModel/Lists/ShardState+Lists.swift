@@ -125,11 +125,6 @@ extension ShardState {
       times: &times
     )
   }
-
-  /// Return whether a message was registered with an acknowledgement request.
-  package func hasAcknowledgementRequest(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
-    self[slot].messages.flags(sequence).contains(.requestsAcknowledgement)
-  }
 }
 
 /// The cursor of a page of a channel's messages: at a message, or at a reply in the thread under it.
@@ -174,11 +169,6 @@ extension ShardState {
       scanBudget -= 1
     }
     return (rows, next < end ? UInt32(next) : nil)
-  }
-
-  /// Return when a member joined.
-  package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
-    self[slot].rows.joinedAt(row)
   }
 
   /// A registered message that is not deleted.

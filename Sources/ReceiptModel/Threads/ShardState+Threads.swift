@@ -270,7 +270,7 @@ extension ShardState {
   /// Rows that must be examined to count one of several messages separately; 0 if the messages are counted together.
   package func rowsCounted(_ slot: ChannelSlot, for asked: ShownStatus) -> Int {
     if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
-    return hasAcknowledgementRequest(slot, asked.sequence) ? self[slot].rows.rowCount : 0
+    return self[slot].messages.flags(asked.sequence).contains(.requestsAcknowledgement) ? self[slot].rows.rowCount : 0
   }
 
   /// Return a member's unread messages of the channel and its threads with unread replies (R14).

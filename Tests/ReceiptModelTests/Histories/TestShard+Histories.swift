@@ -65,8 +65,8 @@ extension TestShard {
         )
         apply(effects)
         return .member(
-          role: state.role(slot, row),
-          joinedAt: Int(state.joinedAt(slot, row).milliseconds),
+          role: state[slot].rows.role(row) ?? "",
+          joinedAt: Int(state[slot].rows.joinedAt(row).milliseconds),
           isMuted: state[slot].rows.isMuted(row),
           isNew: isNew
         )
