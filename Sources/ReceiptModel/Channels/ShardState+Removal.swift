@@ -61,27 +61,11 @@ extension ShardState {
       row = self[slot].rows.rows(of: number).last
     }
     guard self[slot].decideErase(user, &scan, limit: &limit, at: time, into: &effects) else { return false }
-    if scan.isKnown { decideMembershipRemoved(slot, user, row, into: &effects) }
+    if scan.isKnown {
+      let membership = membership(row, in: slot, text(of: slot), isMember: false)
+      decideMembership(user, membership, isGone: true, into: &effects)
+    }
     return true
-  }
-
-  /// Queue the change that a channel no longer knows a user.
-  private func decideMembershipRemoved(
-    _ slot: ChannelSlot,
-    _ user: String,
-    _ row: MemberOrdinal?,
-    into effects: inout [Effect]
-  ) {
-    let joinedAt = row.map { self[slot].rows.joinedAt($0) }
-    let membership = Membership(
-      cid: String(decoding: self[slot].cid, as: UTF8.self),
-      channel: self[slot].number,
-      row: row,
-      isMember: false,
-      joinedAt: joinedAt ?? .none,
-      epoch: 0
-    )
-    decideMembership(user, membership, isGone: true, into: &effects)
   }
 
   func refuseErasing(_ members: [NewMember]) throws(Refusal) {

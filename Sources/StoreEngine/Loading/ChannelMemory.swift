@@ -99,7 +99,7 @@ final class ChannelMemory: LoopPart {
     let shard = loop.ownShard(arrival.request.shard)
     var isReadable = true
     if case .failure = arrival.result { isReadable = false }
-    loop.driver.willTake(.install(arrival.request, arrival.reference, isReadable: isReadable))
+    loop.driver.noteDecision(.install(arrival.request, arrival.reference, isReadable: isReadable))
     shard.loads.loaded(arrival.request, as: arrival.reference, arrival.result)
     // If memory is short, the tail continues at the next tick: each of its channels is evicted once its pages are
     // written.

@@ -132,11 +132,11 @@ final class WaitingRequests: ShardPart {
     counts[reason.kind.rawValue] += 1
     switch reason {
     case .slice:
-      shard.loop.driver.willTake(.suspend(request.header, request.lane))
+      shard.loop.driver.noteDecision(.suspend(request.header, request.lane))
       slices.append(waiting)
       shard.loop.slices.queueForSlices(shard)
     case .postponed:
-      shard.loop.driver.willTake(.postpone(request.header, request.lane))
+      shard.loop.driver.noteDecision(.postpone(request.header, request.lane))
       // A request that has waited for its channel's load goes before those of the channel that arrived later.
       let later = postponed.firstIndex { $0.number > waiting.number && $0.cid == cid }
       postponed.insert(waiting, at: later ?? postponed.endIndex)
