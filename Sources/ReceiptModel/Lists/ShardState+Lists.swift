@@ -119,8 +119,7 @@ extension ShardState {
     return self[slot].memberStatus(
       row,
       sequence,
-      options: options,
-      viewpoint: isOwn ? .own : .others,
+      isOwn ? .own(options) : .others(options),
       settings: settings,
       times: &times
     )
