@@ -26,7 +26,7 @@ package struct IndexRebuild: Sendable {
   }
 
   /// Run the rebuild until every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation. The
-  /// store then continues the steps already requested, which does no harm.
+  /// store then continues the stages already requested, which does no harm.
   ///
   /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (RebuildProgress) -> Void) async throws -> RebuildSummary {

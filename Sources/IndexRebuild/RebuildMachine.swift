@@ -113,7 +113,7 @@ package struct RebuildMachine: Sendable {
       shards[index].progress = .done
     case .resending, .sweeping:
       guard fields.epoch <= epoch else { return fail(.superseded(shard, epoch: fields.epoch)) }
-      // This reply is from before the connection was lost, and does not describe the step to be started again.
+      // This reply is from before the connection was lost, and does not describe the stage to be started again.
       if request == .ask, shards[index].progress == .due { return .send(requests()) }
       guard fields.epoch == epoch else { return fail(.epochNotAdopted(shard)) }
       record(fields, index)
@@ -168,7 +168,7 @@ package struct RebuildMachine: Sendable {
 
   /// Current progress.
   package var progress: RebuildProgress {
-    let step: RebuildProgress.Step =
+    let shown: RebuildProgress.Stage =
       switch stage {
       case .connecting: .connecting
       case .asking: .asking
@@ -176,7 +176,7 @@ package struct RebuildMachine: Sendable {
       case .sweeping, .over: .sweeping
       }
     return RebuildProgress(
-      step: step,
+      stage: shown,
       epoch: epoch,
       shardsDone: shards.count { $0.progress == .done },
       shardsBusy: shards.count { $0.refusal == .busy },

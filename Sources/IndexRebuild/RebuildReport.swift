@@ -22,14 +22,14 @@ package struct RebuildSummary: Hashable, Sendable {
 
 /// Progress of a rebuild, as a line for the person at the terminal.
 package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
-  package enum Step: Sendable {
+  package enum Stage: Sendable {
     case connecting
     case asking
     case resending
     case sweeping
   }
 
-  package var step: Step
+  package var stage: Stage
   package var epoch: UInt64
   package var shardsDone: Int
   /// Shards that are busy with another rebuild, or overloaded; the rebuild waits for them.
@@ -44,7 +44,7 @@ package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
     let ofShards = "\(shardsDone) of \(shards) shards"
     let waiting =
       shardsBusy == 0 ? "" : "; waiting for \(shardsBusy) that are busy, perhaps with another rebuild"
-    return switch step {
+    return switch stage {
     case .connecting: "connecting to the store"
     case .asking: "asking for the epoch: \(ofShards)\(waiting)"
     case .resending:

@@ -73,7 +73,7 @@ struct RebuildMachineTests {
       machine.replied(ShardID(0), reply(.none, 4), now: .seconds(4))
         == .send([request(.sweep, 0, 4), request(.sweep, 1, 4)])
     )
-    #expect(machine.progress.step == .sweeping && machine.progress.shardsDone == 0)
+    #expect(machine.progress.stage == .sweeping && machine.progress.shardsDone == 0)
     _ = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(4))
     guard case .finish(let summary) = machine.replied(ShardID(1), reply(.none, 4), now: .seconds(4)) else {
       Issue.record("not finished")

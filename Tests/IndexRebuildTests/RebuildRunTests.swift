@@ -61,7 +61,7 @@ struct RebuildRunTests {
     let (reached, reach) = AsyncStream.makeStream(of: Void.self)
     let rebuild = listener.rebuild
     let task = Task {
-      try await rebuild.run { if $0.step == .resending { reach.yield() } }
+      try await rebuild.run { if $0.stage == .resending { reach.yield() } }
     }
     try await within("the rebuild's first step") { for await _ in reached { break } }
     task.cancel()

@@ -143,9 +143,9 @@ final class SimulatedLoop: StoreLoopDriver {
     if !isFollower { simulation.checkLookedUp(self) }
   }
 
-  func willTake(_ step: BudgetedStep) {
-    if case .install(let request, _, _) = step { kept.removeAll { $0.request == request } }
-    if !isFollower { simulation.willTake(step, self) }
+  func noteDecision(_ decision: SchedulingDecision) {
+    if case .install(let request, _, _) = decision { kept.removeAll { $0.request == request } }
+    if !isFollower { simulation.noteDecision(decision, self) }
   }
 
   func purge() { simulation.faults.append("an unrequested purge") }

@@ -150,9 +150,9 @@ extension Simulation {
 
   // MARK: Requests that waited
 
-  /// A loop is about to take a step whose moment the oracle does not predict.
-  func willTake(_ step: BudgetedStep, _ target: SimulatedLoop) {
-    switch step {
+  /// A loop is about to carry out a decision that the oracle does not predict.
+  func noteDecision(_ decision: SchedulingDecision, _ target: SimulatedLoop) {
+    switch decision {
     case .postpone(let header, let lane): postpone(header, lane, target)
     case .suspend(let header, let lane):
       count("suspended queries")

@@ -53,7 +53,7 @@ final class TokensPart: GatewayPart {
 
   private func trySend(_ request: TokenListing.Request) {
     let pending = PendingRequest(.tokenList(round: request.round), route: .getToken)
-    let isSent = loop.trySend(.listRevokedTokens, to: .shard(ShardState.tokenShard, name: nil), pending) {
+    let isSent = loop.trySend(.listRevokedTokens, to: .shard(RevokedTokenTable.shard, name: nil), pending) {
       $0.writeListRevokedTokens(known: request.known, after: request.after)
     }
     if !isSent { listing.failed(round: request.round) }
@@ -137,7 +137,7 @@ extension TokensPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let response = EchoingResponse.token(match.subject.bytes)
-    let shard = ShardState.tokenShard
+    let shard = RevokedTokenTable.shard
     try loop.echoingResponses.send(
       kind,
       to: .shard(shard, name: match.subject),

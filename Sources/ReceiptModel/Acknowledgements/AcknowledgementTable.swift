@@ -65,7 +65,7 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
 
   /// Return the row's acknowledgement of the message, without time and note if its record was dropped; nil if it has
   /// not acknowledged the message.
-  func record(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Acknowledgement? {
+  package func record(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Acknowledgement? {
     index(of: sequence).flatMap { entries[$0].record(row) }
   }
 

@@ -50,11 +50,15 @@ package struct MemberTimes: Sendable {
 }
 
 /// The viewpoint from which a member's positions are seen.
-enum Viewpoint {
-  /// Another user: sees what the member and the channel show (R7, R8).
-  case others
-  /// The member: sees everything, with its time.
-  case own
+struct Viewpoint {
+  /// The viewer is the member, who sees everything, with its time. Otherwise the viewer is another user, who sees what
+  /// the member and the channel show (R7, R8).
+  let isOwn: Bool
+  /// The channel's.
+  let options: ChannelTypeOptions
+
+  static func own(_ options: ChannelTypeOptions) -> Viewpoint { Viewpoint(isOwn: true, options: options) }
+  static func others(_ options: ChannelTypeOptions) -> Viewpoint { Viewpoint(isOwn: false, options: options) }
 }
 
 /// The status of one member for one message, with its time. All lists and member statuses derive from these.
@@ -66,9 +70,9 @@ extension ChannelState {
   }
 
   /// Return whether others see that a recipient has read the message: by position or by acknowledgement (R9).
-  func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
-    guard options.readEvents, !rows.hidesRead(row) else { return false }
-    return hasReached(row, sequence, options: options, viewpoint: .others) || hasAcknowledged(row, sequence)
+  func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ others: Viewpoint) -> Bool {
+    guard others.options.readEvents, !rows.hidesRead(row) else { return false }
+    return hasReached(row, sequence, others) || hasAcknowledged(row, sequence)
   }
 
   /// Return whether others see that a recipient has acknowledged the message (R7, R9), even if the channel hides reads.
@@ -78,59 +82,37 @@ extension ChannelState {
 
   /// Return whether others see that a recipient has had the message delivered: by the delivered position, or by the
   /// read watermark regardless of a marker (R3, R4, R7, R8). Ignores acknowledgements.
-  func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
-    isDelivered(row, sequence, options: options, viewpoint: .others)
-      || isReached(row, sequence, options: options, viewpoint: .others)
+  func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ others: Viewpoint) -> Bool {
+    isDelivered(row, sequence, others) || isReached(row, sequence, others)
   }
 
-  private func isDelivered(
-    _ row: MemberOrdinal,
-    _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint
-  ) -> Bool {
-    (viewpoint == .own || rows.showsDelivered(row, options))
-      && rows.delivered[row] >= sequence
+  private func isDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ viewpoint: Viewpoint) -> Bool {
+    (viewpoint.isOwn || rows.showsDelivered(row, viewpoint.options)) && rows.delivered[row] >= sequence
   }
 
   /// Return whether the read watermark, without the marker, has reached the message.
-  private func isReached(
-    _ row: MemberOrdinal,
-    _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint
-  ) -> Bool {
-    (viewpoint == .own || rows.showsRead(row, options))
-      && rows.read[row] >= sequence
+  private func isReached(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ viewpoint: Viewpoint) -> Bool {
+    (viewpoint.isOwn || rows.showsRead(row, viewpoint.options)) && rows.read[row] >= sequence
   }
 
   /// Return when a recipient read the message: the earlier of the step that reached it and of their acknowledgement
   /// (R9, R17). Nil if there is neither.
   ///
-  /// - Parameter viewpoint: for `others`, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
+  /// - Parameter viewpoint: for others, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
   func readTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint,
+    _ viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
     times: inout MemberTimes
   ) -> ShownTime? {
     var byStep: ShownTime?
-    if hasReached(row, sequence, options: options, viewpoint: viewpoint) {
-      byStep = stepTime(
-        .read,
-        row,
-        sequence,
-        options: options,
-        viewpoint: viewpoint,
-        settings: settings,
-        times: &times
-      )
+    if hasReached(row, sequence, viewpoint) {
+      byStep = stepTime(.read, row, sequence, viewpoint, settings: settings, times: &times)
     }
     return ShownTime.earlier(
       byStep,
-      acknowledgementTime(row, sequence, viewpoint: viewpoint, settings: settings)
+      acknowledgementTime(row, sequence, viewpoint, settings: settings)
     )
   }
 
@@ -139,38 +121,21 @@ extension ChannelState {
   func deliveredTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint,
+    _ viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
     times: inout MemberTimes
   ) -> ShownTime? {
     var delivered: ShownTime?
-    if isDelivered(row, sequence, options: options, viewpoint: viewpoint) {
-      delivered = stepTime(
-        .delivered,
-        row,
-        sequence,
-        options: options,
-        viewpoint: viewpoint,
-        settings: settings,
-        times: &times
-      )
+    if isDelivered(row, sequence, viewpoint) {
+      delivered = stepTime(.delivered, row, sequence, viewpoint, settings: settings, times: &times)
     }
-    guard isReached(row, sequence, options: options, viewpoint: viewpoint) else { return delivered }
-    let read = stepTime(
-      .read,
-      row,
-      sequence,
-      options: options,
-      viewpoint: viewpoint,
-      settings: settings,
-      times: &times
-    )
+    guard isReached(row, sequence, viewpoint) else { return delivered }
+    let read = stepTime(.read, row, sequence, viewpoint, settings: settings, times: &times)
     return ShownTime.earlier(read, delivered)
   }
 
   /// Return the note of a reader's acknowledgement; empty: no note, or its record was dropped.
-  func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
+  package func note(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> String {
     guard messages.flags(sequence).contains(.requestsAcknowledgement) else { return "" }
     return acknowledgementTable.record(sequence, row)?.note ?? ""
   }
@@ -179,13 +144,8 @@ extension ChannelState {
 
   /// Return whether the position has reached the message. Members see their own position, which a marker lowers (R4);
   /// others see the watermark, unless `mark_unread` is `public`.
-  private func hasReached(
-    _ row: MemberOrdinal,
-    _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint
-  ) -> Bool {
-    if viewpoint == .own || options.markUnread == .public { return rows.ownPosition(row) >= sequence }
+  private func hasReached(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ viewpoint: Viewpoint) -> Bool {
+    if viewpoint.isOwn || viewpoint.options.markUnread == .public { return rows.ownPosition(row) >= sequence }
     return rows.read[row] >= sequence
   }
 
@@ -199,8 +159,7 @@ extension ChannelState {
     _ kind: StepKind,
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint,
+    _ viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
     times: inout MemberTimes
   ) -> ShownTime {
@@ -215,17 +174,17 @@ extension ChannelState {
       row,
       reaching: sequence,
       count: kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row),
-      last: isHidden && viewpoint == .others ? shownSince() : last,
+      last: isHidden && !viewpoint.isOwn ? shownSince() : last,
       since: messages.registeredAt(sequence),
-      kept: options.keptSteps,
+      kept: viewpoint.options.keptSteps,
       isOfThread: isThread,
-      seesHidden: viewpoint == .own,
+      seesHidden: viewpoint.isOwn,
       in: times.segments
     )
     switch time {
     case .exact(let at): return ShownTime(at: at, isExact: true)
     case .latest(let at): return ShownTime(at: at, isExact: false, isBound: true)
-    case .hidden(let at): return ShownTime(at: viewpoint == .own ? at : shownSince(), isExact: false)
+    case .hidden(let at): return ShownTime(at: viewpoint.isOwn ? at : shownSince(), isExact: false)
     case .stored(let range):
       times.needs(range)
       return ShownTime(at: last, isExact: false)
@@ -235,7 +194,7 @@ extension ChannelState {
   func acknowledgementTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    viewpoint: Viewpoint,
+    _ viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable
   ) -> ShownTime? {
     guard messages.flags(sequence).contains(.requestsAcknowledgement),
@@ -243,7 +202,7 @@ extension ChannelState {
     else {
       return nil
     }
-    if record.isHidden, viewpoint == .others {
+    if record.isHidden, !viewpoint.isOwn {
       return ShownTime(at: settings.shownSince(users.id(rows.user(row))).read, isExact: false)
     }
     if record.at != .none { return ShownTime(at: record.at, isExact: true) }

@@ -169,7 +169,7 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   /// Return a member's position at the join (R6); in a thread always before the first reply.
-  func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
+  package func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
     isThread || rows.hidesHistory(row) ? .zero : rows.joined(row)
   }
 

@@ -216,14 +216,15 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   /// Whether no type is known.
   package var isEmpty: Bool { records.isEmpty }
 
-  /// The types whose options were set.
-  var setRecords: [ChannelTypeRecord] { records.filter { $0.version > 0 } }
+  /// The types whose options were set. Other types have the defaults, and are known only because a channel has that
+  /// type.
+  package var setRecords: [ChannelTypeRecord] { records.filter { $0.version > 0 } }
 
   /// Whether another type can be set.
-  var hasRoom: Bool { setRecords.count < Self.typesMax }
+  package var hasRoom: Bool { setRecords.count < Self.typesMax }
 
   /// Return the record of a channel type; version 0 and the defaults if it was never set.
-  func record(_ name: String) -> ChannelTypeRecord {
+  package func record(_ name: String) -> ChannelTypeRecord {
     positions[name].map { records[$0] } ?? ChannelTypeRecord(name: name)
   }
 
@@ -243,6 +244,37 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
       return record.isSettled
         ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
     }
+  }
+
+  // MARK: Deciding
+
+  /// Merge options into a channel type's: the home shard's part of a PUT.
+  package func decidePatch(_ name: String, _ patch: OptionPatch, at time: Timestamp, into effects: inout [Effect]) {
+    let current = record(name)
+    let options = current.options.applying(patch)
+    guard options != current.options || current.version == 0 else { return }
+    let changed = ChannelTypeRecord(name: name, version: current.version + 1, options: options, appliedAt: time)
+    effects.append(.shard(.channelTypeAssigned(changed)))
+  }
+
+  /// Apply a channel type's value from its home shard, unless this shard has a newer one.
+  package func decideAssign(_ record: ChannelTypeRecord, at time: Timestamp, into effects: inout [Effect]) {
+    guard record.version > self.record(record.name).version else { return }
+    var applied = record
+    applied.appliedAt = time
+    effects.append(.shard(.channelTypeAssigned(applied)))
+  }
+
+  /// Settle a version of a channel type: every shard has it.
+  ///
+  /// - Returns: whether it is settled now; false if there is a newer version.
+  package func decideSettle(_ name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+    let current = record(name)
+    guard current.version == version else { return false }
+    if version > 0, !current.isSettled {
+      effects.append(.shard(.typeSettled(name: name, version: version)))
+    }
+    return true
   }
 
   // MARK: Assignment
@@ -265,31 +297,5 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   mutating func settle(_ name: String, version: UInt64) {
     let position = position(name)
     if records[position].version == version { records[position].isSettled = true }
-  }
-}
-
-extension ShardState {
-  // MARK: Channel types
-
-  /// Merge options into a channel type's: the home shard's part of a PUT.
-  package func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
-    let current = channelType(name)
-    let options = current.options.applying(patch)
-    guard options != current.options || current.version == 0 else { return }
-    effects.append(
-      .shard(
-        .channelTypeAssigned(
-          ChannelTypeRecord(name: name, version: current.version + 1, options: options, appliedAt: time)
-        )
-      )
-    )
-  }
-
-  /// Apply a channel type's value from its home shard, unless this shard has a newer one.
-  package func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
-    guard record.version > channelType(record.name).version else { return }
-    var applied = record
-    applied.appliedAt = time
-    effects.append(.shard(.channelTypeAssigned(applied)))
   }
 }

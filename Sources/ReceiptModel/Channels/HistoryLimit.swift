@@ -69,10 +69,6 @@ extension ShardState {
     self[slot.channel].rows.hidingHistoryCount == 0
   }
 
-  private func targetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
-    parent == .zero ? slot : self[slot].threads.index(of: parent).map { slot.thread($0) }
-  }
-
   private func subject(of event: ChannelEvent, in slot: ChannelSlot) -> EventSubject? {
     switch event {
     case .row(let row):

@@ -21,7 +21,7 @@ extension ShardState {
   ) throws(Refusal) {
     try refuseErasing(members)
     let start = effects.count
-    let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
+    let inForce = types.record(String(cid.prefix { $0 != ":" })).options.applying(options)
     effects.append(
       .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
     )
@@ -87,7 +87,9 @@ extension ShardState {
       guard let row = self[slot].row(of: user) else { continue }
       effects.append(.channel(number, .rowLeft(row, at: time)))
       self[slot].decideLeaveThreads(row, at: time, into: &effects)
-      decideMembershipLeft(user, row, of: slot, cid, into: &effects)
+      // The user's index keeps the channel.
+      let membership = membership(row, in: slot, cid, isMember: false)
+      decideMembership(user, membership, isGone: false, into: &effects)
     }
     try decideJoin(
       number,
@@ -179,8 +181,7 @@ extension ShardState {
         channel: number,
         row: MemberOrdinal(next),
         isMember: true,
-        joinedAt: time,
-        epoch: 0
+        joinedAt: time
       )
       decideMembership(member.user, membership, isGone: false, into: &effects)
       joining[name] = MemberOrdinal(next)

@@ -1,5 +1,4 @@
-/// Removal (R16): truncates and deletes channels, and erases users in channels and in a shard's settings. Repeats
-/// succeed and change nothing.
+/// Removal (R16): truncates and deletes channels, and erases users in channels. Repeats succeed and change nothing.
 extension ShardState {
   // MARK: Channels
 
@@ -62,76 +61,14 @@ extension ShardState {
       row = self[slot].rows.rows(of: number).last
     }
     guard self[slot].decideErase(user, &scan, limit: &limit, at: time, into: &effects) else { return false }
-    if scan.isKnown { decideMembershipRemoved(slot, user, row, into: &effects) }
+    if scan.isKnown {
+      let membership = membership(row, in: slot, text(of: slot), isMember: false)
+      decideMembership(user, membership, isGone: true, into: &effects)
+    }
     return true
   }
 
-  /// Queue the change that a channel no longer knows a user.
-  private func decideMembershipRemoved(
-    _ slot: ChannelSlot,
-    _ user: String,
-    _ row: MemberOrdinal?,
-    into effects: inout [Effect]
-  ) {
-    let joinedAt = row.map { self[slot].rows.joinedAt($0) }
-    let membership = Membership(
-      cid: String(decoding: self[slot].cid, as: UTF8.self),
-      channel: self[slot].number,
-      row: row,
-      isMember: false,
-      joinedAt: joinedAt ?? .none,
-      epoch: 0
-    )
-    decideMembership(user, membership, isGone: true, into: &effects)
-  }
-
-  // MARK: Users
-
-  /// Return whether a user is being erased: nothing new is created in their name.
-  @inline(__always)
-  package func isErasing(_ user: RawSpan) -> Bool { settings.hasErasing && settings.isErasing(user) }
-
-  /// Return whether a user is being erased.
-  func isErasing(_ user: String) -> Bool {
-    guard settings.hasErasing else { return false }
-    var user = user
-    return user.withUTF8 { settings.isErasing($0.span.bytes) }
-  }
-
-  /// Return whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
-  package func canErase(_ user: String) -> Bool {
-    isErasing(user) || settings.find(user) == nil && settings.tombstone(of: user) == nil
-  }
-
   func refuseErasing(_ members: [NewMember]) throws(Refusal) {
-    guard settings.hasErasing else { return }
-    for member in members where isErasing(member.user) { throw .userErased }
-  }
-
-  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller assigns the version
-  /// to all other shards.
-  package func decideBeginErasure(user: String, into effects: inout [Effect]) {
-    let current = userSettings(user)
-    guard !current.isErasing else { return }
-    var erasing = current
-    erasing.isErasing = true
-    erasing.isErased = false
-    erasing.isSettled = false
-    erasing.version += 1
-    effects.append(.shard(.userAssigned(number(of: user), erasing)))
-  }
-
-  /// Remove a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
-  /// this one are ignored.
-  package func decideFinishErasure(
-    user: String,
-    version: UInt64,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
-    guard version > userSettings(user).version else { return }
-    var name = user
-    let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
-    effects.append(.shard(.userErased(number(of: user), version: version, hash: hash, at: time)))
+    for member in members where settings.isErasing(member.user) { throw .userErased }
   }
 }

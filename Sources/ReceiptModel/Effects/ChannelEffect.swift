@@ -166,8 +166,8 @@ extension ChannelEffect {
     }
   }
 
-  /// The messages that the effect removes, with their acknowledgements (R16): those after one position, up to another.
-  /// nil: none. A thread's messages have no acknowledgements.
+  /// The messages that the effect removes together with their acknowledgements (R16): those after `after`, up to and
+  /// including `through`. Nil: none. An effect on a thread has none, because replies have no acknowledgements.
   package var removedMessages: (after: SequenceNumber, through: SequenceNumber)? {
     switch self {
     case .messageDeleted(let sequence, _): (SequenceNumber(sequence.rawValue - 1), sequence)

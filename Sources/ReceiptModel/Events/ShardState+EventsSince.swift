@@ -254,7 +254,7 @@ extension ShardState {
       guard self[slot].rows.isActive(row) else {
         let leftAt = self[slot].rows.leftAt(row)
         if events.isPast(leftAt) || wasTakenOver(row, in: slot) { continue }
-        events.changeStatuses(after: self[slot].rows.firstCounted(row))
+        events.changeStatuses(after: self[slot].rows.countedAfter(row))
         events.changesAcknowledgements = true
         if slot.isThread { continue }
         let user = self[slot].rows.user(row)
@@ -278,8 +278,7 @@ extension ShardState {
     guard self[thread].rows.joinedByReading(row), self[thread].rows.user(row) != .nobody,
       let taken = self[thread].rows.row(of: self[thread].rows.user(row))
     else { return false }
-    return self[thread].rows.joinedAt(taken)
-      == self[thread].rows.leftAt(row)
+    return self[thread].rows.joinedAt(taken) == self[thread].rows.leftAt(row)
   }
 
   /// The positions that the rows of one page had reached before the given time.
@@ -305,6 +304,50 @@ extension ShardState {
     }
   }
 
+  /// The parts of a row that have changed since a time: when each last changed; none: not since.
+  private struct RowChanges {
+    var read: Timestamp
+    var delivered: Timestamp
+    var marker: Timestamp
+    var flag: Timestamp
+    /// The member's privacy settings.
+    var settings: Timestamp
+    /// The options of the channel or its type.
+    var options: Timestamp
+    /// The row is new in a thread, and has an epoch that the own devices may not know.
+    var newRow: Timestamp
+
+    var isEmpty: Bool {
+      max(read, delivered, marker) == .none && max(flag, settings) == .none && max(options, newRow) == .none
+    }
+
+    /// Whether others may see the row differently, whether or not it moved.
+    var isShownAnew: Bool { settings != .none || options != .none }
+  }
+
+  private func changes(
+    of row: MemberOrdinal,
+    in slot: ChannelSlot,
+    optionsChangedAt: Timestamp,
+    since events: ChangedSince
+  ) -> RowChanges {
+    let joinedAt = self[slot].rows.joinedAt(row)
+    var readAt = self[slot].rows.read.time(row)
+    // A user who joins a thread by marking it read has read it at that time.
+    if slot.isThread, readAt == .none, self[slot].rows.read[row] > .zero { readAt = joinedAt }
+    let appliedAt = settings.isEmpty ? .none : withUser(slot, row) { settings.appliedAt($0) }
+    func unlessPast(_ time: Timestamp) -> Timestamp { events.isPast(time) ? .none : time }
+    return RowChanges(
+      read: unlessPast(readAt),
+      delivered: unlessPast(self[slot].rows.delivered.time(row)),
+      marker: unlessPast(self[slot].rows.markedAt(row)),
+      flag: unlessPast(self[slot].rows.flaggedAt(row)),
+      settings: unlessPast(appliedAt),
+      options: optionsChangedAt,
+      newRow: slot.isThread ? unlessPast(joinedAt) : .none
+    )
+  }
+
   /// Append a row's changes: for its member's own devices with the time of the change, and for others with the time of
   /// the part that they may see (R4, R7).
   private func appendChanged(
@@ -314,89 +357,107 @@ extension ShardState {
     _ reached: inout Reached,
     to events: inout ChangedSince
   ) {
-    let joinedAt = self[slot].rows.joinedAt(row)
-    var readAt = self[slot].rows.read.time(row)
-    // A user who joins a thread by marking it read has read it at that time.
-    if slot.isThread, readAt == .none, self[slot].rows.read[row] > .zero { readAt = joinedAt }
-    let deliveredAt = self[slot].rows.delivered.time(row)
-    let markedAt = self[slot].rows.markedAt(row)
-    let appliedAt = settings.isEmpty ? .none : withUser(slot, row) { settings.appliedAt($0) }
-    let flaggedAt = self[slot].rows.flaggedAt(row)
-    let (isRead, isMarked) = (!events.isPast(readAt), !events.isPast(markedAt))
-    let isFlagged = !events.isPast(flaggedAt)
-    let isDelivered = !events.isPast(deliveredAt)
-    let isShownAnew = !events.isPast(appliedAt) || optionsChangedAt != .none
-    // A new row in a thread has an epoch that the own devices may not know.
-    let isNewRow = slot.isThread && !events.isPast(joinedAt)
-    guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
-    /// Evaluate each watermark separately, so that a hidden read does not influence what is reported of deliveries
-    /// (R7).
-    func reportedMoves(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
-      isMoved
-        ? sent(row, at: watermark, in: slot, since: events.time) : ChannelEvent.SenderMoves()
+    let changes = changes(of: row, in: slot, optionsChangedAt: optionsChangedAt, since: events)
+    if changes.isEmpty { return }
+    // Each watermark has its own, so that a hidden read does not influence what is reported of deliveries (R7).
+    var (readMoves, deliveredMoves) = (ChannelEvent.SenderMoves(), ChannelEvent.SenderMoves())
+    if changes.read != .none { readMoves = sent(row, at: self[slot].rows.read[row], in: slot, since: events.time) }
+    if changes.delivered != .none {
+      deliveredMoves = sent(row, at: self[slot].rows.delivered[row], in: slot, since: events.time)
     }
-    let readMoves = reportedMoves(of: self[slot].rows.read[row], isRead)
-    let deliveredMoves = reportedMoves(of: self[slot].rows.delivered[row], isDelivered)
-    if !events.isPast(appliedAt) { events.changesAcknowledgements = true }
+    if changes.settings != .none { events.changesAcknowledgements = true }
     let staysUnread = self[slot].rows.marker(row) != nil || self[slot].rows.isFlaggedUnread(row)
+    let isMarked = changes.marker != .none || changes.flag != .none
     let own = ChannelEvent.RowEvent(
       thread: self[slot].parent,
       row: row,
       // The kind of marker change is not stored: a marker that is set is reported as unread, a cleared one as read. The
       // same holds for the flag.
-      isRead: isRead && (isNewRow || !readMoves.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
-      isUnread: (isMarked || isFlagged) && staysUnread,
-      at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
+      isRead: changes.read != .none && (changes.newRow != .none || !readMoves.contains(.read))
+        || isMarked && !staysUnread,
+      isUnread: isMarked && staysUnread,
+      at: max(changes.read, changes.marker, changes.flag)
     )
     var shown = ChannelEvent.RowEvent(thread: self[slot].parent, row: row, at: .none)
-    // The first message that can count for the row.
-    let start = self[slot].rows.firstCounted(row)
     if self[slot].rows.isUnseen(row, options(slot)) {
       // Others may have seen the member here before the member hid, but not if the member joined after that.
+      let joinedAt = self[slot].rows.joinedAt(row)
       let neverShown = self[slot].rows.read.stepCount(row) == 1 && self[slot].rows.readIsHidden(row)
-      if !events.isPast(appliedAt), joinedAt < appliedAt || joinedAt == appliedAt && !neverShown {
-        events.changeStatuses(after: start)
+      if changes.settings != .none, joinedAt < changes.settings || joinedAt == changes.settings && !neverShown {
+        events.changeStatuses(after: self[slot].rows.countedAfter(row))
       }
     } else {
-      let options = options(slot)
-      let showsRead = self[slot].rows.showsRead(row, options)
-      let showsMarker = isMarked && showsRead && options.markUnread == .public
-      // A marker cleared by a read is reported as that read, whether or not the read also moved the watermark.
-      let showsUnread = showsMarker && self[slot].rows.marker(row) != nil
-      let showsReadOn = showsMarker && !showsUnread
-      let movedRead = isRead && showsRead
-      let movedDelivered = isDelivered && self[slot].rows.showsDelivered(row, options)
-      shown.showsRead = (movedRead || showsReadOn) && !readMoves.contains(.readShown)
-      // A read that a marker hides from others still counts as a delivery (R4).
-      let isHeldDown = options.markUnread == .public && self[slot].rows.marker(row) != nil
-      // A delivery below the read position shows as read.
-      let isBelowRead = showsRead && self[slot].rows.delivered[row] < self[slot].rows.read[row]
-      let reportsDelivered = movedDelivered && !isBelowRead && !deliveredMoves.contains(.deliveredShown)
-      shown.showsDelivered = reportsDelivered || shown.showsRead && isHeldDown
-      // A row at the start of a thread may have had a position before its member left or hid.
-      let isAtStart = isNewRow && !movedRead && !movedDelivered
-      shown.showsRow = isShownAnew || showsUnread || isAtStart
-      shown.hasNewSettings = !events.isPast(appliedAt)
-      let times = [
-        shown.showsRead ? readAt : .none, reportsDelivered ? deliveredAt : .none,
-        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, appliedAt, optionsChangedAt,
-        isAtStart ? joinedAt : .none,
-      ]
-      shown.at = times.filter { !events.isPast($0) }.max() ?? .none
-      if isShownAnew { events.changeStatuses(after: start) }
-      if movedRead {
-        let from = reached.position(.read, row, self[slot].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[slot].rows.read[row].rawValue)
-      }
-      if movedDelivered {
-        let from = reached.position(.delivered, row, self[slot].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[slot].rows.delivered[row].rawValue)
-      }
-      // The marker's previous position is unknown.
-      if showsMarker { events.changeStatuses(after: start, through: self[slot].rows.read[row].rawValue) }
+      describe(changes, readMoves, deliveredMoves, in: slot, &shown)
+      changeStatuses(row, changes, in: slot, &reached, &events)
     }
     for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
       events.add(.row(event), at: event.at, isShown: event.isForOthers)
+    }
+  }
+
+  /// Set how a row that others see has changed for them, and when.
+  ///
+  /// - Parameters:
+  ///   - readMoves: the moves of the read watermark that a message event reports.
+  ///   - deliveredMoves: those of the delivered watermark.
+  private func describe(
+    _ changes: RowChanges,
+    _ readMoves: ChannelEvent.SenderMoves,
+    _ deliveredMoves: ChannelEvent.SenderMoves,
+    in slot: ChannelSlot,
+    _ shown: inout ChannelEvent.RowEvent
+  ) {
+    let (row, options) = (shown.row, options(slot))
+    let hasMarker = self[slot].rows.marker(row) != nil
+    let showsRead = self[slot].rows.showsRead(row, options)
+    let showsMarker = changes.marker != .none && showsRead && options.markUnread == .public
+    // A marker cleared by a read is reported as that read, whether or not the read also moved the watermark.
+    let (showsUnread, showsCleared) = (showsMarker && hasMarker, showsMarker && !hasMarker)
+    let movedRead = changes.read != .none && showsRead
+    let movedDelivered = changes.delivered != .none && self[slot].rows.showsDelivered(row, options)
+    shown.showsRead = (movedRead || showsCleared) && !readMoves.contains(.readShown)
+    // A read that a marker hides from others still counts as a delivery (R4).
+    let isHeldDown = options.markUnread == .public && hasMarker
+    // A delivery below the read position shows as read.
+    let isBelowRead = showsRead && self[slot].rows.delivered[row] < self[slot].rows.read[row]
+    let reportsDelivered = movedDelivered && !isBelowRead && !deliveredMoves.contains(.deliveredShown)
+    shown.showsDelivered = reportsDelivered || shown.showsRead && isHeldDown
+    // A row at the start of a thread may have had a position before its member left or hid.
+    let isAtStart = changes.newRow != .none && !movedRead && !movedDelivered
+    shown.showsRow = changes.isShownAnew || showsUnread || isAtStart
+    shown.hasNewSettings = changes.settings != .none
+    shown.at = max(
+      max(shown.showsRead ? changes.read : .none, reportsDelivered ? changes.delivered : .none),
+      max(showsUnread || showsCleared && shown.showsRead ? changes.marker : .none, changes.settings),
+      max(changes.options, isAtStart ? changes.newRow : .none)
+    )
+  }
+
+  /// Record the messages whose statuses a row that others see may have changed.
+  private func changeStatuses(
+    _ row: MemberOrdinal,
+    _ changes: RowChanges,
+    in slot: ChannelSlot,
+    _ reached: inout Reached,
+    _ events: inout ChangedSince
+  ) {
+    let options = options(slot)
+    // The first message that can count for the row comes after this.
+    let start = self[slot].rows.countedAfter(row)
+    let (read, delivered) = (self[slot].rows.read[row].rawValue, self[slot].rows.delivered[row].rawValue)
+    let showsRead = self[slot].rows.showsRead(row, options)
+    if changes.isShownAnew { events.changeStatuses(after: start) }
+    if changes.read != .none, showsRead {
+      let from = reached.position(.read, row, self[slot].steps, before: events.time)
+      events.changeStatuses(after: max(start, from), through: read)
+    }
+    if changes.delivered != .none, self[slot].rows.showsDelivered(row, options) {
+      let from = reached.position(.delivered, row, self[slot].steps, before: events.time)
+      events.changeStatuses(after: max(start, from), through: delivered)
+    }
+    // The marker's previous position is unknown.
+    if changes.marker != .none, showsRead, options.markUnread == .public {
+      events.changeStatuses(after: start, through: read)
     }
   }
 

@@ -23,7 +23,7 @@ package struct Membership: Hashable, Sendable {
     row: MemberOrdinal?,
     isMember: Bool,
     joinedAt: Timestamp,
-    epoch: UInt64,
+    epoch: UInt64 = 0,
     deletedAt: Timestamp = .none,
     isGone: Bool = false
   ) {

@@ -38,18 +38,22 @@ extension ShardState {
   /// - Parameter slot: the channel's, or that of the thread of their reply.
   func decideSender(_ sender: RawSpan, in slot: ChannelSlot, into effects: inout [Effect]) {
     guard isNew(sender, in: slot.channel), !slot.isThread || isNew(sender, in: slot) else { return }
-    decideMembership(Self.text(sender), senderOnly(slot), isGone: false, into: &effects)
+    let membership = membership(nil, in: slot, text(of: slot), isMember: false)
+    decideMembership(Self.text(sender), membership, isGone: false, into: &effects)
   }
 
-  /// Return the index entry for a channel in which the user has only sent messages.
-  private func senderOnly(_ slot: ChannelSlot) -> Membership {
+  /// Return the index entry for a channel.
+  ///
+  /// - Parameters:
+  ///   - row: the user's last row; nil: the user has only sent messages.
+  ///   - cid: the channel's.
+  func membership(_ row: MemberOrdinal?, in slot: ChannelSlot, _ cid: String, isMember: Bool) -> Membership {
     Membership(
-      cid: text(of: slot),
+      cid: cid,
       channel: self[slot].number,
-      row: nil,
-      isMember: false,
-      joinedAt: .none,
-      epoch: 0
+      row: row,
+      isMember: isMember,
+      joinedAt: row.map { self[slot].rows.joinedAt($0) } ?? .none
     )
   }
 
@@ -57,25 +61,6 @@ extension ShardState {
   /// its messages.
   package func isNew(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
     !user.isEmpty && self[slot].users.find(user) == nil
-  }
-
-  /// Queue the change for a member who left; their index keeps the channel.
-  func decideMembershipLeft(
-    _ user: String,
-    _ row: MemberOrdinal,
-    of slot: ChannelSlot,
-    _ cid: String,
-    into effects: inout [Effect]
-  ) {
-    let membership = Membership(
-      cid: cid,
-      channel: self[slot].number,
-      row: row,
-      isMember: false,
-      joinedAt: self[slot].rows.joinedAt(row),
-      epoch: 0
-    )
-    decideMembership(user, membership, isGone: false, into: &effects)
   }
 
   func text(of slot: ChannelSlot) -> String { String(decoding: self[slot].cid, as: UTF8.self) }
@@ -106,7 +91,7 @@ extension ShardState {
     }
     self[slot].memberships.decideApply(
       change,
-      isErased: change.isGone && isErasing(change.user),
+      isErased: change.isGone && settings.isErasing(change.user),
       at: time,
       self[slot].number,
       self[slot].cid,
@@ -117,7 +102,7 @@ extension ShardState {
   /// Drop the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
   /// channels that know the user, and finds none.
   package func decideDropErasedIndex(_ slot: ChannelSlot, into effects: inout [Effect]) {
-    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
+    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ settings.isErasing($0) }) else { return }
     effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot))))
   }
 
@@ -174,14 +159,8 @@ extension ShardState {
       if user.isEmpty { continue }
       let last = scan.lastRows[scan.users]
       let row = last == 0 ? nil : MemberOrdinal(last - 1)
-      var membership = Membership(
-        cid: cid,
-        channel: self[slot].number,
-        row: row,
-        isMember: !isGone && (row.map { self[slot].rows.isActive($0) } ?? false),
-        joinedAt: row.map { self[slot].rows.joinedAt($0) } ?? .none,
-        epoch: 0
-      )
+      let isMember = !isGone && (row.map { self[slot].rows.isActive($0) } ?? false)
+      var membership = membership(row, in: slot, cid, isMember: isMember)
       if isGone, let row { membership.deletedAt = ceased(row, slot) }
       decideMembership(user, membership, isGone: isGone, into: &effects)
       scanBudget -= Self.scansPerChange - 1
@@ -194,7 +173,8 @@ extension ShardState {
         scanBudget -= 1
         var user = self[slot].threads[scan.threads].users.text(UserNumber(UInt32(scan.threadUsers)))
         guard !user.isEmpty, user.withUTF8({ isNew($0.span.bytes, in: slot) }) else { continue }
-        decideMembership(user, senderOnly(slot), isGone: isGone, into: &effects)
+        let membership = membership(nil, in: slot, cid, isMember: false)
+        decideMembership(user, membership, isGone: isGone, into: &effects)
         scanBudget -= Self.scansPerChange - 1
       }
       guard scanBudget > 0 else { return false }
@@ -231,12 +211,4 @@ extension ShardState {
       into: &effects
     )
   }
-
-  // MARK: Pages
-
-  /// Return the effects that reproduce a page of the outbox.
-  package func outboxEffects(_ page: UInt32) -> [Effect] { outbox.effects(of: page) }
-
-  /// The effects that reproduce the page of the progress of sent and received changes.
-  package var indexEffects: [Effect] { outbox.indexEffects }
 }

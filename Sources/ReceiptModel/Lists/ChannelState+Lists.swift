@@ -13,6 +13,7 @@ extension ChannelState {
     _ options: ChannelTypeOptions,
     settings: borrowing UserSettingsTable
   ) -> Bool {
+    let others = Viewpoint.others(options)
     // In order of time, the first page may contain any row.
     let wanted = scan.order == .joined ? scan.limit + 1 : .max
     let rowCost =
@@ -22,14 +23,14 @@ extension ChannelState {
         guard budget > 0 else { return false }
         budget -= rowCost
         scan.row += 1
-        guard isListed(row, scan, options) else { continue }
+        guard isListed(row, scan, others) else { continue }
         if scan.list.hasTimes { budget -= MemberListScan.timeCost }
-        scan.entries.append(entry(row, &scan, options, settings: settings))
+        scan.entries.append(entry(row, &scan, others, settings: settings))
       }
       var found: [ListEntry] = []
       swap(&found, &scan.entries)
       let count = found.count
-      found.removeAll { !isListed($0.row, scan, options) }
+      found.removeAll { !isListed($0.row, scan, others) }
       swap(&found, &scan.entries)
       if scan.entries.count == count || rowToLookAt(scan) == nil { break }
     }
@@ -52,13 +53,13 @@ extension ChannelState {
   private func isListed(
     _ row: MemberOrdinal,
     _ scan: borrowing MemberListScan,
-    _ options: ChannelTypeOptions
+    _ others: Viewpoint
   ) -> Bool {
-    guard isExpected(row, scan.message, options) else { return false }
-    let hasRead = hasRead(row, scan.message, options)
+    guard isExpected(row, scan.message, others.options) else { return false }
+    let hasRead = hasRead(row, scan.message, others)
     switch scan.list {
     case .readers: return hasRead
-    case .delivered: return !hasRead && shownDelivered(row, scan.message, options)
+    case .delivered: return !hasRead && shownDelivered(row, scan.message, others)
     case .unread: return !hasRead
     case .acknowledged: return showsAcknowledgement(row, scan.message)
     case .unacknowledged: return !showsAcknowledgement(row, scan.message)
@@ -68,54 +69,24 @@ extension ChannelState {
   private func entry(
     _ row: MemberOrdinal,
     _ scan: inout MemberListScan,
-    _ options: ChannelTypeOptions,
+    _ others: Viewpoint,
     settings: borrowing UserSettingsTable
   ) -> ListEntry {
     let message = scan.message
+    let time: ShownTime?
     switch scan.list {
-    case .readers:
-      let time = readTime(
-        row,
-        message,
-        options: options,
-        viewpoint: .others,
-        settings: settings,
-        times: &scan.times
-      )
-      return ListEntry(
-        row: row,
-        at: time?.at ?? .none,
-        isExact: time?.isExact ?? false,
-        note: note(row, message),
-        sortTime: time?.sortTime
-      )
-    case .delivered:
-      let time = deliveredTime(
-        row,
-        message,
-        options: options,
-        viewpoint: .others,
-        settings: settings,
-        times: &scan.times
-      )
-      return ListEntry(
-        row: row,
-        at: time?.at ?? .none,
-        isExact: time?.isExact ?? false,
-        sortTime: time?.sortTime
-      )
-    case .acknowledged:
-      let time = acknowledgementTime(row, message, viewpoint: .others, settings: settings)
-      return ListEntry(
-        row: row,
-        at: time?.at ?? .none,
-        isExact: time?.isExact ?? false,
-        note: note(row, message),
-        sortTime: time?.sortTime
-      )
-    case .unread, .unacknowledged:
-      return ListEntry(row: row)
+    case .readers: time = readTime(row, message, others, settings: settings, times: &scan.times)
+    case .delivered: time = deliveredTime(row, message, others, settings: settings, times: &scan.times)
+    case .acknowledged: time = acknowledgementTime(row, message, others, settings: settings)
+    case .unread, .unacknowledged: return ListEntry(row: row)
     }
+    return ListEntry(
+      row: row,
+      at: time?.at ?? .none,
+      isExact: time?.isExact ?? false,
+      note: scan.list == .delivered ? "" : note(row, message),
+      sortTime: time?.sortTime
+    )
   }
 
   private func cutAtRow(_ scan: inout MemberListScan) {
@@ -182,54 +153,36 @@ extension ChannelState {
     a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
   }
 
-  /// Return when the member visibly acknowledged the message; none: not, or not visibly.
-  func acknowledgedAt(
-    _ row: MemberOrdinal,
-    _ sequence: SequenceNumber,
-    viewpoint: Viewpoint,
-    settings: borrowing UserSettingsTable,
-    times: borrowing MemberTimes
-  ) -> Timestamp {
-    guard viewpoint == .own || !rows.hidesRead(row),
-      let time = acknowledgementTime(row, sequence, viewpoint: viewpoint, settings: settings)
-    else { return .none }
-    return times.latest(time.at)
-  }
-
   // MARK: Chosen members
 
   /// Return one recipient's status for a message, from others' viewpoint or their own.
   func memberStatus(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    options: ChannelTypeOptions,
-    viewpoint: Viewpoint,
+    _ viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
     times: inout MemberTimes
   ) -> MemberStatus {
     var read: ShownTime?
-    if viewpoint == .own || hasRead(row, sequence, options) {
-      read = readTime(
-        row,
-        sequence,
-        options: options,
-        viewpoint: viewpoint,
-        settings: settings,
-        times: &times
-      )
+    if viewpoint.isOwn || hasRead(row, sequence, viewpoint) {
+      read = readTime(row, sequence, viewpoint, settings: settings, times: &times)
     }
     // Reading implies delivery (R3).
     let delivered = ShownTime.earlier(
       read,
-      deliveredTime(row, sequence, options: options, viewpoint: viewpoint, settings: settings, times: &times)
+      deliveredTime(row, sequence, viewpoint, settings: settings, times: &times)
     )
+    var acknowledged: ShownTime?
+    if viewpoint.isOwn || !rows.hidesRead(row) {
+      acknowledged = acknowledgementTime(row, sequence, viewpoint, settings: settings)
+    }
     return MemberStatus(
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
       readAt: times.latest(read?.at ?? .none),
       deliveredAt: times.latest(delivered?.at ?? .none),
       readIsExact: read?.isExact ?? true,
       deliveredIsExact: delivered?.isExact ?? true,
-      acknowledgedAt: acknowledgedAt(row, sequence, viewpoint: viewpoint, settings: settings, times: times)
+      acknowledgedAt: times.latest(acknowledged?.at ?? .none)
     )
   }
 }

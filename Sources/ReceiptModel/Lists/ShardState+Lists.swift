@@ -119,16 +119,10 @@ extension ShardState {
     return self[slot].memberStatus(
       row,
       sequence,
-      options: options,
-      viewpoint: isOwn ? .own : .others,
+      isOwn ? .own(options) : .others(options),
       settings: settings,
       times: &times
     )
-  }
-
-  /// Return whether a message was registered with an acknowledgement request.
-  package func hasAcknowledgementRequest(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> Bool {
-    self[slot].messages.flags(sequence).contains(.requestsAcknowledgement)
   }
 }
 
@@ -174,11 +168,6 @@ extension ShardState {
       scanBudget -= 1
     }
     return (rows, next < end ? UInt32(next) : nil)
-  }
-
-  /// Return when a member joined.
-  package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
-    self[slot].rows.joinedAt(row)
   }
 
   /// A registered message that is not deleted.

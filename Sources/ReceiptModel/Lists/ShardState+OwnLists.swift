@@ -76,7 +76,7 @@ extension ShardState {
       guard isAcknowledged == (wanted == .acknowledged),
         isAcknowledged || !self[slot].isExpired(sequence, at: time)
       else { continue }
-      let made = self[slot].acknowledgementTime(row, sequence, viewpoint: .own, settings: settings)
+      let made = self[slot].acknowledgementTime(row, sequence, .own(options), settings: settings)
       let isShown = self[slot].showsCounts(of: sequence, to: viewer, options)
       found.append(
         OwnAcknowledgement(

@@ -117,7 +117,7 @@ package struct SegmentFlags: Hashable, Sendable {
     self.hasMentions = hasMentions
   }
 
-  /// The encoding in a page: 1 leaving, 2 mentions.
+  /// The encoding in a page: 1 for ``hasUnmovedSender``, 2 for ``hasMentions``.
   package var rawFlags: UInt8 { (hasUnmovedSender ? 1 : 0) | (hasMentions ? 2 : 0) }
 
   package var isEmpty: Bool { rawFlags == 0 }

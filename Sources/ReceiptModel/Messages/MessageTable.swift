@@ -45,7 +45,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   func sender(_ sequence: SequenceNumber) -> UserNumber { UserNumber(senders[Self.position(sequence)]) }
 
-  func flags(_ sequence: SequenceNumber) -> MessageRecord.Flags {
+  package func flags(_ sequence: SequenceNumber) -> MessageRecord.Flags {
     MessageRecord.Flags(rawValue: flags[Self.position(sequence)])
   }
 
@@ -57,7 +57,7 @@ package struct MessageTable: ~Copyable, Sendable {
   var newestRegisteredAt: Timestamp { Timestamp(milliseconds: registeredAt.last ?? 0) }
 
   /// Return the time for display: as given, otherwise the registration time (R20).
-  func createdAt(_ sequence: SequenceNumber) -> Timestamp {
+  package func createdAt(_ sequence: SequenceNumber) -> Timestamp {
     let created = createdOrDeletedAt[Self.position(sequence)]
     return created == 0 ? registeredAt(sequence) : Timestamp(milliseconds: created)
   }

@@ -88,7 +88,7 @@ extension ShardState {
     }
     if try knownReply(message.id, in: slot) != nil { throw .messageConflict }
     guard self[slot].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
-    if isErasing(message.sender) { throw .userErased }
+    if settings.isErasing(message.sender) { throw .userErased }
     let number = self[slot].number
     let sequence = self[slot].messages.newest.next
     var record = message.record(at: time)

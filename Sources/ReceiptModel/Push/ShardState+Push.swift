@@ -28,8 +28,8 @@ extension ShardState {
     return PushTarget(slot: targetSlot, sequence: sequence, member: member)
   }
 
-  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Its thread's settings are not
-  /// applied yet: call ``refresh(_:)`` before a decision.
+  /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Call ``refresh(_:)`` with the
+  /// target's slot before a decision.
   package func pushTarget(
     _ slot: ChannelSlot,
     _ ticket: TicketPlace
@@ -148,28 +148,6 @@ extension ShardState {
   /// Return when the message was registered.
   package func sentAt(_ target: PushTarget) -> Timestamp {
     self[target.slot].messages.registeredAt(target.sequence)
-  }
-
-  // MARK: Webhooks
-
-  /// Return whether a webhook was accepted before and is still remembered.
-  ///
-  /// - Parameter key: the XXH64 of its key.
-  package func knowsWebhook(_ key: UInt64, at time: Timestamp) -> Bool {
-    webhooks.until(key).map { $0 >= time } ?? false
-  }
-
-  /// Remember a webhook, for at most an hour; do nothing if `until` is past. The caller ensures that the webhook is
-  /// unknown and that there is room.
-  package func decideRememberWebhook(
-    webhook key: UInt64,
-    until: Timestamp,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
-    let latest = Timestamp(milliseconds: time.milliseconds + WebhookTable.lifetimeMax)
-    guard until >= time else { return }
-    effects.append(.shard(.webhookNoted(key, until: min(until, latest))))
   }
 }
 

@@ -29,12 +29,28 @@ package struct WebhookTable: Sendable {
     return pages[Int(PageID.webhookPage(of: key))][key].map { Timestamp(milliseconds: $0) }
   }
 
+  /// Return whether a webhook was accepted before and is still remembered.
+  package func isKnown(_ key: UInt64, at time: Timestamp) -> Bool { until(key).map { $0 >= time } ?? false }
+
   /// Return when there is room for another webhook; none: there is room now.
   package func full(at time: Timestamp) -> Timestamp {
     guard order.count >= Self.countMax, let first = order.first, first.until >= time.milliseconds else {
       return .none
     }
     return Timestamp(milliseconds: first.until + 1)
+  }
+
+  /// Remember a webhook, for at most an hour; do nothing if `until` is past. The caller ensures that the webhook is
+  /// unknown and that there is room.
+  package func decideRemember(
+    _ key: UInt64,
+    until: Timestamp,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard until >= time else { return }
+    let latest = Timestamp(milliseconds: time.milliseconds + Self.lifetimeMax)
+    effects.append(.shard(.webhookNoted(key, until: min(until, latest))))
   }
 
   /// Add a webhook, and remove the expired ones.

@@ -75,13 +75,13 @@ package struct ReadVector: ~Copyable, Sendable {
 
   /// Return the newest message when the member joined.
   @inline(__always)
-  func joined(_ row: MemberOrdinal) -> SequenceNumber { roster.joined(row) }
+  package func joined(_ row: MemberOrdinal) -> SequenceNumber { roster.joined(row) }
 
   @inline(__always)
-  func joinedAt(_ row: MemberOrdinal) -> Timestamp { roster.joinedAt(row) }
+  package func joinedAt(_ row: MemberOrdinal) -> Timestamp { roster.joinedAt(row) }
 
   /// Return the member's role; nil: none.
-  func role(_ row: MemberOrdinal) -> String? { roster.role(row) }
+  package func role(_ row: MemberOrdinal) -> String? { roster.role(row) }
 
   /// Return the number of rows that joined before message `sequence`.
   func joinedBefore(_ sequence: SequenceNumber) -> Int { roster.joinedBefore(sequence) }
@@ -92,7 +92,7 @@ package struct ReadVector: ~Copyable, Sendable {
   }
 
   /// Return the message after which other members' statuses can depend on this row.
-  func firstCounted(_ row: MemberOrdinal) -> UInt32 {
+  func countedAfter(_ row: MemberOrdinal) -> UInt32 {
     isOfThread ? bounds.countedAfter(row).rawValue : joined(row).rawValue
   }
 

@@ -17,10 +17,12 @@ package struct TokenRevocation: Hashable, Sendable {
   }
 }
 
-/// Individually revoked tokens, kept in one shard for the whole store (Proto/frames.md, 0x46). An entry is effective
+/// Individually revoked tokens, kept in ``shard`` for the whole store (Proto/frames.md, 0x46). An entry is effective
 /// until a time of the shard (R20). The first change applied after that time removes it, so replay removes it at the
 /// same point of the log.
 package struct RevokedTokenTable: Sendable {
+  /// The shard of every store that keeps the table.
+  package static let shard = ShardID(0)
   /// Maximum number of tokens revoked at the same time.
   package static let countMax = 10_000
   /// Maximum time until a revocation ends, in milliseconds: ten years, including leap days.
@@ -30,7 +32,7 @@ package struct RevokedTokenTable: Sendable {
   /// By rising version; revocations whose entry was replaced or removed are skipped.
   private var order: [TokenRevocation] = []
   /// The newest lifted revocation.
-  private var takenBack: TokenRevocation?
+  private var newestLifted: TokenRevocation?
   /// The earliest end of an entry.
   private var nextEnd = Timestamp(milliseconds: .max)
   /// The latest end of an entry that was removed from memory since the start.
@@ -43,7 +45,7 @@ package struct RevokedTokenTable: Sendable {
 
   /// The version of the newest lifted revocation, the only lifted one that is kept. A client that has the list up to an
   /// earlier version must fetch all of it.
-  package var liftedVersion: UInt64 { takenBack?.version ?? 0 }
+  package var liftedVersion: UInt64 { newestLifted?.version ?? 0 }
 
   /// Number of entries in memory, including expired ones.
   package var count: Int { entries.count }
@@ -84,13 +86,49 @@ package struct RevokedTokenTable: Sendable {
     return found
   }
 
+  // MARK: Deciding
+
+  /// Why a token's revocation is refused.
+  package enum Refusal: Error, Equatable {
+    case endsInThePast
+    case endsTooLate
+    case limitReached
+  }
+
+  /// Revoke a token until a time. Does nothing if it is revoked until then already.
+  package func decideRevoke(
+    _ id: String,
+    until: Timestamp,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    guard until > time else { throw .endsInThePast }
+    guard until.milliseconds - time.milliseconds <= Self.lifetimeMax else { throw .endsTooLate }
+    let current = revocation(of: id, at: time)
+    guard current?.until != until else { return }
+    guard current != nil || hasRoom(at: time) else { throw .limitReached }
+    effects.append(
+      .shard(.tokenRevoked(TokenRevocation(id: id, until: until, version: version + 1)))
+    )
+  }
+
+  /// Lift a token's revocation. Do nothing if it is not revoked.
+  package func decideLift(_ id: String, at time: Timestamp, into effects: inout [Effect]) {
+    guard revocation(of: id, at: time) != nil else { return }
+    effects.append(
+      .shard(.tokenRevoked(TokenRevocation(id: id, until: .none, version: version + 1)))
+    )
+  }
+
+  // MARK: Assignment
+
   /// Assign a change, whose version is higher than all before it.
   mutating func assign(_ revocation: TokenRevocation, at time: Timestamp) {
     version = revocation.version
     if nextEnd <= time { removeEnded(at: time) }
     if revocation.until == .none {
       entries[ExactText(revocation.id)] = nil
-      takenBack = revocation
+      newestLifted = revocation
     } else {
       entries[ExactText(revocation.id)] = revocation
       nextEnd = min(nextEnd, revocation.until)
@@ -113,48 +151,12 @@ package struct RevokedTokenTable: Sendable {
   /// The effects that reproduce the page. They include the newest lifted revocation, for its version.
   var effects: [Effect] {
     var kept = order.filter { isCurrent($0) }
-    if let takenBack {
-      kept.insert(takenBack, at: kept.firstIndex { $0.version > takenBack.version } ?? kept.count)
+    if let newestLifted {
+      kept.insert(newestLifted, at: kept.firstIndex { $0.version > newestLifted.version } ?? kept.count)
     }
     return kept.map { .shard(.tokenRevoked($0)) }
   }
 
   /// Size in bytes. Ids of more than 15 bytes are on the heap, and shared.
   package var byteCount: Int { heapBytes(order) + entries.capacity * 80 + entries.count * 64 }
-}
-
-/// Individually revoked tokens. The shard ``tokenShard`` keeps them for the whole store.
-extension ShardState {
-  package static let tokenShard = ShardID(0)
-
-  /// Why a token's revocation is refused.
-  package enum TokenRefusal: Error, Equatable {
-    case endsInThePast
-    case endsTooLate
-    case limitReached
-  }
-
-  /// Revoke a token until a time. Does nothing if it is revoked until then already.
-  package func decideRevoke(
-    token id: String,
-    until: Timestamp,
-    into effects: inout [Effect]
-  ) throws(TokenRefusal) {
-    guard until > time else { throw .endsInThePast }
-    guard until.milliseconds - time.milliseconds <= RevokedTokenTable.lifetimeMax else { throw .endsTooLate }
-    let current = revokedTokens.revocation(of: id, at: time)
-    guard current?.until != until else { return }
-    guard current != nil || revokedTokens.hasRoom(at: time) else { throw .limitReached }
-    effects.append(
-      .shard(.tokenRevoked(TokenRevocation(id: id, until: until, version: revokedTokens.version + 1)))
-    )
-  }
-
-  /// Lift a token's revocation. Do nothing if it is not revoked.
-  package func decideLiftRevocation(token id: String, into effects: inout [Effect]) {
-    guard revokedTokens.revocation(of: id, at: time) != nil else { return }
-    effects.append(
-      .shard(.tokenRevoked(TokenRevocation(id: id, until: .none, version: revokedTokens.version + 1)))
-    )
-  }
 }

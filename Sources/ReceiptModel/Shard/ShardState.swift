@@ -116,16 +116,6 @@ package struct ShardState: ~Copyable, Sendable {
     return options
   }
 
-  /// The types whose options were set. Other types have the defaults, and are known only because a channel has that
-  /// type.
-  package var typesSet: [ChannelTypeRecord] { types.setRecords }
-
-  /// Whether another type can be set.
-  package var hasRoomForType: Bool { types.hasRoom }
-
-  /// Return the record of a channel type; version 0 and the defaults if it was never set.
-  package func channelType(_ name: String) -> ChannelTypeRecord { types.record(name) }
-
   // MARK: Assignment
 
   /// Assign an effect that is addressed to a channel in memory, not to the shard.
@@ -210,17 +200,20 @@ package struct ShardState: ~Copyable, Sendable {
   /// Return the effects that reproduce a page's current state; empty for an empty page.
   package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] { self[slot].effects(of: page) }
 
-  /// The effects that reproduce the types page.
-  package var typeEffects: [Effect] { types.effects }
-
-  /// Return the effects that reproduce a page of users' settings.
-  package func userEffects(_ page: UInt32) -> [Effect] { settings.effects(of: page) }
-
-  /// Return the effects that reproduce a page of remembered webhooks.
-  package func webhookEffects(_ page: UInt32) -> [Effect] { webhooks.effects(of: page, at: time) }
-
-  /// The effects that reproduce the page of revoked tokens.
-  package var tokenEffects: [Effect] { revokedTokens.effects }
+  /// Return the effects that reproduce one of the shard's own pages; empty for an empty page.
+  package func effects(ofOwn page: PageID) -> [Effect] {
+    switch page {
+    case .shardHead:
+      [.shard(.countersAssigned(nextChannel: nextChannel, time: time))] + (hasWideIDs ? [.shard(.idsWidened)] : [])
+    case .types: types.effects
+    case .users(let number): settings.effects(of: number)
+    case .outbox(let number): outbox.effects(of: number)
+    case .index: outbox.indexEffects
+    case .webhooks(let number): webhooks.effects(of: number, at: time)
+    case .tokens: revokedTokens.effects
+    default: preconditionFailure("page \(page) belongs to a channel")
+    }
+  }
 
   /// Drop a step segment's bytes from memory, once they are on storage.
   package mutating func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {

@@ -1,4 +1,5 @@
-/// Users' settings in one shard (R7). Contains every user whose settings were ever set, numbered in order of arrival;
+/// Users' settings in one shard (R7), and the decisions that change them: a change is made in the user's home shard,
+/// assigned to all other shards, then settled at home. Contains every user whose settings were ever set, numbered in order of arrival;
 /// pages keep the numbers.
 package struct UserSettingsTable: ~Copyable, Sendable {
   /// One user's settings; the id is in ``ids``. Compact, because every shard holds all of them.
@@ -15,7 +16,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   }
 
   /// The remains of an erased user, so that no change still in flight resurrects them (R16).
-  struct Tombstone: Hashable, Sendable {
+  private struct Tombstone: Hashable, Sendable {
     var number: UInt32
     var version: UInt64
     /// The hash of the id.
@@ -66,6 +67,20 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   package func find(_ user: String) -> UInt32? {
     var user = user
     return user.withUTF8 { find($0.span.bytes) }
+  }
+
+  /// A user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no settings since
+  /// has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits this revocation
+  /// with their first settings.
+  package subscript(user: String) -> UserSettings {
+    if let number = find(user) { return self[number] }
+    guard let tombstone = tombstone(of: user) else { return UserSettings(user: user) }
+    return UserSettings(
+      user: user,
+      version: tombstone.version,
+      tokensRevokedBefore: tombstone.tokensRevokedBefore,
+      isErased: true
+    )
   }
 
   package subscript(number: UInt32) -> UserSettings {
@@ -122,7 +137,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   package func isNameless(_ number: UInt32) -> Bool { tombstones[number] != nil }
 
   /// Return the tombstone of an erased user without new settings.
-  func tombstone(of user: String) -> Tombstone? {
+  private func tombstone(of user: String) -> Tombstone? {
     var user = user
     return user.withUTF8 { tombstone(of: $0.span.bytes) }
   }
@@ -133,24 +148,43 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   }
 
   /// Return an erased user's number that is free for reuse, if any.
-  func freeNumber(at time: Timestamp) -> UInt32? {
+  private func freeNumber(at time: Timestamp) -> UInt32? {
     guard let oldestTombstone,
       time.milliseconds - oldestTombstone.at.milliseconds >= Self.tombstoneMilliseconds
     else { return nil }
     return oldestTombstone.number
   }
 
-  /// Whether any user is being erased. If not, commands skip looking up their users.
-  var hasErasing: Bool { erasingCount > 0 }
+  /// Return whether a user is being erased: nothing new is created in their name. If no user is, nobody is looked up.
+  @inline(__always)
+  package func isErasing(_ user: RawSpan) -> Bool { erasingCount > 0 && isErasingNow(user) }
 
-  func isErasing(_ user: RawSpan) -> Bool { find(user).map { records[Int($0)].isErasing } ?? false }
+  /// Return whether a user is being erased.
+  func isErasing(_ user: String) -> Bool {
+    guard erasingCount > 0 else { return false }
+    var user = user
+    return user.withUTF8 { isErasingNow($0.span.bytes) }
+  }
+
+  private func isErasingNow(_ user: RawSpan) -> Bool { find(user).map { records[Int($0)].isErasing } ?? false }
+
+  /// Return whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
+  package func canErase(_ user: String) -> Bool {
+    isErasing(user) || find(user) == nil && tombstone(of: user) == nil
+  }
 
   /// Whether any user's tokens are revoked, or any user was erased. If not, requests skip looking up their user.
   var hasRevoked: Bool { revokedCount > 0 || !tombstones.isEmpty }
 
+  /// Return whether a request is refused because its token was issued to this user before a revocation
+  /// (Proto/frames.md, flag `issued`).
+  ///
   /// - Parameter issued: in seconds since 1970; 0 if the token has no issue time, which counts as before every
   ///   revocation.
-  func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool {
+  @inline(__always)
+  package func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool { hasRevoked && isRevokedNow(user, issued: issued) }
+
+  private func isRevokedNow(_ user: RawSpan, issued: UInt32) -> Bool {
     let before =
       find(user).map { records[Int($0)].tokensRevokedBefore }
       ?? tombstone(of: user)?.tokensRevokedBefore.milliseconds ?? 0
@@ -161,6 +195,102 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   func changes(since seen: UInt64) -> ArraySlice<UInt32>? {
     let missed = changeCount - seen
     return missed <= UInt64(journal.count) ? journal.suffix(Int(missed)) : nil
+  }
+
+  // MARK: Deciding
+
+  /// Change some of a user's settings: the home shard's part of a PUT. Positions moved while hidden count from the
+  /// time when the user is visible again. Does nothing for a user who is being erased .
+  package func decidePatch(
+    _ user: String,
+    _ patch: UserSettingsPatch,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let current = self[user]
+    guard !current.isErasing else { return }
+    var changed = current
+    if let shows = patch.showsRead { changed.hidesRead = !shows }
+    if let shows = patch.showsDelivered { changed.hidesDelivered = !shows }
+    if let before = patch.tokensRevokedBefore { changed.tokensRevokedBefore = before }
+    guard changed != current else { return }
+    if current.hidesRead, !changed.hidesRead { changed.readShownSince = time }
+    if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
+    if !changed.showsAs(current) { changed.appliedAt = time }
+    changed.version += 1
+    changed.isSettled = false
+    changed.isErased = false
+    effects.append(.shard(.userAssigned(number(of: user, at: time), changed)))
+  }
+
+  /// Apply a user's settings from their home shard, unless this shard has newer ones.
+  package func decideAssign(_ settings: UserSettings, at time: Timestamp, into effects: inout [Effect]) {
+    let current = self[settings.user]
+    guard settings.version > current.version else { return }
+    var assigned = settings
+    assigned.appliedAt = assigned.showsAs(current) ? current.appliedAt : time
+    assigned.isSettled = false
+    assigned.isErased = false
+    effects.append(.shard(.userAssigned(number(of: settings.user, at: time), assigned)))
+  }
+
+  /// Record that subscribers were notified of the user's new settings now. A client that resumes from a time between
+  /// the assignment and this would have missed the events, so the change counts as applied now.
+  package func decideAnnounced(_ user: String, at time: Timestamp, into effects: inout [Effect]) {
+    guard let number = find(user) else { return }
+    var announced = self[number]
+    guard announced.appliedAt != .none, announced.appliedAt < time else { return }
+    let isSettled = announced.isSettled
+    announced.appliedAt = time
+    announced.isSettled = false
+    effects.append(.shard(.userAssigned(number, announced)))
+    if isSettled { effects.append(.shard(.userSettled(number, version: announced.version))) }
+  }
+
+  /// Settle a version of a user's settings: every shard has it.
+  ///
+  /// - Returns: whether it is settled now. False if there is a newer version, or if the user is being erased, which
+  ///   counts as settled only when the erasure is done.
+  package func decideSettle(_ user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+    let current = self[user]
+    guard current.version == version, !current.isErasing else { return false }
+    if let number = find(user), !current.isSettled {
+      effects.append(.shard(.userSettled(number, version: version)))
+    }
+    return true
+  }
+
+  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller assigns the version
+  /// to all other shards.
+  package func decideBeginErasure(_ user: String, at time: Timestamp, into effects: inout [Effect]) {
+    let current = self[user]
+    guard !current.isErasing else { return }
+    var erasing = current
+    erasing.isErasing = true
+    erasing.isErased = false
+    erasing.isSettled = false
+    erasing.version += 1
+    effects.append(.shard(.userAssigned(number(of: user, at: time), erasing)))
+  }
+
+  /// Remove a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
+  /// this one are ignored.
+  package func decideFinishErasure(
+    _ user: String,
+    version: UInt64,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard version > self[user].version else { return }
+    var name = user
+    let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
+    effects.append(.shard(.userErased(number(of: user, at: time), version: version, hash: hash, at: time)))
+  }
+
+  /// Return a user's number among those with settings; an erased user's former number. A new user gets a free number,
+  /// or the next.
+  private func number(of user: String, at time: Timestamp) -> UInt32 {
+    find(user) ?? tombstone(of: user)?.number ?? freeNumber(at: time) ?? UInt32(count)
   }
 
   // MARK: Assignment
@@ -360,5 +490,13 @@ package struct UserSettingsPatch: Hashable, Sendable {
     self.showsRead = showsRead
     self.showsDelivered = showsDelivered
     self.tokensRevokedBefore = tokensRevokedBefore
+  }
+}
+
+extension UserSettings {
+  /// Return whether these settings show the user to others in the same way as `other`.
+  fileprivate func showsAs(_ other: UserSettings) -> Bool {
+    hidesRead == other.hidesRead && hidesDelivered == other.hidesDelivered
+      && readShownSince == other.readShownSince && deliveredShownSince == other.deliveredShownSince
   }
 }

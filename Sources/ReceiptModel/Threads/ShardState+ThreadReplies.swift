@@ -19,7 +19,7 @@ extension ShardState {
       try checkRepeat(of: known.sequence, in: known.thread, message)
       return .known(known.sequence)
     }
-    if isErasing(message.sender) { throw .userErased }
+    if settings.isErasing(message.sender) { throw .userErased }
     let parent = try self.parent(message.parent, in: slot)
     var record = message.record(at: time)
     if message.requestsAcknowledgement { record.flags.insert(.acknowledgementNotAllowed) }
@@ -142,7 +142,7 @@ extension ShardState {
   ) -> [MemberOrdinal] {
     guard case .users(let users) = mentions else { return [] }
     var members: [MemberOrdinal] = []
-    for user in users where !user.isExactly(sender) && !isErasing(user) {
+    for user in users where !user.isExactly(sender) && !settings.isErasing(user) {
       if let member = self[channel].row(of: user), !members.contains(member) { members.append(member) }
     }
     return members

@@ -49,7 +49,8 @@ extension ShardState {
     return thread
   }
 
-  /// Return the same, for a member. Also nil if the reply does not exist for the member (R6).
+  /// Return the thread that contains a reply, for a member of the channel. Nil if there is no such reply, or if it does
+  /// not exist for the member (R6).
   package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot, for user: RawSpan) -> ChannelSlot? {
     guard let thread = thread(withReply: id, in: slot) else { return nil }
     guard let member = self[slot].row(of: user) else { return thread }
@@ -269,7 +270,7 @@ extension ShardState {
   /// Rows that must be examined to count one of several messages separately; 0 if the messages are counted together.
   package func rowsCounted(_ slot: ChannelSlot, for asked: ShownStatus) -> Int {
     if asked.thread > 0 { return max(1, self[slot].threads[Int(asked.thread) - 1].rows.rowCount) }
-    return hasAcknowledgementRequest(slot, asked.sequence) ? self[slot].rows.rowCount : 0
+    return self[slot].messages.flags(asked.sequence).contains(.requestsAcknowledgement) ? self[slot].rows.rowCount : 0
   }
 
   /// Return a member's unread messages of the channel and its threads with unread replies (R14).

@@ -28,7 +28,7 @@ final class ChannelScans: ShardPart {
 
   private func take(_ scanID: UInt32) -> ChannelScan? { scans.removeValue(forKey: scanID) }
 
-  private func keep(_ scan: ChannelScan, _ scanID: UInt32) { scans[scanID] = scan }
+  private func keep(_ scan: ChannelScan) { scans[scan.scanID] = scan }
 
   /// Time of the oldest change of a type, expiry or change of a user's privacy that is not sent to all watchers yet;
   /// none if there is none.
@@ -69,7 +69,7 @@ final class ChannelScans: ShardPart {
     var scan = scan
     scan.scanID = scanID
     scan.began = shard.loop.elapsedMilliseconds
-    runSlice(scan, scanID)
+    runSlice(scan)
   }
 
   /// Drop a scan whose request's connection is gone. Loads in flight are ignored when they end.
@@ -94,14 +94,14 @@ final class ChannelScans: ShardPart {
     guard let scanID = postponed.popFirst() else { return }
     // Long queries may have used up this turn's rows.
     shard.loop.budget.allowShortRows()
-    if let scan = take(scanID) { runSlice(scan, scanID) }
+    if let scan = take(scanID) { runSlice(scan) }
     if !postponed.isEmpty { shard.loop.slices.queueForWork(shard) }
   }
 
-  private func runSlice(_ scan: consuming ChannelScan, _ scanID: UInt32) {
+  private func runSlice(_ scan: consuming ChannelScan) {
     var scan = scan
     // Without its request the scan is dropped: the client asks again on another connection.
-    if scan.isRequested, !shard.waiting.hasWaiting(.scan(scanID)) { return }
+    if scan.isRequested, !shard.waiting.hasWaiting(.scan(scan.scanID)) { return }
     if case .changes = scan.purpose, isLate(scan) {
       return refuse(scan, .busy, retryAfterMilliseconds: 1_000, "the replay of changes timed out")
     }
@@ -109,13 +109,13 @@ final class ChannelScans: ShardPart {
       // A scan with nothing left to scan finishes in this turn: a busy channel would be stale again in a later one.
       while scan.loading < shard.configuration.scanLoadsMax, hasNext(scan) {
         guard shard.loop.budget.rows > 0 else {
-          keep(scan, scanID)
-          return postpone(scanID)
+          keep(scan)
+          return postpone(scan.scanID)
         }
         guard let cid = nextChannel(&scan) else { break }
-        guard examine(cid, &scan, scanID) else { return }
+        guard examine(cid, &scan) else { return }
       }
-      guard scan.loading == 0, scan.cids.isEmpty else { return keep(scan, scanID) }
+      guard scan.loading == 0, scan.cids.isEmpty else { return keep(scan) }
       if case .options = scan.purpose, scan.next < shard.events.channelCount { continue }
       if requeueStaleChannels(&scan) { continue }
       break
@@ -154,7 +154,7 @@ final class ChannelScans: ShardPart {
   /// Scan one channel, or load it first.
   ///
   /// - Returns: false if the scan has ended, with a refusal or without a reply.
-  private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ scanID: UInt32) -> Bool {
+  private func examine(_ cid: [UInt8], _ scan: inout ChannelScan) -> Bool {
     if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &scan) }
     if shard.deletions.index(absent: cid) != nil {
       recordAbsence(cid, &scan)
@@ -168,7 +168,7 @@ final class ChannelScans: ShardPart {
       }
       shard.loads.load(reference)
     }
-    shard.loads.add(.scan(PendingLoad(scanID: scanID, cid: cid)), to: reference)
+    shard.loads.add(.scan(PendingLoad(scanID: scan.scanID, cid: cid)), to: reference)
     scan.loading += 1
     return true
   }
@@ -332,7 +332,7 @@ final class ChannelScans: ShardPart {
     } else if scan.isRequested {
       return refuse(scan, .unavailable, retryAfterMilliseconds: 1_000, "a channel cannot be read")
     }
-    runSlice(scan, pending.scanID)
+    runSlice(scan)
   }
 }
 

@@ -195,7 +195,7 @@ extension ShardEngine {
         buffer.writeSequence(entry.sequence)
         state.withMessage(slot, entry.sequence) { buffer.writeField($0) }
         state.withSender(slot, of: entry.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state.createdAt(slot, of: entry.sequence))
+        buffer.writeTime(state[slot].messages.createdAt(entry.sequence))
         buffer.writeInteger(entry.status.rawValue)
         buffer.writeTime(entry.expiresAt)
         buffer.writeTime(entry.acknowledgedAt)
@@ -227,7 +227,7 @@ extension ShardEngine {
         buffer.writeVarint(thread.unreadReplies)
         state.withMessage(thread.slot, thread.lastRead) { buffer.writeField($0) }
         state.withMessage(thread.slot, thread.firstUnread) { buffer.writeField($0) }
-        state.withMessage(thread.slot, state.newest(thread.slot)) { buffer.writeField($0) }
+        state.withMessage(thread.slot, state[thread.slot].messages.newest) { buffer.writeField($0) }
       }
       buffer.writeOptional(page.next.map { UInt64($0.rawValue) })
     }

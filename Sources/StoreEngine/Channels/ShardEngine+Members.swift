@@ -110,8 +110,8 @@ extension ShardEngine {
     return outgoing.replyWhenIndexed(request, slot) { buffer in
       buffer.writeInteger(UInt8(decided.isNew ? 1 : 0))
       SetMemberFields(
-        role: state.role(slot, decided.row),
-        joinedAt: state.joinedAt(slot, decided.row),
+        role: state[slot].rows.role(decided.row) ?? "",
+        joinedAt: state[slot].rows.joinedAt(decided.row),
         isMuted: state[slot].rows.isMuted(decided.row)
       )
       .write(into: &buffer)
@@ -155,8 +155,8 @@ extension ShardEngine {
       buffer.writeVarint(page.rows.count)
       for row in page.rows {
         state.withUser(slot, row) { buffer.writeField($0) }
-        buffer.writeField(state.role(slot, row))
-        buffer.writeTime(state.joinedAt(slot, row))
+        buffer.writeField(state[slot].rows.role(row) ?? "")
+        buffer.writeTime(state[slot].rows.joinedAt(row))
         // Muting is private (R14), also from a server that queries as a user (R6).
         let showsMuted = fields.viewer.isServer && fields.viewer.user.isEmpty || row == viewer.row
         buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
@@ -172,7 +172,7 @@ extension ShardEngine {
     try request.fields.end()
     guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
     let name = Self.text(user)
-    guard state.canErase(name) else {
+    guard state.settings.canErase(name) else {
       // The name belongs to a new user by now: this command is late, from a slower gateway.
       applyCommand(slot, request)
       return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(0)) }

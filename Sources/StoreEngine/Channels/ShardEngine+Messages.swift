@@ -123,12 +123,12 @@ extension ShardEngine {
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.messages.count)
       for entry in page.messages {
-        let flags = state.flags(entry.slot, of: entry.sequence)
+        let flags = state[entry.slot].messages.flags(entry.sequence)
         buffer.writeSequence(entry.sequence)
         state.withMessage(entry.slot, entry.sequence) { buffer.writeField($0) }
         state.withMessage(slot, entry.parent) { buffer.writeField($0) }
         state.withSender(entry.slot, of: entry.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state.createdAt(entry.slot, of: entry.sequence))
+        buffer.writeTime(state[entry.slot].messages.createdAt(entry.sequence))
         buffer.writeVarint(
           UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.requestsAcknowledgement) ? 2 : 0))
         )

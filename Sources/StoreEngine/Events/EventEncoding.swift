@@ -29,18 +29,18 @@ extension ByteBuffer {
   {
     switch event {
     case .row(let row):
-      guard let targetSlot = state.thread(under: row.thread, in: slot) else { return false }
+      guard let targetSlot = state.targetSlot(ofThread: row.thread, in: slot) else { return false }
       writeRowEvent(row, slot, targetSlot, in: state)
     case .messageNew(let thread, let sequence, let moves):
-      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.targetSlot(ofThread: thread, in: slot) else { return false }
       begin(.messageNew)
       writeMessageID(slot, thread, in: state)
       writeSequence(sequence)
       writeMessageID(targetSlot, sequence, in: state)
       state.withSender(targetSlot, of: sequence) { writeField($0) }
       writeTime(state[targetSlot].messages.registeredAt(sequence))
-      writeTime(state.createdAt(targetSlot, of: sequence))
-      let flags = state.flags(targetSlot, of: sequence)
+      writeTime(state[targetSlot].messages.createdAt(sequence))
+      let flags = state[targetSlot].messages.flags(sequence)
       var eventFlags = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
       if flags.contains(.silent) { eventFlags.insert(.silent) }
       if flags.contains(.requestsAcknowledgement) { eventFlags.insert(.requestsAcknowledgement) }
@@ -49,7 +49,7 @@ extension ByteBuffer {
       if isShown, state.options(slot).countsVisibleTo == .sender { eventFlags.insert(.serversOnly) }
       writeInteger(eventFlags.rawValue)
     case .messageDeleted(let thread, let sequence, let time):
-      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.targetSlot(ofThread: thread, in: slot) else { return false }
       begin(.messageDeleted)
       writeMessageID(slot, thread, in: state)
       writeSequence(sequence)
@@ -64,22 +64,22 @@ extension ByteBuffer {
       writeTime(time)
       writeChannel(slot, in: state)
     case .memberAdded(let row, let time):
-      let read = state.positionOfJoining(slot, row)
+      let read = state[slot].positionOfJoining(row)
       begin(.memberAdded)
       state.withUser(slot, row) { writeField($0) }
-      writeField(state.role(slot, row))
+      writeField(state[slot].rows.role(row) ?? "")
       writeTime(time)
       writeVarint(state[slot].rows.activeCount)
       writeSequence(read)
       writeMessageID(slot, read, in: state)
-      writeSequence(state.joined(slot, row))
+      writeSequence(state[slot].rows.joined(row))
     case .memberRemoved(let user, let time):
       begin(.memberRemoved)
       writeField(user)
       writeTime(time)
       writeVarint(state[slot].rows.activeCount)
     case .status(let thread, let run, let time):
-      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.targetSlot(ofThread: thread, in: slot) else { return false }
       begin(.status)
       writeMessageID(slot, thread, in: state)
       state.withUser(targetSlot, run.sender) { writeField($0) }
@@ -164,7 +164,7 @@ extension ByteBuffer {
     writeVarint(status.unreadCount)
     if let row {
       state.withUser(slot, row) { writeField($0) }
-      writeField(state.note(slot, of: sequence, by: row))
+      writeField(state[slot].note(row, sequence))
     } else {
       writeEmptyField()
       writeEmptyField()
@@ -172,7 +172,7 @@ extension ByteBuffer {
     writeTime(time)
     writeVarint(status.acknowledgedCount ?? 0)
     // If the row's own time is not kept, the event's time stands in.
-    writeTime(row.map { state.acknowledgedAt(slot, sequence, by: $0).or(time) } ?? .none)
+    writeTime(row.map { (state[slot].acknowledgementTable.record(sequence, $0)?.at ?? .none).or(time) } ?? .none)
   }
 
   /// Write *user event* of Proto/frames.md.

@@ -101,10 +101,7 @@ extension ShardEvents {
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
     let time = shard.advanceTime()
     var effects: [Effect] = []
-    shard.state.decideAnnounced(
-      user: user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
-      into: &effects
-    )
+    shard.state.settings.decideAnnounced(ShardEngine.text(user), at: time, into: &effects)
     if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
     guard !watched.isEmpty else {
       let outcome = shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) { _ in }

@@ -82,9 +82,10 @@ final class ShardEvents: ShardPart {
   }
 
   private func recordChannelEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
-    if let number = subscriptions.number(in: slot) {
-      let index = subscriptions.unsentIndex(number)
-      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
+    let number = subscriptions.recordChange(in: slot) {
+      shard.state.record(effect, in: slot, at: shard.state.time, &$0.pending)
+    }
+    if let number {
       if case .messageAssigned(_, let record) = effect, record.acknowledgementExpiresAt != .none {
         subscriptions.expiresToo(number, at: record.acknowledgementExpiresAt)
       }
@@ -96,11 +97,11 @@ final class ShardEvents: ShardPart {
   private func recordShardEvent(_ effect: ShardEffect) {
     switch effect {
     case .channelTypeAssigned(let record):
-      if shard.state.channelType(record.name).options != record.options {
+      if shard.state.types.record(record.name).options != record.options {
         shard.scans.announceOptions(ofType: record.name)
       }
     case .userAssigned(_, let settings):
-      if settings.tokensRevokedBefore > shard.state.userSettings(settings.user).tokensRevokedBefore {
+      if settings.tokensRevokedBefore > shard.state.settings[settings.user].tokensRevokedBefore {
         recordUserEvent(settings.user, .tokensRevoked(before: settings.tokensRevokedBefore))
       }
     case .userErased(let number, _, _, let time):
@@ -159,43 +160,39 @@ final class ShardEvents: ShardPart {
 
   /// Record that the open batch creates a channel.
   func recordCreation(_ slot: ChannelSlot) {
-    guard subscriptions.channelLoaded(shard.state[slot].cid, slot),
-      let number = subscriptions.number(in: slot)
-    else {
-      return
+    guard subscriptions.channelLoaded(shard.state[slot].cid, slot) else { return }
+    subscriptions.recordChange(in: slot) {
+      shard.state.recordOptionsChange(in: slot, at: shard.state.time, &$0.pending)
     }
-    let index = subscriptions.unsentIndex(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
   }
 
   /// Record that the options of a watched channel's type changed at `changedAt`.
   func recordOptionsChange(in slot: ChannelSlot, since changedAt: Timestamp) {
-    guard let number = subscriptions.number(in: slot) else { return }
-    shard.advanceTime()
-    let index = subscriptions.unsentIndex(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
-    subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
+    subscriptions.recordChange(in: slot) {
+      shard.state.recordOptionsChange(in: slot, at: shard.advanceTime(), &$0.pending)
+      $0.pending.extendPendingPeriod(since: changedAt)
+    }
   }
 
   /// Record that a user's privacy settings changed at `changedAt`.
   ///
   /// - Returns: whether the channel is watched.
   func recordSettingsChange(of user: [UInt8], in slot: ChannelSlot, since changedAt: Timestamp) -> Bool {
-    guard let number = subscriptions.number(in: slot) else { return false }
-    shard.advanceTime()
-    let index = subscriptions.unsentIndex(number)
-    shard.recordSettingsChange(of: user.span.bytes, in: slot, &subscriptions.unsent[index].pending)
-    subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
-    return true
+    let number = subscriptions.recordChange(in: slot) {
+      shard.recordSettingsChange(of: user.span.bytes, in: slot, at: shard.advanceTime(), &$0.pending)
+      $0.pending.extendPendingPeriod(since: changedAt)
+    }
+    return number != nil
   }
 
   /// Record that the open batch deletes a channel, or begins its deletion. Its other events are dropped from here
   /// on.
   func recordDeletion(_ slot: ChannelSlot) {
-    guard let number = subscriptions.number(in: slot) else { return }
-    let index = subscriptions.unsentIndex(number)
-    subscriptions.unsent[index].deletedAt = shard.state.time
-    subscriptions.unsent[index].pending = PendingChannelEvents()
+    let number = subscriptions.recordChange(in: slot) {
+      $0.deletedAt = shard.state.time
+      $0.pending = PendingChannelEvents()
+    }
+    guard let number else { return }
     subscriptions.expires(number, at: .none)
     subscriptions.clearSlot(slot)
   }
@@ -223,14 +220,11 @@ final class ShardEvents: ShardPart {
   func recordExpiries(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let now = shard.advanceTime()
-    let index = subscriptions.unsentIndex(number)
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
-    let hasExpiries = shard.state.recordExpiries(
-      in: slot,
-      after: after,
-      through: now,
-      &subscriptions.unsent[index].pending
-    )
+    var hasExpiries = false
+    subscriptions.recordChange(in: slot) {
+      hasExpiries = shard.state.recordExpiries(in: slot, after: after, through: now, &$0.pending)
+    }
     subscriptions.expired(number, through: now, next: shard.state.nextExpiry(in: slot, after: now))
     guard hasExpiries, !shard.log.hasOpenBatch else { return }
     shard.logTimeNow()
@@ -259,7 +253,7 @@ final class ShardEvents: ShardPart {
       case .afterNextCommit: shard.state.time
       }
     eventProgress.declare(through: completeTime(oldestKept: oldest, logged: logged), replyTiming)
-    for index in subscriptions.watchers.indices { sendEvents(WatcherNumber(index: index), replyTiming) }
+    for index in subscriptions.watchers.indices { sendFrames(to: WatcherNumber(index: index), replyTiming) }
   }
 
   /// Encode the recorded channel events that may be sent now, once for all watchers.
@@ -272,27 +266,23 @@ final class ShardEvents: ShardPart {
       if isDelayed(item, channel) {
         oldest = oldest == .none ? item.pending.oldest : min(oldest, item.pending.oldest)
         if let happened = item.pending.takeImmediateEvents() {
-          sendEvents(happened, deletedAt: .none, channel)
+          encode(happened, deletedAt: .none, channel)
         }
         subscriptions.keep(item)
       } else {
-        sendEvents(item.pending, deletedAt: item.deletedAt, channel)
+        encode(item.pending, deletedAt: item.deletedAt, channel)
         subscriptions.recordSent(item.channel, elapsed: shard.loop.elapsedMilliseconds)
       }
     }
     return oldest
   }
 
-  private func sendEvents(
+  private func encode(
     _ pending: PendingChannelEvents,
     deletedAt: Timestamp,
     _ channel: Subscriptions.Channel
   ) {
-    var events: [ChannelEvent] = []
-    if let slot = channel.slot {
-      shard.refresh(slot)
-      events = shard.channelEvents(pending, in: slot)
-    }
+    let events = channel.slot.map { shard.channelEvents(pending, in: $0) } ?? []
     let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: shard.state)
     guard !parts.isEmpty else { return }
     for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }
@@ -326,7 +316,7 @@ final class ShardEvents: ShardPart {
   }
 
   /// Write one connection's events, in as many frames as needed. Only the last frame carries the new progress.
-  private func sendEvents(_ number: WatcherNumber, _ replyTiming: ReplyLane.Timing) {
+  private func sendFrames(to number: WatcherNumber, _ replyTiming: ReplyLane.Timing) {
     guard var watcher = subscriptions.watchers[number.index] else { return }
     let hasEvents = !watcher.channels.isEmpty || !watcher.users.isEmpty
     let isDue = shard.loop.elapsedMilliseconds - watcher.sentAt >= Self.throughMilliseconds

@@ -96,7 +96,7 @@ struct Subscriptions {
   /// Watchers of each user.
   private var users: [[UInt8]: [WatcherNumber]] = [:]
   /// Unsent channel events, in the order of each channel's first one.
-  var unsent: [UnsentChannelEvents] = []
+  private(set) var unsent: [UnsentChannelEvents] = []
   private(set) var unsentUserEvents: [UnsentUserEvents] = []
   private var unsentUserIndices: [[UInt8]: Int] = [:]
 
@@ -290,15 +290,16 @@ struct Subscriptions {
 
   // MARK: Unsent events
 
-  /// Return the index of a channel's record of unsent events; create it if needed. Counts as a change of the
-  /// channel.
-  mutating func unsentIndex(_ number: Int32) -> Int {
+  /// Change the unsent events of the watched channel in a slot; does nothing for another channel.
+  ///
+  /// - Returns: the channel's number; nil if it is not watched.
+  @discardableResult
+  mutating func recordChange(in slot: ChannelSlot, _ change: (inout UnsentChannelEvents) -> Void) -> Int32? {
+    guard let number = number(in: slot) else { return nil }
     channels[Int(number)]!.changes &+= 1
-    let known = channels[Int(number)]!.unsent
-    if known >= 0 { return Int(known) }
-    unsent.append(UnsentChannelEvents(channel: number))
-    channels[Int(number)]!.unsent = Int32(unsent.count - 1)
-    return unsent.count - 1
+    if channels[Int(number)]!.unsent < 0 { keep(UnsentChannelEvents(channel: number)) }
+    change(&unsent[Int(channels[Int(number)]!.unsent)])
+    return number
   }
 
   /// Take all records of unsent channel events; give those that are not sent now back to ``keep(_:)``.

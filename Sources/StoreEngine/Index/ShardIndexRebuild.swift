@@ -18,7 +18,7 @@ final class ShardIndexRebuild: ShardPart {
 
   /// Return whether the rebuild waits for this load.
   func isLoading(_ reference: ChannelReference) -> Bool {
-    guard case .loading(let name, _)? = rebuild?.step else { return false }
+    guard case .loading(let name, _)? = rebuild?.stage else { return false }
     return reference == .cid(name)
   }
 
@@ -86,8 +86,8 @@ final class ShardIndexRebuild: ShardPart {
   /// Run one slice. Results of reads come back to it.
   func resumeRebuild() {
     var slots = Self.slotsPerSlice
-    while shard.loop.budget.changes > 0, let step = rebuild?.step {
-      switch step {
+    while shard.loop.budget.changes > 0, let stage = rebuild?.stage {
+      switch stage {
       case .looking:
         guard shard.loop.elapsedMilliseconds >= rebuild?.retryAt ?? 0, examine(&slots) else { return }
       case .naming:
@@ -142,7 +142,7 @@ final class ShardIndexRebuild: ShardPart {
       return rebuild?.isDone(next) == false ? read(ChannelNumber(next)) : true
     }
     let through = rebuild?.phase == .resending ? shard.state.outbox.last : 0
-    rebuild?.step = .sending(through: through)
+    rebuild?.stage = .sending(through: through)
     return true
   }
 
@@ -154,27 +154,27 @@ final class ShardIndexRebuild: ShardPart {
       retryLater(number)
       return false
     }
-    rebuild?.step = .naming(number)
+    rebuild?.stage = .naming(number)
     shard.loads.load(reference, isForName: true, isBackground: true)
     return false
   }
 
   private func retryLater(_ number: ChannelNumber) {
     rebuild?.missing.append(number.rawValue)
-    rebuild?.step = .looking
+    rebuild?.stage = .looking
     rebuild?.retryAt = shard.loop.elapsedMilliseconds + shard.configuration.changesRetryMilliseconds
   }
 
   /// Handle the read of a channel for its name, or its failure.
   func nameRead(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
-    guard case .number(let number) = reference, case .naming(number)? = rebuild?.step else { return }
+    guard case .number(let number) = reference, case .naming(number)? = rebuild?.stage else { return }
     do throws(StorageError) {
       let stored: StoredChannel?
       switch result {
       case .success(let found): stored = found
       case .failure(let error): throw error
       }
-      rebuild?.step = .looking
+      rebuild?.stage = .looking
       guard let name = try shard.loads.name(of: number, stored) else {
         // Deleted long ago, or in memory only.
         if rebuild?.isSecondRound == true {
@@ -184,7 +184,7 @@ final class ShardIndexRebuild: ShardPart {
         }
         return
       }
-      rebuild?.step = .loading(name, number)
+      rebuild?.stage = .loading(name, number)
       let isWanted =
         IndexName.isIndex(name) == (rebuild?.phase == .sweeping) && shard.deletions.index(absent: name) == nil
       if !isWanted {
@@ -204,7 +204,7 @@ final class ShardIndexRebuild: ShardPart {
   /// - Returns: false if the load is still in flight.
   private func arrived(_ name: [UInt8], _ number: ChannelNumber) -> Bool {
     if let slot = shard.state.slot(named: name), shard.state[slot].number == number {
-      rebuild?.step = .looking
+      rebuild?.stage = .looking
       if !start(slot) { finishRebuilding(number) }
       return true
     }
@@ -216,13 +216,13 @@ final class ShardIndexRebuild: ShardPart {
 
   /// Handle a failed load by name.
   func rebuildUnreadable(_ reference: ChannelReference, _ error: StorageError) {
-    guard case .loading(let name, let number)? = rebuild?.step, reference == .cid(name) else { return }
+    guard case .loading(let name, let number)? = rebuild?.stage, reference == .cid(name) else { return }
     if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
   }
 
   private func finishRebuilding(_ number: ChannelNumber) {
     rebuild?.markDone(number.rawValue)
-    rebuild?.step = .looking
+    rebuild?.stage = .looking
   }
 
   /// Start on the channel or index in a slot.
@@ -238,9 +238,9 @@ final class ShardIndexRebuild: ShardPart {
     }
     switch (rebuild.phase, shard.state[slot].isIndex) {
     case (.resending, false):
-      self.rebuild?.step = .queuing(slot, number, ShardState.MembershipScan())
+      self.rebuild?.stage = .queuing(slot, number, ShardState.MembershipScan())
     case (.sweeping, true):
-      self.rebuild?.step = .sweeping(slot, number, position: 0)
+      self.rebuild?.stage = .sweeping(slot, number, position: 0)
     default:
       finishRebuilding(number)
       return false
@@ -263,7 +263,7 @@ final class ShardIndexRebuild: ShardPart {
     shard.loop.budget.useChanges(max(1, shard.loop.budget.changes - remaining))
     rebuild?.entries += UInt64(effects.count)
     if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
-    if isDone { finishRebuilding(number) } else { rebuild?.step = .queuing(slot, number, scan) }
+    if isDone { finishRebuilding(number) } else { rebuild?.stage = .queuing(slot, number, scan) }
   }
 
   private func sweep(_ slot: ChannelSlot, _ number: ChannelNumber, _ position: inout UInt32) {
@@ -289,7 +289,7 @@ final class ShardIndexRebuild: ShardPart {
     if isDone {
       finishRebuilding(number)
     } else {
-      rebuild?.step = .sweeping(slot, number, position: position)
+      rebuild?.stage = .sweeping(slot, number, position: position)
     }
   }
 }
@@ -298,7 +298,7 @@ final class ShardIndexRebuild: ShardPart {
 /// again; the second scans every index and removes unconfirmed entries. It scans memory first, by slot, then the rest,
 /// by number: each is read by number for its name, then loaded by name as for a request.
 struct RebuildScan {
-  enum Step {
+  enum Stage {
     /// Find the next slot or number.
     case looking
     /// Reading a channel by number, for its name.
@@ -315,7 +315,7 @@ struct RebuildScan {
   var epoch: UInt64
   /// Channels with numbers below this are scanned; later ones already have the new epoch.
   let end: UInt64
-  var step = Step.looking
+  var stage = Stage.looking
   var nextSlot = 0
   var nextNumber: UInt64 = 1
   /// Numbers that were found nowhere, and are scanned once more: a channel of the log's tail that was loaded meanwhile
@@ -338,7 +338,7 @@ struct RebuildScan {
 
   /// The slot that is being scanned, which must stay in memory.
   var slot: ChannelSlot? {
-    switch step {
+    switch stage {
     case .queuing(let slot, _, _), .sweeping(let slot, _, _): slot
     case .looking, .naming, .loading, .sending: nil
     }

@@ -39,14 +39,14 @@ final class ChannelMemory: LoopPart {
       for _ in shards.indices where scanBudget > 0 && resident > pressure.target {
         evictionPosition = (evictionPosition + 1) % shards.count
         let shard = shards[evictionPosition]
-        let evicted = shard.eviction.evictedCount
         // Each shard in turn evicts a share, so that no shard's channels go first.
         var share = max(scanBudget / shards.count, 16)
         scanBudget -= share
-        resident -= shard.evict(bytes: resident - pressure.target, scanBudget: &share)
+        let evicted = shard.evict(bytes: resident - pressure.target, scanBudget: &share)
         scanBudget += share
-        loop.counters.channelsEvicted += shard.eviction.evictedCount - evicted
-        channels -= Int(shard.eviction.evictedCount - evicted)
+        resident -= evicted.bytes
+        channels -= evicted.channels
+        loop.counters.channelsEvicted += UInt64(evicted.channels)
       }
     }
     pressure.record(resident: resident, channels: channels)
@@ -99,7 +99,7 @@ final class ChannelMemory: LoopPart {
     let shard = loop.ownShard(arrival.request.shard)
     var isReadable = true
     if case .failure = arrival.result { isReadable = false }
-    loop.driver.willTake(.install(arrival.request, arrival.reference, isReadable: isReadable))
+    loop.driver.noteDecision(.install(arrival.request, arrival.reference, isReadable: isReadable))
     shard.loads.loaded(arrival.request, as: arrival.reference, arrival.result)
     // If memory is short, the tail continues at the next tick: each of its channels is evicted once its pages are
     // written.
@@ -242,11 +242,6 @@ struct EvictionClock {
   /// The channel that was used last. It stays until it goes unused between two ticks: otherwise a channel larger than
   /// the whole budget would be loaded for every request.
   private(set) var last: ChannelSlot?
-
-  /// Channels evicted since start.
-  private(set) var evictedCount: UInt64 = 0
-
-  mutating func recordEviction() { evictedCount += 1 }
 
   /// Add a channel that was loaded.
   mutating func insert(_ slot: ChannelSlot) {

@@ -6,13 +6,11 @@ internal import ReceiptModel
 final class SliceScheduler: LoopPart {
   private var isSliceRequested = false
   /// Shards with sliced queries.
-  private var querying: Deque<ShardEngine> = []
+  private var querying = ShardQueue()
   /// Shards with more index work than one turn has room for.
-  private var working: Deque<ShardEngine> = []
-  /// Whether each shard is in `working`, by its position in the loop.
-  private var isWorking: [Bool] = []
+  private var working = ShardQueue()
   /// Shards with postponed requests.
-  private var postponing: Deque<ShardEngine> = []
+  private var postponing = ShardQueue()
   /// Whether arrived channels go before postponed requests in this slice; alternates.
   private var isArrivalsTurn = false
 
@@ -23,8 +21,7 @@ final class SliceScheduler: LoopPart {
   func run() {
     isSliceRequested = false
     if hasRoomInNextCommit { runWork() }
-    if let index = querying.firstIndex(where: { !$0.isBatchFull }) {
-      let shard = querying.remove(at: index)
+    if let shard = querying.popFirstWithRoom() {
       shard.waiting.runSlice()
       if shard.waiting.hasSlices { querying.append(shard) }
     }
@@ -43,10 +40,8 @@ final class SliceScheduler: LoopPart {
     if isArrivalsTurn { loop.memory.installLoaded() }
     performPostponed()
     if !isArrivalsTurn { loop.memory.installLoaded() }
-    for _ in working.indices where loop.budget.changes > 0 {
-      guard let index = working.firstIndex(where: { !$0.isBatchFull }) else { break }
-      let shard = working.remove(at: index)
-      isWorking[shard.position] = false
+    for _ in 0..<working.count where loop.budget.changes > 0 {
+      guard let shard = working.popFirstWithRoom() else { break }
       shard.resumeIndexWork()
       shard.scans.resume()
     }
@@ -64,44 +59,74 @@ final class SliceScheduler: LoopPart {
   /// there is no room behind the commit, work resumes at its end.
   func requestSlice() {
     guard !isSliceRequested else { return }
-    let isWanted =
-      working.contains { !$0.isBatchFull } || !postponing.isEmpty || loop.memory.hasArrived
-    guard querying.contains(where: { !$0.isBatchFull }) || isWanted && hasRoomInNextCommit else { return }
+    let isWanted = working.hasShardWithRoom || !postponing.isEmpty || loop.memory.hasArrived
+    guard querying.hasShardWithRoom || isWanted && hasRoomInNextCommit else { return }
     isSliceRequested = true
     loop.driver.sliceLater()
   }
 
   override func stop() {
     isSliceRequested = false
-    querying = []
-    working = []
-    isWorking = []
-    postponing = []
+    querying = ShardQueue()
+    working = ShardQueue()
+    postponing = ShardQueue()
     isArrivalsTurn = false
   }
 
   // MARK: For the shards
 
-  /// Register a shard that has postponed its first request.
+  /// Queue a shard that has postponed requests.
   func queueForPostponed(_ shard: ShardEngine) {
-    // Still queued if its earlier requests were cancelled.
-    if !postponing.contains(where: { $0 === shard }) { postponing.append(shard) }
+    postponing.append(shard)
     requestSlice()
   }
 
-  /// Register a shard that has suspended its first query.
+  /// Queue a shard that has suspended queries.
   func queueForSlices(_ shard: ShardEngine) {
-    if !querying.contains(where: { $0 === shard }) { querying.append(shard) }
+    querying.append(shard)
     requestSlice()
   }
 
-  /// Register a shard that has more index work for a later turn.
+  /// Queue a shard that has more index work for a later turn.
   func queueForWork(_ shard: ShardEngine) {
-    while isWorking.count <= shard.position { isWorking.append(false) }
-    guard !isWorking[shard.position] else { return }
-    isWorking[shard.position] = true
     working.append(shard)
     requestSlice()
+  }
+}
+
+/// Shards that wait for their turn, each once.
+private struct ShardQueue {
+  private var shards: Deque<ShardEngine> = []
+  /// Whether each shard is queued, by its position in the loop.
+  private var isQueued: [Bool] = []
+
+  var isEmpty: Bool { shards.isEmpty }
+  var count: Int { shards.count }
+
+  /// Whether a shard is queued whose open batch has room for more work.
+  var hasShardWithRoom: Bool { shards.contains { !$0.isBatchFull } }
+
+  /// Append a shard, unless it is queued.
+  mutating func append(_ shard: ShardEngine) {
+    while isQueued.count <= shard.position { isQueued.append(false) }
+    guard !isQueued[shard.position] else { return }
+    isQueued[shard.position] = true
+    shards.append(shard)
+  }
+
+  /// Remove and return the first shard.
+  mutating func popFirst() -> ShardEngine? {
+    guard let shard = shards.popFirst() else { return nil }
+    isQueued[shard.position] = false
+    return shard
+  }
+
+  /// Remove and return the first shard whose open batch has room for more work.
+  mutating func popFirstWithRoom() -> ShardEngine? {
+    guard let index = shards.firstIndex(where: { !$0.isBatchFull }) else { return nil }
+    let shard = shards.remove(at: index)
+    isQueued[shard.position] = false
+    return shard
   }
 }
 

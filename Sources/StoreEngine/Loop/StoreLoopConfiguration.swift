@@ -121,8 +121,8 @@ package protocol StoreLoopDriver: AnyObject {
   /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
   /// resumes work that is too much for one turn.
   func sliceLater()
-  /// Note a step whose moment depends on the loop's budget, just before it is taken. Only tests do something here.
-  func willTake(_ step: BudgetedStep)
+  /// Note a decision of the loop's scheduling, just before the loop carries it out. Only tests do something here.
+  func noteDecision(_ decision: SchedulingDecision)
   /// Report that something on storage cannot be read. The loop keeps running.
   func report(_ error: StorageError)
   /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
@@ -133,12 +133,12 @@ package protocol StoreLoopDriver: AnyObject {
 extension StoreLoopDriver {
   package var keepsErasureLedger: Bool { false }
   package func recordErasure(_ request: ErasureRequest) {}
-  package func willTake(_ step: BudgetedStep) {}
+  package func noteDecision(_ decision: SchedulingDecision) {}
 }
 
-/// A step whose moment depends on the loop's budget. A model that checks every reply follows these; no request that is
-/// performed on arrival makes one.
-package enum BudgetedStep {
+/// A decision that depends on the loop's budget. A model that checks every reply follows these. A request that is
+/// performed on arrival causes none.
+package enum SchedulingDecision {
   /// A request waits for a later slice, in which it is performed as a whole.
   case postpone(FrameHeader, ReplyLane)
   /// A request continues in another slice.

@@ -103,8 +103,6 @@ struct RequestAttempt {
   /// Segments that were read for the request so far, and the number of reads.
   var segments = ReadSegments()
   var stepRounds = 0
-  /// Set in a slice of a long request.
-  var isSlice = false
 }
 
 /// How an attempt at a request has ended.

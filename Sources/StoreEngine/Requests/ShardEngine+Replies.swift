@@ -88,7 +88,7 @@ extension ShardEngine {
   @inline(__always)
   func isRevoked(_ user: RawSpan, _ request: borrowing Request) -> Bool {
     guard let issued = request.issued else { return false }
-    return state.isRevoked(user, issued: issued)
+    return state.settings.isRevoked(user, issued: issued)
   }
 
   func isHome(_ name: RawSpan) -> Bool { ShardID.owning(name, count: shardCount) == state.id }

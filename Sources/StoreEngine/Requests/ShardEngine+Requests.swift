@@ -40,7 +40,7 @@ extension ShardEngine {
       if case .loaded(mayPostpone: true) = resumption, let postponed = try postponed(&request) {
         return finish(postponed, &request)
       }
-      loop.driver.willTake(.resume(request.header, request.lane))
+      loop.driver.noteDecision(.resume(request.header, request.lane))
       let outcome: Outcome
       switch resumption {
       case .again: outcome = try perform(&request)

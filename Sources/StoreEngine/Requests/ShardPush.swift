@@ -35,6 +35,8 @@ final class ShardPush: ShardPart {
 
   /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the reply is
   /// `outcome_unknown`.
+  ///
+  /// - Parameter target: users' settings are applied to its channel or thread.
   private func deliver(
     _ request: inout Request,
     _ target: ShardState.PushTarget,
@@ -42,7 +44,6 @@ final class ShardPush: ShardPart {
     withNames: Bool
   ) -> Outcome {
     let slot = target.slot.channel
-    shard.refresh(target.slot)
     do throws(Refusal) {
       let time = shard.advanceTime()
       try shard.state.decidePush(target, acked: acked, at: time, into: &request.effects)
@@ -122,11 +123,11 @@ final class ShardPush: ShardPart {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)
-    shard.refresh(slot)
     let target: ShardState.PushTarget
     do { target = try shard.state.pushTarget(slot, ticket.place) } catch {
       return shard.refused(error, slot)
     }
+    shard.refresh(target.slot)
     var refusal: Outcome?
     shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
     if let refusal { return refusal }
@@ -169,7 +170,7 @@ final class ShardPush: ShardPart {
     if let (code, detail) = fault(key) { return .refused(code, detail) }
     let hash = StableHash.hash(key)
     let time = shard.advanceTime()
-    let isKnown = shard.state.knowsWebhook(hash, at: time)
+    let isKnown = shard.state.webhooks.isKnown(hash, at: time)
     // A time in the log must back the reply that a webhook has expired (R20).
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
     let last = isKnown ? shard.dirty.webhooksLast : .zero
@@ -190,15 +191,15 @@ final class ShardPush: ShardPart {
     let hash = StableHash.hash(key)
     let time = shard.advanceTime()
     if !request.isDuplicate {
-      guard !shard.state.knowsWebhook(hash, at: time) else {
+      guard !shard.state.webhooks.isKnown(hash, at: time) else {
         shard.sessions.recordRefusal(request)
         return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
       }
       let room = shard.state.webhooks.full(at: time)
       guard room == .none else { return Self.refusedFull(until: room, at: time) }
-      shard.state.decideRememberWebhook(webhook: hash, until: until, at: time, into: &request.effects)
+      shard.state.webhooks.decideRemember(hash, until: until, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
-    } else if !shard.state.knowsWebhook(hash, at: time) {
+    } else if !shard.state.webhooks.isKnown(hash, at: time) {
       return .unknownOutcome
     }
     return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }

@@ -19,7 +19,7 @@ final class ShardSettings: ShardPart {
 
   func listChannelTypes(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
-    let records = shard.state.typesSet.sorted { $0.name < $1.name }
+    let records = shard.state.types.setRecords.sorted { $0.name < $1.name }
     return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) { buffer in
       buffer.writeVarint(records.count)
       for record in records { buffer.writeChannelTypeRecord(record) }
@@ -37,11 +37,10 @@ final class ShardSettings: ShardPart {
     try shard.begin(&request)
     let patch = try request.fields.optionPatch()
     try request.fields.end()
-    guard shard.state.channelType(name).version > 0 || shard.state.hasRoomForType else {
+    guard shard.state.types.record(name).version > 0 || shard.state.types.hasRoom else {
       return shard.refused(.limitReached(.channelTypes), nil)
     }
-    shard.advanceTime()
-    shard.state.decidePatch(type: name, patch, into: &request.effects)
+    shard.state.types.decidePatch(name, patch, at: shard.advanceTime(), into: &request.effects)
     shard.applyCommand(nil, request)
     return replyType(request, name)
   }
@@ -53,11 +52,8 @@ final class ShardSettings: ShardPart {
     guard fields.version <= Self.versionMax else {
       return .refused(.invalidField, Self.versionRange)
     }
-    shard.advanceTime()
-    shard.state.decideAssign(
-      type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
-      into: &request.effects
-    )
+    let record = ChannelTypeRecord(name: name, version: fields.version, options: fields.options)
+    shard.state.types.decideAssign(record, at: shard.advanceTime(), into: &request.effects)
     shard.applyCommand(nil, request)
     return replyType(request, name)
   }
@@ -73,7 +69,7 @@ final class ShardSettings: ShardPart {
 
   private func replyType(_ request: borrowing Request, _ name: String) -> Outcome {
     shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
-      $0.writeChannelTypeRecord(shard.state.channelType(name))
+      $0.writeChannelTypeRecord(shard.state.types.record(name))
     }
   }
 
@@ -105,18 +101,13 @@ final class ShardSettings: ShardPart {
       }
       return recordErasure(request, user)
     }
-    guard !shard.state.isErasing(name) else { return shard.refused(.userErased, nil) }
+    guard !shard.state.settings.isErasing(name) else { return shard.refused(.userErased, nil) }
     let patch = UserSettingsPatch(
       showsRead: fields.shows(PatchUserRequest.readReceipts),
       showsDelivered: fields.shows(PatchUserRequest.deliveryReceipts),
       tokensRevokedBefore: given & PatchUserRequest.tokensRevoked == 0 ? nil : fields.tokensRevokedBefore
     )
-    shard.state.decidePatch(
-      user: user,
-      patch,
-      at: shard.advanceTime(),
-      into: &request.effects
-    )
+    shard.state.settings.decidePatch(user, patch, at: shard.advanceTime(), into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnsettled(user)
     return replySettings(request, user)
@@ -124,8 +115,7 @@ final class ShardSettings: ShardPart {
 
   /// Begin to erase a user.
   private func beginErasing(_ request: inout Request, _ user: String) -> Outcome {
-    shard.advanceTime()
-    shard.state.decideBeginErasure(user: user, into: &request.effects)
+    shard.state.settings.decideBeginErasure(user, at: shard.advanceTime(), into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnsettled(user)
     return replySettings(request, user, isErasing: true)
@@ -151,7 +141,7 @@ final class ShardSettings: ShardPart {
     let time = shard.advanceTime()
     guard flags != .erased else {
       let number = shard.state.settings.find(user)
-      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
+      shard.state.settings.decideFinishErasure(user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
       if let number, shard.state.settings.isNameless(number) { unsettledUsers.remove(number) }
       return replySettings(request, user)
@@ -166,10 +156,10 @@ final class ShardSettings: ShardPart {
       tokensRevokedBefore: fields.tokensRevokedBefore,
       isErasing: flags.contains(.erasing)
     )
-    shard.state.decideAssign(user: settings, into: &request.effects)
+    shard.state.settings.decideAssign(settings, at: time, into: &request.effects)
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnsettled(user) }
-    return replySettings(request, user, isErasing: shard.state.isErasing(name))
+    return replySettings(request, user, isErasing: shard.state.settings.isErasing(name))
   }
 
   func getUser(_ request: inout Request) throws(WireError) -> Outcome {
@@ -180,7 +170,7 @@ final class ShardSettings: ShardPart {
     }
     guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
     let user = ShardEngine.text(name)
-    return replySettings(request, user, isErasing: shard.state.isErasing(name))
+    return replySettings(request, user, isErasing: shard.state.settings.isErasing(name))
   }
 
   /// Answer with a user's settings. While a user is being erased, the reply waits until the user's index holds all
@@ -189,11 +179,11 @@ final class ShardSettings: ShardPart {
     let last = shard.dirty.usersLast
     if isErasing {
       return shard.outgoing.replyWhenAllIndexed(request, last) {
-        $0.writeUserSettings(shard.state.userSettings(user))
+        $0.writeUserSettings(shard.state.settings[user])
       }
     }
     return shard.reply(request, shard.replyTiming(last)) {
-      $0.writeUserSettings(shard.state.userSettings(user))
+      $0.writeUserSettings(shard.state.settings[user])
     }
   }
 
@@ -220,8 +210,8 @@ final class ShardSettings: ShardPart {
     let text = ShardEngine.text(name)
     let isSettled =
       isUser
-      ? shard.state.decideSettle(user: text, version: version, into: &request.effects)
-      : shard.state.decideSettle(type: text, version: version, into: &request.effects)
+      ? shard.state.settings.decideSettle(text, version: version, into: &request.effects)
+      : shard.state.types.decideSettle(text, version: version, into: &request.effects)
     shard.applyCommand(nil, request)
     if isUser, isSettled, let number = shard.state.settings.find(text) { unsettledUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
@@ -233,7 +223,7 @@ final class ShardSettings: ShardPart {
   /// them.
   func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
-    let types = shard.state.typesSet.filter { type in
+    let types = shard.state.types.setRecords.filter { type in
       guard !type.isSettled else { return false }
       return ShardEngine.isValid(type.name) { shard.isHome($0) }
     }

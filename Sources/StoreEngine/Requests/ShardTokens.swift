@@ -16,13 +16,13 @@ final class ShardTokens: ShardPart {
       return .refused(code, detail)
     }
     let id = ShardEngine.text(name)
-    shard.advanceTime()
+    let time = shard.advanceTime()
     if !request.isDuplicate {
-      do throws(ShardState.TokenRefusal) {
+      do throws(RevokedTokenTable.Refusal) {
         if isRevoked == 1 {
-          try shard.state.decideRevoke(token: id, until: until, into: &request.effects)
+          try shard.state.revokedTokens.decideRevoke(id, until: until, at: time, into: &request.effects)
         } else {
-          shard.state.decideLiftRevocation(token: id, into: &request.effects)
+          shard.state.revokedTokens.decideLift(id, at: time, into: &request.effects)
         }
       } catch {
         let (code, detail) = Self.words(error)
@@ -33,7 +33,7 @@ final class ShardTokens: ShardPart {
     return replyTokenState(request, id)
   }
 
-  private static func words(_ refusal: ShardState.TokenRefusal) -> (ErrorCode, String) {
+  private static func words(_ refusal: RevokedTokenTable.Refusal) -> (ErrorCode, String) {
     switch refusal {
     case .endsInThePast: (.invalidField, "expires_at: must be in the future, by the store's clock")
     case .endsTooLate: (.invalidField, "expires_at: at most 3660 days ahead, by the store's clock")
@@ -61,7 +61,7 @@ final class ShardTokens: ShardPart {
   }
 
   private var wrongShardFault: (ErrorCode, String)? {
-    shard.state.id == ShardState.tokenShard ? nil : (.wrongShard, "another shard keeps the revoked tokens")
+    shard.state.id == RevokedTokenTable.shard ? nil : (.wrongShard, "another shard keeps the revoked tokens")
   }
 
   func getToken(_ request: inout Request) throws(WireError) -> Outcome {

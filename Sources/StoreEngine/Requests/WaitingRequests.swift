@@ -116,7 +116,6 @@ final class WaitingRequests: ShardPart {
     if case .slice(let sliced) = reason { slot = sliced }
     var attempt = request.attempt ?? RequestAttempt()
     attempt.progress = progress
-    attempt.isSlice = false
     if attempt.number == 0 {
       lastNumber += 1
       attempt.number = lastNumber
@@ -133,16 +132,15 @@ final class WaitingRequests: ShardPart {
     counts[reason.kind.rawValue] += 1
     switch reason {
     case .slice:
-      shard.loop.driver.willTake(.suspend(request.header, request.lane))
-      // While a slice runs, the loop has this shard queued already.
-      if slices.isEmpty, request.attempt?.isSlice != true { shard.loop.slices.queueForSlices(shard) }
+      shard.loop.driver.noteDecision(.suspend(request.header, request.lane))
       slices.append(waiting)
+      shard.loop.slices.queueForSlices(shard)
     case .postponed:
-      shard.loop.driver.willTake(.postpone(request.header, request.lane))
-      if postponed.isEmpty { shard.loop.slices.queueForPostponed(shard) }
+      shard.loop.driver.noteDecision(.postpone(request.header, request.lane))
       // A request that has waited for its channel's load goes before those of the channel that arrived later.
       let later = postponed.firstIndex { $0.number > waiting.number && $0.cid == cid }
       postponed.insert(waiting, at: later ?? postponed.endIndex)
+      shard.loop.slices.queueForPostponed(shard)
     default: others[reason, default: []].append(waiting)
     }
     return .waits(reason)
@@ -184,13 +182,12 @@ final class WaitingRequests: ShardPart {
 
   /// Run one slice of the request that has waited longest.
   func runSlice() {
-    while var next = slices.popFirst() {
+    while let next = slices.popFirst() {
       counts[WaitReason.Kind.slice.rawValue] -= 1
       guard !next.lane.isClosed else {
         shard.sessions.recordDrop(next)
         continue
       }
-      next.attempt.isSlice = true
       return shard.resume(next)
     }
   }

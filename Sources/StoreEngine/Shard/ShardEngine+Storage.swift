@@ -155,7 +155,7 @@ extension ShardEngine {
   private func encode(_ entry: DirtyPages.Entry) -> CommitGroup.PageWrite? {
     var cid: [UInt8]?
     var channel = ChannelNumber(0)
-    let effects: [Effect]
+    var effects: [Effect]
     if let slot = entry.slot {
       channel = state[slot].number
       if entry.page == .head { cid = state[slot].cid }
@@ -165,31 +165,12 @@ extension ShardEngine {
         steps.recordWrite(slot, channel, entry.page)
       }
     } else {
-      effects = shardPageEffects(entry.page)
+      effects = state.effects(ofOwn: entry.page)
+      if entry.page == .shardHead { effects += sessions.kept.map { .shard(.sessionAssigned($0)) } }
     }
     var bytes = ByteBuffer()
     Page(index: log.closed, effects: effects).write(into: &bytes)
     let key = PageKey(shard: state.id, channel: channel, page: entry.page)
     return CommitGroup.PageWrite(key: key, cid: cid, bytes: bytes)
-  }
-
-  /// Return the current effects of one of the shard's own pages.
-  private func shardPageEffects(_ page: PageID) -> [Effect] {
-    switch page {
-    case .shardHead: headEffects
-    case .types: state.typeEffects
-    case .users(let number): state.userEffects(number)
-    case .outbox(let number): state.outboxEffects(number)
-    case .index: state.indexEffects
-    case .webhooks(let number): state.webhookEffects(number)
-    case .tokens: state.tokenEffects
-    default: preconditionFailure("page \(page) belongs to a channel")
-    }
-  }
-
-  /// The counters, the id format and the sessions.
-  private var headEffects: [Effect] {
-    return [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
-      + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + sessions.kept.map { .shard(.sessionAssigned($0)) }
   }
 }

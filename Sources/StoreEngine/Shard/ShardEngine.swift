@@ -308,11 +308,12 @@ final class ShardEngine {
   /// - Parameters:
   ///   - wanted: bytes to free.
   ///   - scanBudget: slots that may be examined; decremented.
-  /// - Returns: bytes that were freed.
-  func evict(bytes wanted: Int, scanBudget: inout Int) -> Int {
+  /// - Returns: the bytes that were freed, and the number of channels.
+  func evict(bytes wanted: Int, scanBudget: inout Int) -> (bytes: Int, channels: Int) {
     let slotCount = state.slotCount
     let before = state.residentBytes
-    guard slotCount > 0 else { return 0 }
+    var evicted = 0
+    guard slotCount > 0 else { return (0, 0) }
     // One round only: a second one would evict recently used channels too.
     var remaining = min(scanBudget, slotCount)
     while remaining > 0, before - state.residentBytes < wanted {
@@ -320,14 +321,13 @@ final class ShardEngine {
       scanBudget -= 1
       guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
         dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),
-        !indexRebuild.isScanning(slot),
-        !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
+        !indexRebuild.isScanning(slot), !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
       else { continue }
       events.clearSlot(slot)
       state.remove(slot)
-      eviction.recordEviction()
+      evicted += 1
     }
-    return before - state.residentBytes
+    return (before - state.residentBytes, evicted)
   }
 
   // MARK: State that no effect assigns
@@ -382,8 +382,13 @@ final class ShardEngine {
   }
 
   /// Record that a change of a user's settings changed what others see of the user's rows in a channel.
-  func recordSettingsChange(of user: RawSpan, in slot: ChannelSlot, _ pending: inout PendingChannelEvents) {
-    state.recordSettingsChange(of: user, in: slot, at: state.time, &pending)
+  func recordSettingsChange(
+    of user: RawSpan,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ pending: inout PendingChannelEvents
+  ) {
+    state.recordSettingsChange(of: user, in: slot, at: time, &pending)
   }
 
   /// Return the shards for which membership changes were queued since the last call.

@@ -31,13 +31,13 @@ extension FakeModel {
       let until = try reader.time()
       if isRevoked {
         do {
-          try tokens.decideRevoke(token: id, until: until, into: &effects)
+          try tokens.revokedTokens.decideRevoke(id, until: until, at: tokens.time, into: &effects)
         } catch {
           let code = error == .limitReached ? ErrorCode.limitReached : .invalidField
           throw Refused(code: code, detail: "detail from the store")
         }
       } else {
-        tokens.decideLiftRevocation(token: id, into: &effects)
+        tokens.revokedTokens.decideLift(id, at: tokens.time, into: &effects)
       }
     }
     try reader.end()

@@ -124,7 +124,7 @@ final class FakeModel {
   let shardCount: UInt32
   var mode = FakeStore.Mode.normal
   /// The shard state that keeps the revoked tokens.
-  var tokens = ShardState(id: ShardState.tokenShard)
+  var tokens = ShardState(id: RevokedTokenTable.shard)
   var log: [FrameKind] = []
   var issued: [UInt32?] = []
   var channels: [String: Channel] = [:]

@@ -85,7 +85,7 @@ final class AcknowledgementShard {
     case "hide", "show":
       for user in words {
         let patch = UserSettingsPatch(showsRead: verb == "show")
-        try decide { state.decidePatch(user: user, patch, at: $0, into: &$1) }
+        try decide { state.settings.decidePatch(user, patch, at: $0, into: &$1) }
       }
     case "post": return try post(words)
     case "delete":

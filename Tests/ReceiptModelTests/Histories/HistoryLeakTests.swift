@@ -334,7 +334,7 @@ extension TestShard {
   fileprivate func resume(_ cid: String, for user: String, since: Int) -> [String]? {
     let name = Array(user.utf8)
     guard let slot = slot(cid), let member = state[slot].row(of: name.span.bytes) else { return [] }
-    let joinedAt = state.joinedAt(slot, member)
+    let joinedAt = state[slot].rows.joinedAt(member)
     var left = Int.max
     let since = Timestamp(milliseconds: Int64(since))
     let events = state.events(in: slot, since: since, limit: .max, statusesMax: .max, remaining: &left)

@@ -65,8 +65,8 @@ extension TestShard {
         )
         apply(effects)
         return .member(
-          role: state.role(slot, row),
-          joinedAt: Int(state.joinedAt(slot, row).milliseconds),
+          role: state[slot].rows.role(row) ?? "",
+          joinedAt: Int(state[slot].rows.joinedAt(row).milliseconds),
           isMuted: state[slot].rows.isMuted(row),
           isNew: isNew
         )
@@ -106,18 +106,18 @@ extension TestShard {
     case .eraseUser(let user):
       pass(to: clock)
       var effects: [Effect] = []
-      state.decideBeginErasure(user: user, into: &effects)
+      state.settings.decideBeginErasure(user, at: state.time, into: &effects)
       apply(effects)
       return .user(settings(of: user))
     case .assignErased(let user, let version):
       pass(to: clock)
       var effects: [Effect] = []
-      state.decideFinishErasure(user: user, version: UInt64(version), at: state.time, into: &effects)
+      state.settings.decideFinishErasure(user, version: UInt64(version), at: state.time, into: &effects)
       apply(effects)
       return .user(settings(of: user))
     case .patchUser(let user, _, _, _):
       // As a store does before each decision.
-      guard state.isErasing(user) else { return nil }
+      guard state.settings.isErasing(user) else { return nil }
       _ = nothing(clock)
       return .refused("user_erased")
     case .inThread, .readAll: preconditionFailure("not one shard's: \(command)")

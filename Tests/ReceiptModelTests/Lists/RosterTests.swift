@@ -41,7 +41,7 @@ extension TestShard {
       if page.rows.count > limit { faults.append("a page of \(page.rows.count) members") }
       lines += page.rows.map { row in
         let user = state.withUser(slot, row) { $0.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
-        return "\(user) \(state.role(slot, row)) \(state.joinedAt(slot, row).milliseconds)"
+        return "\(user) \(state[slot].rows.role(row) ?? "") \(state[slot].rows.joinedAt(row).milliseconds)"
       }
       cursor = page.next
     } while cursor != nil
@@ -62,8 +62,8 @@ extension TestShard {
         let id = state.withMessage(entry.slot, entry.sequence) { text($0) }
         let parent = state.withMessage(slot, entry.parent) { text($0) }
         let sender = state.withSender(entry.slot, of: entry.sequence) { text($0) }
-        let flags = state.flags(entry.slot, of: entry.sequence)
-        let created = state.createdAt(entry.slot, of: entry.sequence).milliseconds
+        let flags = state[entry.slot].messages.flags(entry.sequence)
+        let created = state[entry.slot].messages.createdAt(entry.sequence).milliseconds
         return
           """
           \(id) \(entry.sequence.rawValue) <\(sender)> <\(parent)> \(created) \(flags.contains(.silent)) \

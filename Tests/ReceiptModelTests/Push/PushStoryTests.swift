@@ -286,7 +286,7 @@ struct WebhookTableTests {
     #expect(effects.allSatisfy { $0.page == .webhooks(7) && $0.channel == nil })
     var again = ShardState(id: ShardID(0))
     for effect in effects + effects { again.assign(effect) }
-    #expect(again.webhooks.count == 2 && again.webhookEffects(7) == effects)
+    #expect(again.webhooks.count == 2 && again.effects(ofOwn: .webhooks(7)) == effects)
   }
 
   @Test("a webhook is remembered for an hour at most, and not at all after its expiry")
@@ -294,7 +294,7 @@ struct WebhookTableTests {
     let shard = ShardState(id: ShardID(0))
     func decided(until: Int64) -> [Effect] {
       var effects: [Effect] = []
-      shard.decideRememberWebhook(webhook: 5, until: Self.at(until), at: Self.at(10_000), into: &effects)
+      shard.webhooks.decideRemember(5, until: Self.at(until), at: Self.at(10_000), into: &effects)
       return effects
     }
     #expect(decided(until: 9_999) == [])

@@ -152,7 +152,7 @@ struct EffectTests {
       }
     }
     for page in 0..<UInt32(PageID.outboxPages) {
-      for effect in story.state.outboxEffects(page) { fresh.assign(effect) }
+      for effect in story.state.effects(ofOwn: .outbox(page)) { fresh.assign(effect) }
     }
     #expect(ShardDigest.difference(story.digest(), ShardDigest(fresh, slots)) == nil)
     #if DEBUG

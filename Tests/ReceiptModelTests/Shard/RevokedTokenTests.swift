@@ -18,12 +18,12 @@ struct RevokedTokenTests {
       switch words[0] {
       case "revoke":
         do {
-          try shard.decideRevoke(token: words[1], until: at(Int64(words[2])!), into: &effects)
+          try shard.revokedTokens.decideRevoke(words[1], until: at(Int64(words[2])!), at: shard.time, into: &effects)
         } catch {
           lines.append("\(line): \(error)")
           continue
         }
-      case "back": shard.decideLiftRevocation(token: words[1], into: &effects)
+      case "back": shard.revokedTokens.decideLift(words[1], at: shard.time, into: &effects)
       case "time": _ = shard.advance(clock: at(Int64(words[1])!))
       default:
         let found = shard.revokedTokens.revocations(after: UInt64(words[1])!, at: shard.time, limit: 3)
@@ -39,11 +39,11 @@ struct RevokedTokenTests {
       )
     }
     // The page rebuilds the same table, also when assigned twice.
-    let page = shard.tokenEffects
+    let page = shard.effects(ofOwn: .tokens)
     var again = ShardState(id: ShardID(0))
     again.assign(time: shard.time)
     for effect in page { again.assign(effect) }
-    #expect(again.tokenEffects == page && again.revokedTokens.version == shard.revokedTokens.version)
+    #expect(again.effects(ofOwn: .tokens) == page && again.revokedTokens.version == shard.revokedTokens.version)
     #expect(again.revokedTokens.liftedVersion == shard.revokedTokens.liftedVersion)
     #expect(page.allSatisfy { $0.page == .tokens && $0.channel == nil })
     return lines
@@ -122,9 +122,10 @@ struct RevokedTokenTests {
     for number in 0..<10_000 {
       var effects: [Effect] = []
       #expect(throws: Never.self) {
-        try shard.decideRevoke(
-          token: "t\(number % 10)",
+        try shard.revokedTokens.decideRevoke(
+          "t\(number % 10)",
           until: Self.at(Int64(1_000 + number)),
+          at: shard.time,
           into: &effects
         )
       }
@@ -157,14 +158,14 @@ struct RevokedTokenTests {
       let before = changes.last { $0.id == id }.map { $0.until > now.milliseconds ? $0.until : 0 } ?? 0
       var effects: [Effect] = []
       if until == 0 {
-        shard.decideLiftRevocation(token: id, into: &effects)
+        shard.revokedTokens.decideLift(id, at: shard.time, into: &effects)
         if before != 0 { changes.append((id, 0)) }
       } else if until <= now.milliseconds {
-        #expect(throws: ShardState.TokenRefusal.endsInThePast, "\(place)") {
-          try shard.decideRevoke(token: id, until: Self.at(until), into: &effects)
+        #expect(throws: RevokedTokenTable.Refusal.endsInThePast, "\(place)") {
+          try shard.revokedTokens.decideRevoke(id, until: Self.at(until), at: shard.time, into: &effects)
         }
       } else {
-        try shard.decideRevoke(token: id, until: Self.at(until), into: &effects)
+        try shard.revokedTokens.decideRevoke(id, until: Self.at(until), at: shard.time, into: &effects)
         if before != until { changes.append((id, until)) }
       }
       for effect in effects {
@@ -184,13 +185,13 @@ struct RevokedTokenTests {
       // From the page, and from the log as it was written.
       var paged = ShardState(id: ShardID(0))
       paged.assign(time: now)
-      for effect in shard.tokenEffects { paged.assign(effect) }
+      for effect in shard.effects(ofOwn: .tokens) { paged.assign(effect) }
       var replayed = ShardState(id: ShardID(0))
       for (effect, time) in logged {
         replayed.assign(time: time)
         replayed.assign(effect)
       }
-      #expect(replayed.tokenEffects == shard.tokenEffects, "\(place)")
+      #expect(replayed.effects(ofOwn: .tokens) == shard.effects(ofOwn: .tokens), "\(place)")
       #expect(
         paged.revokedTokens.revocations(after: 0, at: now, limit: .max).map(\.version) == expected,
         "\(place)"

@@ -24,7 +24,7 @@ struct UserSettingsTests {
     at milliseconds: Int64,
     _ patch: UserSettingsPatch
   ) -> Int {
-    applyEffects(&state) { $0.decidePatch(user: user, patch, at: Self.time(milliseconds), into: &$1) }
+    applyEffects(&state) { $0.settings.decidePatch(user, patch, at: Self.time(milliseconds), into: &$1) }
   }
 
   @Test(
@@ -33,16 +33,16 @@ struct UserSettingsTests {
   func patchSetsOnlyGivenFields() {
     var state = ShardState(id: ShardID(0))
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: true)) == 0)
-    #expect(state.userSettings("bob") == UserSettings(user: "bob"))
+    #expect(state.settings["bob"] == UserSettings(user: "bob"))
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: false)) == 1)
     #expect(patch(&state, "bob", at: 30, UserSettingsPatch(showsRead: false)) == 0)
     #expect(
-      state.userSettings("bob")
+      state.settings["bob"]
         == UserSettings(user: "bob", version: 1, hidesRead: true, appliedAt: Self.time(20))
     )
     #expect(patch(&state, "bob", at: 40, UserSettingsPatch(showsRead: true, showsDelivered: false)) == 1)
     #expect(
-      state.userSettings("bob")
+      state.settings["bob"]
         == UserSettings(
           user: "bob",
           version: 2,
@@ -54,7 +54,7 @@ struct UserSettingsTests {
     #expect(patch(&state, "bob", at: 50, UserSettingsPatch(tokensRevokedBefore: Self.time(45))) == 1)
     #expect(patch(&state, "bob", at: 60, UserSettingsPatch(showsDelivered: true)) == 1)
     #expect(
-      state.userSettings("bob")
+      state.settings["bob"]
         == UserSettings(
           user: "bob",
           version: 4,
@@ -71,13 +71,13 @@ struct UserSettingsTests {
   func newerVersionWins() {
     var state = ShardState(id: ShardID(0))
     func assign(_ settings: UserSettings) -> Int {
-      applyEffects(&state) { $0.decideAssign(user: settings, into: &$1) }
+      applyEffects(&state) { $0.settings.decideAssign(settings, at: $0.time, into: &$1) }
     }
     #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isSettled: true)) == 1)
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(!state.settings["bob"].isSettled)
     #expect(assign(UserSettings(user: "bob", version: 3)) == 0)
     #expect(assign(UserSettings(user: "bob", version: 2)) == 0)
-    #expect(state.userSettings("bob").hidesRead)
+    #expect(state.settings["bob"].hidesRead)
     #expect(assign(UserSettings(user: "zoe", version: 1)) == 1)
     #expect(assign(UserSettings(user: "bob", version: 4)) == 1)
     #expect(state.settings.find("bob") == 0 && state.settings.find("zoe") == 1 && state.settings.count == 2)
@@ -90,7 +90,7 @@ struct UserSettingsTests {
     var isSettled = false
     func settle(_ version: UInt64) -> Int {
       applyEffects(&state) {
-        isSettled = $0.decideSettle(user: "bob", version: version, into: &$1)
+        isSettled = $0.settings.decideSettle("bob", version: version, into: &$1)
       }
     }
     #expect(settle(0) == 0 && isSettled, "a user without settings has nothing to settle")
@@ -99,12 +99,12 @@ struct UserSettingsTests {
     #expect(settle(0) == 0 && !isSettled)
     #expect(settle(1) == 1 && isSettled)
     #expect(settle(1) == 0 && isSettled)
-    #expect(state.userSettings("bob").isSettled)
+    #expect(state.settings["bob"].isSettled)
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(!state.settings["bob"].isSettled)
     // Decided before the change and assigned after it: it settles nothing.
     state.assign(.userSettled(0, version: 1))
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(!state.settings["bob"].isSettled)
   }
 
   @Test("a channel type is settled in the same way")
@@ -113,22 +113,22 @@ struct UserSettingsTests {
     var isSettled = false
     func settle(_ version: UInt64) -> Int {
       applyEffects(&state) {
-        isSettled = $0.decideSettle(type: "team", version: version, into: &$1)
+        isSettled = $0.types.decideSettle("team", version: version, into: &$1)
       }
     }
     var off = OptionPatch()
     off.readEvents = false
     #expect(settle(0) == 0 && isSettled)
-    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isSettled)
+    #expect(applyEffects(&state) { $0.types.decidePatch("team", off, at: $0.time, into: &$1) } == 1)
+    #expect(!state.types.record("team").isSettled)
     #expect(settle(2) == 0 && !isSettled)
     #expect(settle(1) == 1 && isSettled)
-    #expect(state.channelType("team").isSettled)
-    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
-    #expect(state.channelType("team").isSettled)
+    #expect(state.types.record("team").isSettled)
+    #expect(applyEffects(&state) { $0.types.decidePatch("team", off, at: $0.time, into: &$1) } == 0)
+    #expect(state.types.record("team").isSettled)
     off.readEvents = true
-    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isSettled)
+    #expect(applyEffects(&state) { $0.types.decidePatch("team", off, at: $0.time, into: &$1) } == 1)
+    #expect(!state.types.record("team").isSettled)
   }
 
   @Test("a page holds 256 users, and restores the same table")
@@ -146,12 +146,12 @@ struct UserSettingsTests {
         )
       )
       if number % 5 == 0 {
-        _ = applyEffects(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
+        _ = applyEffects(&state) { _ = $0.settings.decideSettle("user\(number)", version: 1, into: &$1) }
       }
     }
     var copy = ShardState(id: ShardID(0))
     for page in 0..<4 as Range<UInt32> {
-      let effects = state.userEffects(page)
+      let effects = state.effects(ofOwn: .users(page))
       let assigned = effects.count { if case .shard(.userAssigned) = $0 { true } else { false } }
       #expect(assigned == [256, 256, 88, 0][Int(page)])
       for effect in effects {
@@ -161,8 +161,8 @@ struct UserSettingsTests {
     }
     #expect(copy.settings.count == 600)
     for number in 0..<600 {
-      #expect(copy.userSettings("user\(number)") == state.userSettings("user\(number)"))
-      #expect(copy.userSettings("user\(number)").isSettled == (number % 5 == 0))
+      #expect(copy.settings["user\(number)"] == state.settings["user\(number)"])
+      #expect(copy.settings["user\(number)"].isSettled == (number % 5 == 0))
     }
     #expect(copy.settings.byteCount > 600 * 32)
   }
@@ -174,7 +174,7 @@ struct UserSettingsTests {
     var state = ShardState(id: ShardID(0))
     func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
       let user = Array(user.utf8)
-      return state.isRevoked(user.span.bytes, issued: issued)
+      return state.settings.isRevoked(user.span.bytes, issued: issued)
     }
     #expect(!isRevoked("bob", 0))
     _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Self.time(5_001)))
@@ -193,13 +193,13 @@ struct UserSettingsTests {
     var state = ShardState(id: ShardID(0))
     func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
       let user = Array(user.utf8)
-      return state.isRevoked(user.span.bytes, issued: issued)
+      return state.settings.isRevoked(user.span.bytes, issued: issued)
     }
     func erase(_ user: String, at milliseconds: Int64) {
       _ = applyEffects(&state) {
-        $0.decideFinishErasure(
-          user: user,
-          version: $0.userSettings(user).version + 1,
+        $0.settings.decideFinishErasure(
+          user,
+          version: $0.settings[user].version + 1,
           at: Self.time(milliseconds),
           into: &$1
         )
@@ -213,19 +213,20 @@ struct UserSettingsTests {
     #expect(!isRevoked("zoe", 0))
     // A page restores it.
     var copy = ShardState(id: ShardID(0))
-    for effect in state.userEffects(0) { copy.assign(effect) }
-    #expect(copy.userSettings("bob").tokensRevokedBefore == Self.time(5_000) && copy.settings.hasRevoked)
+    for effect in state.effects(ofOwn: .users(0)) { copy.assign(effect) }
+    #expect(copy.settings["bob"].tokensRevokedBefore == Self.time(5_000) && copy.settings.hasRevoked)
     // Erased again: the later time is in force, also for settings changed in between.
     erase("bob", at: 7_000)
     #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
     // A delayed older update changes nothing, and a patch without a change is no new version.
     #expect(
-      applyEffects(&state) { $0.decideAssign(user: UserSettings(user: "bob", version: 1), into: &$1) } == 0
+      applyEffects(&state) { $0.settings.decideAssign(UserSettings(user: "bob", version: 1), at: $0.time, into: &$1) }
+        == 0
     )
     #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: true)) == 0)
     #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: false)) == 1)
     #expect(
-      state.userSettings("bob")
+      state.settings["bob"]
         == UserSettings(
           user: "bob",
           version: 4,
@@ -237,7 +238,7 @@ struct UserSettingsTests {
     #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
     // Erased again while only the number is left: tokens stay refused in between.
     erase("bob", at: 9_500)
-    #expect(applyEffects(&state) { $0.decideBeginErasure(user: "bob", into: &$1) } == 1)
+    #expect(applyEffects(&state) { $0.settings.decideBeginErasure("bob", at: $0.time, into: &$1) } == 1)
     #expect(isRevoked("bob", 8) && !isRevoked("bob", 9))
     erase("bob", at: 9_600)
     // A server can override it, also for an erased user: without a revocation of their own.
@@ -272,7 +273,7 @@ struct UserSettingsTests {
         _ = patch(&state, "other\(number)", at: 10, UserSettingsPatch(showsRead: round % 2 == 1))
         if number % 7 == 0 {
           let member = members[(number / 7 + round) % members.count]
-          let hides = state.userSettings(member)
+          let hides = state.settings[member]
           _ = patch(
             &state,
             member,
@@ -283,11 +284,11 @@ struct UserSettingsTests {
       }
       state.refresh(slot)
       for (row, user) in members.enumerated() {
-        let set = state.userSettings(user)
+        let set = state.settings[user]
         #expect(state[slot].rows.hidesRead(MemberOrdinal(UInt32(row))) == set.hidesRead)
         #expect(state[slot].rows.hidesDelivered(MemberOrdinal(UInt32(row))) == set.hidesDelivered)
       }
     }
-    #expect(members.contains { state.userSettings($0).version > 0 })
+    #expect(members.contains { state.settings[$0].version > 0 })
   }
 }

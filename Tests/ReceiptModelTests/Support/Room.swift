@@ -18,7 +18,7 @@ final class Room {
     var patch = OptionPatch()
     type(&patch)
     if !patch.isEmpty {
-      state.decidePatch(type: "team", patch, into: &effects)
+      state.types.decidePatch("team", patch, at: state.time, into: &effects)
       try applyEffects()
     }
     let seats = members.split(separator: " ").map { ShardState.NewMember(user: String($0)) }
@@ -64,7 +64,7 @@ final class Room {
   func type(_ change: (inout OptionPatch) -> Void) throws {
     var patch = OptionPatch()
     change(&patch)
-    try decide { $0.decidePatch(type: "team", patch, into: &$1) }
+    try decide { $0.types.decidePatch("team", patch, at: $0.time, into: &$1) }
   }
 
   func change(add: [String] = [], remove: [String] = []) throws {
@@ -158,7 +158,7 @@ final class Room {
       showsRead: kinds.contains(.read) ? shows : nil,
       showsDelivered: kinds.contains(.delivered) ? shows : nil
     )
-    try decide { [now] in $0.decidePatch(user: user, patch, at: now, into: &$1) }
+    try decide { [now] in $0.settings.decidePatch(user, patch, at: now, into: &$1) }
   }
 
   // MARK: Queries

@@ -203,11 +203,11 @@ extension TestShard {
     }
   }
 
-  func settings(of user: String) -> UserView { UserView(state.userSettings(user)) }
+  func settings(of user: String) -> UserView { UserView(state.settings[user]) }
 
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
     let user = Array(user.utf8)
-    return state.isRevoked(user.span.bytes, issued: UInt32(issuedSeconds))
+    return state.settings.isRevoked(user.span.bytes, issued: UInt32(issuedSeconds))
   }
 
   /// One page of a read state.
@@ -286,11 +286,11 @@ struct ShardDigest: Equatable {
 
   init(_ state: borrowing ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
     nextChannel = state.nextChannel
-    let set = state.typesSet
+    let set = state.types.setRecords
     types = Dictionary(uniqueKeysWithValues: set.map { ($0.name, $0) })
     users = (0..<UInt32(state.settings.count)).map { state.settings[$0] }
     let outboxPages = min(PageID.outboxPages, state.outbox.last / PageID.changesPerOutboxPage + 1)
-    outbox = (0..<UInt32(outboxPages)).flatMap { state.outboxEffects($0) } + state.indexEffects
+    outbox = (0..<UInt32(outboxPages)).flatMap { state.effects(ofOwn: .outbox($0)) } + state.effects(ofOwn: .index)
     for (number, slot) in slots { channels[number] = Channel(state, slot) }
   }
 

@@ -67,11 +67,11 @@ final class TestShard {
       switch command {
       case .put(let cid, let settings, let members): try decidePut(cid, settings, members, time, &effects)
       case .patchType(let name, let settings):
-        state.decidePatch(type: name, OptionPatch(settings), into: &effects)
+        state.types.decidePatch(name, OptionPatch(settings), at: state.time, into: &effects)
       case .assignType(let name, let version, let settings):
         let options = ChannelTypeOptions().applying(OptionPatch(settings))
         let record = ChannelTypeRecord(name: name, version: UInt64(version), options: options)
-        state.decideAssign(type: record, into: &effects)
+        state.types.decideAssign(record, at: state.time, into: &effects)
       case .change(let cid, let add, let remove):
         try state.decideMembers(
           loaded(cid),
@@ -87,9 +87,9 @@ final class TestShard {
           showsDelivered: showsDelivered,
           tokensRevokedBefore: revoked.map { Timestamp(milliseconds: Int64($0)) }
         )
-        state.decidePatch(user: user, patch, at: time, into: &effects)
+        state.settings.decidePatch(user, patch, at: time, into: &effects)
       case .assignUser(let user):
-        state.decideAssign(user: UserSettings(user), into: &effects)
+        state.settings.decideAssign(UserSettings(user), at: state.time, into: &effects)
       case .acknowledge(let cid, let user, let messages, let note):
         return try acknowledge(cid, user, messages, note, time)
       case .post, .delete, .read, .delivered, .unread:
@@ -109,7 +109,7 @@ final class TestShard {
     apply(effects)
     switch command {
     case .patchType(let name, _), .assignType(let name, _, _):
-      let record = state.channelType(name)
+      let record = state.types.record(name)
       return .type(version: Int(record.version), settings: record.options.settings)
     case .patchUser(let user, _, _, _): return .user(settings(of: user))
     case .assignUser(let user): return .user(settings(of: user.user))
@@ -400,14 +400,14 @@ final class TestShard {
   func checkpointShard() {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
-    shardPages[.types] = StoredPage(index: index, effects: state.typeEffects)
+    shardPages[.types] = StoredPage(index: index, effects: state.effects(ofOwn: .types))
     for page in 0..<(UInt32(state.settings.count) + PageID.usersPerPage - 1) / PageID.usersPerPage {
-      shardPages[.users(page)] = StoredPage(index: index, effects: state.userEffects(page))
+      shardPages[.users(page)] = StoredPage(index: index, effects: state.effects(ofOwn: .users(page)))
     }
     for page in outboxPages {
-      shardPages[.outbox(page)] = StoredPage(index: index, effects: state.outboxEffects(page))
+      shardPages[.outbox(page)] = StoredPage(index: index, effects: state.effects(ofOwn: .outbox(page)))
     }
-    shardPages[.index] = StoredPage(index: index, effects: state.indexEffects)
+    shardPages[.index] = StoredPage(index: index, effects: state.effects(ofOwn: .index))
   }
 
   private var outboxPages: Range<UInt32> {

@@ -72,8 +72,8 @@ final class EngineHarness: StoreLoopDriver {
   }
   func peek(_ request: StorageReadRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
-  func willTake(_ step: BudgetedStep) {
-    if case .postpone = step { postponed += 1 }
+  func noteDecision(_ decision: SchedulingDecision) {
+    if case .postpone = decision { postponed += 1 }
   }
   var keepsErasureLedger: Bool { erasures != nil }
   func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
