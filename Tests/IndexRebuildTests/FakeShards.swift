@@ -9,7 +9,7 @@ struct FakeShards {
   struct Shard {
     var epoch: UInt64
     var channels: UInt64
-    var phase = RebuildFields.Phase.none
+    var phase = RebuildIndexReply.Phase.none
     var done: UInt64 = 0
     /// The last epochs with which the shard has sent everything, and to which it has swept.
     var sent: UInt64 = 0
@@ -26,7 +26,7 @@ struct FakeShards {
 
   mutating func restart() { for index in shards.indices { shards[index].phase = .none } }
 
-  mutating func reply(_ request: RebuildRequest) -> RebuildFields {
+  mutating func reply(_ request: RebuildRequest) -> RebuildIndexReply {
     let index = Int(request.shard.rawValue)
     var shard = shards[index]
     switch request.kind {
@@ -43,7 +43,7 @@ struct FakeShards {
       shard.phase = .none
     }
     shards[index] = shard
-    return RebuildFields(
+    return RebuildIndexReply(
       phase: shard.phase,
       epoch: shard.epoch,
       channelsDone: shard.done,

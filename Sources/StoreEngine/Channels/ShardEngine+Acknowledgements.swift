@@ -26,7 +26,7 @@ extension ShardEngine {
     }
     let time = advanceTime()
     sessions.recordDecision(request)
-    var codes: [UInt16] = []
+    var codes: [ErrorCode?] = []
     codes.reserveCapacity(count)
     var expiry = Timestamp.none
     var messages = fields.messages
@@ -34,9 +34,9 @@ extension ShardEngine {
       request.effects.removeAll(keepingCapacity: true)
       do throws(Refusal) {
         try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &request.effects)
-        codes.append(0)
+        codes.append(nil)
       } catch {
-        codes.append(Self.code(error).rawValue)
+        codes.append(Self.code(error))
         if error == .receiptExpired {
           expiry = max(expiry, state.acknowledgementExpiry(slot, message: message))
         }
@@ -50,10 +50,7 @@ extension ShardEngine {
       applyEffects(request.effects, to: slot, session: request.session)
     }
     let replyTiming = replyTiming(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
-    return reply(request, replyTiming) { buffer in
-      buffer.writeVarint(codes.count)
-      for code in codes { buffer.writeVarint(UInt64(code)) }
-    }
+    return reply(request, replyTiming) { AcknowledgeReply(codes: codes).write(into: &$0) }
   }
 
   private static func utf8(_ bytes: RawSpan) -> String? {

@@ -18,7 +18,7 @@ struct RebuildScan {
     case sending(through: UInt64)
   }
 
-  var phase: RebuildFields.Phase
+  var phase: RebuildIndexReply.Phase
   var epoch: UInt64
   /// Channels with numbers below this are scanned; later ones already have the new epoch.
   let end: UInt64
@@ -36,7 +36,7 @@ struct RebuildScan {
   /// When to retry a failed read, in the loop's elapsed time.
   var retryAt: Int64 = 0
 
-  init(phase: RebuildFields.Phase, epoch: UInt64, end: ChannelNumber) {
+  init(phase: RebuildIndexReply.Phase, epoch: UInt64, end: ChannelNumber) {
     self.phase = phase
     self.epoch = epoch
     self.end = end.rawValue
@@ -59,7 +59,7 @@ struct RebuildScan {
     doneCount += 1
   }
 
-  var fields: RebuildFields {
-    RebuildFields(phase: phase, epoch: epoch, channelsDone: doneCount, channels: end - 1, entries: entries)
+  var fields: RebuildIndexReply {
+    RebuildIndexReply(phase: phase, epoch: epoch, channelsDone: doneCount, channels: end - 1, entries: entries)
   }
 }
