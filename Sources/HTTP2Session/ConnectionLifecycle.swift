@@ -11,10 +11,10 @@ struct ConnectionLifecycle {
 
   enum State: Equatable { case idle, active, warned, draining, closing, lingering, closed }
 
-  enum OnShutdown: Equatable { case none, close, sendNoticeThenGoAway, sendGoAway }
+  enum ShutdownAction: Equatable { case none, close, sendNoticeThenGoAway, sendGoAway }
 
   /// Request a shutdown once all streams are done.
-  mutating func shutdownRequested(hasGrace: Bool) -> OnShutdown {
+  mutating func shutdownRequested(hasGrace: Bool) -> ShutdownAction {
     switch state {
     case .idle:
       state = .closed

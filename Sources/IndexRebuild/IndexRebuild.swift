@@ -137,11 +137,9 @@ private final class RebuildRun: StoreClientDelegate {
 
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     let shard = ShardID(UInt16(truncatingIfNeeded: token))
-    let fields: RebuildFields
+    let fields: RebuildIndexReply
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      fields = try RebuildFields(&reader)
-      try reader.end()
+      fields = try RebuildIndexReply(payload)
     } catch {
       return perform(
         machine.refused(shard, .malformedFrame, detail: "the reply does not parse: \(error)", now: now)

@@ -100,7 +100,7 @@ package struct RebuildMachine: Sendable {
     for index in shards.indices where shards[index].progress == .inProgress { shards[index].progress = .due }
   }
 
-  package mutating func replied(_ shard: ShardID, _ fields: RebuildFields, now: Duration) -> Action {
+  package mutating func replied(_ shard: ShardID, _ fields: RebuildIndexReply, now: Duration) -> Action {
     let index = Int(shard.rawValue)
     guard shards.indices.contains(index), let request = shards[index].inFlight else { return .send([]) }
     shards[index].inFlight = nil
@@ -120,7 +120,7 @@ package struct RebuildMachine: Sendable {
       switch fields.phase {
       case .none: shards[index].progress = .done
       case .resending, .sweeping:
-        let expected = stage == .sweeping ? RebuildFields.Phase.sweeping : .resending
+        let expected = stage == .sweeping ? RebuildIndexReply.Phase.sweeping : .resending
         guard fields.phase == expected else { return fail(.superseded(shard, epoch: fields.epoch)) }
         shards[index].progress = .inProgress
       }
@@ -189,7 +189,7 @@ package struct RebuildMachine: Sendable {
 
   // MARK: -
 
-  private mutating func record(_ fields: RebuildFields, _ index: Int) {
+  private mutating func record(_ fields: RebuildIndexReply, _ index: Int) {
     shards[index].channelsDone = max(shards[index].channelsDone, fields.channelsDone)
     shards[index].channels = max(shards[index].channels, fields.channels)
     shards[index].entries = max(shards[index].entries, fields.entries)

@@ -84,7 +84,7 @@ struct RequestTable: ~Copyable {
     thread: RawSpan? = nil,
     counters: inout CommandCounters,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> OnAppend {
+  ) -> AppendResult {
     guard hasRoom else { return .busy }
     var target = shard ?? ShardID(0)
     if shard == nil, let name {
@@ -120,7 +120,7 @@ struct RequestTable: ~Copyable {
     return .queued
   }
 
-  enum OnAppend: Equatable {
+  enum AppendResult: Equatable {
     case queued
     /// The window is full; nothing was done.
     case busy
@@ -130,7 +130,7 @@ struct RequestTable: ~Copyable {
 
   // MARK: - Replies
 
-  enum OnReply: Equatable {
+  enum ReplyAction: Equatable {
     case deliver(token: UInt64)
     /// The request was dropped earlier.
     case late
@@ -138,7 +138,7 @@ struct RequestTable: ~Copyable {
     case unmatched
   }
 
-  mutating func replied(_ header: FrameHeader) -> OnReply {
+  mutating func replied(_ header: FrameHeader) -> ReplyAction {
     guard let (index, slot) = slots.find(header.correlation), progress.isOnWire(slot),
       header.kind == .error || header.kind.isReply(to: slot.kind)
     else { return .unmatched }

@@ -98,7 +98,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let outcome: RequestTable.OnAppend
+    let outcome: RequestTable.AppendResult
     if routes == nil {
       outcome = Self.append(kind, destination, token, issued, to: &nodes[0].table, &counters, fields)
     } else if let owner = owner(of: destination) {
@@ -124,7 +124,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     to table: inout RequestTable,
     _ counters: inout CommandCounters,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> RequestTable.OnAppend {
+  ) -> RequestTable.AppendResult {
     table.append(
       kind,
       shard: destination.shard,

@@ -97,21 +97,21 @@ struct StoreLink {
 
   // MARK: - Connecting
 
-  enum OnConnect: Equatable {
+  enum ConnectAction: Equatable {
     /// Open a socket to this address.
     case connect(addressIndex: Int)
     case nothing
   }
 
   /// Start connecting.
-  mutating func start() -> OnConnect {
+  mutating func start() -> ConnectAction {
     guard case .idle = state else { return .nothing }
     state = .connecting
     return .connect(addressIndex: addressIndex)
   }
 
   /// End the delay between two attempts.
-  mutating func retryDelayElapsed() -> OnConnect {
+  mutating func retryDelayElapsed() -> ConnectAction {
     guard case .waiting = state else { return .nothing }
     state = .connecting
     return .connect(addressIndex: addressIndex)
@@ -137,7 +137,7 @@ struct StoreLink {
 
   // MARK: - Frames
 
-  enum OnFrame: Equatable {
+  enum FrameAction: Equatable {
     case nothing
     case prove(Proof)
     /// The handshake is done, with the values that the challenge announced. `isNode`: the store is a node of a cluster,
@@ -158,7 +158,7 @@ struct StoreLink {
     _ payload: RawSpan,
     session: inout StoreSession,
     now: NIODeadline
-  ) -> OnFrame {
+  ) -> FrameAction {
     do throws(WireError) {
       if header.kind == .error { return .fail(.refused(try ErrorFrame(payload))) }
       switch state {
@@ -182,7 +182,7 @@ struct StoreLink {
     _ challenge: Challenge,
     _ handshake: AwaitingChallenge,
     _ session: StoreSession
-  ) -> OnFrame {
+  ) -> FrameAction {
     guard challenge.version == Hello.version else { return .fail(.version(challenge.version)) }
     // The limits must allow at least one request that fits; otherwise the peer is not a usable store.
     guard challenge.window >= 1, challenge.frameLengthMax >= 1024 else { return .fail(.limits) }
@@ -203,7 +203,7 @@ struct StoreLink {
     _ handshake: AwaitingReady,
     _ session: inout StoreSession,
     now: NIODeadline
-  ) -> OnFrame {
+  ) -> FrameAction {
     let challenge = handshake.challenge
     // Another link may have begun a session since the hello, or found another store.
     guard session.id == handshake.hello.session else { return .fail(.connectionLost) }
@@ -224,7 +224,7 @@ struct StoreLink {
     _ header: FrameHeader,
     _ payload: RawSpan,
     _ open: Open
-  ) throws(WireError) -> OnFrame {
+  ) throws(WireError) -> FrameAction {
     switch header.kind {
     case .ping:
       var reader = FieldReader(payload)
@@ -262,7 +262,7 @@ struct StoreLink {
 
   // MARK: - Timeouts
 
-  enum OnTick: Equatable {
+  enum TickAction: Equatable {
     case nothing
     /// Send a ping with this number as its 8 bytes.
     case ping(UInt64)
@@ -270,7 +270,7 @@ struct StoreLink {
     case fail(LinkFailure)
   }
 
-  mutating func tick(now: NIODeadline) -> OnTick {
+  mutating func tick(now: NIODeadline) -> TickAction {
     switch state {
     case .awaitingChallenge(let handshake):
       return now >= handshake.deadline ? .fail(.handshakeTimeout) : .nothing
@@ -285,7 +285,7 @@ struct StoreLink {
     }
   }
 
-  private mutating func ping(_ open: inout Open, now: NIODeadline) -> OnTick {
+  private mutating func ping(_ open: inout Open, now: NIODeadline) -> TickAction {
     if let sentAt = open.pingSentAt {
       return now - sentAt >= pingInterval ? .fail(.silent) : .nothing
     }
@@ -297,7 +297,7 @@ struct StoreLink {
 
   // MARK: - The end of a connection
 
-  enum OnLost: Equatable {
+  enum LossAction: Equatable {
     /// Call ``retryDelayElapsed()`` after this delay.
     case retry(after: TimeAmount)
     case nothing
@@ -306,7 +306,7 @@ struct StoreLink {
   /// Handle a connection that ended, was dropped, or could not be opened.
   ///
   /// - Parameter jitter: 0 up to 1, newly drawn.
-  mutating func lost(_ failure: LinkFailure, jitter: Double) -> OnLost {
+  mutating func lost(_ failure: LinkFailure, jitter: Double) -> LossAction {
     let wasOpen = acceptsReplies
     switch state {
     case .idle, .waiting, .closed: return .nothing

@@ -218,7 +218,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     if error.code?.endsConnection == true, acceptsReplies { connectionFailed(.refused(error)) }
   }
 
-  private func perform(_ action: StoreLink.OnFrame) {
+  private func perform(_ action: StoreLink.FrameAction) {
     switch action {
     case .nothing:
       break

@@ -32,8 +32,8 @@ struct RebuildMachineTests {
     RebuildRequest(kind, shard: ShardID(shard), epoch: epoch)
   }
 
-  private func reply(_ phase: RebuildFields.Phase, _ epoch: UInt64, done: UInt64 = 0) -> RebuildFields {
-    RebuildFields(phase: phase, epoch: epoch, channelsDone: done, channels: done, entries: 10 * done)
+  private func reply(_ phase: RebuildIndexReply.Phase, _ epoch: UInt64, done: UInt64 = 0) -> RebuildIndexReply {
+    RebuildIndexReply(phase: phase, epoch: epoch, channelsDone: done, channels: done, entries: 10 * done)
   }
 
   @Test func wholeRebuildEndsWithSummary() {
@@ -85,7 +85,7 @@ struct RebuildMachineTests {
   /// A restarted store has forgotten its running phase, so the reply "no phase" does not mean that the phase is done.
   @Test func lostPhasesRestartAfterReconnecting() {
     for stage in [RebuildRequest.Kind.resend, .sweep] {
-      let phase = stage == .sweep ? RebuildFields.Phase.sweeping : .resending
+      let phase = stage == .sweep ? RebuildIndexReply.Phase.sweeping : .resending
       var machine = machine(at: stage)
       _ = machine.replied(ShardID(0), reply(phase, 4), now: .zero)
       _ = machine.replied(ShardID(1), reply(.none, 4), now: .zero)

@@ -31,8 +31,8 @@ struct RebuildRunTests {
   }
 
   /// The store restarts in each phase.
-  @Test(arguments: [RebuildFields.Phase.resending, .sweeping])
-  func rebuildSurvivesStoreRestart(_ phase: RebuildFields.Phase) async throws {
+  @Test(arguments: [RebuildIndexReply.Phase.resending, .sweeping])
+  func rebuildSurvivesStoreRestart(_ phase: RebuildIndexReply.Phase) async throws {
     let listener = try await Listener.start(FakeShards(epochs: [1, 0], channels: 3), restartsIn: phase)
     let summary = try await listener.rebuild.run { _ in }
     #expect(summary.epoch == 2 && summary.shards == 2)
@@ -91,7 +91,7 @@ private final class Listener: Sendable {
 
   static func start(
     _ shards: FakeShards,
-    restartsIn phase: RebuildFields.Phase? = nil,
+    restartsIn phase: RebuildIndexReply.Phase? = nil,
     refusal: ErrorCode? = nil
   ) async throws -> Listener {
     let connections = Box(0)
@@ -111,7 +111,7 @@ private final class Listener: Sendable {
 
   struct Store {
     var shards: FakeShards
-    var restartsIn: RebuildFields.Phase?
+    var restartsIn: RebuildIndexReply.Phase?
     var refusal: ErrorCode?
   }
 
@@ -213,7 +213,7 @@ struct FakeShards {
   struct Shard {
     var epoch: UInt64
     var channels: UInt64
-    var phase = RebuildFields.Phase.none
+    var phase = RebuildIndexReply.Phase.none
     var done: UInt64 = 0
     /// The last epochs with which the shard has sent everything, and to which it has swept.
     var sent: UInt64 = 0
@@ -230,7 +230,7 @@ struct FakeShards {
 
   mutating func restart() { for index in shards.indices { shards[index].phase = .none } }
 
-  mutating func reply(_ request: RebuildRequest) -> RebuildFields {
+  mutating func reply(_ request: RebuildRequest) -> RebuildIndexReply {
     let index = Int(request.shard.rawValue)
     var shard = shards[index]
     switch request.kind {
@@ -247,7 +247,7 @@ struct FakeShards {
       shard.phase = .none
     }
     shards[index] = shard
-    return RebuildFields(
+    return RebuildIndexReply(
       phase: shard.phase,
       epoch: shard.epoch,
       channelsDone: shard.done,

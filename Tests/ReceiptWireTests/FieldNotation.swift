@@ -106,14 +106,13 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .shardMap: return _ = try ShardMap(payload)
   case .deliverChanges: return _ = try MembershipDelivery(to: ShardID(0), payload)
   case .confirmChanges: return _ = try MembershipConfirmation(to: ShardID(0), payload)
-  case .setMemberReply:
-    _ = try reader.byte()
-    _ = try SetMemberFields(&reader)
-  case .getTokenReply, .revokeTokenReply: _ = try TokenStateFields(&reader)
-  case .listRevokedTokensReply: _ = try RevokedTokenListFields(&reader)
+  case .setMemberReply: return _ = try SetMemberReply(payload)
+  case .getTokenReply, .revokeTokenReply: return _ = try TokenReply(payload)
+  case .listRevokedTokensReply: return _ = try RevokedTokensReply(payload)
   case .ticketPlaceReply: _ = try reader.ticketPlace()
-  case .webhookKnownReply, .noteWebhookReply: _ = try reader.byte()
-  case .acknowledgePushReply, .redeemTicketReply, .presentTicketReply: _ = try DeliveryFields(&reader)
+  case .webhookKnownReply, .noteWebhookReply, .settleReply, .deleteChannelReply, .eraseMemberReply:
+    return _ = try FlagReply(payload)
+  case .acknowledgePushReply, .redeemTicketReply, .presentTicketReply: return _ = try DeliveryReply(payload)
   case .purgeReply: _ = try reader.varint()
   case .backupRead, .backupDigest: return _ = try BackupPart(payload)
   case .backupReadReply:
@@ -126,39 +125,19 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .listMessagesReply:
     for _ in 0..<(try reader.count()) { _ = try MessageEntryFields(&reader) }
     _ = try reader.messageListCursor()
-  case .putChannelReply:
-    _ = try reader.byte()
-    _ = try ChannelFields(&reader)
-  case .changeMembersReply, .truncateChannelReply, .getChannelReply: _ = try ChannelFields(&reader)
-  case .registerMessageReply:
-    _ = try reader.byte()
-    _ = try reader.sequence()
-    _ = try reader.byte()
-    _ = try reader.byte()
-  case .deleteMessageReply: _ = try reader.sequence()
+  case .putChannelReply: return _ = try PutChannelReply(payload)
+  case .changeMembersReply, .truncateChannelReply, .getChannelReply: return _ = try ChannelFields(payload)
+  case .registerMessageReply: return _ = try RegistrationReply(payload)
+  case .deleteMessageReply: return _ = try DeleteMessageReply(payload)
   case .markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply:
-    _ = try RowFields(&reader)
-    if reader.remaining > 0 { _ = try reader.byte() }
+    return _ = try MarkReply(payload)
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
     _ = try reader.channelTypeRecord()
   case .userReceiptsReply:
-    for _ in 0..<(try reader.count()) {
-      _ = try reader.sequence()
-      for _ in 0..<2 { _ = try reader.string() }
-      _ = try reader.time()
-      _ = try reader.byte()
-      for _ in 0..<2 { _ = try reader.time() }
-      _ = try reader.byte()
-      _ = try reader.string()
-    }
+    for _ in 0..<(try reader.count()) { _ = try OwnReceiptFields(&reader) }
     _ = try reader.optional32()
   case .userThreadsReply:
-    for _ in 0..<(try reader.count()) {
-      _ = try reader.sequence()
-      _ = try reader.string()
-      _ = try reader.varint32()
-      for _ in 0..<3 { _ = try reader.string() }
-    }
+    for _ in 0..<(try reader.count()) { _ = try OwnThreadFields(&reader) }
     _ = try reader.optional32()
   case .threadReadStateReply:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
@@ -166,40 +145,20 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .readStateReply:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
     _ = try reader.optional32()
-  case .statusesReply:
-    for _ in 0..<(try reader.count()) where try reader.byte() == 0 { _ = try reader.status() }
-  case .listChannelTypesReply:
-    for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
-  case .acknowledgeReply: for _ in 0..<(try reader.count()) { _ = try reader.varint() }
+  case .statusesReply: return _ = try StatusResultFields.all(payload)
+  case .listChannelTypesReply: _ = try reader.channelTypeRecords()
+  case .acknowledgeReply: return _ = try AcknowledgeReply(payload)
   case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .settleReply, .deleteChannelReply, .eraseMemberReply: _ = try reader.byte()
-  case .listChannelsReply:
-    for _ in 0..<(try reader.count()) { _ = try ChannelEntryFields(&reader) }
-    _ = try reader.optional32()
+  case .listChannelsReply: return _ = try reader.channelList { _ in }
   case .unreadCountsReply: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
-  case .rebuildIndexReply: _ = try RebuildFields(&reader)
-  case .listUnsettledReply:
-    for _ in 0..<(try reader.count()) { _ = try reader.channelTypeRecord() }
-    for _ in 0..<(try reader.count()) { _ = try reader.userSettings() }
+  case .rebuildIndexReply: return _ = try RebuildIndexReply(payload)
+  case .listUnsettledReply: return _ = try UnsettledReply(payload)
   case .listMembersReply:
-    for _ in 0..<(try reader.count()) {
-      _ = try reader.string()
-      _ = try reader.time()
-      _ = try reader.byte()
-      _ = try reader.string()
-    }
+    for _ in 0..<(try reader.count()) { _ = try ListEntryFields(&reader) }
     _ = try reader.string()
     if reader.remaining > 0 { _ = try reader.varint32() }
   case .memberStatusesReply:
-    for _ in 0..<(try reader.count()) {
-      _ = try reader.string()
-      guard try reader.varint() == 0 else { continue }
-      _ = try reader.byte()
-      _ = try reader.time()
-      _ = try reader.time()
-      let flags = try reader.byte()
-      if flags & 4 != 0 { _ = try reader.time() }
-    }
+    for _ in 0..<(try reader.count()) { _ = try MemberStatusFields(&reader) }
   }
   if flags.contains(.thread) { _ = try reader.string() }
   try reader.end()

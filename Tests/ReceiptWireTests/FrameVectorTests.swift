@@ -119,8 +119,7 @@ struct FrameVectorTests {
         detail: error.detail
       )
     case "get_channel_reply", "change_members_reply", "truncate_channel_reply":
-      var reader = FieldReader(payload)
-      let channel = try ChannelFields(&reader)
+      let channel = try ChannelFields(payload)
       #expect(channel.cid == fields.text("cid"))
       #expect(UInt64(channel.memberCount) == fields.number("member_count"))
       #expect(UInt64(channel.newest.rawValue) == fields.number("newest_sequence"))
@@ -139,22 +138,14 @@ struct FrameVectorTests {
       Self.expect(settings, fields)
       content.writeUserSettings(settings)
     case "list_unsettled_reply":
-      var reader = FieldReader(payload)
-      content.writeVarint(try reader.count())
-      for entry in fields.list("types") {
-        let record = try reader.channelTypeRecord()
-        #expect(record.name == entry.text("type"))
-        content.writeChannelTypeRecord(record)
-      }
-      content.writeVarint(try reader.count())
-      for entry in fields.list("users") {
-        let settings = try reader.userSettings()
-        Self.expect(settings, entry)
-        content.writeUserSettings(settings)
-      }
+      let unsettled = try UnsettledReply(payload)
+      #expect(unsettled.types.map(\.name) == fields.list("types").map { $0.text("type") })
+      #expect(unsettled.users.count == fields.list("users").count)
+      for (settings, entry) in zip(unsettled.users, fields.list("users")) { Self.expect(settings, entry) }
+      unsettled.write(into: &content)
     case "mark_read_reply", "mark_unread_reply", "mark_unread_since_reply", "mark_delivered_reply":
-      var reader = FieldReader(payload)
-      let row = try RowFields(&reader)
+      let reply = try MarkReply(payload)
+      let row = reply.row
       #expect(row.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("user"))
       #expect(UInt64(row.lastRead.milliseconds) == fields.number("last_read"))
       #expect(UInt64(row.lastReadSequence.rawValue) == fields.number("last_read_sequence"))
@@ -171,19 +162,22 @@ struct FrameVectorTests {
         #expect(UInt64(row.unreadMessages) == fields.number("unread_messages"))
         #expect(UInt64(row.unreadEpoch) == fields.number("unread_epoch"))
       }
-      return
+      Self.write(reply, into: &content)
     case "statuses_reply":
-      var reader = FieldReader(payload)
-      let entries = fields.list("statuses")
-      content.writeVarint(try reader.count())
-      for entry in entries {
-        let found = try reader.byte()
-        #expect(UInt64(found) == entry.number("found"))
-        content.writeInteger(found)
-        guard found == 0 else { continue }
-        let status = try reader.status()
-        #expect(UInt64(status.unreadCount) == entry.number("unread_count"))
-        content.writeStatus(status)
+      let results = try StatusResultFields.all(payload)
+      #expect(results.count == fields.list("statuses").count)
+      content.writeVarint(results.count)
+      for (result, entry) in zip(results, fields.list("statuses")) {
+        switch result {
+        case .found(let status):
+          #expect(entry.number("found") == 0)
+          #expect(UInt64(status.unreadCount) == entry.number("unread_count"))
+          content.writeStatusResult(status)
+        case .refused(let code):
+          let code = try #require(code)
+          #expect(UInt64(code.rawValue) == entry.number("found"))
+          content.writeStatusResult(refused: code)
+        }
       }
     case "list_channels_reply":
       var reader = FieldReader(payload)
@@ -222,18 +216,42 @@ struct FrameVectorTests {
         count.write(into: &content)
       }
     case "set_member_reply":
-      var reader = FieldReader(payload)
-      let hasJoined = try reader.byte()
-      let member = try SetMemberFields(&reader)
-      #expect(UInt64(hasJoined) == fields.number("joined"))
+      let member = try SetMemberReply(payload)
+      #expect(member.hasJoined == (fields.number("joined") == 1))
       #expect(member.role == fields.text("role"))
       #expect(UInt64(member.joinedAt.milliseconds) == fields.number("joined_at"))
       #expect(member.isMuted == (fields.number("muted") == 1))
-      content.writeInteger(hasJoined)
       member.write(into: &content)
+    case "put_channel_reply":
+      let reply = try PutChannelReply(payload)
+      #expect(reply.isNew == (fields.number("was_created") == 1))
+      #expect(reply.channel.cid == fields.text("cid"))
+      content.writePutChannelReply(isNew: reply.isNew) { reply.channel.write(into: &$0) }
+    case "register_message_reply":
+      let reply = try RegistrationReply(payload)
+      #expect(reply.isNew == (fields.number("was_created") == 1))
+      #expect(UInt64(reply.sequence.rawValue) == fields.number("sequence"))
+      #expect(UInt64(reply.status.rawValue) == fields.number("status"))
+      #expect(UInt64(reply.receiptRefusal.rawValue) == fields.number("receipt_refusal"))
+      reply.write(into: &content)
+    case "delete_message_reply":
+      let reply = try DeleteMessageReply(payload)
+      #expect(UInt64(reply.sequence.rawValue) == fields.number("sequence"))
+      reply.write(into: &content)
+    case "acknowledge_reply":
+      let reply = try AcknowledgeReply(payload)
+      #expect(reply.codes.map { UInt64($0?.rawValue ?? 0) } == fields.list("codes").map { $0.number("code") })
+      reply.write(into: &content)
+    case "get_token_reply", "revoke_token_reply":
+      let reply = try TokenReply(payload)
+      #expect(UInt64(reply.until.milliseconds) == fields.number("until"))
+      #expect(reply.version == fields.number("version"))
+      reply.write(into: &content)
+    case "delete_channel_reply", "erase_member_reply", "settle_reply", "webhook_known_reply",
+      "note_webhook_reply":
+      content.writeFlag(try FlagReply(payload).isSet)
     case "rebuild_index_reply":
-      var reader = FieldReader(payload)
-      let rebuild = try RebuildFields(&reader)
+      let rebuild = try RebuildIndexReply(payload)
       #expect(UInt64(rebuild.phase.rawValue) == fields.number("phase"))
       #expect(rebuild.epoch == fields.number("epoch"))
       #expect(rebuild.channelsDone == fields.number("channels_done"))
@@ -250,11 +268,8 @@ struct FrameVectorTests {
       #expect(place.check == fields.bytes("check").reduce(0) { $0 << 8 | UInt64($1) })
       content.writeTicketPlace(place)
     case "acknowledge_push_reply", "redeem_ticket_reply", "present_ticket_reply":
-      var reader = FieldReader(payload)
-      let delivery = try DeliveryFields(&reader)
-      let flags = UInt8(fields.number("moved"))
-      #expect(delivery.moved == (flags & 1 == 1))
-      #expect(DeliveryFields.flags(moved: delivery.moved, delivery.uncounted) == flags)
+      let delivery = try DeliveryReply(payload)
+      #expect(delivery.moved == (fields.number("moved") & 1 == 1))
       #expect(UInt64(delivery.sent.milliseconds) == fields.number("sent"))
       #expect(UInt64(delivery.delivered.milliseconds) == fields.number("delivered"))
       #expect(delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("cid"))
@@ -262,7 +277,19 @@ struct FrameVectorTests {
       #expect(
         delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } == fields.text("message")
       )
-      return
+      DeliveryReply.write(
+        moved: delivery.moved,
+        delivery.uncounted,
+        sent: delivery.sent,
+        delivered: delivery.delivered,
+        hasNames: !delivery.cid.isEmpty,
+        names: { fields in
+          fields.string(delivery.cid)
+          fields.string(delivery.user)
+          fields.string(delivery.message)
+        },
+        into: &content
+      )
     case "events":
       let events = try EventsFields(payload)
       #expect(UInt64(events.through.milliseconds) == fields.number("through"))
@@ -289,6 +316,38 @@ struct FrameVectorTests {
       ) { $0.writeImmutableBuffer(content) }
     }
     #expect(Array(frame.readableBytesView).hex == vector.hex, "\(vector.name)")
+  }
+
+  /// Write a mark's reply as the store does.
+  private static func write(_ reply: borrowing MarkReply, into buffer: inout ByteBuffer) {
+    let own = ShownRow.OwnDetails(
+      unreadMessages: reply.row.unreadMessages,
+      firstUnread: .zero,
+      unreadEpoch: reply.row.unreadEpoch,
+      isOwn: reply.row.isOwn,
+      isFlaggedUnread: reply.row.isFlaggedUnread,
+      unreadMentions: reply.row.unreadMentions
+    )
+    let row = ShownRow(
+      row: MemberOrdinal(0),
+      joined: reply.row.joined ?? .zero,
+      lastRead: reply.row.lastRead,
+      lastReadSequence: reply.row.lastReadSequence,
+      lastDelivered: reply.row.lastDelivered,
+      lastDeliveredSequence: reply.row.lastDeliveredSequence,
+      own: reply.row.hasOwnDetails ? own : nil
+    )
+    buffer.writeMarkReply(reply.uncounted) {
+      RowFields.write(
+        row,
+        user: reply.row.user,
+        lastReadMessage: reply.row.lastReadMessage,
+        lastDeliveredMessage: reply.row.lastDeliveredMessage,
+        firstUnreadMessage: reply.row.firstUnreadMessage,
+        includesJoin: reply.row.joined != nil,
+        into: &$0
+      )
+    }
   }
 
   private static func expect(_ settings: UserSettings, _ fields: [Vectors.Field]) {

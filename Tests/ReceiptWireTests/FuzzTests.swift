@@ -145,8 +145,7 @@ struct FuzzTests {
         if try again(span, { try $0.ticketPlace() }, write: { $0.writeTicketPlace($1) }) {
           taken["place", default: 0] += 1
         }
-        var delivery = FieldReader(span)
-        if (try? DeliveryFields(&delivery)) != nil { taken["delivery", default: 0] += 1 }
+        if (try? DeliveryReply(span)) != nil { taken["delivery", default: 0] += 1 }
         _ = try again(span) {
           try $0.sessionRecord()
         } write: {

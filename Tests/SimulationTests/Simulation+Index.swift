@@ -113,12 +113,11 @@ extension Simulation {
         }
         guard let reply else { return ["no answer": ""] }
         var reader = FieldReader(reply.readableBytesSpan)
-        for _ in 0..<(try reader.count()) {
-          let entry = try ChannelEntryFields(&reader)
+        cursor = try reader.channelList { channel throws(WireError) in
+          let entry = try ChannelEntryFields(channel)
           let row = entry.row.map { " \($0)" } ?? ""
           found[entry.cid] = entry.isMember ? "member\(row)" : entry.row == nil ? "sender" : "left\(row)"
         }
-        cursor = try reader.optional32().map(UInt64.init)
       } catch {
         return ["\(error)": ""]
       }

@@ -132,8 +132,7 @@ struct ErasureTests {
     for cid in Self.cids { harness.send(.getChannel, cid) }
     harness.turn()
     for (_, payload) in harness.replies {
-      var reader = FieldReader(payload.readableBytesSpan)
-      let channel = try ChannelFields(&reader)
+      let channel = try ChannelFields(payload.readableBytesSpan)
       #expect(channel.memberCount == 2 && channel.newest == SequenceNumber(120))
     }
     #expect(harness.replies.count == Self.cids.count && harness.faults == [])
@@ -163,8 +162,7 @@ struct ErasureTests {
     harness.send(.getChannel, Self.cids[0])
     harness.turn()
     let payload = harness.replies[0].payload
-    var reader = FieldReader(payload.readableBytesSpan)
-    let channel = try ChannelFields(&reader)
+    let channel = try ChannelFields(payload.readableBytesSpan)
     #expect(channel.memberCount == 1)
     #expect(harness.faults == [])
   }

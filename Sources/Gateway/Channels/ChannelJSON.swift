@@ -50,7 +50,7 @@ package enum ChannelJSON {
   }
 
   /// Write `{"member": {"user", "role"?, "joined_at", "muted"}}`.
-  static func writeMember(_ user: RawSpan, _ member: SetMemberFields, into buffer: inout ByteBuffer) {
+  static func writeMember(_ user: RawSpan, _ member: SetMemberReply, into buffer: inout ByteBuffer) {
     let byteMax = 128 + OutputRawSpan.jsonStringByteMax(user.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.literal("{\"member\":{\"user\":{\"id\":")

@@ -103,9 +103,7 @@ extension FrameStream {
   /// Handle the reply to an acknowledgement.
   func acknowledged(_ request: FrameStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      let delivery = try DeliveryFields(&reader)
-      try reader.end()
+      let delivery = try DeliveryReply(payload)
       count(delivery.moved ? .moved : .known, kind: request.kind, device: request.device, on: loop)
       if delivery.moved {
         let labels = Self.labels(request.kind, request.device)

@@ -104,27 +104,23 @@ final class EchoingResponsesPart: GatewayPart {
     stream: HTTP2StreamHandle,
     connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
-    var reader = FieldReader(payload)
     var status = 200
     switch response {
     case .registration(let cid, let id):
-      status = try reader.byte() == 1 ? 201 : 200
-      let sequence = try reader.sequence().rawValue
-      guard let messageStatus = MessageStatus(rawValue: try reader.byte()),
-        let refusal = ReceiptRefusal(rawValue: try reader.byte())
-      else { throw .badValue(.status) }
+      let reply = try RegistrationReply(payload)
+      status = reply.isNew ? 201 : 200
       connection.respond(stream, status: status) {
         StatusJSON.writeMessageResponse(
           id: id.span.bytes,
           cid: cid.span.bytes,
-          sequence: sequence,
-          status: messageStatus,
-          refusal: refusal,
+          sequence: reply.sequence.rawValue,
+          status: reply.status,
+          refusal: reply.receiptRefusal,
           into: &$0
         )
       }
     case .deletion(let cid, let id):
-      let sequence = try reader.sequence().rawValue
+      let sequence = try DeleteMessageReply(payload).sequence.rawValue
       connection.respond(stream, status: status) {
         StatusJSON.writeMessageResponse(
           id: id.span.bytes,
@@ -136,30 +132,27 @@ final class EchoingResponsesPart: GatewayPart {
         )
       }
     case .member(let user):
-      status = try reader.byte() == 1 ? 201 : 200
-      let member = try SetMemberFields(&reader)
-      try reader.end()
+      let member = try SetMemberReply(payload)
+      status = member.hasJoined ? 201 : 200
       connection.respond(stream, status: status) {
         ChannelJSON.writeMember(user.span.bytes, member, into: &$0)
       }
     case .deletedChannel(let cid):
-      let existed = try reader.byte() == 1
-      try reader.end()
+      let existed = try FlagReply(payload).isSet
       connection.respond(stream, status: status) {
         ChannelJSON.writeDeleted(cid.span.bytes, existed: existed, into: &$0)
       }
     case .token(let id):
-      let state = try TokenStateFields(&reader)
-      try reader.end()
+      let state = try TokenReply(payload)
       loop.tokens.record(id, state)
       connection.respond(stream, status: status) {
         TokenJSON.write(id.span.bytes, until: state.until == .none ? nil : state.until, into: &$0)
       }
     case .status(let cid, let id):
-      switch try StatusResult.all(&reader).first {
+      switch try StatusResultFields.all(payload).first {
       case nil: throw .badValue(.count)
-      case .missing(let code):
-        var problem = Problem(code)
+      case .refused(let code):
+        var problem = Problem(MessageRoutes.problemCode(ofStatus: code))
         problem.status = 404
         return loop.answer(problem, route: request.route, stream: stream, connection: connection)
       case .found(let found):
@@ -168,12 +161,14 @@ final class EchoingResponsesPart: GatewayPart {
         }
       }
     case .statuses(let cid, let messages):
-      let found = try StatusResult.all(&reader)
+      let found = try StatusResultFields.all(payload)
       connection.respond(stream, status: status) {
         MessageRoutes.writeStatuses(found, cid: cid.span.bytes, messages, into: &$0)
       }
     case .acknowledged(let messages):
-      let codes = try MessageRoutes.acknowledgementCodes(&reader, isServer: request.isServer)
+      let codes = try AcknowledgeReply(payload).codes.map {
+        $0.map { Problem.code(of: $0, isServer: request.isServer) }
+      }
       connection.respond(stream, status: status) {
         MessageRoutes.writeAcknowledged(codes, messages, into: &$0)
       }

@@ -87,14 +87,12 @@ final class FanOutPart: GatewayPart {
     var reader = FieldReader(payload)
     switch kind {
     case .registerMessageReply:
-      _ = try reader.byte()
-      fanOut.results[entry].sequence = try reader.sequence().rawValue
-      guard let status = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
-      guard let refusal = ReceiptRefusal(rawValue: try reader.byte()) else { throw .badValue(.status) }
-      fanOut.results[entry].status = status
-      fanOut.results[entry].receiptRefusal = refusal
+      let reply = try RegistrationReply(payload)
+      fanOut.results[entry].sequence = reply.sequence.rawValue
+      fanOut.results[entry].status = reply.status
+      fanOut.results[entry].receiptRefusal = reply.receiptRefusal
     case .ticketPlaceReply:
-      try TicketCodec.skipPlace(&reader)
+      _ = try reader.ticketPlace()
       try reader.end()
       fanOut.results[entry].partStart = fanOut.parts.writerIndex
       fanOut.results[entry].partCount = payload.byteCount
@@ -104,13 +102,12 @@ final class FanOutPart: GatewayPart {
       try RowJSON.writeRows(&reader, into: &fanOut.parts)
       fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
     case .putChannelReply:
-      fanOut.results[entry].isCreated = try reader.byte() == 1
+      fanOut.results[entry].isCreated = try PutChannelReply(payload).isNew
     case .listChannelTypesReply:
-      for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.add(try reader.channelTypeRecord()) }
+      for record in try reader.channelTypeRecords() { fanOut.add(record) }
     case .markReadReply, .markDeliveredReply:
       // A batch's answer does not show rows.
-      _ = try RowFields(&reader)
-      fanOut.results[entry].uncounted = try reader.uncounted()
+      fanOut.results[entry].uncounted = try MarkReply(payload).uncounted
     default: throw .unknownKind(kind.rawValue)
     }
   }

@@ -80,12 +80,14 @@ extension GatewayLoop {
     var status = 200
     switch kind {
     case .markReadReply, .markUnreadReply, .markUnreadSinceReply:
-      let row = try RowFields(&reader)
-      let uncounted = try reader.uncounted()
-      connection.respond(stream, status: status) { RowJSON.writeResponse(row, uncounted, into: &$0) }
-    case .putChannelReply, .getChannelReply, .changeMembersReply, .truncateChannelReply:
-      if kind == .putChannelReply { status = try reader.byte() == 1 ? 201 : 200 }
-      let channel = try ChannelFields(&reader)
+      let reply = try MarkReply(payload)
+      connection.respond(stream, status: status) { RowJSON.writeResponse(reply, into: &$0) }
+    case .putChannelReply:
+      let reply = try PutChannelReply(payload)
+      status = reply.isNew ? 201 : 200
+      connection.respond(stream, status: status) { ChannelJSON.writeResponse(reply.channel, into: &$0) }
+    case .getChannelReply, .changeMembersReply, .truncateChannelReply:
+      let channel = try ChannelFields(payload)
       connection.respond(stream, status: status) { ChannelJSON.writeResponse(channel, into: &$0) }
     case .getChannelTypeReply:
       let record = try reader.channelTypeRecord()

@@ -1,5 +1,5 @@
 package import NIOCore
-package import ReceiptModel
+internal import ReceiptModel
 package import ReceiptWire
 
 /// JSON of a row of a read state (Proto/openapi.yaml).
@@ -16,15 +16,11 @@ package enum RowJSON {
   }
 
   /// Write `{"read": row}`, with `"counted": false` and the reason where the mark does not count.
-  package static func writeResponse(
-    _ row: borrowing RowFields,
-    _ uncounted: ShardState.Uncounted? = nil,
-    into buffer: inout ByteBuffer
-  ) {
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax(row)) { out in
+  package static func writeResponse(_ reply: borrowing MarkReply, into buffer: inout ByteBuffer) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax(reply.row)) { out in
       out.literal("{\"read\":")
-      write(row, into: &out)
-      out.uncounted(uncounted)
+      write(reply.row, into: &out)
+      out.uncounted(reply.uncounted)
       out.literal("}")
     }
   }
@@ -121,16 +117,5 @@ extension OutputRawSpan {
     case .noReplies: literal(",\"counted\":false,\"reason\":\"no_replies\"")
     case .registeredBefore: literal(",\"counted\":false,\"reason\":\"registered_before\"")
     }
-  }
-}
-
-extension FieldReader {
-  /// Read the rest of a mark's reply after the row (Proto/frames.md, 0x94 to 0x96), up to the payload's end.
-  @_lifetime(self: copy self)
-  mutating func uncounted() throws(WireError) -> ShardState.Uncounted? {
-    guard remaining > 0 else { return nil }
-    guard let uncounted = ShardState.Uncounted(rawValue: try byte()) else { throw .badValue(.status) }
-    try end()
-    return uncounted
   }
 }

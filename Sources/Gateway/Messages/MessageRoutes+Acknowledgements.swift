@@ -60,26 +60,6 @@ extension MessageRoutes {
     loop.respond(match.route, stream: context.stream, connection: connection, body: body)
   }
 
-  /// Read the store's codes for the ids that were sent.
-  static func acknowledgementCodes(
-    _ reader: inout FieldReader,
-    isServer: Bool
-  ) throws(WireError) -> [ProblemCode?] {
-    var codes: [ProblemCode?] = []
-    for _ in 0..<(try reader.count()) {
-      codes.append(try problemCode(try reader.varint(), isServer: isServer))
-    }
-    try reader.end()
-    return codes
-  }
-
-  /// Parse the error code of one of several results; nil for 0.
-  static func problemCode(_ code: UInt64, isServer: Bool) throws(WireError) -> ProblemCode? {
-    if code == 0 { return nil }
-    guard let code = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.status) }
-    return Problem.code(of: code, isServer: isServer)
-  }
-
   /// Write `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
   /// take its codes in turn.
   static func writeAcknowledged(

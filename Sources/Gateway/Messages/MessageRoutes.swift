@@ -168,7 +168,7 @@ extension MessageRoutes {
 
   /// Write `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
   static func writeStatuses(
-    _ found: [StatusResult],
+    _ found: [StatusResultFields],
     cid: RawSpan,
     _ messages: BatchEntryNames,
     into buffer: inout ByteBuffer
@@ -183,12 +183,17 @@ extension MessageRoutes {
       } else if let id {
         switch found.next() {
         case .found(let status): StatusJSON.write(status, message: id, cid: cid, into: &buffer)
-        case .missing(let code): StatusJSON.write(code, message: id, into: &buffer)
+        case .refused(let code): StatusJSON.write(problemCode(ofStatus: code), message: id, into: &buffer)
         case nil: StatusJSON.write(.messageNotFound, message: id, into: &buffer)
         }
       }
     }
     buffer.writeStaticString("]}")
+  }
+
+  /// Return the code of a message without a status.
+  static func problemCode(ofStatus code: ErrorCode?) -> ProblemCode {
+    code == .messageDeleted ? .messageDeleted : .messageNotFound
   }
 
   private func respondWithoutStore(
@@ -200,27 +205,6 @@ extension MessageRoutes {
     var body = ByteBuffer()
     Self.writeStatuses([], cid: match.subject, messages, into: &body)
     loop.respond(match.route, stream: context.stream, connection: connection, body: body)
-  }
-}
-
-/// The store's result for one message of a query.
-enum StatusResult {
-  case found(ShownStatus)
-  case missing(ProblemCode)
-
-  /// Read the results of a query.
-  static func all(_ reader: inout FieldReader) throws(WireError) -> [StatusResult] {
-    var results: [StatusResult] = []
-    for _ in 0..<(try reader.count()) {
-      let code = try reader.byte()
-      if code == 0 {
-        results.append(.found(try reader.status()))
-      } else {
-        let isDeleted = code == UInt8(ErrorCode.messageDeleted.rawValue)
-        results.append(.missing(isDeleted ? .messageDeleted : .messageNotFound))
-      }
-    }
-    return results
   }
 }
 

@@ -149,14 +149,10 @@ final class HooksPart: GatewayPart {
     payload: RawSpan
   ) {
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      let flag = try reader.byte()
-      try reader.end()
-      switch (request, flag) {
-      case (.isReplay, 0): ackDeliveries(index, job)
-      case (.record, 1): answer(index, job)
-      case (.isReplay, 1), (.record, 0): end(index, job, Problem(.webhookReplayed))
-      default: throw .badValue(.flags)
+      switch (request, try FlagReply(payload).isSet) {
+      case (.isReplay, false): ackDeliveries(index, job)
+      case (.record, true): answer(index, job)
+      case (.isReplay, true), (.record, false): end(index, job, Problem(.webhookReplayed))
       }
     } catch {
       loop.logMalformedReply(error, kind)

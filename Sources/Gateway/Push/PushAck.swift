@@ -127,7 +127,7 @@ extension KnownFields {
 enum PushJSON {
   /// Write `{"ok":true,"cid","message_id","user_id"}` and the separator; with `"counted": false` and the reason where
   /// the delivery does not count.
-  static func write(_ delivery: borrowing DeliveryFields, separator: UInt8, into buffer: inout ByteBuffer) {
+  static func write(_ delivery: borrowing DeliveryReply, separator: UInt8, into buffer: inout ByteBuffer) {
     let (cid, message, user) = (delivery.cid, delivery.message, delivery.user)
     let byteMax = 128 + 6 * (cid.byteCount + message.byteCount + user.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in

@@ -315,9 +315,7 @@ extension PushPart {
     in order: inout AckOrder
   ) -> ProblemCode? {
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      let delivery = try DeliveryFields(&reader)
-      try reader.end()
+      let delivery = try DeliveryReply(payload)
       let labels = order.labels(entry)
       loop.counters.answered(labels, delivery.moved ? .moved : .known)
       if delivery.moved {

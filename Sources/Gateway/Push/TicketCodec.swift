@@ -126,7 +126,7 @@ package final class TicketCodec {
       let expiry = try reader.varint()
       guard let shard = UInt16(exactly: try reader.varint()) else { throw .badVarint }
       let start = reader.offset
-      try Self.skipPlace(&reader)
+      _ = try reader.ticketPlace()
       let place = signed.extracting(start..<reader.offset)
       let device = try reader.string()
       try reader.end()
@@ -135,16 +135,6 @@ package final class TicketCodec {
     } catch {
       throw .invalid
     }
-  }
-
-  /// Skip a place, which validates it: the store would close the connection over a malformed payload.
-  @_lifetime(reader: copy reader)
-  static func skipPlace(_ reader: inout FieldReader) throws(WireError) {
-    _ = try reader.varint()
-    _ = try reader.varint32()
-    _ = try reader.optional32()
-    _ = try reader.varint32()
-    _ = try reader.raw(8)
   }
 }
 

@@ -45,17 +45,14 @@ final class SettlementPart: GatewayPart {
   func completed(_ request: SettlementStoreRequest, with result: StoreResult) {
     guard case .reply(let kind, let payload) = result else { return perform(failure(of: request)) }
     do throws(WireError) {
-      var reader = FieldReader(payload)
       let actions: [SettlementRounds.Action]
       switch request {
       case .unsettled(let shard):
-        let values = try reader.unsettledValues()
-        try reader.end()
+        let reply = try UnsettledReply(payload)
+        let values = reply.types.map { SharedValue.channelType($0) } + reply.users.map { .user($0) }
         actions = machine.found(values, in: shard)
       case .settle(let value):
-        let isDone = try reader.byte() == 1
-        try reader.end()
-        actions = machine.settled(Int(value), isDone: isDone)
+        actions = machine.settled(Int(value), isDone: try FlagReply(payload).isSet)
       case .assignment(let value): actions = machine.assigned(Int(value), isDone: true)
       }
       perform(actions)
@@ -140,16 +137,5 @@ final class SettlementPart: GatewayPart {
         "Changes of channel types and users that a gateway left incomplete and another settled in every shard.",
       Int64(machine.settledCount)
     )
-  }
-}
-
-extension FieldReader {
-  /// Read list(type record); list(user settings).
-  @_lifetime(self: copy self)
-  fileprivate mutating func unsettledValues() throws(WireError) -> [SharedValue] {
-    var values: [SharedValue] = []
-    for _ in 0..<(try count(elementBytesMin: 3)) { values.append(.channelType(try channelTypeRecord())) }
-    for _ in 0..<(try count(elementBytesMin: 6)) { values.append(.user(try userSettings())) }
-    return values
   }
 }

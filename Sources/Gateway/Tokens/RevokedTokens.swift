@@ -244,7 +244,7 @@ package struct TokenListing {
   /// Handle the store's answer.
   ///
   /// - Returns: the next request; nil: the list is complete.
-  package mutating func answered(_ list: RevokedTokenListFields, round: UInt32) -> Request? {
+  package mutating func answered(_ list: RevokedTokensReply, round: UInt32) -> Request? {
     guard case .awaitingReply(let request, var collected) = state, request.round == round else { return nil }
     let part = list.revocations.map {
       (id: TokenID(Array($0.id.utf8)), until: $0.until.milliseconds)

@@ -62,10 +62,7 @@ final class TokensPart: GatewayPart {
   func completed(_ round: UInt32, with result: StoreResult) {
     guard case .reply(let kind, let payload) = result else { return listing.failed(round: round) }
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      let list = try RevokedTokenListFields(&reader)
-      try reader.end()
-      if let request = listing.answered(list, round: round) {
+      if let request = listing.answered(try RevokedTokensReply(payload), round: round) {
         trySend(request)
         loop.endTurnSoon()
       }
@@ -76,7 +73,7 @@ final class TokensPart: GatewayPart {
   }
 
   /// Record a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
-  func record(_ id: [UInt8], _ state: TokenStateFields) {
+  func record(_ id: [UInt8], _ state: TokenReply) {
     let until = state.until == .none ? nil : state.until.milliseconds
     revoked.record(TokenID(id), until: until, version: state.version)
   }

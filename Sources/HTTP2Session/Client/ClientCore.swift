@@ -137,7 +137,7 @@ struct ClientStreamState {
   mutating func responseEnded() { remoteEnded = true }
 
   /// Result of a stream that has closed.
-  enum OnClose {
+  enum CloseAction {
     /// Nothing: the stream was closed already.
     case none
     case complete
@@ -146,7 +146,7 @@ struct ClientStreamState {
 
   /// - Parameter isSuccess: the stream closed without an error, and has a final status.
   @inline(__always)
-  mutating func closed(isSuccess: Bool) -> OnClose {
+  mutating func closed(isSuccess: Bool) -> CloseAction {
     guard isOpen else { return .none }
     let isComplete = isSuccess && remoteEnded
     phase = isComplete ? .complete : .failed
@@ -156,10 +156,10 @@ struct ClientStreamState {
   // MARK: Questions
 
   /// Call to the delegate that a pending stream needs.
-  enum PendingCall { case none, part, complete, fail }
+  enum PendingAction { case none, part, complete, fail }
 
   @inline(__always)
-  var pendingCall: PendingCall {
+  var pendingAction: PendingAction {
     switch phase {
     case .free, .open: .none
     case .streaming: .part

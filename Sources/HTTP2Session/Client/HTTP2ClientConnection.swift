@@ -328,7 +328,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     }
     while let slot = core.pointee.pending.popFirst() {
       let token = slot.pointee.tag
-      switch slot.pointee.clientState.pendingCall {
+      switch slot.pointee.clientState.pendingAction {
       case .none: break
       case .complete:
         let response = HTTP2ClientResponse(slot, trailers: core.pointee.removeTrailers(of: slot))

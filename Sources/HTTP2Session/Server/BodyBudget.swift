@@ -67,7 +67,7 @@ struct BodyBudget {
   }
 
   /// Action after bytes of a body have arrived.
-  fileprivate enum OnData {
+  fileprivate enum DataAction {
     /// Continue: the stream is within its grant.
     case proceed
     /// Extend the stream's window by this number of bytes.
@@ -81,13 +81,13 @@ struct BodyBudget {
 
   /// - Parameter held: bytes of the body, including those that have just arrived.
   @inline(__always)
-  fileprivate mutating func received(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> OnData {
+  fileprivate mutating func received(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> DataAction {
     if held <= (firstWindow + slot.pointee.bodyShare.granted) / 2 { return .proceed }
     return extend(slot, held)
   }
 
   @inline(never)
-  private mutating func extend(_ slot: UnsafeMutablePointer<StreamSlot>, _ held: Int) -> OnData {
+  private mutating func extend(_ slot: UnsafeMutablePointer<StreamSlot>, _ held: Int) -> DataAction {
     let credit = firstWindow + slot.pointee.bodyShare.granted
     if credit >= bodyWindowMax { return .proceed }
     // Streams that already wait come first; while any waits, another stream is favoured.

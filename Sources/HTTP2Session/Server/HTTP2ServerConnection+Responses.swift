@@ -182,7 +182,7 @@ extension HTTP2ServerConnection {
     let hasBody = length > 0 && slot.pointee.received.method != .head
     // RFC 9110 section 8.6: 204 has no content-length; that of 304 would have to be the length of the 200.
     let mayHaveLength = status != 204 && status != 304
-    slot.pointee.state.answered(hasBody: hasBody)
+    let action = slot.pointee.state.answered(hasBody: hasBody)
     collectFields(headers, slot)
     let result = resources.headers.withList(
       slot: slot,
@@ -192,7 +192,10 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, headers: list, count: count, hasBody: hasBody)
     }
-    if slot.pointee.state.unreadBodyDropped() { dropUnreadBody(slot) }
+    switch action {
+    case .none: break
+    case .dropUnreadBody: dropUnreadBody(slot)
+    }
     return submitted(slot, result)
   }
 

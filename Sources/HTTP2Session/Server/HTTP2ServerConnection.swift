@@ -312,7 +312,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let core = core
     while let slot = core.pointee.pending.popFirst() {
       let handle = slot.pointee.handle
-      switch slot.pointee.state.takePendingCall(hasBytes: slot.pointee.received.bodyCount > 0) {
+      switch slot.pointee.state.takePendingAction(hasBytes: slot.pointee.received.bodyCount > 0) {
       case .none: break
       case .announce:
         if delegate.http2RequestAnnounced(handle, on: self) {

@@ -91,7 +91,7 @@ struct ServerStreamState {
   }
 
   /// Action after the headers of a request.
-  enum OnHeaders {
+  enum HeadersAction {
     /// Send 100 (Continue) if the client expects it, and wait for the body.
     case awaitBody
     /// Send 100 (Continue) if the client expects it, and deliver the request: its body is read as it arrives.
@@ -104,7 +104,7 @@ struct ServerStreamState {
   ///   - streamsBody: the application reads the body as it arrives.
   ///   - bodyExceedsLimit: the declared content-length is too large for a body that is stored.
   @inline(__always)
-  mutating func headersReceived(endsStream: Bool, streamsBody: Bool, bodyExceedsLimit: Bool) -> OnHeaders {
+  mutating func headersReceived(endsStream: Bool, streamsBody: Bool, bodyExceedsLimit: Bool) -> HeadersAction {
     assert(phase == .receiving)
     if endsStream { flags.insert(.remoteEnded) }
     if streamsBody && !endsStream {
@@ -123,7 +123,7 @@ struct ServerStreamState {
   // MARK: Request body
 
   /// Action after bytes of a request's body.
-  enum OnBody {
+  enum BodyAction {
     /// Append them to the bytes that the application has not read, and notify it.
     case append
     /// Store them with the request.
@@ -136,7 +136,7 @@ struct ServerStreamState {
 
   /// - Parameter fits: the body is within its limit with these bytes.
   @inline(__always)
-  mutating func bodyReceived(fits: Bool) -> OnBody {
+  mutating func bodyReceived(fits: Bool) -> BodyAction {
     if isBodyStreamed && phase != .answered { return .append }
     guard phase == .receiving else { return .drop }
     if fits { return .store }
@@ -155,7 +155,7 @@ struct ServerStreamState {
   }
 
   /// Action after the end of a request.
-  enum OnRequestEnd {
+  enum RequestEndAction {
     case none
     /// Deliver the request.
     case deliver
@@ -164,7 +164,7 @@ struct ServerStreamState {
   }
 
   @inline(__always)
-  mutating func requestEnded() -> OnRequestEnd {
+  mutating func requestEnded() -> RequestEndAction {
     flags.insert(.remoteEnded)
     if phase == .receiving {
       phase = .ready
@@ -179,7 +179,7 @@ struct ServerStreamState {
   // MARK: Pending calls to the application
 
   /// Call to the application that a pending stream needs.
-  enum OnPending: Equatable {
+  enum PendingAction: Equatable {
     case none
     /// Ask whether the body of a request is wanted.
     case announce
@@ -193,7 +193,7 @@ struct ServerStreamState {
 
   /// - Parameter hasBytes: there are received bytes of the body that the application has not read.
   @inline(__always)
-  mutating func takePendingCall(hasBytes: Bool) -> OnPending {
+  mutating func takePendingAction(hasBytes: Bool) -> PendingAction {
     let hasBody = body == .streamed && (hasBytes || flags.contains(.remoteEnded))
     switch phase {
     case .receiving: return .announce
@@ -213,20 +213,22 @@ struct ServerStreamState {
 
   // MARK: Response
 
-  /// Answer the request with a whole response. The rest of a streamed body is not needed: see ``unreadBodyDropped()``.
+  /// Action after a whole response.
+  enum AnswerAction {
+    case none
+    /// Drop what the application has not read of the request's streamed body.
+    case dropUnreadBody
+  }
+
+  /// Answer the request with a whole response. The rest of its body is not needed.
   @inline(__always)
-  mutating func answered(hasBody: Bool) {
+  mutating func answered(hasBody: Bool) -> AnswerAction {
     assert(phase == .delivered)
     phase = .answered
     if !hasBody { flags.insert(.localEnded) }
-  }
-
-  /// Drop what the application has not read of a streamed body. Returns false if the body is not streamed.
-  @inline(__always)
-  mutating func unreadBodyDropped() -> Bool {
-    guard isBodyStreamed else { return false }
+    guard isBodyStreamed else { return .none }
     body = .whole
-    return true
+    return .dropUnreadBody
   }
 
   /// Begin a streaming response. Without a body it has also ended.
@@ -259,7 +261,7 @@ struct ServerStreamState {
   }
 
   /// Action after nghttp2 has taken all queued bytes of a response.
-  enum OnOutputTaken: Equatable {
+  enum OutputAction: Equatable {
     /// End the stream.
     case end
     /// Release the queue. `notifies`: the application waits for that.
@@ -267,7 +269,7 @@ struct ServerStreamState {
   }
 
   @inline(__always)
-  mutating func outputTaken() -> OnOutputTaken {
+  mutating func outputTaken() -> OutputAction {
     if mayQueueOutput { return .release(notifies: flags.contains(.needsDrainCallback)) }
     flags.insert(.localEnded)
     return .end
@@ -289,7 +291,7 @@ struct ServerStreamState {
   }
 
   /// Action after a stream has closed.
-  enum OnClose {
+  enum CloseAction {
     /// Nothing: a pending call frees the slot.
     case none
     /// Free the slot.
@@ -300,7 +302,7 @@ struct ServerStreamState {
 
   /// - Parameter isPending: a call to the application is pending for the stream.
   @inline(__always)
-  mutating func closed(isPending: Bool) -> OnClose {
+  mutating func closed(isPending: Bool) -> CloseAction {
     switch phase {
     case .free, .aborted: return .none
     case .receiving, .answered: return free(isPending: isPending)
@@ -315,7 +317,7 @@ struct ServerStreamState {
   }
 
   @inline(__always)
-  private mutating func free(isPending: Bool) -> OnClose {
+  private mutating func free(isPending: Bool) -> CloseAction {
     guard isPending else { return .free }
     phase = .aborted
     return .none

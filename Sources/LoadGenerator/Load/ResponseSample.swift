@@ -78,11 +78,10 @@ struct ResponseCheck: Sendable {
       var sequence: UInt32?
       var user: [UInt8] = []
       do throws(WireError) {
-        var reader = FieldReader(sample.body.span.bytes)
-        let row = try RowFields(&reader)
-        try reader.end()
-        sequence = row.lastReadSequence.rawValue
-        user = row.user.withUnsafeBytes { [UInt8]($0) }
+        let reply = try MarkReply(sample.body.span.bytes)
+        guard reply.uncounted == nil else { return unexpected("a mark that does not count") }
+        sequence = reply.row.lastReadSequence.rawValue
+        user = reply.row.user.withUnsafeBytes { [UInt8]($0) }
       } catch {
         return unexpected("not a row (\(error))")
       }

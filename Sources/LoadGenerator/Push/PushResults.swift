@@ -157,18 +157,13 @@ struct PushReplies: PushResults {
     }
   }
 
-  /// Decode a delivery without names: moved flag, two times, three empty strings.
+  /// Return whether a delivery without names moved the watermark, as 1 or 0.
   private static func moved(_ payload: RawSpan) throws(LoadError) -> Int {
     do throws(WireError) {
-      var reader = FieldReader(payload)
-      let moved = try reader.byte()
-      let (sent, delivered) = (try reader.time(), try reader.time())
-      for _ in 0..<3 {
-        guard try reader.byte() == 0 else { throw .badValue(.text) }
-      }
-      try reader.end()
-      guard moved <= 1, sent <= delivered else { throw .badValue(.status) }
-      return Int(moved)
+      let delivery = try DeliveryReply(payload)
+      guard delivery.cid.isEmpty, delivery.user.isEmpty, delivery.message.isEmpty else { throw .badValue(.text) }
+      guard delivery.uncounted == nil, delivery.sent <= delivery.delivered else { throw .badValue(.status) }
+      return delivery.moved ? 1 : 0
     } catch {
       throw LoadError("a reply is not a delivery without names: \(error)")
     }

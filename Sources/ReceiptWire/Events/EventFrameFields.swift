@@ -26,9 +26,7 @@ package struct EventsFields: Hashable, Sendable {
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     through = try reader.time()
-    let lost = try reader.byte()
-    guard lost <= 1 else { throw .badValue(.flags) }
-    isLost = lost == 1
+    isLost = try reader.flag()
     channels = []
     users = []
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEventsFields.byteCountMin)) {
@@ -40,7 +38,7 @@ package struct EventsFields: Hashable, Sendable {
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeTime(through)
-    buffer.writeInteger(UInt8(isLost ? 1 : 0))
+    buffer.writeFlag(isLost)
     buffer.writeVarint(channels.count)
     for channel in channels { channel.write(into: &buffer) }
     buffer.writeVarint(users.count)
@@ -65,9 +63,7 @@ package struct SubscribedFields: Hashable, Sendable {
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     through = try reader.time()
-    let complete = try reader.byte()
-    guard complete <= 1 else { throw .badValue(.flags) }
-    isComplete = complete == 1
+    isComplete = try reader.flag()
     channels = []
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEventsFields.byteCountMin)) {
       channels.append(try ChannelEventsFields(&reader))
@@ -76,10 +72,20 @@ package struct SubscribedFields: Hashable, Sendable {
   }
 
   package func write(into buffer: inout ByteBuffer) {
-    buffer.writeTime(through)
-    buffer.writeInteger(UInt8(isComplete ? 1 : 0))
-    buffer.writeVarint(channels.count)
+    Self.write(through: through, isComplete: isComplete, channelCount: channels.count, into: &buffer)
     for channel in channels { channel.write(into: &buffer) }
+  }
+
+  /// Write the fields up to the channels, which must follow.
+  package static func write(
+    through: Timestamp,
+    isComplete: Bool,
+    channelCount: Int,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeTime(through)
+    buffer.writeFlag(isComplete)
+    buffer.writeVarint(channelCount)
   }
 }
 
@@ -97,9 +103,7 @@ package enum UserEventFields: Hashable, Sendable {
     case 1:
       let entry = try ChannelEntryFields(&reader)
       let time = try reader.time()
-      let gone = try reader.byte()
-      guard gone <= 1 else { throw .badValue(.flags) }
-      self = .membership(entry, at: time, isGone: gone == 1)
+      self = .membership(entry, at: time, isGone: try reader.flag())
     case 2: self = .tokensRevoked(before: try reader.time())
     default: throw .badValue(.flags)
     }
@@ -111,7 +115,7 @@ package enum UserEventFields: Hashable, Sendable {
       buffer.writeInteger(UInt8(1))
       entry.write(into: &buffer)
       buffer.writeTime(time)
-      buffer.writeInteger(UInt8(isGone ? 1 : 0))
+      buffer.writeFlag(isGone)
     case .tokensRevoked(let time):
       buffer.writeInteger(UInt8(2))
       buffer.writeTime(time)

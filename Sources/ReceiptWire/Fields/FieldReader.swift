@@ -58,6 +58,14 @@ package struct FieldReader: ~Escapable {
     }
   }
 
+  /// Read a byte that is 0 or 1.
+  @_lifetime(self: copy self)
+  package mutating func flag() throws(WireError) -> Bool {
+    let flag = try byte()
+    guard flag <= 1 else { throw .badValue(.flags) }
+    return flag == 1
+  }
+
   @_lifetime(self: copy self)
   package mutating func varint32() throws(WireError) -> UInt32 {
     guard let value = UInt32(exactly: try varint()) else { throw .badVarint }

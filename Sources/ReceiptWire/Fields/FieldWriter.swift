@@ -18,6 +18,9 @@ extension ByteBuffer {
     }
   }
 
+  /// Write a byte that is 0 or 1.
+  package mutating func writeFlag(_ value: Bool) { writeInteger(UInt8(value ? 1 : 0)) }
+
   package mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
   package mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
 

@@ -138,9 +138,9 @@ extension FieldReader {
 extension ByteBuffer {
   package mutating func writeOptionPatch(_ patch: OptionPatch) {
     var values = OptionValues()
-    if let value = patch.readEvents { values.add(.readEvents) { $0.writeInteger(UInt8(value ? 1 : 0)) } }
+    if let value = patch.readEvents { values.add(.readEvents) { $0.writeFlag(value) } }
     if let value = patch.deliveryEvents {
-      values.add(.deliveryEvents) { $0.writeInteger(UInt8(value ? 1 : 0)) }
+      values.add(.deliveryEvents) { $0.writeFlag(value) }
     }
     if let value = patch.markUnread { values.add(.markUnread) { $0.writeInteger(value.rawValue) } }
     if let value = patch.history { values.add(.history) { $0.writeInteger(value.rawValue) } }

@@ -167,22 +167,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .unreadCounts: [.query, .wide]
     case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
-    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
-      .confirmChanges:
-      []
-    case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
-      .acknowledgeReply, .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply,
-      .truncateChannelReply, .eraseMemberReply, .getChannelReply, .readStateReply, .statusesReply,
-      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnsettledReply,
-      .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply,
-      .threadReadStateReply, .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply,
-      .acknowledgePushReply, .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply,
-      .listMessagesReply, .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply,
-      .backupEndReply:
-      []
+    default: []
     }
   }
 }

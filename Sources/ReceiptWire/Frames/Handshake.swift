@@ -200,7 +200,7 @@ package struct Ready: Hashable, Sendable {
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeFrame(FrameHeader(.ready)) { buffer in
-      buffer.writeInteger(UInt8(isResumed ? 1 : 0))
+      buffer.writeFlag(isResumed)
       buffer.writeVarint(sessionLifetimeMilliseconds)
       buffer.writeVarint(shards.count)
       for range in shards {

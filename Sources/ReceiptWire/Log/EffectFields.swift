@@ -55,10 +55,10 @@ extension ByteBuffer {
         buffer.writeTime(time)
       }
     case .muteAssigned(let row, let isMuted):
-      writeEffect(.muteAssigned, channel, row) { $0.writeInteger(UInt8(isMuted ? 1 : 0)) }
+      writeEffect(.muteAssigned, channel, row) { $0.writeFlag(isMuted) }
     case .unreadFlagAssigned(let row, let isSet, let epoch, let time):
       writeEffect(.unreadFlagAssigned, channel, row) { buffer in
-        buffer.writeInteger(UInt8(isSet ? 1 : 0))
+        buffer.writeFlag(isSet)
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }

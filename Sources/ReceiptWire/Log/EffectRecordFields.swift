@@ -178,7 +178,7 @@ extension ByteBuffer {
   mutating func writeQueuedChange(_ number: UInt64, _ change: MembershipChange) {
     writeVarint(number)
     writeField(change.user)
-    writeInteger(UInt8(change.isGone ? 1 : 0))
+    writeFlag(change.isGone)
     writeMembership(change.membership)
   }
 }
@@ -251,14 +251,6 @@ extension FieldReader {
 // MARK: Checked numbers
 
 extension FieldReader {
-  /// Read a byte that is 0 or 1.
-  @_lifetime(self: copy self)
-  mutating func flag() throws(WireError) -> Bool {
-    let flag = try byte()
-    guard flag <= 1 else { throw .badValue(.flags) }
-    return flag == 1
-  }
-
   @_lifetime(self: copy self)
   mutating func shardID() throws(WireError) -> ShardID {
     guard let number = UInt16(exactly: try varint()) else { throw .badValue(.effect) }

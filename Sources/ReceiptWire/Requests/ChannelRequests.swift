@@ -208,31 +208,141 @@ extension ByteBuffer {
   }
 }
 
-/// The reply to set_member (Proto/frames.md), after whether the user joined.
-package struct SetMemberFields: Hashable, Sendable {
+/// The reply to register_message.
+package struct RegistrationReply: Hashable, Sendable {
+  /// False: the message was registered before.
+  package var isNew: Bool
+  package var sequence: SequenceNumber
+  package var status: MessageStatus
+  /// Why the message has no acknowledgement request although one was asked for.
+  package var receiptRefusal: ReceiptRefusal
+
+  package init(
+    isNew: Bool,
+    sequence: SequenceNumber,
+    status: MessageStatus,
+    receiptRefusal: ReceiptRefusal
+  ) {
+    self.isNew = isNew
+    self.sequence = sequence
+    self.status = status
+    self.receiptRefusal = receiptRefusal
+  }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    isNew = try reader.flag()
+    sequence = try reader.sequence()
+    guard let status = MessageStatus(rawValue: try reader.byte()),
+      let refusal = ReceiptRefusal(rawValue: try reader.byte())
+    else { throw .badValue(.status) }
+    self.status = status
+    receiptRefusal = refusal
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeFlag(isNew)
+    buffer.writeSequence(sequence)
+    buffer.writeInteger(status.rawValue)
+    buffer.writeInteger(receiptRefusal.rawValue)
+  }
+}
+
+/// The reply to delete_message: the message's sequence number.
+package struct DeleteMessageReply: Hashable, Sendable {
+  package var sequence: SequenceNumber
+
+  package init(sequence: SequenceNumber) { self.sequence = sequence }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    sequence = try reader.sequence()
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) { buffer.writeSequence(sequence) }
+}
+
+/// The reply to acknowledge: a result for each message.
+package struct AcknowledgeReply: Hashable, Sendable {
+  /// In the order of the request; nil: the message is acknowledged.
+  package var codes: [ErrorCode?]
+
+  package init(codes: [ErrorCode?]) { self.codes = codes }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    codes = []
+    for _ in 0..<(try reader.count()) {
+      let number = try reader.varint()
+      let code = UInt16(exactly: number).flatMap(ErrorCode.init)
+      guard number == 0 || code != nil else { throw .badValue(.status) }
+      codes.append(code)
+    }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeVarint(codes.count)
+    for code in codes { buffer.writeVarint(UInt64(code?.rawValue ?? 0)) }
+  }
+}
+
+/// The reply to put_channel.
+package struct PutChannelReply: Hashable, Sendable {
+  /// False: the channel existed.
+  package var isNew: Bool
+  package var channel: ChannelFields
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    isNew = try reader.flag()
+    channel = try ChannelFields(&reader)
+    try reader.end()
+  }
+}
+
+extension ByteBuffer {
+  /// Write what ``PutChannelReply`` reads.
+  ///
+  /// - Parameter channel: writes what ``ChannelFields`` reads.
+  package mutating func writePutChannelReply(isNew: Bool, channel: (inout ByteBuffer) -> Void) {
+    writeFlag(isNew)
+    channel(&self)
+  }
+}
+
+/// The reply to set_member.
+package struct SetMemberReply: Hashable, Sendable {
+  /// The user was no member before.
+  package var hasJoined: Bool
   /// Empty: no role.
   package var role: String
   package var joinedAt: Timestamp
   package var isMuted: Bool
 
-  package init(role: String, joinedAt: Timestamp, isMuted: Bool) {
+  package init(hasJoined: Bool, role: String, joinedAt: Timestamp, isMuted: Bool) {
+    self.hasJoined = hasJoined
     self.role = role
     self.joinedAt = joinedAt
     self.isMuted = isMuted
   }
 
-  package init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    hasJoined = try reader.flag()
     role = try reader.text()
     joinedAt = try reader.time()
-    let muted = try reader.byte()
-    guard muted <= 1 else { throw .badValue(.flags) }
-    isMuted = muted == 1
+    isMuted = try reader.flag()
+    try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {
+    buffer.writeFlag(hasJoined)
     buffer.writeField(role)
     buffer.writeTime(joinedAt)
-    buffer.writeInteger(UInt8(isMuted ? 1 : 0))
+    buffer.writeFlag(isMuted)
   }
 }
 
@@ -263,6 +373,13 @@ package struct ChannelFields: Hashable, Sendable {
     self.newest = newest
     self.newestMessage = newestMessage
     self.newestRegistered = newestRegistered
+  }
+
+  /// Read a whole reply to change_members, get_channel or truncate_channel.
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    self = try ChannelFields(&reader)
+    try reader.end()
   }
 
   package init(_ reader: inout FieldReader) throws(WireError) {

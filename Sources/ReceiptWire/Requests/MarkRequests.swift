@@ -82,6 +82,37 @@ extension ByteBuffer {
   }
 }
 
+/// The reply to a mark: the member's row, and why the mark does not count.
+package struct MarkReply: ~Escapable {
+  package let row: RowFields
+  /// Nil: the mark counts.
+  package let uncounted: ShardState.Uncounted?
+
+  @_lifetime(copy payload)
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    row = try RowFields(&reader)
+    guard reader.remaining > 0 else {
+      uncounted = nil
+      return
+    }
+    guard let reason = ShardState.Uncounted(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    uncounted = reason
+    try reader.end()
+  }
+}
+
+extension ByteBuffer {
+  /// Write what ``MarkReply`` reads.
+  ///
+  /// - Parameter row: writes what ``RowFields`` reads.
+  @inline(__always)
+  package mutating func writeMarkReply(_ uncounted: ShardState.Uncounted?, row: (inout ByteBuffer) -> Void) {
+    row(&self)
+    if let uncounted { writeInteger(uncounted.rawValue) }
+  }
+}
+
 /// *row* of Proto/frames.md, with its strings read in place from a payload.
 package struct RowFields: ~Escapable {
   /// Maximum size: one user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.

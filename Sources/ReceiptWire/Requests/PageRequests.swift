@@ -301,6 +301,130 @@ extension ByteBuffer {
   }
 }
 
+/// One result in the reply to statuses.
+package enum StatusResultFields: Hashable, Sendable {
+  case found(ShownStatus)
+  /// Nil: a code that this build does not know.
+  case refused(ErrorCode?)
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    let code = try reader.byte()
+    self = code == 0 ? .found(try reader.status()) : .refused(ErrorCode(rawValue: UInt16(code)))
+  }
+
+  /// Read a whole reply.
+  package static func all(_ payload: RawSpan) throws(WireError) -> [StatusResultFields] {
+    var reader = FieldReader(payload)
+    var results: [StatusResultFields] = []
+    for _ in 0..<(try reader.count()) { results.append(try StatusResultFields(&reader)) }
+    try reader.end()
+    return results
+  }
+}
+
+extension ByteBuffer {
+  /// Write a found status as ``StatusResultFields`` reads it.
+  package mutating func writeStatusResult(_ status: ShownStatus) {
+    writeInteger(UInt8(0))
+    writeStatus(status)
+  }
+
+  /// Write a refusal as ``StatusResultFields`` reads it.
+  package mutating func writeStatusResult(refused code: ErrorCode) { writeInteger(UInt8(code.rawValue)) }
+}
+
+/// One entry of the reply to user_receipts, with its strings read in place.
+package struct OwnReceiptFields: ~Escapable {
+  package let sequence: SequenceNumber
+  package let message: RawSpan
+  /// Empty: sent by the system.
+  package let sender: RawSpan
+  package let createdAt: Timestamp
+  package let status: AcknowledgementStatus
+  /// None: the request does not expire.
+  package let expiresAt: Timestamp
+  /// When the user acknowledged it; none: they have not.
+  package let acknowledgedAt: Timestamp
+  package let isExact: Bool
+  /// Empty: none.
+  package let note: RawSpan
+
+  @_lifetime(copy reader)
+  @_lifetime(reader: copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    sequence = try reader.sequence()
+    message = try reader.string()
+    sender = try reader.string()
+    createdAt = try reader.time()
+    guard let status = AcknowledgementStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    self.status = status
+    expiresAt = try reader.time()
+    acknowledgedAt = try reader.time()
+    isExact = try reader.flag()
+    note = try reader.string()
+  }
+
+  /// Write what ``init(_:)`` reads.
+  package static func write(
+    _ entry: ShardState.OwnAcknowledgement,
+    message: RawSpan,
+    sender: RawSpan,
+    createdAt: Timestamp,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeSequence(entry.sequence)
+    buffer.writeField(message)
+    buffer.writeField(sender)
+    buffer.writeTime(createdAt)
+    buffer.writeInteger(entry.status.rawValue)
+    buffer.writeTime(entry.expiresAt)
+    buffer.writeTime(entry.acknowledgedAt)
+    buffer.writeFlag(entry.isExact)
+    buffer.writeField(entry.note)
+  }
+}
+
+/// One entry of the reply to user_threads, with its strings read in place.
+package struct OwnThreadFields: ~Escapable {
+  /// Sequence number of the parent message.
+  package let parent: SequenceNumber
+  package let message: RawSpan
+  package let unreadReplies: UInt32
+  /// Empty, like the next: no such reply.
+  package let lastRead: RawSpan
+  package let firstUnread: RawSpan
+  package let newest: RawSpan
+
+  @_lifetime(copy reader)
+  @_lifetime(reader: copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    parent = try reader.sequence()
+    message = try reader.string()
+    unreadReplies = try reader.varint32()
+    lastRead = try reader.string()
+    firstUnread = try reader.string()
+    newest = try reader.string()
+  }
+
+  /// Write what ``init(_:)`` reads.
+  package static func write(
+    parent: SequenceNumber,
+    message: RawSpan,
+    unreadReplies: UInt32,
+    lastRead: RawSpan,
+    firstUnread: RawSpan,
+    newest: RawSpan,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeSequence(parent)
+    buffer.writeField(message)
+    buffer.writeVarint(unreadReplies)
+    buffer.writeField(lastRead)
+    buffer.writeField(firstUnread)
+    buffer.writeField(newest)
+  }
+}
+
 /// *entry* of Proto/frames.md, one member in a list, with its strings read in place.
 package struct ListEntryFields: ~Escapable {
   package let user: RawSpan
@@ -361,7 +485,7 @@ extension ByteBuffer {
   package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
     writeField(user)
     writeTime(entry.at)
-    writeInteger(UInt8(entry.isExact ? 1 : 0))
+    writeFlag(entry.isExact)
     writeField(entry.note)
   }
 
@@ -421,9 +545,21 @@ package struct RosterEntryFields: ~Escapable {
     user = try reader.string()
     role = try reader.string()
     joinedAt = try reader.time()
-    let flags = try reader.byte()
-    guard flags <= 1 else { throw .badValue(.flags) }
-    isMuted = flags == 1
+    isMuted = try reader.flag()
+  }
+
+  /// Write what ``init(_:)`` reads.
+  package static func write(
+    user: RawSpan,
+    role: String,
+    joinedAt: Timestamp,
+    isMuted: Bool,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeField(user)
+    buffer.writeField(role)
+    buffer.writeTime(joinedAt)
+    buffer.writeFlag(isMuted)
   }
 }
 
@@ -457,5 +593,23 @@ package struct MessageEntryFields: ~Escapable {
       throw .badValue(.flags)
     }
     flags = Flags(rawValue: raw)
+  }
+
+  /// Write what ``init(_:)`` reads.
+  package static func write(
+    _ sequence: SequenceNumber,
+    message: RawSpan,
+    parent: RawSpan,
+    sender: RawSpan,
+    createdAt: Timestamp,
+    flags: Flags,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeSequence(sequence)
+    buffer.writeField(message)
+    buffer.writeField(parent)
+    buffer.writeField(sender)
+    buffer.writeTime(createdAt)
+    buffer.writeVarint(UInt64(flags.rawValue))
   }
 }

@@ -123,10 +123,10 @@ extension ByteBuffer {
   }
 }
 
-/// *delivery* of Proto/frames.md, with its strings read in place from a payload.
-package struct DeliveryFields: ~Escapable {
+/// The reply to a push acknowledgement (*delivery* of Proto/frames.md), with its strings read in place.
+package struct DeliveryReply: ~Escapable {
   /// Maximum size: a byte, two times, and three names with their lengths.
-  package static let byteCountMax =
+  private static let byteCountMax =
     1 + 2 * 10 + (Identifier.cidLengthMax + 2) + (Identifier.userLengthMax + 2)
     + (Identifier.messageLengthMax + 2)
 
@@ -143,7 +143,7 @@ package struct DeliveryFields: ~Escapable {
   package let message: RawSpan
 
   /// Return the first byte.
-  package static func flags(moved: Bool, _ uncounted: ShardState.Uncounted?) -> UInt8 {
+  private static func flags(moved: Bool, _ uncounted: ShardState.Uncounted?) -> UInt8 {
     let moved: UInt8 = moved ? 1 : 0
     switch uncounted {
     case nil, .noReplies: return moved
@@ -152,8 +152,9 @@ package struct DeliveryFields: ~Escapable {
     }
   }
 
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
+  @_lifetime(copy payload)
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
     let moved = try reader.byte()
     self.moved = moved & 1 == 1
     switch moved & ~1 {
@@ -167,6 +168,30 @@ package struct DeliveryFields: ~Escapable {
     cid = try reader.string()
     user = try reader.string()
     message = try reader.string()
+    try reader.end()
+  }
+
+  /// Write what ``init(_:)`` reads, up to the names, in one pass.
+  ///
+  /// - Parameters:
+  ///   - hasNames: the names were requested.
+  ///   - names: writes the cid, the user and the message.
+  @inline(__always)
+  package static func write(
+    moved: Bool,
+    _ uncounted: ShardState.Uncounted?,
+    sent: Timestamp,
+    delivered: Timestamp,
+    hasNames: Bool,
+    names: (inout FieldCursor) -> Void,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeFields(byteCountMax: byteCountMax) { fields in
+      fields.byte(flags(moved: moved, uncounted))
+      fields.time(sent)
+      fields.time(delivered)
+      if hasNames { names(&fields) } else { for _ in 0..<3 { fields.byte(0) } }
+    }
   }
 }
 

@@ -103,6 +103,17 @@ package struct StringListFields: ~Escapable {
   }
 }
 
+/// A reply of one byte, which `writeFlag` writes: whether the command did something, or the query's answer is yes.
+package struct FlagReply: Hashable, Sendable {
+  package let isSet: Bool
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    isSet = try reader.flag()
+    try reader.end()
+  }
+}
+
 extension ByteBuffer {
   /// Write what ``ViewerFields`` reads; an empty user: none.
   package mutating func writeViewer(_ user: RawSpan, isServer: Bool) {

@@ -214,12 +214,6 @@ extension ByteBuffer {
     writeTime(revocation.until)
     writeVarint(revocation.version)
   }
-
-  /// Write *token* of Proto/frames.md.
-  package mutating func writeTokenState(_ state: TokenStateFields) {
-    writeTime(state.until)
-    writeVarint(state.version)
-  }
 }
 
 extension FieldReader {
@@ -231,8 +225,51 @@ extension FieldReader {
   }
 }
 
+/// The reply to list_unsettled: what a home shard has and other shards may lack.
+package struct UnsettledReply: Sendable {
+  package var types: [ChannelTypeRecord]
+  package var users: [UserSettings]
+
+  package init(types: [ChannelTypeRecord], users: [UserSettings]) {
+    self.types = types
+    self.users = users
+  }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    types = try reader.channelTypeRecords()
+    users = []
+    for _ in 0..<(try reader.count(elementBytesMin: 6)) { users.append(try reader.userSettings()) }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeChannelTypeRecords(types)
+    buffer.writeVarint(users.count)
+    for user in users { buffer.writeUserSettings(user) }
+  }
+}
+
+extension ByteBuffer {
+  /// Write a list of types: the reply to list_channel_types, and the first field of ``UnsettledReply``.
+  package mutating func writeChannelTypeRecords(_ records: [ChannelTypeRecord]) {
+    writeVarint(records.count)
+    for record in records { writeChannelTypeRecord(record) }
+  }
+}
+
+extension FieldReader {
+  /// Read what `writeChannelTypeRecords` writes.
+  @_lifetime(self: copy self)
+  package mutating func channelTypeRecords() throws(WireError) -> [ChannelTypeRecord] {
+    var records: [ChannelTypeRecord] = []
+    for _ in 0..<(try count(elementBytesMin: 3)) { records.append(try channelTypeRecord()) }
+    return records
+  }
+}
+
 /// The reply to get_token and revoke_token.
-package struct TokenStateFields: Equatable, Sendable {
+package struct TokenReply: Equatable, Sendable {
   /// None: the token is not revoked.
   package var until: Timestamp
   /// The version of the list at that time.
@@ -243,14 +280,21 @@ package struct TokenStateFields: Equatable, Sendable {
     self.version = version
   }
 
-  package init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
     until = try reader.time()
     version = try reader.varint()
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeTime(until)
+    buffer.writeVarint(version)
   }
 }
 
 /// The reply to list_revoked_tokens: a part of the list.
-package struct RevokedTokenListFields: Equatable, Sendable {
+package struct RevokedTokensReply: Equatable, Sendable {
   /// The version of the list when it was requested.
   package var version: UInt64
   /// The client must discard the list that it has: this is the beginning of a new one.
@@ -275,7 +319,8 @@ package struct RevokedTokenListFields: Equatable, Sendable {
     self.revocations = revocations
   }
 
-  package init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
     version = try reader.varint()
     let flags = try reader.varint()
     guard flags <= 3 else { throw .badValue(.flags) }
@@ -288,6 +333,7 @@ package struct RevokedTokenListFields: Equatable, Sendable {
     }
     // A client continues after the last revocation, so there must be one.
     guard !hasMore || !revocations.isEmpty else { throw .badValue(.count) }
+    try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {

@@ -105,7 +105,7 @@ package struct SubscribeUserRequest: Sendable {
 
 /// The fields of rebuild_index.
 package struct RebuildIndexRequest: Sendable {
-  /// A ``RebuildFields/Phase``, if known.
+  /// A ``RebuildIndexReply/Phase``, if known.
   package let phase: UInt8
   package let epoch: UInt64
 
@@ -148,7 +148,7 @@ extension ByteBuffer {
   }
 
   /// Write what ``SubscribeUserRequest`` reads.
-  package mutating func writeSubscribeUser(on: Bool) { writeInteger(UInt8(on ? 1 : 0)) }
+  package mutating func writeSubscribeUser(on: Bool) { writeFlag(on) }
 
   /// Write what ``RebuildIndexRequest`` reads.
   package mutating func writeRebuildIndex(phase: UInt8, epoch: UInt64) {
@@ -226,6 +226,19 @@ package struct ListedChannel: ~Escapable {
   }
 }
 
+extension ByteBuffer {
+  /// Write a reply to list_channels.
+  ///
+  /// - Parameters:
+  ///   - next: the cursor of the next page; nil: this page is the last.
+  ///   - entries: writes `count` entries (``ChannelEntryFields``).
+  package mutating func writeChannelList(count: Int, next: UInt64?, entries: (inout ByteBuffer) -> Void) {
+    writeVarint(count)
+    entries(&self)
+    writeOptional(next)
+  }
+}
+
 extension FieldReader {
   /// Read a whole reply to list_channels, and call `body` with each channel in order.
   ///
@@ -282,7 +295,7 @@ package enum UnreadCountFields: Hashable, Sendable {
 }
 
 /// The progress of rebuilding an index in one shard, in the reply to rebuild_index (Proto/frames.md).
-package struct RebuildFields: Hashable, Sendable {
+package struct RebuildIndexReply: Hashable, Sendable {
   package enum Phase: UInt8, Sendable {
     case none = 0
     case resending = 1
@@ -306,13 +319,15 @@ package struct RebuildFields: Hashable, Sendable {
     self.entries = entries
   }
 
-  package init(_ reader: inout FieldReader) throws(WireError) {
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
     guard let phase = Phase(rawValue: try reader.byte()) else { throw .badValue(.flags) }
     self.phase = phase
     epoch = try reader.varint()
     channelsDone = try reader.varint()
     channels = try reader.varint()
     entries = try reader.varint()
+    try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {

@@ -87,7 +87,7 @@ final class ChannelDeletions: ShardPart {
   func deleteChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     try request.fields.end()
     guard !request.isDuplicate else {
-      return shard.reply(request, shard.replyTiming(slot)) { $0.writeInteger(UInt8(1)) }
+      return shard.reply(request, shard.replyTiming(slot)) { $0.writeFlag(true) }
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
     shard.advanceTime()
@@ -97,7 +97,7 @@ final class ChannelDeletions: ShardPart {
     // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
-      return shard.outgoing.replyWhenIndexed(request, index) { $0.writeInteger(UInt8(1)) }
+      return shard.outgoing.replyWhenIndexed(request, index) { $0.writeFlag(true) }
     }
     slicedDeletions.append(
       SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan)
@@ -179,7 +179,7 @@ final class ChannelDeletions: ShardPart {
           requester.lane,
           index,
           after: deletion.before
-        ) { $0.writeInteger(UInt8(1)) }
+        ) { $0.writeFlag(true) }
       }
     }
     if !slicedDeletions.isEmpty { shard.loop.slices.queueForWork(shard) }

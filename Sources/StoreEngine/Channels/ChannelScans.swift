@@ -272,9 +272,12 @@ final class ChannelScans: ShardPart {
       for request in shard.waiting.take(.scan(scan.scanID)) {
         let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
         shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
-          buffer.writeTime(progress.time)
-          buffer.writeInteger(UInt8(1))
-          buffer.writeVarint(found.count)
+          SubscribedFields.write(
+            through: progress.time,
+            isComplete: true,
+            channelCount: found.count,
+            into: &buffer
+          )
           for item in found { buffer.writeImmutableBuffer(item.bytes) }
         }
       }
@@ -298,10 +301,8 @@ final class ChannelScans: ShardPart {
   @discardableResult
   func replyIncomplete(_ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
     let (through, replyTiming) = shard.events.progressForReply()
-    return shard.reply(header, replyTiming, lane) { buffer in
-      buffer.writeTime(through)
-      buffer.writeInteger(UInt8(0))
-      buffer.writeVarint(0)
+    return shard.reply(header, replyTiming, lane) {
+      SubscribedFields(through: through, isComplete: false).write(into: &$0)
     }
   }
 

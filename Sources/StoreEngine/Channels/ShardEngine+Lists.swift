@@ -192,15 +192,17 @@ extension ShardEngine {
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.requests.count)
       for entry in page.requests {
-        buffer.writeSequence(entry.sequence)
-        state.withMessage(slot, entry.sequence) { buffer.writeField($0) }
-        state.withSender(slot, of: entry.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state[slot].messages.createdAt(entry.sequence))
-        buffer.writeInteger(entry.status.rawValue)
-        buffer.writeTime(entry.expiresAt)
-        buffer.writeTime(entry.acknowledgedAt)
-        buffer.writeInteger(UInt8(entry.isExact ? 1 : 0))
-        buffer.writeField(entry.note)
+        state.withMessage(slot, entry.sequence) { message in
+          state.withSender(slot, of: entry.sequence) { sender in
+            OwnReceiptFields.write(
+              entry,
+              message: message,
+              sender: sender,
+              createdAt: state[slot].messages.createdAt(entry.sequence),
+              into: &buffer
+            )
+          }
+        }
       }
       buffer.writeOptional(page.next.map { UInt64($0.rawValue) })
     }
@@ -222,12 +224,23 @@ extension ShardEngine {
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.threads.count)
       for thread in page.threads {
-        buffer.writeSequence(thread.parent)
-        state.withMessage(slot, thread.parent) { buffer.writeField($0) }
-        buffer.writeVarint(thread.unreadReplies)
-        state.withMessage(thread.slot, thread.lastRead) { buffer.writeField($0) }
-        state.withMessage(thread.slot, thread.firstUnread) { buffer.writeField($0) }
-        state.withMessage(thread.slot, state[thread.slot].messages.newest) { buffer.writeField($0) }
+        state.withMessage(slot, thread.parent) { message in
+          state.withMessage(thread.slot, thread.lastRead) { lastRead in
+            state.withMessage(thread.slot, thread.firstUnread) { firstUnread in
+              state.withMessage(thread.slot, state[thread.slot].messages.newest) { newest in
+                OwnThreadFields.write(
+                  parent: thread.parent,
+                  message: message,
+                  unreadReplies: thread.unreadReplies,
+                  lastRead: lastRead,
+                  firstUnread: firstUnread,
+                  newest: newest,
+                  into: &buffer
+                )
+              }
+            }
+          }
+        }
       }
       buffer.writeOptional(page.next.map { UInt64($0.rawValue) })
     }

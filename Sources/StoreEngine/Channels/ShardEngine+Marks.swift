@@ -60,8 +60,9 @@ extension ShardEngine {
     }
     applyCommand(slot, request)
     return reply(request, replyTiming(slot)) { buffer in
-      buffer.writeRow(state.ownRow(slot, marked.row), slot, in: state)
-      if let uncounted = state.uncounted(marked, in: slot) { buffer.writeInteger(uncounted.rawValue) }
+      buffer.writeMarkReply(state.uncounted(marked, in: slot)) {
+        $0.writeRow(state.ownRow(slot, marked.row), slot, in: state)
+      }
     }
   }
 
@@ -105,8 +106,9 @@ extension ShardEngine {
   private func replyWithoutThread(_ request: borrowing Request, _ slot: ChannelSlot, user: RawSpan) -> Outcome {
     applyCommand(slot, request)
     return reply(request, replyTiming(slot)) { buffer in
-      buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
-      buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
+      buffer.writeMarkReply(.noReplies) {
+        $0.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
+      }
     }
   }
 
@@ -153,14 +155,12 @@ extension ShardEngine {
     applyCommand(slot, request)
     // Look the row up again: a duplicate's original may have added the member, who may have left since.
     let row = state[thread].row(of: user)
-    let uncounted = state.uncounted(thread, user: user, message: message)
+    let uncounted = request.kind == .markUnread ? nil : state.uncounted(thread, user: user, message: message)
     return reply(request, replyTiming(slot)) { buffer in
-      if let row {
-        buffer.writeRow(state.ownRow(thread, row), thread, in: state)
-      } else {
-        buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
+      buffer.writeMarkReply(uncounted) {
+        guard let row else { return $0.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
+        $0.writeRow(state.ownRow(thread, row), thread, in: state)
       }
-      if let uncounted, request.kind != .markUnread { buffer.writeInteger(uncounted.rawValue) }
     }
   }
 
@@ -197,8 +197,10 @@ extension ShardEngine {
     applyCommand(slot, request)
     let row = state[targetSlot].row(of: user)
     return reply(request, replyTiming(slot)) { buffer in
-      guard let row else { return buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
-      buffer.writeRow(state.ownRow(targetSlot, row), targetSlot, in: state)
+      buffer.writeMarkReply(nil) {
+        guard let row else { return $0.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
+        $0.writeRow(state.ownRow(targetSlot, row), targetSlot, in: state)
+      }
     }
   }
 
@@ -230,7 +232,7 @@ extension ShardEngine {
     }
     let time = advanceTime()
     sessions.recordDecision(request)
-    var codes: [UInt16] = []
+    var codes: [ErrorCode?] = []
     codes.reserveCapacity(count)
     var expiry = Timestamp.none
     var messages = fields.messages
@@ -238,9 +240,9 @@ extension ShardEngine {
       request.effects.removeAll(keepingCapacity: true)
       do throws(Refusal) {
         try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &request.effects)
-        codes.append(0)
+        codes.append(nil)
       } catch {
-        codes.append(Self.code(error).rawValue)
+        codes.append(Self.code(error))
         if error == .receiptExpired {
           expiry = max(expiry, state.acknowledgementExpiry(slot, message: message))
         }
@@ -254,10 +256,7 @@ extension ShardEngine {
       applyEffects(request.effects, to: slot, session: request.session)
     }
     let replyTiming = replyTiming(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
-    return reply(request, replyTiming) { buffer in
-      buffer.writeVarint(codes.count)
-      for code in codes { buffer.writeVarint(UInt64(code)) }
-    }
+    return reply(request, replyTiming) { AcknowledgeReply(codes: codes).write(into: &$0) }
   }
 
   private static func utf8(_ bytes: RawSpan) -> String? {

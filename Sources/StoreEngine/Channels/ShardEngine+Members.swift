@@ -38,8 +38,7 @@ extension ShardEngine {
     slot = applyCommand(slot, request)
     guard let slot else { preconditionFailure("a created channel has a slot") }
     return outgoing.replyWhenIndexed(request, slot) { buffer in
-      buffer.writeInteger(UInt8(isNew ? 1 : 0))
-      buffer.writeChannel(slot, in: state)
+      buffer.writePutChannelReply(isNew: isNew) { $0.writeChannel(slot, in: state) }
     }
   }
 
@@ -107,14 +106,14 @@ extension ShardEngine {
     // The member has left since: there is nothing to answer from.
     guard !request.isDuplicate || !decided.isNew else { return .unknownOutcome }
     applyCommand(slot, request)
-    return outgoing.replyWhenIndexed(request, slot) { buffer in
-      buffer.writeInteger(UInt8(decided.isNew ? 1 : 0))
-      SetMemberFields(
+    return outgoing.replyWhenIndexed(request, slot) {
+      SetMemberReply(
+        hasJoined: decided.isNew,
         role: state[slot].rows.role(decided.row) ?? "",
         joinedAt: state[slot].rows.joinedAt(decided.row),
         isMuted: state[slot].rows.isMuted(decided.row)
       )
-      .write(into: &buffer)
+      .write(into: &$0)
     }
   }
 
@@ -154,12 +153,17 @@ extension ShardEngine {
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
       for row in page.rows {
-        state.withUser(slot, row) { buffer.writeField($0) }
-        buffer.writeField(state[slot].rows.role(row) ?? "")
-        buffer.writeTime(state[slot].rows.joinedAt(row))
         // Muting is private (R14), also from a server that queries as a user (R6).
         let showsMuted = fields.viewer.isServer && fields.viewer.user.isEmpty || row == viewer.row
-        buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
+        state.withUser(slot, row) { user in
+          RosterEntryFields.write(
+            user: user,
+            role: state[slot].rows.role(row) ?? "",
+            joinedAt: state[slot].rows.joinedAt(row),
+            isMuted: showsMuted && state[slot].rows.isMuted(row),
+            into: &buffer
+          )
+        }
       }
       buffer.writeOptional(page.next.map(UInt64.init))
     }
@@ -175,10 +179,10 @@ extension ShardEngine {
     guard state.settings.canErase(name) else {
       // The name belongs to a new user by now: this command is late, from a slower gateway.
       applyCommand(slot, request)
-      return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(0)) }
+      return reply(request, replyTiming(slot)) { $0.writeFlag(false) }
     }
     guard !request.isDuplicate else {
-      return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(1)) }
+      return reply(request, replyTiming(slot)) { $0.writeFlag(true) }
     }
     var scan = EraseScan()
     if case .erase(let known, _, _)? = request.attempt?.progress { scan = known }
@@ -204,7 +208,7 @@ extension ShardEngine {
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     applyCommand(slot, request)
-    return outgoing.replyWhenIndexed(request, slot) { $0.writeInteger(UInt8(scan.isKnown ? 1 : 0)) }
+    return outgoing.replyWhenIndexed(request, slot) { $0.writeFlag(scan.isKnown) }
   }
 
   /// Return whether an erasure of this user in this channel has begun to apply effects.
@@ -242,6 +246,6 @@ extension ShardEngine {
       try request.fields.end()
     }
     applyCommand(nil, request)
-    return reply(request, replyTiming) { $0.writeInteger(UInt8(request.isDuplicate ? 1 : 0)) }
+    return reply(request, replyTiming) { $0.writeFlag(request.isDuplicate) }
   }
 }

@@ -40,11 +40,14 @@ extension ShardEngine {
       isNew
       ? .sent
       : state.status(targetSlot, registration.sequence, viewer: state.sender(sender, in: targetSlot)).status
-    return outgoing.replyWhenIndexed(request, slot) { buffer in
-      buffer.writeInteger(UInt8(isNew ? 1 : 0))
-      buffer.writeSequence(registration.sequence)
-      buffer.writeInteger(status.rawValue)
-      buffer.writeInteger(state.receiptRefusal(targetSlot, registration.sequence).rawValue)
+    return outgoing.replyWhenIndexed(request, slot) {
+      RegistrationReply(
+        isNew: isNew,
+        sequence: registration.sequence,
+        status: status,
+        receiptRefusal: state.receiptRefusal(targetSlot, registration.sequence)
+      )
+      .write(into: &$0)
     }
   }
 
@@ -97,7 +100,9 @@ extension ShardEngine {
       return refused(error, slot)
     }
     applyCommand(slot, request)
-    return reply(request, replyTiming(slot)) { $0.writeSequence(sequence) }
+    return reply(request, replyTiming(slot)) {
+      DeleteMessageReply(sequence: sequence).write(into: &$0)
+    }
   }
 
   func truncateChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
@@ -124,14 +129,24 @@ extension ShardEngine {
       buffer.writeVarint(page.messages.count)
       for entry in page.messages {
         let flags = state[entry.slot].messages.flags(entry.sequence)
-        buffer.writeSequence(entry.sequence)
-        state.withMessage(entry.slot, entry.sequence) { buffer.writeField($0) }
-        state.withMessage(slot, entry.parent) { buffer.writeField($0) }
-        state.withSender(entry.slot, of: entry.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state[entry.slot].messages.createdAt(entry.sequence))
-        buffer.writeVarint(
-          UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.requestsAcknowledgement) ? 2 : 0))
-        )
+        var shown = MessageEntryFields.Flags()
+        if flags.contains(.silent) { shown.insert(.silent) }
+        if flags.contains(.requestsAcknowledgement) { shown.insert(.requestsAcknowledgement) }
+        state.withMessage(entry.slot, entry.sequence) { message in
+          state.withMessage(slot, entry.parent) { parent in
+            state.withSender(entry.slot, of: entry.sequence) { sender in
+              MessageEntryFields.write(
+                entry.sequence,
+                message: message,
+                parent: parent,
+                sender: sender,
+                createdAt: state[entry.slot].messages.createdAt(entry.sequence),
+                flags: shown,
+                into: &buffer
+              )
+            }
+          }
+        }
       }
       buffer.writeMessageListCursor(page.next)
     }
@@ -161,11 +176,8 @@ extension ShardEngine {
       buffer.writeVarint(results.count)
       for result in results {
         switch result {
-        case .success(let status):
-          buffer.writeInteger(UInt8(0))
-          buffer.writeStatus(status)
-        case .failure(let refusal):
-          buffer.writeInteger(UInt8(Self.code(refusal).rawValue))
+        case .success(let status): buffer.writeStatusResult(status)
+        case .failure(let refusal): buffer.writeStatusResult(refused: Self.code(refusal))
         }
       }
     }

@@ -140,10 +140,8 @@ extension ShardEvents {
   private func replySubscribed(_ request: borrowing Request, withList: Bool) -> Outcome {
     let (through, replyTiming) = progressForReply()
     return shard.reply(request, replyTiming) { buffer in
-      buffer.writeTime(through)
-      guard withList else { return }
-      buffer.writeInteger(UInt8(1))
-      buffer.writeVarint(0)
+      guard withList else { return buffer.writeTime(through) }
+      SubscribedFields(through: through).write(into: &buffer)
     }
   }
 

@@ -6,7 +6,7 @@ internal import ReceiptWire
 final class ShardIndexRebuild: ShardPart {
   private var rebuild: RebuildScan?
   /// The part of a rebuild that finished last since the start.
-  private var lastRebuild: RebuildFields?
+  private var lastRebuild: RebuildIndexReply?
 
   /// Slots that one slice scans.
   private static let slotsPerSlice = 1_024
@@ -29,7 +29,7 @@ final class ShardIndexRebuild: ShardPart {
   func rebuildIndex(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try RebuildIndexRequest(&request.fields)
     let epoch = fields.epoch
-    guard let phase = RebuildFields.Phase(rawValue: fields.phase) else {
+    guard let phase = RebuildIndexReply.Phase(rawValue: fields.phase) else {
       return .refused(.invalidField, "phase: 0 (ask), 1 (send again), 2 (sweep)")
     }
     if phase == .none {
@@ -50,19 +50,19 @@ final class ShardIndexRebuild: ShardPart {
     ) { progress.write(into: &$0) }
   }
 
-  private func isUnderWay(_ phase: RebuildFields.Phase, _ epoch: UInt64) -> Bool {
+  private func isUnderWay(_ phase: RebuildIndexReply.Phase, _ epoch: UInt64) -> Bool {
     rebuild.map { $0.phase == phase && $0.epoch == epoch } ?? false
   }
 
-  private func isFinished(_ phase: RebuildFields.Phase, _ epoch: UInt64) -> Bool {
+  private func isFinished(_ phase: RebuildIndexReply.Phase, _ epoch: UInt64) -> Bool {
     rebuild == nil && lastRebuild.map { $0.phase == phase && $0.epoch == epoch } ?? false
   }
 
   /// Progress while no rebuild runs: that of the last finished phase, or none since the start.
-  private var finishedFields: RebuildFields {
+  private var finishedFields: RebuildIndexReply {
     var fields =
       lastRebuild
-      ?? RebuildFields(
+      ?? RebuildIndexReply(
         phase: .none,
         epoch: shard.state.outbox.epoch,
         channelsDone: 0,
@@ -73,7 +73,7 @@ final class ShardIndexRebuild: ShardPart {
     return fields
   }
 
-  private func begin(_ phase: RebuildFields.Phase, _ epoch: UInt64) {
+  private func begin(_ phase: RebuildIndexReply.Phase, _ epoch: UInt64) {
     if epoch > shard.state.outbox.epoch {
       shard.applyEffects([.shard(.indexEpochAssigned(epoch))], to: nil)
     }
@@ -311,7 +311,7 @@ struct RebuildScan {
     case sending(through: UInt64)
   }
 
-  var phase: RebuildFields.Phase
+  var phase: RebuildIndexReply.Phase
   var epoch: UInt64
   /// Channels with numbers below this are scanned; later ones already have the new epoch.
   let end: UInt64
@@ -329,7 +329,7 @@ struct RebuildScan {
   /// When to retry a failed read, in the loop's elapsed time.
   var retryAt: Int64 = 0
 
-  init(phase: RebuildFields.Phase, epoch: UInt64, end: ChannelNumber) {
+  init(phase: RebuildIndexReply.Phase, epoch: UInt64, end: ChannelNumber) {
     self.phase = phase
     self.epoch = epoch
     self.end = end.rawValue
@@ -352,7 +352,7 @@ struct RebuildScan {
     doneCount += 1
   }
 
-  var fields: RebuildFields {
-    RebuildFields(phase: phase, epoch: epoch, channelsDone: doneCount, channels: end - 1, entries: entries)
+  var fields: RebuildIndexReply {
+    RebuildIndexReply(phase: phase, epoch: epoch, channelsDone: doneCount, channels: end - 1, entries: entries)
   }
 }

@@ -250,27 +250,24 @@ final class UserIndexes: ShardPart {
     )
     return shard.reply(request, shard.replyTiming(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
       buffer in
-      buffer.writeVarint(page.positions.count)
-      for position in page.positions {
-        guard let entry = shard.state[slot].memberships[position] else { continue }
-        ChannelEntryFields(
-          cid: entry.cid,
-          row: entry.row?.rawValue,
-          isMember: entry.isMember,
-          joinedAt: entry.joinedAt,
-          deletedAt: since.map { entry.deletedAt < $0 ? .none : entry.deletedAt } ?? .none
-        )
-        .write(into: &buffer)
+      buffer.writeChannelList(count: page.positions.count, next: page.next.map(UInt64.init)) { buffer in
+        for position in page.positions {
+          guard let entry = shard.state[slot].memberships[position] else { continue }
+          ChannelEntryFields(
+            cid: entry.cid,
+            row: entry.row?.rawValue,
+            isMember: entry.isMember,
+            joinedAt: entry.joinedAt,
+            deletedAt: since.map { entry.deletedAt < $0 ? .none : entry.deletedAt } ?? .none
+          )
+          .write(into: &buffer)
+        }
       }
-      buffer.writeOptional(page.next.map(UInt64.init))
     }
   }
 
   private func replyNoChannels(_ request: borrowing Request, _ last: LogIndex) -> Outcome {
-    return shard.reply(request, shard.replyTiming(last)) { buffer in
-      buffer.writeVarint(0)
-      buffer.writeOptional(nil)
-    }
+    shard.reply(request, shard.replyTiming(last)) { $0.writeChannelList(count: 0, next: nil) { _ in } }
   }
 
   /// Return the positions of the listed entries from `first` on. The page ends early after many entries that are not

@@ -59,20 +59,20 @@ final class ShardPush: ShardPart {
     shard.applyCommand(slot, request)
     let uncounted = shard.state.uncounted(target)
     return shard.reply(request, shard.replyTiming(slot)) { buffer in
-      buffer.writeFields(byteCountMax: DeliveryFields.byteCountMax) { fields in
-        fields.byte(DeliveryFields.flags(moved: moves, uncounted))
-        fields.time(shard.state.sentAt(target))
-        fields.time(shard.state.deliveredAt(target))
-        guard withNames else {
-          // No cid, user and message.
-          for _ in 0..<3 { fields.byte(0) }
-          return
-        }
-        let cid = shard.state[slot].cid
-        fields.string(cid.span.bytes)
-        shard.state.withUser(slot, target.member) { fields.string($0) }
-        shard.state.withMessage(target.slot, target.sequence) { fields.string($0) }
-      }
+      DeliveryReply.write(
+        moved: moves,
+        uncounted,
+        sent: shard.state.sentAt(target),
+        delivered: shard.state.deliveredAt(target),
+        hasNames: withNames,
+        names: { fields in
+          let cid = shard.state[slot].cid
+          fields.string(cid.span.bytes)
+          shard.state.withUser(slot, target.member) { fields.string($0) }
+          shard.state.withMessage(target.slot, target.sequence) { fields.string($0) }
+        },
+        into: &buffer
+      )
     }
   }
 
@@ -175,7 +175,7 @@ final class ShardPush: ShardPart {
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
     let last = isKnown ? shard.dirty.webhooksLast : .zero
     let replyTiming = shard.replyTiming(last, revealingExpiryAt: until, request.lane)
-    return shard.reply(request, replyTiming) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
+    return shard.reply(request, replyTiming) { $0.writeFlag(isKnown) }
   }
 
   /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
@@ -193,7 +193,7 @@ final class ShardPush: ShardPart {
     if !request.isDuplicate {
       guard !shard.state.webhooks.isKnown(hash, at: time) else {
         shard.sessions.recordRefusal(request)
-        return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
+        return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeFlag(false) }
       }
       let room = shard.state.webhooks.full(at: time)
       guard room == .none else { return Self.refusedFull(until: room, at: time) }
@@ -202,7 +202,7 @@ final class ShardPush: ShardPart {
     } else if !shard.state.webhooks.isKnown(hash, at: time) {
       return .unknownOutcome
     }
-    return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }
+    return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeFlag(true) }
   }
 
   private static func refusedFull(until room: Timestamp, at time: Timestamp) -> Outcome {

@@ -20,9 +20,8 @@ final class ShardSettings: ShardPart {
   func listChannelTypes(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
     let records = shard.state.types.setRecords.sorted { $0.name < $1.name }
-    return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) { buffer in
-      buffer.writeVarint(records.count)
-      for record in records { buffer.writeChannelTypeRecord(record) }
+    return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
+      $0.writeChannelTypeRecords(records)
     }
   }
 
@@ -215,7 +214,7 @@ final class ShardSettings: ShardPart {
     shard.applyCommand(nil, request)
     if isUser, isSettled, let number = shard.state.settings.find(text) { unsettledUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
-      $0.writeInteger(UInt8(isSettled ? 1 : 0))
+      $0.writeFlag(isSettled)
     }
   }
 
@@ -229,12 +228,9 @@ final class ShardSettings: ShardPart {
     }
     .sorted { $0.name < $1.name }.prefix(Self.unsettledMax)
     let users = unsettledUsers.sorted().prefix(Self.unsettledMax)
+    let unsettled = UnsettledReply(types: Array(types), users: users.map { shard.state.settings[$0] })
     return shard.reply(request, shard.replyTiming(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
-      buffer in
-      buffer.writeVarint(types.count)
-      for type in types { buffer.writeChannelTypeRecord(type) }
-      buffer.writeVarint(users.count)
-      for user in users { buffer.writeUserSettings(shard.state.settings[user]) }
+      unsettled.write(into: &$0)
     }
   }
 

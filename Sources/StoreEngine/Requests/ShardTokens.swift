@@ -73,11 +73,11 @@ final class ShardTokens: ShardPart {
   }
 
   private func replyTokenState(_ request: borrowing Request, _ id: String) -> Outcome {
-    let fields = TokenStateFields(
+    let reply = TokenReply(
       until: shard.state.revokedTokens.revocation(of: id, at: shard.state.time)?.until ?? .none,
       version: shard.state.revokedTokens.version
     )
-    return shard.reply(request, tokenReplyTiming(request.lane)) { $0.writeTokenState(fields) }
+    return shard.reply(request, tokenReplyTiming(request.lane)) { reply.write(into: &$0) }
   }
 
   /// Return the earliest timing of a reply about the list: when the reply is durable. The time is logged if the reply
@@ -102,7 +102,7 @@ final class ShardTokens: ShardPart {
       at: time,
       limit: Self.revocationsPerReply + 1
     )
-    let list = RevokedTokenListFields(
+    let list = RevokedTokensReply(
       version: tokens.version,
       isAnew: isAnew,
       hasMore: found.count > Self.revocationsPerReply,

@@ -167,7 +167,7 @@ private final class TestListing {
   func roundIsDue(isReady: Bool) -> TokenListing.Request? { listing.roundIsDue(isReady: isReady) }
   func reconnected() -> TokenListing.Request { listing.reconnected() }
   func failed(round: UInt32) { listing.failed(round: round) }
-  func answered(_ answer: RevokedTokenListFields, round: UInt32) -> TokenListing.Request? {
+  func answered(_ answer: RevokedTokensReply, round: UInt32) -> TokenListing.Request? {
     listing.answered(answer, round: round)
   }
 }
@@ -182,8 +182,8 @@ private final class TestListing {
     isAnew: Bool = false,
     hasMore: Bool = false,
     ended: Int64 = 0
-  ) -> RevokedTokenListFields {
-    RevokedTokenListFields(
+  ) -> RevokedTokensReply {
+    RevokedTokensReply(
       version: version,
       isAnew: isAnew,
       hasMore: hasMore,

@@ -184,8 +184,7 @@ import Testing
       var responses: [UInt32: (FrameKind, String)] = [:]
       for _ in 0..<4 {
         let (header, payload) = try #require(await stream.frame())
-        var reader = FieldReader(payload.span.bytes)
-        let delivery = try DeliveryFields(&reader)
+        let delivery = try DeliveryReply(payload.span.bytes)
         let names = "\(delivery.cid.text) \(delivery.user.text) \(delivery.message.text)"
         responses[header.correlation] = (
           header.kind, "\(delivery.moved) \(delivery.delivered.milliseconds) \(names)"

@@ -45,9 +45,8 @@ import Testing
   }
 
   private func answer(_ row: ByteBuffer) throws -> NSDictionary {
-    var reader = FieldReader(row.readableBytesSpan)
-    let fields = try RowFields(&reader)
-    return try object { RowJSON.writeResponse(fields, into: &$0) }
+    let reply = try MarkReply(row.readableBytesSpan)
+    return try object { RowJSON.writeResponse(reply, into: &$0) }
   }
 
   @Test func ownRowHasAllFields() throws {

@@ -150,10 +150,13 @@ extension FakeModel {
       }
       channel.threads[parent] = thread
     }
-    fields.writeInteger(UInt8(known == nil ? 1 : 0))
-    fields.writeVarint((known ?? (channel.threads[parent]?.replies.count ?? 0) - 1) + 1)
-    fields.writeInteger(UInt8(0))
-    fields.writeInteger(UInt8(0))
+    RegistrationReply(
+      isNew: known == nil,
+      sequence: SequenceNumber(UInt32((known ?? (channel.threads[parent]?.replies.count ?? 0) - 1) + 1)),
+      status: .sent,
+      receiptRefusal: .none
+    )
+    .write(into: &fields)
   }
 
   /// A mark in a thread; its row has the thread's sequence numbers.
@@ -183,17 +186,23 @@ extension FakeModel {
     default: break
     }
     let read = channel.threads[parent]?.read[user] ?? 0
-    fields.writeField(user)
-    fields.writeTime(Timestamp(milliseconds: 3))
-    fields.writeField(read > 0 ? replies[read - 1] : "")
-    fields.writeVarint(read)
-    fields.writeTime(.none)
-    fields.writeField("")
-    fields.writeVarint(0)
-    fields.writeVarint(3)
-    fields.writeVarint(replies.count - read)
-    fields.writeField(read < replies.count ? replies[read] : "")
-    fields.writeVarint(0)
-    fields.writeVarint(0)
+    fields.write(
+      ShownRow(
+        row: MemberOrdinal(0),
+        lastRead: Timestamp(milliseconds: 3),
+        lastReadSequence: SequenceNumber(UInt32(read)),
+        lastDelivered: .none,
+        lastDeliveredSequence: .zero,
+        own: ShownRow.OwnDetails(
+          unreadMessages: UInt32(replies.count - read),
+          firstUnread: .zero,
+          unreadEpoch: 0,
+          isOwn: true
+        )
+      ),
+      user: user,
+      lastReadMessage: read > 0 ? replies[read - 1] : "",
+      firstUnreadMessage: read < replies.count ? replies[read] : ""
+    )
   }
 }

@@ -36,11 +36,15 @@ extension FakeModel {
       throw Refused(code: .notAMember)
     }
     if channel.deleted.contains(message) { throw Refused(code: .messageDeleted) }
-    fields.writeVarint(number(of: cid))
-    fields.writeVarint(row)
-    fields.writeOptional(nil)
-    fields.writeVarint(try sequence(of: message, channel))
-    fields.writeInteger(Self.check(cid, user, message))
+    fields.writeTicketPlace(
+      TicketPlace(
+        channel: ChannelNumber(UInt64(number(of: cid))),
+        row: MemberOrdinal(UInt32(row)),
+        parent: nil,
+        sequence: SequenceNumber(UInt32(try sequence(of: message, channel))),
+        check: Self.check(cid, user, message)
+      )
+    )
   }
 
   func acknowledgePush(
@@ -93,12 +97,19 @@ extension FakeModel {
     let hasMoved = channel.members[row].row.delivered < sequence
     channel.members[row].row.delivered = max(channel.members[row].row.delivered, UInt32(sequence))
     let sent = Self.sentBase + Int64(sequence) * 1_000
-    fields.writeInteger(UInt8(hasMoved ? 1 : 0))
-    fields.writeTime(Timestamp(milliseconds: sent))
-    fields.writeTime(acked == .none ? Timestamp(milliseconds: sent + 2_000) : acked)
-    for name in [cid, channel.members[row].user, channel.messages[sequence - 1]] {
-      fields.writeField(wantsNames ? name : "")
-    }
+    DeliveryReply.write(
+      moved: hasMoved,
+      nil,
+      sent: Timestamp(milliseconds: sent),
+      delivered: acked == .none ? Timestamp(milliseconds: sent + 2_000) : acked,
+      hasNames: wantsNames,
+      names: { fields in
+        for name in [cid, channel.members[row].user, channel.messages[sequence - 1]] {
+          fields.string(Array(name.utf8).span.bytes)
+        }
+      },
+      into: &fields
+    )
   }
 }
 
@@ -116,6 +127,6 @@ extension FakeModel {
       if !isKnown { webhooks[key] = until.milliseconds }
     }
     try reader.end()
-    fields.writeInteger(UInt8(isKnown == (kind == .webhookKnown) ? 1 : 0))
+    fields.writeFlag(isKnown == (kind == .webhookKnown))
   }
 }

@@ -38,13 +38,14 @@ extension FakeModel {
     try checkToken(of: user)
     guard channel.members.contains(where: { $0.user == user }) else { throw Refused(code: .notAMember) }
     let count = try reader.count()
-    fields.writeVarint(count)
+    var codes: [ErrorCode?] = []
     for _ in 0..<count {
       let id = try reader.text()
       let code = acknowledgementCode(id, user, channel)
-      fields.writeVarint(UInt64(code?.rawValue ?? 0))
+      codes.append(code)
       if code == nil, channel.receipts[id]?[user] == nil { channel.receipts[id]?[user] = note }
     }
+    AcknowledgeReply(codes: codes).write(into: &fields)
   }
 
   private func acknowledgementCode(_ id: String, _ user: String, _ channel: Channel) -> ErrorCode? {

@@ -5,7 +5,7 @@ import ReceiptWire
 /// Deletion, truncation and erasure (R16).
 extension FakeModel {
   func deleteChannel(_ cid: String, fields: inout ByteBuffer) {
-    fields.writeInteger(UInt8(channels[cid] == nil ? 0 : 1))
+    fields.writeFlag(channels[cid] != nil)
     channels[cid] = nil
     channelNumbers[cid] = nil
     order.removeAll { $0 == cid }
@@ -27,7 +27,7 @@ extension FakeModel {
     channel.members.removeAll { $0.user == user }
     channel.senders = channel.senders.map { $0 == user ? "" : $0 }
     if isKnown, staleLists > 0 { stale[user, default: []].insert(cid) }
-    fields.writeInteger(UInt8(isKnown ? 1 : 0))
+    fields.writeFlag(isKnown)
   }
 
   /// Reject changes in the name of a user who is being erased.

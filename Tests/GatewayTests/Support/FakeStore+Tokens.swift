@@ -13,7 +13,7 @@ extension FakeModel {
       try reader.end()
       let table = tokens.revokedTokens
       let isAnew = known == 0 || known < table.liftedVersion
-      RevokedTokenListFields(
+      RevokedTokensReply(
         version: table.version,
         isAnew: isAnew,
         hasMore: false,
@@ -43,6 +43,6 @@ extension FakeModel {
     try reader.end()
     for case .shard(let effect) in effects { tokens.assign(effect) }
     let until = tokens.revokedTokens.revocation(of: id, at: time)?.until ?? .none
-    fields.writeTokenState(TokenStateFields(until: until, version: tokens.revokedTokens.version))
+    TokenReply(until: until, version: tokens.revokedTokens.version).write(into: &fields)
   }
 }

@@ -87,16 +87,13 @@ extension FakeModel {
         settings[shard]?[name]?.isSettled = true
       }
     }
-    fields.writeInteger(UInt8(known == version ? 1 : 0))
+    fields.writeFlag(known == version)
   }
 
   func listUnsettled(_ shard: UInt16, fields: inout ByteBuffer) {
     let records = (types[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.name < $1.name }
-    fields.writeVarint(records.count)
-    for record in records { fields.writeChannelTypeRecord(record) }
     let users = (settings[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.user < $1.user }
-    fields.writeVarint(users.count)
-    for user in users { fields.writeUserSettings(user) }
+    UnsettledReply(types: records, users: users).write(into: &fields)
   }
 
   func users(_ id: String) -> [String] {

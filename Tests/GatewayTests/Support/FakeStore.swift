@@ -244,9 +244,7 @@ final class FakeModel {
     if header.kind == .listUnsettled { return listUnsettled(header.shard.rawValue, fields: &fields) }
     if header.kind == .listChannelTypes {
       let records = (types[header.shard.rawValue] ?? [:]).values.sorted { $0.name < $1.name }
-      fields.writeVarint(records.count)
-      for record in records { fields.writeChannelTypeRecord(record) }
-      return
+      return fields.writeChannelTypeRecords(records)
     }
     if header.kind == .redeemTicket { return try redeemTicket(&reader, fields: &fields) }
     let name = try reader.text()
@@ -276,8 +274,7 @@ final class FakeModel {
       try addMembers(&reader, to: &channel)
       channels[name] = channel
       if created { order.append(name) }
-      fields.writeInteger(UInt8(created ? 1 : 0))
-      write(channel, name, into: &fields)
+      fields.writePutChannelReply(isNew: created) { write(channel, name, into: &$0) }
       try reader.end()
       return
     }
@@ -331,14 +328,18 @@ final class FakeModel {
       }
       let refusal = flags & 2 == 0 ? ReceiptRefusal.none : receiptRefusal(of: user, channel)
       if flags & 2 != 0, refusal == .none, known == nil { channel.receipts[id] = [:] }
-      fields.writeInteger(UInt8(known == nil ? 1 : 0))
-      fields.writeVarint((known ?? channel.messages.count - 1) + 1)
-      fields.writeInteger(UInt8(0))
-      fields.writeInteger(refusal.rawValue)
+      RegistrationReply(
+        isNew: known == nil,
+        sequence: SequenceNumber(UInt32((known ?? channel.messages.count - 1) + 1)),
+        status: .sent,
+        receiptRefusal: refusal
+      )
+      .write(into: &fields)
     case .deleteMessage:
       let id = try reader.text()
       channel.deleted.insert(id)
-      fields.writeVarint((channel.messages.firstIndex(of: id) ?? -1) + 1)
+      let sequence = SequenceNumber(UInt32((channel.messages.firstIndex(of: id) ?? -1) + 1))
+      DeleteMessageReply(sequence: sequence).write(into: &fields)
     case .markRead, .markUnread, .markDelivered: try mark(kind, &channel, &reader, fields: &fields)
     case .setMember: try setMember(&channel, &reader, fields: &fields)
     case .truncateChannel:
@@ -380,9 +381,13 @@ final class FakeModel {
     if !role.isEmpty { channel.members[memberIndex].row.role = role }
     if flags & 1 != 0 { channel.members[memberIndex].row.isMuted = flags & 2 != 0 }
     let row = channel.members[memberIndex].row
-    fields.writeInteger(UInt8(known == nil ? 1 : 0))
-    SetMemberFields(role: row.role, joinedAt: Timestamp(milliseconds: 6), isMuted: row.isMuted)
-      .write(into: &fields)
+    SetMemberReply(
+      hasJoined: known == nil,
+      role: row.role,
+      joinedAt: Timestamp(milliseconds: 6),
+      isMuted: row.isMuted
+    )
+    .write(into: &fields)
   }
 
   private func mark(
@@ -450,14 +455,13 @@ final class FakeModel {
       let id = try reader.text()
       guard !channel.deleted.contains(id), let index = channel.messages.firstIndex(of: id) else {
         let code: ErrorCode = channel.deleted.contains(id) ? .messageDeleted : .messageNotFound
-        fields.writeInteger(UInt8(code.rawValue))
+        fields.writeStatusResult(refused: code)
         continue
       }
       let others = channel.members.filter { $0.user != channel.senders[index] }.map(\.row)
       let read = UInt32(others.filter { $0.read > index }.count)
       let delivered = UInt32(others.filter { max($0.read, $0.delivered) > index }.count)
-      fields.writeInteger(UInt8(0))
-      fields.writeStatus(
+      fields.writeStatusResult(
         ShownStatus(
           sequence: SequenceNumber(UInt32(index + 1)),
           status: read > 0 ? .read : delivered > 0 ? .delivered : .sent,
@@ -522,18 +526,49 @@ final class FakeModel {
   ) {
     let message = { (sequence: UInt32) in sequence == 0 ? "" : channel.messages[Int(sequence) - 1] }
     let position = min(member.read, member.marker ?? member.read)
-    buffer.writeField(user)
-    buffer.writeTime(Timestamp(milliseconds: 3))
-    buffer.writeField(message(own ? position : member.read))
-    buffer.writeVarint(own ? position : member.read)
-    buffer.writeTime(Timestamp(milliseconds: member.delivered > 0 ? 4 : 0))
-    buffer.writeField(message(member.delivered))
-    buffer.writeVarint(member.delivered)
-    buffer.writeVarint(!own ? 0 : isServers ? 1 : member.isFlagged ? 7 : 3)
-    guard own else { return }
-    buffer.writeVarint(UInt32(channel.messages.count) - position)
-    buffer.writeField(position < channel.messages.count ? channel.messages[Int(position)] : "")
-    buffer.writeVarint(member.epoch)
-    if !isServers { buffer.writeVarint(member.mentions) }
+    let read = own ? position : member.read
+    let details = ShownRow.OwnDetails(
+      unreadMessages: UInt32(channel.messages.count) - position,
+      firstUnread: .zero,
+      unreadEpoch: member.epoch,
+      isOwn: !isServers,
+      isFlaggedUnread: !isServers && member.isFlagged,
+      unreadMentions: member.mentions
+    )
+    buffer.write(
+      ShownRow(
+        row: MemberOrdinal(0),
+        lastRead: Timestamp(milliseconds: 3),
+        lastReadSequence: SequenceNumber(read),
+        lastDelivered: Timestamp(milliseconds: member.delivered > 0 ? 4 : 0),
+        lastDeliveredSequence: SequenceNumber(member.delivered),
+        own: own ? details : nil
+      ),
+      user: user,
+      lastReadMessage: message(read),
+      lastDeliveredMessage: message(member.delivered),
+      firstUnreadMessage: position < channel.messages.count ? channel.messages[Int(position)] : ""
+    )
+  }
+}
+
+extension ByteBuffer {
+  /// Write a row without its member's join.
+  mutating func write(
+    _ row: ShownRow,
+    user: String,
+    lastReadMessage: String,
+    lastDeliveredMessage: String = "",
+    firstUnreadMessage: String
+  ) {
+    RowFields.write(
+      row,
+      user: Array(user.utf8).span.bytes,
+      lastReadMessage: Array(lastReadMessage.utf8).span.bytes,
+      lastDeliveredMessage: Array(lastDeliveredMessage.utf8).span.bytes,
+      firstUnreadMessage: Array(firstUnreadMessage.utf8).span.bytes,
+      includesJoin: false,
+      into: &self
+    )
   }
 }

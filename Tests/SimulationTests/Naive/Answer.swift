@@ -118,54 +118,65 @@ extension Reply {
       self = .refused(try ErrorFrame(payload).rawCode)
       return
     case .markReadReply, .markUnreadReply, .markDeliveredReply:
-      var row = try RowView(&reader)
-      if reader.remaining > 0 { row.uncounted = try reader.byte() }
+      let reply = try MarkReply(payload)
+      var row = RowView(reply.row)
+      row.uncounted = reply.uncounted?.rawValue ?? 0
       self = .row(row)
+      return
     case .registerMessageReply:
-      let isNew = try reader.byte() == 1
-      let sequence = Int(try reader.sequence().rawValue)
-      self = .message(isNew: isNew, sequence: sequence, status: try reader.byte())
-      // Why it has no acknowledgement request: none is requested here.
-      _ = try reader.byte()
+      let reply = try RegistrationReply(payload)
+      self = .message(
+        isNew: reply.isNew,
+        sequence: Int(reply.sequence.rawValue),
+        status: reply.status.rawValue
+      )
+      return
     case .acknowledgeReply:
-      var codes: [UInt64] = []
-      for _ in 0..<(try reader.count()) { codes.append(try reader.varint()) }
-      self = .acknowledged(codes)
+      self = .acknowledged(try AcknowledgeReply(payload).codes.map { UInt64($0?.rawValue ?? 0) })
+      return
     case .deleteMessageReply:
-      self = .sequence(Int(try reader.sequence().rawValue))
+      self = .sequence(Int(try DeleteMessageReply(payload).sequence.rawValue))
+      return
     case .putChannelReply:
-      let isNew = try reader.byte() == 1
-      self = .channel(try ChannelView(&reader), isNew: isNew)
+      let reply = try PutChannelReply(payload)
+      self = .channel(ChannelView(reply.channel), isNew: reply.isNew)
+      return
     case .deleteChannelReply, .eraseMemberReply:
-      self = .removed(try reader.byte() == 1)
+      self = .removed(try FlagReply(payload).isSet)
+      return
     case .changeMembersReply, .getChannelReply, .truncateChannelReply:
-      self = .channel(try ChannelView(&reader), isNew: nil)
+      self = .channel(ChannelView(try ChannelFields(payload)), isNew: nil)
+      return
     case .setMemberReply:
-      let isNew = try reader.byte() == 1
-      let member = try SetMemberFields(&reader)
+      let member = try SetMemberReply(payload)
       self = .member(
         role: member.role,
         joinedAt: member.joinedAt.milliseconds,
         isMuted: member.isMuted,
-        isNew: isNew
+        isNew: member.hasJoined
       )
+      return
     case .readStateReply:
       var rows: [RowView] = []
-      for _ in 0..<(try reader.count()) { rows.append(try RowView(&reader)) }
+      for _ in 0..<(try reader.count()) { rows.append(RowView(try RowFields(&reader))) }
       self = .rows(rows, next: try reader.optional32())
     case .statusesReply:
-      var statuses: [StatusView] = []
-      for _ in 0..<(try reader.count()) {
-        let code = try reader.byte()
-        statuses.append(code == 0 ? StatusView(try reader.status()) : StatusView(code: code))
-      }
-      self = .statuses(statuses)
+      let results = try StatusResultFields.all(payload)
+      self = .statuses(
+        results.map { result in
+          switch result {
+          case .found(let status): StatusView(status)
+          case .refused(let code): StatusView(code: UInt8(code?.rawValue ?? 0))
+          }
+        }
+      )
+      return
     case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
       self = .type(TypeView(try reader.channelTypeRecord()))
     case .patchUserReply, .assignUserReply, .getUserReply:
       self = .settings(SettingsView(try reader.userSettings()))
     case .acknowledgePushReply:
-      let delivery = try DeliveryFields(&reader)
+      let delivery = try DeliveryReply(payload)
       let names = [
         delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
         delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
@@ -177,19 +188,21 @@ extension Reply {
         delivered: delivery.delivered.milliseconds,
         names
       )
+      return
     case .noteWebhookReply, .webhookKnownReply:
-      self = .known(try reader.byte() == 1)
+      self = .known(try FlagReply(payload).isSet)
+      return
     case .revokeTokenReply, .getTokenReply:
-      let state = try TokenStateFields(&reader)
+      let state = try TokenReply(payload)
       self = .token(until: state.until.milliseconds, version: state.version)
+      return
     case .listRevokedTokensReply:
-      let list = try RevokedTokenListFields(&reader)
+      let list = try RevokedTokensReply(payload)
       let tokens = list.revocations.map { "\($0.id) until \($0.until.milliseconds) by \($0.version)" }
       self = .tokens(version: list.version, isAnew: list.isAnew, tokens)
+      return
     case .listChannelTypesReply:
-      var types: [TypeView] = []
-      for _ in 0..<(try reader.count()) { types.append(TypeView(try reader.channelTypeRecord())) }
-      self = .types(types)
+      self = .types(try reader.channelTypeRecords().map(TypeView.init))
     default:
       throw .unknownKind(header.kind.rawValue)
     }
@@ -198,9 +211,8 @@ extension Reply {
 }
 
 extension RowView {
-  init(_ reader: inout FieldReader) throws(WireError) {
+  init(_ row: borrowing RowFields) {
     func text(_ bytes: RawSpan) -> String { bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
-    let row = try RowFields(&reader)
     self.init(
       user: text(row.user),
       readAt: row.lastRead.milliseconds,
@@ -223,8 +235,7 @@ extension RowView {
 }
 
 extension ChannelView {
-  init(_ reader: inout FieldReader) throws(WireError) {
-    let fields = try ChannelFields(&reader)
+  init(_ fields: ChannelFields) {
     self.init(
       cid: fields.cid,
       created: fields.created.milliseconds,

@@ -188,8 +188,7 @@ struct DeletionTests {
     try turn(harness)
     guard gateway.take() != ["1 channel_not_found"] else { return nil }
     let payload = gateway.lastPayload
-    var reader = FieldReader(payload.readableBytesSpan)
-    let channel = try ChannelFields(&reader)
+    let channel = try ChannelFields(payload.readableBytesSpan)
     return (Int(channel.memberCount), Int(channel.newest.rawValue))
   }
 

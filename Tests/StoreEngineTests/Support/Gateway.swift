@@ -66,38 +66,35 @@ final class Gateway {
         let error = try ErrorFrame(payload)
         return error.code?.name ?? "code \(error.rawCode)"
       case .markReadReply, .markUnreadReply, .markDeliveredReply:
-        let row = try RowFields(&reader)
-        let uncounted = reader.remaining > 0 ? " uncounted \(try reader.byte())" : ""
-        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)\(uncounted)"
+        let reply = try MarkReply(payload)
+        let uncounted = reply.uncounted.map { " uncounted \($0.rawValue)" } ?? ""
+        return
+          "row read \(reply.row.lastReadSequence.rawValue) unread \(reply.row.unreadMessages)\(uncounted)"
       case .registerMessageReply:
-        let isNew = try reader.byte() == 1
-        let sequence = try reader.sequence().rawValue
-        _ = try reader.byte()
-        let refusal = ["", " over the limit", " not allowed"][Int(try reader.byte())]
-        return "message \(sequence)\(isNew ? " new" : "")\(refusal)"
+        let reply = try RegistrationReply(payload)
+        let refusal = ["", " over the limit", " not allowed"][Int(reply.receiptRefusal.rawValue)]
+        return "message \(reply.sequence.rawValue)\(reply.isNew ? " new" : "")\(refusal)"
       case .acknowledgeReply:
-        let codes = try (0..<(try reader.count())).map { _ in try reader.varint() }
-        return "acknowledged "
-          + codes.map { ErrorCode(rawValue: UInt16($0))?.name ?? "ok" }.joined(separator: " ")
+        let codes = try AcknowledgeReply(payload).codes
+        return "acknowledged " + codes.map { $0?.name ?? "ok" }.joined(separator: " ")
       case .deleteMessageReply:
-        return "deleted \(try reader.sequence().rawValue)"
+        return "deleted \(try DeleteMessageReply(payload).sequence.rawValue)"
       case .putChannelReply:
-        let isNew = try reader.byte() == 1
-        return "channel of \(try ChannelFields(&reader).memberCount)\(isNew ? " new" : "")"
+        let reply = try PutChannelReply(payload)
+        return "channel of \(reply.channel.memberCount)\(reply.isNew ? " new" : "")"
       case .deleteChannelReply:
-        return try reader.byte() == 1 ? "channel deleted" : "no channel"
+        return try FlagReply(payload).isSet ? "channel deleted" : "no channel"
       case .eraseMemberReply:
-        return try reader.byte() == 1 ? "erased" : "not known"
+        return try FlagReply(payload).isSet ? "erased" : "not known"
       case .purgeReply:
         let round = try reader.varint()
         try reader.end()
         return round == 0 ? "purged" : "round \(round)"
       case .changeMembersReply, .getChannelReply, .truncateChannelReply:
-        return "channel of \(try ChannelFields(&reader).memberCount)"
+        return "channel of \(try ChannelFields(payload).memberCount)"
       case .setMemberReply:
-        let hasJoined = try reader.byte() == 1
-        let member = try SetMemberFields(&reader)
-        return "member\(hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
+        let member = try SetMemberReply(payload)
+        return "member\(member.hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
       case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
         let type = try reader.channelTypeRecord()
         return
@@ -105,25 +102,20 @@ final class Gateway {
       case .patchUserReply, .assignUserReply, .getUserReply:
         return "user \(try userWords(&reader))"
       case .settleReply:
-        return try reader.byte() == 1 ? "settled" : "not settled"
+        return try FlagReply(payload).isSet ? "settled" : "not settled"
       case .listUnsettledReply:
-        var types: [String] = []
-        for _ in 0..<(try reader.count()) { types.append(try reader.channelTypeRecord().name) }
-        var users: [String] = []
-        for _ in 0..<(try reader.count()) { users.append(try reader.userSettings().user) }
-        return "unsettled types \(types) users \(users)"
+        let unsettled = try UnsettledReply(payload)
+        return "unsettled types \(unsettled.types.map(\.name)) users \(unsettled.users.map(\.user))"
       case .listChannelTypesReply:
         return "\(try reader.count()) types"
       case .readStateReply:
         return "\(try reader.count()) rows"
       case .statusesReply:
-        let count = try reader.count()
+        let results = try StatusResultFields.all(payload)
         var receipts: [String] = []
-        for _ in 0..<count where try reader.byte() == 0 {
-          receipts.append("\(try reader.status().acknowledgement)")
-        }
+        for case .found(let status) in results { receipts.append("\(status.acknowledgement)") }
         let hasAcknowledgements = receipts.contains { $0 != "none" }
-        return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(count) statuses"
+        return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(results.count) statuses"
       case .listMembersReply:
         return try listWords(&reader)
       case .memberStatusesReply:
@@ -144,7 +136,7 @@ final class Gateway {
       case .listChannelsReply:
         return try channelWords(&reader)
       case .rebuildIndexReply:
-        let fields = try RebuildFields(&reader)
+        let fields = try RebuildIndexReply(payload)
         return
           """
           rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \
@@ -165,18 +157,16 @@ final class Gateway {
           \(place.sequence.rawValue)\(parent)
           """
       case .acknowledgePushReply, .redeemTicketReply:
-        return try deliveryWords(&reader)
+        return try deliveryWords(payload)
       case .webhookKnownReply:
-        return try reader.byte() == 1 ? "known" : "not known"
+        return try FlagReply(payload).isSet ? "known" : "not known"
       case .noteWebhookReply:
-        return try reader.byte() == 1 ? "recorded" : "was known"
+        return try FlagReply(payload).isSet ? "recorded" : "was known"
       case .revokeTokenReply, .getTokenReply:
-        let state = try TokenStateFields(&reader)
-        try reader.end()
+        let state = try TokenReply(payload)
         return state.until == .none ? "not revoked" : "revoked until \(state.until.milliseconds)"
       case .listRevokedTokensReply:
-        let list = try RevokedTokenListFields(&reader)
-        try reader.end()
+        let list = try RevokedTokensReply(payload)
         let ids = list.revocations.map { " \($0.id)" }.joined()
         return
           "tokens\(ids) of version \(list.version)\(list.isAnew ? " anew" : "")\(list.hasMore ? " and more" : "")"
@@ -192,15 +182,14 @@ final class Gateway {
     }
   }
 
-  private static func deliveryWords(_ reader: inout FieldReader) throws(WireError) -> String {
-    let delivery = try DeliveryFields(&reader)
+  private static func deliveryWords(_ payload: RawSpan) throws(WireError) -> String {
+    let delivery = try DeliveryReply(payload)
     let names = [
       delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
       delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
       delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
     ]
     let times = "sent \(delivery.sent.milliseconds) delivered \(delivery.delivered.milliseconds)"
-    try reader.end()
     return ([delivery.moved ? "moved" : "same", times] + names.filter { !$0.isEmpty })
       .joined(separator: " ")
   }

@@ -101,7 +101,7 @@ final class ErasurePart: GatewayPart {
       let round = try reader.varint()
       steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
     case .erase(let channel):
-      let result: ErasureMachine.OnErase = try reader.byte() == 1 ? .erased : .wasGone
+      let result: ErasureMachine.OnErase = try reader.flag() ? .erased : .wasGone
       steps = job.erasure.erased(Int(channel), result)
     }
     try reader.end()

@@ -17,49 +17,42 @@ enum OwnListJSON {
     cid: RawSpan,
     into buffer: inout ByteBuffer
   ) throws(WireError) -> UInt32 {
-    let sequence = try reader.sequence()
-    let message = try reader.string()
-    let sender = try reader.string()
-    let created = try reader.time()
-    guard let status = AcknowledgementStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
-    let expires = try reader.time()
-    let acknowledged = try reader.time()
-    let isExact = try reader.byte() == 1
-    let note = try reader.string()
-    let byteMax = fixedByteMax + 6 * (cid.byteCount + message.byteCount + sender.byteCount + note.byteCount)
+    let receipt = try OwnReceiptFields(&reader)
+    let strings = receipt.message.byteCount + receipt.sender.byteCount + receipt.note.byteCount
+    let byteMax = fixedByteMax + 6 * (cid.byteCount + strings)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.literal("{\"cid\":")
       out.jsonString(cid)
       out.literal(",\"message_id\":")
-      out.jsonString(message)
+      out.jsonString(receipt.message)
       out.literal(",\"seq\":")
-      out.decimal(UInt64(sequence.rawValue))
-      if !sender.isEmpty {
+      out.decimal(UInt64(receipt.sequence.rawValue))
+      if !receipt.sender.isEmpty {
         out.literal(",\"user\":{\"id\":")
-        out.jsonString(sender)
+        out.jsonString(receipt.sender)
         out.literal("}")
       }
       out.literal(",\"created_at\":")
-      out.timestamp(milliseconds: created.milliseconds)
+      out.timestamp(milliseconds: receipt.createdAt.milliseconds)
       out.literal(",\"receipt_status\":")
-      out.acknowledgementStatus(status)
-      if expires != .none {
+      out.acknowledgementStatus(receipt.status)
+      if receipt.expiresAt != .none {
         out.literal(",\"expires_at\":")
-        out.timestamp(milliseconds: expires.milliseconds)
+        out.timestamp(milliseconds: receipt.expiresAt.milliseconds)
       }
-      if acknowledged != .none {
+      if receipt.acknowledgedAt != .none {
         out.literal(",\"acknowledged_at\":")
-        out.timestamp(milliseconds: acknowledged.milliseconds)
+        out.timestamp(milliseconds: receipt.acknowledgedAt.milliseconds)
         out.literal(",\"exact\":")
-        out.bool(isExact)
+        out.bool(receipt.isExact)
       }
-      if !note.isEmpty {
+      if !receipt.note.isEmpty {
         out.literal(",\"note\":")
-        out.jsonString(note)
+        out.jsonString(receipt.note)
       }
       out.literal("}")
     }
-    return sequence.rawValue
+    return receipt.sequence.rawValue
   }
 
   /// Write one entry of a reply to user_threads as
@@ -71,33 +64,30 @@ enum OwnListJSON {
     cid: RawSpan,
     into buffer: inout ByteBuffer
   ) throws(WireError) -> UInt32 {
-    let parent = try reader.sequence()
-    let thread = try reader.string()
-    let unread = try reader.varint32()
-    let lastRead = try reader.string()
-    let firstUnread = try reader.string()
-    let newest = try reader.string()
-    let strings = thread.byteCount + lastRead.byteCount + firstUnread.byteCount + newest.byteCount
+    let thread = try OwnThreadFields(&reader)
+    let strings =
+      thread.message.byteCount + thread.lastRead.byteCount + thread.firstUnread.byteCount
+      + thread.newest.byteCount
     buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * (cid.byteCount + strings)) { out in
       out.literal("{\"cid\":")
       out.jsonString(cid)
       out.literal(",\"thread_id\":")
-      out.jsonString(thread)
+      out.jsonString(thread.message)
       out.literal(",\"unread_messages\":")
-      out.decimal(UInt64(unread))
-      if !lastRead.isEmpty {
+      out.decimal(UInt64(thread.unreadReplies))
+      if !thread.lastRead.isEmpty {
         out.literal(",\"last_read_message_id\":")
-        out.jsonString(lastRead)
+        out.jsonString(thread.lastRead)
       }
-      if !firstUnread.isEmpty {
+      if !thread.firstUnread.isEmpty {
         out.literal(",\"first_unread_message_id\":")
-        out.jsonString(firstUnread)
+        out.jsonString(thread.firstUnread)
       }
       out.literal(",\"newest_message_id\":")
-      out.jsonString(newest)
+      out.jsonString(thread.newest)
       out.literal("}")
     }
-    return parent.rawValue
+    return thread.parent.rawValue
   }
 
   /// Write `{"receipts": […], "next"?}` or `{"threads": […], "next"?}`.

@@ -55,10 +55,7 @@ struct ChannelMarks {
   mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) {
     var listed = Threads()
     for _ in 0..<(try reader.count()) {
-      _ = try reader.sequence()
-      listed.parents.append(try reader.string().bytes)
-      _ = try reader.varint32()
-      for _ in 0..<3 { _ = try reader.string() }
+      listed.parents.append(try OwnThreadFields(&reader).message.bytes)
     }
     listed.parents.reverse()
     let next = try reader.optional32()

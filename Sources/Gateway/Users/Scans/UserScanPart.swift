@@ -82,8 +82,7 @@ final class UserScanPart: GatewayPart {
     var reader = FieldReader(payload)
     switch request {
     case .firstMark:
-      let row = try RowFields(&reader)
-      RowJSON.writeResponse(row, try reader.uncounted(), into: &job.row)
+      RowJSON.writeResponse(try MarkReply(payload), into: &job.row)
       job.stage = .scanning
       return job.scan.begin()
     case .list(let user): return try job.scan.listed(Int(user), &reader)
