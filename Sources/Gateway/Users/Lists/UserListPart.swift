@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The pages of users' own acknowledgement requests and threads in progress: performs the steps of ``UserListScan``.
+/// The pages of users' own acknowledgement requests and threads in progress: performs the actions of ``UserListScan``.
 /// After its client has disconnected, a job stops with the store's next reply.
 final class UserListPart: GatewayPart {
   private var jobs = JobTable<UserListJob>()
@@ -81,13 +81,13 @@ final class UserListPart: GatewayPart {
       case .reply(let kind, let payload):
         do throws(WireError) {
           var reader = FieldReader(payload)
-          let steps: [UserListScan.Step]
+          let actions: [UserListScan.Action]
           switch request {
-          case .list: steps = try job.scan.listed(&reader)
-          case .locate: steps = try job.scan.located(&reader)
-          case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
+          case .list: actions = try job.scan.listed(&reader)
+          case .locate: actions = try job.scan.located(&reader)
+          case .entries(let channel): actions = try job.scan.answered(Int(channel), payload)
           }
-          perform(steps, job, index)
+          perform(actions, job, index)
         } catch {
           loop.logMalformedReply(error, kind)
           end(job, Problem(.internalError))
@@ -113,16 +113,16 @@ final class UserListPart: GatewayPart {
     }
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
-  private func perform(_ steps: [UserListScan.Step], _ job: UserListJob, _ index: SlotIndex) {
-    for step in steps where !job.isEnded { perform(step, job, index) }
+  private func perform(_ actions: [UserListScan.Action], _ job: UserListJob, _ index: SlotIndex) {
+    for action in actions where !job.isEnded { perform(action, job, index) }
     if job.scan.isDone { end(job, nil) }
     jobs.removeIfDone(job, index)
   }
 
-  private func perform(_ step: UserListScan.Step, _ job: UserListJob, _ index: SlotIndex) {
-    switch step {
+  private func perform(_ action: UserListScan.Action, _ job: UserListJob, _ index: SlotIndex) {
+    switch action {
     case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
     case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
     case .query(let channel):

@@ -5,7 +5,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
+/// The scans over users' channels in progress: performs the actions of ``UserChannelScan``. A job ends early if its
 /// client disconnects, which the next store reply detects.
 final class UserScanPart: GatewayPart {
   private var jobs = JobTable<UserScanJob>()
@@ -57,8 +57,8 @@ final class UserScanPart: GatewayPart {
       switch result {
       case .reply(let kind, let payload):
         do throws(WireError) {
-          let steps = try apply(request, payload, job)
-          perform(steps, job, index)
+          let actions = try apply(request, payload, job)
+          perform(actions, job, index)
         } catch {
           loop.logMalformedReply(error, kind)
           end(job, Problem(.internalError))
@@ -78,7 +78,7 @@ final class UserScanPart: GatewayPart {
     _ request: UserScanStoreRequest,
     _ payload: RawSpan,
     _ job: UserScanJob
-  ) throws(WireError) -> [UserChannelScan.Step] {
+  ) throws(WireError) -> [UserChannelScan.Action] {
     var reader = FieldReader(payload)
     switch request {
     case .firstMark:
@@ -101,7 +101,7 @@ final class UserScanPart: GatewayPart {
     of request: UserScanStoreRequest,
     _ problem: Problem,
     _ job: UserScanJob
-  ) -> [UserChannelScan.Step] {
+  ) -> [UserChannelScan.Action] {
     switch request {
     case .list(let user): job.scan.listFailed(Int(user), problem)
     case .count(let frame), .announce(let frame): job.scan.countFailed(Int(frame), problem)
@@ -112,20 +112,20 @@ final class UserScanPart: GatewayPart {
     }
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
-  private func perform(_ steps: [UserChannelScan.Step], _ job: UserScanJob, _ index: SlotIndex) {
-    performAll(steps) { perform($0, job, index) }
+  private func perform(_ actions: [UserChannelScan.Action], _ job: UserScanJob, _ index: SlotIndex) {
+    performAll(actions) { perform($0, job, index) }
     if job.scan.isDone { end(job, nil) }
     jobs.removeIfDone(job, index)
   }
 
-  private func perform(_ step: UserChannelScan.Step, _ job: UserScanJob, _ index: SlotIndex)
+  private func perform(_ action: UserChannelScan.Action, _ job: UserScanJob, _ index: SlotIndex)
     -> [UserChannelScan
-    .Step]
+    .Action]
   {
     let user = job.scan.users[0].id
-    switch step {
+    switch action {
     case .list(let userIndex):
       let cursor = job.scan.cursor(of: userIndex)
       return list(
@@ -227,7 +227,7 @@ final class UserScanPart: GatewayPart {
     request: UserScanStoreRequest,
     cursor: UInt64?,
     limit: Int
-  ) -> [UserChannelScan.Step] {
+  ) -> [UserChannelScan.Action] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
     return trySend(
@@ -248,14 +248,14 @@ final class UserScanPart: GatewayPart {
     index: SlotIndex,
     request: UserScanStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [UserChannelScan.Step] {
+  ) -> [UserChannelScan.Action] {
     let pending = job.pendingRequest(.userScan(index, request))
     let isSent = loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields)
     return sent(isSent, job, request)
   }
 
   private func sent(_ isSent: Bool, _ job: UserScanJob, _ request: UserScanStoreRequest) -> [UserChannelScan
-    .Step]
+    .Action]
   {
     guard isSent else { return Self.failure(of: request, Problem(.storeBusy), job) }
     job.inFlight += 1
