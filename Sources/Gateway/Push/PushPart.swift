@@ -45,31 +45,22 @@ extension PushPart {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
-    var entryIndex = 0
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       let device = Self.device(entry)
-      loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
+      fanOut.addEntry(cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
-        loop.fanOuts.send(
-          .ticketPlace,
-          to: .channel(cid.span.bytes),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) {
+        fanOut.send(.ticketPlace, to: .channel(cid.span.bytes)) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error)
+        fanOut.refuse(error)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   private static var noTicketSecret: Problem {
