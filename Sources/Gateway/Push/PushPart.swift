@@ -240,12 +240,7 @@ extension PushPart {
     switch batch.caller {
     case .closure(let finished): finished(batch.codes)
     case .body(let context, let route):
-      guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
-        return
-      }
-      loop.respond(route, stream: context.stream, connection: connection) {
-        PushJSON.writeResults(batch.order.orderedResults, into: &$0)
-      }
+      loop.respond(route, to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
     }
   }
 

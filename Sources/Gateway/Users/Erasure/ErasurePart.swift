@@ -30,7 +30,8 @@ final class ErasurePart: GatewayPart {
     )
     let index = jobs.insert(job)
     job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
-      self.eraseTimedOut(job)
+      // The erasure continues without its request.
+      self.answer(job, Self.partlyErased)
       loop.endTurn()
     }
     advance(job, index) { $0.start() }
@@ -239,24 +240,18 @@ final class ErasurePart: GatewayPart {
       let user = job.erasure.user
       loop.respond(route, stream: stream, connection: connection) { buffer in
         buffer.writeStaticString("{\"user_id\":")
-        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
-          $0.jsonString(user.span.bytes)
-        }
+        buffer.writeJSONString(user.span.bytes)
         buffer.writeStaticString(",\"erased\":true}")
       }
       loop.endTurnSoon()
     }
   }
 
-  /// Answer a request at its timeout; the erasure continues without it.
-  private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
-
   private func answer(_ job: ErasureJob, _ problem: Problem) {
     guard case .stream(let stream, let index, let route) = job.waiter else { return }
     job.timeout?.cancel()
     job.waiter = .none
-    guard let connection = loop.connections.answering(stream, on: index) else { return }
-    loop.answer(problem, route: route, stream: stream, connection: connection)
+    loop.answer(problem, route: route, stream: stream, connection: index)
     loop.endTurnSoon()
   }
 
