@@ -6,6 +6,12 @@ internal import ReceiptModel
 /// Authentication of one event loop: the caller of each request, and the handling of refused tokens.
 final class AuthenticationPart: GatewayPart {
   private var authenticator: Authenticator
+  // Look-ups of tokens since the start, by their result.
+  private var hits: UInt64 = 0
+  private var misses: UInt64 = 0
+  private var refusals: UInt64 = 0
+  /// Connections closed since the start after too many tokens that no key has signed.
+  private var endedConnections: UInt64 = 0
 
   init(_ authenticator: Authenticator) { self.authenticator = authenticator }
 
@@ -36,7 +42,7 @@ final class AuthenticationPart: GatewayPart {
     switch loop.connections.verdict(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
-      loop.counters.tokenFound()
+      hits &+= 1
       return caller
     case .refused(let code): throw refused(code, request, index)
     case .unknown: break
@@ -49,7 +55,7 @@ final class AuthenticationPart: GatewayPart {
     }
     switch authenticator.verdict(of: token, now: loop.now) {
     case .caller(let caller):
-      loop.counters.tokenFound()
+      hits &+= 1
       remember(.success(caller), index, identity: identity)
       return caller
     case .refused(let code):
@@ -154,7 +160,7 @@ final class AuthenticationPart: GatewayPart {
       awaitsBody: awaitsBody
     )
     if let verification = try authenticator.waitForVerification(waiting, token: token) { verify(verification) }
-    loop.counters.tokenAwaitsVerification()
+    misses &+= 1
   }
 
   /// Return the key of the party whose waiting requests are limited (``RequestAwaitingVerification/origin``).
@@ -238,7 +244,7 @@ final class AuthenticationPart: GatewayPart {
   {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
-    loop.counters.tokenRefused()
+    refusals &+= 1
     loop.rates.recordRefusal(.token, request, index)
     guard code.isSignatureFailure else { return Problem(code) }
     loop.rates.chargeBadToken(request, index)
@@ -248,7 +254,7 @@ final class AuthenticationPart: GatewayPart {
   }
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
-    loop.counters.tokenRefused()
+    refusals &+= 1
     var problem = Problem(
       .rateLimited,
       "too many tokens with invalid signatures came from here; retry later"
@@ -261,7 +267,7 @@ final class AuthenticationPart: GatewayPart {
   /// Close a connection after a delay, which slows down a client that guesses tokens.
   private func closeAfterDelay(_ index: ConnectionIndex) {
     guard let connection = loop.connections.connection(index) else { return }
-    loop.counters.connectionEndedForTokens()
+    endedConnections &+= 1
     loop.rates.recordEnd(index)
     loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.badTokenDelay) { [loop] in
       guard loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection else { return }
@@ -276,6 +282,20 @@ final class AuthenticationPart: GatewayPart {
       "tidemark_gateway_tokens_cached",
       help: "Verified tokens in the cache.",
       Double(authenticator.cachedCount)
+    )
+    let tokens = [("hit", hits), ("miss", misses), ("refused", refusals)]
+    for (result, count) in tokens {
+      samples.counter(
+        "tidemark_gateway_tokens_total",
+        help: "Token look-ups: found in the cache, verified, or refused.",
+        labels: ["result": result],
+        Int64(count)
+      )
+    }
+    samples.counter(
+      "tidemark_gateway_connections_ended_for_tokens_total",
+      help: "Connections closed after too many tokens with an invalid signature.",
+      Int64(clamping: endedConnections)
     )
   }
 }

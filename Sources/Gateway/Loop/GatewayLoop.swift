@@ -34,7 +34,7 @@ package final class GatewayLoop {
   private(set) var store: StoreClient<GatewayLoop>!
   private var pending = PendingRequests()
 
-  let counters: GatewayCounters
+  let counters = GatewayCounters()
   private var turn = TurnState()
   /// Whether `close` was called; background work starts nothing more.
   private(set) var isClosed = false
@@ -85,11 +85,8 @@ package final class GatewayLoop {
     )
     self.origins = configuration.origins
     self.tape = JSONTape(limits: limits.json)
-    self.counters = GatewayCounters(
-      hooks: configuration.hooks.map { String(decoding: $0.provider, as: UTF8.self) }
-    )
     self.hooks = HooksPart(configuration.hooks)
-    self.push = PushPart(configuration.ticketKeys)
+    self.push = PushPart(configuration.ticketKeys, hooks: configuration.hooks)
     self.events = EventStreamsPart(limits)
     self.tokens = TokensPart(shared)
     self.authentication = AuthenticationPart(

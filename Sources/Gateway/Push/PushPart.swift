@@ -1,5 +1,6 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -12,7 +13,13 @@ final class PushPart: GatewayPart {
   /// Entries of the devices' batches.
   private(set) var deviceEntries = 0
 
-  init(_ keys: TicketKeys?) { tickets = keys.map { TicketCodec(keys: $0) } }
+  /// Of push acks, also those in frames.
+  var counters: PushCounters
+
+  init(_ keys: TicketKeys?, hooks: [PushHook]) {
+    tickets = keys.map { TicketCodec(keys: $0) }
+    counters = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
+  }
 
   /// Replace the ticket keys for later requests.
   func apply(_ keys: TicketKeys?) {
@@ -25,6 +32,8 @@ final class PushPart: GatewayPart {
 
   /// Batches in progress.
   var batchCount: Int { batches.count }
+
+  override func collect(into samples: inout MetricSamples) { counters.add(to: &samples) }
 }
 
 extension PushPart {
@@ -259,21 +268,21 @@ extension PushPart {
   ) -> ProblemCode? {
     let ackedAt = ack.ackedAt
     guard ack.isByTicket else {
-      order.begin(loop.counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
+      order.begin(counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
       let isSent = loop.trySend(.acknowledgePush, to: .channel(ack.cid), request(true)) { buffer in
         buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
     }
-    var labels = loop.counters.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
+    var labels = counters.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
     guard let tickets else {
       order.begin(labels)
       return .notImplemented
     }
     do throws(TicketRefusal) {
       let ticket = try tickets.read(ack.ticket, now: loop.now)
-      if ack.device.isEmpty { labels.device = loop.counters.number(ofDevice: ticket.device) }
+      if ack.device.isEmpty { labels.device = counters.devices.number(ticket.device) }
       order.begin(labels)
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
@@ -305,9 +314,9 @@ extension PushPart {
       let delivery = try DeliveryFields(&reader)
       try reader.end()
       let labels = order.labels(entry)
-      loop.counters.answered(labels, delivery.moved ? .moved : .known)
+      counters.count(labels, delivery.moved ? .moved : .known)
       if delivery.moved {
-        loop.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+        counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       order.finish(entry) { PushJSON.write(delivery, separator: separator, into: &$0) }
       return nil
@@ -319,7 +328,7 @@ extension PushPart {
 
   /// Use a refusal as an entry's answer, and count it.
   func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
-    loop.counters.answered(order.labels(entry), code.isServiceFailure ? .failed : .refused)
+    counters.count(order.labels(entry), code.isServiceFailure ? .failed : .refused)
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 

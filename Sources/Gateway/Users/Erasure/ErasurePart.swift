@@ -9,6 +9,8 @@ internal import StoreClient
 /// The users who are being erased: performs the actions of ``ErasureMachine``, by request and for ``ReplicationPart``.
 final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
+  /// Users completely erased since the start.
+  private(set) var erasedCount: UInt64 = 0
 
   /// Users who are being erased.
   var count: Int { jobs.count }
@@ -226,7 +228,7 @@ final class ErasurePart: GatewayPart {
   // MARK: Waiters
 
   private func finish(_ job: ErasureJob, isDone: Bool) {
-    if isDone { loop.counters.userErased() }
+    if isDone { erasedCount &+= 1 }
     switch job.waiter {
     case .none: break
     case .replication(let value):
@@ -269,6 +271,11 @@ final class ErasurePart: GatewayPart {
       "tidemark_gateway_erasures",
       help: "Users who are being erased.",
       Double(count)
+    )
+    samples.counter(
+      "tidemark_gateway_users_erased_total",
+      help: "Users completely erased.",
+      Int64(erasedCount)
     )
   }
 }
