@@ -24,7 +24,7 @@ final class AuthenticationPart: GatewayPart {
   /// Replace the keys of tokens. Every connection's credential is checked again.
   func replace(_ tokens: GatewayUpdate.Tokens) {
     authenticator.replace(tokens.verifier, verified: tokens.verified, now: loop.now)
-    loop.connections.clearCredentials()
+    loop.connections.forgetCredentials()
   }
 
   /// Return the caller of a request; nil if the request now waits for its token's verification.
@@ -39,7 +39,7 @@ final class AuthenticationPart: GatewayPart {
     if route.caller == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
     if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
-    switch loop.connections.verdict(index, identity: identity) {
+    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
       hits &+= 1
@@ -93,7 +93,7 @@ final class AuthenticationPart: GatewayPart {
     if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
       return true
     }
-    switch loop.connections.verdict(index, identity: identity) {
+    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
     case .caller: return true
     case .refused: return false
     case .unknown: break
@@ -134,7 +134,7 @@ final class AuthenticationPart: GatewayPart {
     identity: UInt32
   ) {
     if case .failure(let refusal) = result, refusal.code.isTransient { return }
-    loop.connections.remember(index, identity: identity, result)
+    loop.connections[credentialsOf: index].remember(identity: identity, result)
     if case .success = result { markAuthenticated(index) }
   }
 
@@ -149,7 +149,7 @@ final class AuthenticationPart: GatewayPart {
     if let decision = loop.rates.refusalToVerify(request, index) {
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
-    if loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection {
+    if loop.connections[credentialsOf: index].badTokens >= loop.limits.badTokensPerConnection {
       loop.rates.recordRefusal(.token, request, index)
       throw tooManyBadTokens(1)
     }
@@ -194,10 +194,9 @@ final class AuthenticationPart: GatewayPart {
 
   /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
   private func markAuthenticated(_ index: ConnectionIndex) {
-    loop.connections.resetBadTokens(index)
-    guard loop.connections.recordAuthenticated(index), let connection = loop.connections.connection(index) else {
-      return
-    }
+    guard loop.connections[credentialsOf: index].recordAuthenticated(),
+      let connection = loop.connections.connection(index)
+    else { return }
     connection.markAuthenticated()
     if let channel = connection.channel { loop.shared.gate?.markAuthenticated(channel) }
   }
@@ -249,7 +248,10 @@ final class AuthenticationPart: GatewayPart {
     guard code.isSignatureFailure else { return Problem(code) }
     loop.rates.chargeBadToken(request, index)
     guard !loop.connections.isShared(index) else { return Problem(code) }
-    if loop.connections.recordBadToken(index) == loop.limits.badTokensPerConnection { closeAfterDelay(index) }
+    loop.connections[credentialsOf: index].recordBadToken()
+    if loop.connections[credentialsOf: index].badTokens == loop.limits.badTokensPerConnection {
+      closeAfterDelay(index)
+    }
     return Problem(code)
   }
 
@@ -270,7 +272,7 @@ final class AuthenticationPart: GatewayPart {
     endedConnections &+= 1
     loop.rates.recordEnd(index)
     loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.badTokenDelay) { [loop] in
-      guard loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection else { return }
+      guard loop.connections[credentialsOf: index].badTokens >= loop.limits.badTokensPerConnection else { return }
       connection.fail(.enhanceYourCalm)
     }
   }
