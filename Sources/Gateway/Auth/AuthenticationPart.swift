@@ -6,6 +6,12 @@ internal import ReceiptModel
 /// Authentication of one event loop: the caller of each request, and the handling of refused tokens.
 final class AuthenticationPart: GatewayPart {
   private var authenticator: Authenticator
+  // Look-ups of tokens since the start, by their result.
+  private var hits: UInt64 = 0
+  private var misses: UInt64 = 0
+  private var refusals: UInt64 = 0
+  /// Connections closed since the start after too many tokens that no key has signed.
+  private var endedConnections: UInt64 = 0
 
   init(_ authenticator: Authenticator) { self.authenticator = authenticator }
 
@@ -18,7 +24,7 @@ final class AuthenticationPart: GatewayPart {
   /// Replace the keys of tokens. Every connection's credential is checked again.
   func replace(_ tokens: GatewayUpdate.Tokens) {
     authenticator.replace(tokens.verifier, verified: tokens.verified, now: loop.now)
-    loop.connections.clearCredentials()
+    loop.connections.forgetCredentials()
   }
 
   /// Return the caller of a request; nil if the request now waits for its token's verification.
@@ -33,10 +39,10 @@ final class AuthenticationPart: GatewayPart {
     if route.caller == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
     if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
-    switch loop.connections.verdict(index, identity: identity) {
+    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
-      loop.counters.tokenFound()
+      hits &+= 1
       return caller
     case .refused(let code): throw refused(code, request, index)
     case .unknown: break
@@ -49,7 +55,7 @@ final class AuthenticationPart: GatewayPart {
     }
     switch authenticator.verdict(of: token, now: loop.now) {
     case .caller(let caller):
-      loop.counters.tokenFound()
+      hits &+= 1
       remember(.success(caller), index, identity: identity)
       return caller
     case .refused(let code):
@@ -87,7 +93,7 @@ final class AuthenticationPart: GatewayPart {
     if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
       return true
     }
-    switch loop.connections.verdict(index, identity: identity) {
+    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
     case .caller: return true
     case .refused: return false
     case .unknown: break
@@ -128,7 +134,7 @@ final class AuthenticationPart: GatewayPart {
     identity: UInt32
   ) {
     if case .failure(let refusal) = result, refusal.code.isTransient { return }
-    loop.connections.remember(index, identity: identity, result)
+    loop.connections[credentialsOf: index].remember(identity: identity, result)
     if case .success = result { markAuthenticated(index) }
   }
 
@@ -143,7 +149,7 @@ final class AuthenticationPart: GatewayPart {
     if let decision = loop.rates.refusalToVerify(request, index) {
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
-    if loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection {
+    if loop.connections[credentialsOf: index].badTokens >= loop.limits.badTokensPerConnection {
       loop.rates.recordRefusal(.token, request, index)
       throw tooManyBadTokens(1)
     }
@@ -154,7 +160,7 @@ final class AuthenticationPart: GatewayPart {
       awaitsBody: awaitsBody
     )
     if let verification = try authenticator.waitForVerification(waiting, token: token) { verify(verification) }
-    loop.counters.tokenAwaitsVerification()
+    misses &+= 1
   }
 
   /// Return the key of the party whose waiting requests are limited (``RequestAwaitingVerification/origin``).
@@ -188,10 +194,9 @@ final class AuthenticationPart: GatewayPart {
 
   /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
   private func markAuthenticated(_ index: ConnectionIndex) {
-    loop.connections.resetBadTokens(index)
-    guard loop.connections.recordAuthenticated(index), let connection = loop.connections.connection(index) else {
-      return
-    }
+    guard loop.connections[credentialsOf: index].recordAuthenticated(),
+      let connection = loop.connections.connection(index)
+    else { return }
     connection.markAuthenticated()
     if let channel = connection.channel { loop.shared.gate?.markAuthenticated(channel) }
   }
@@ -238,17 +243,20 @@ final class AuthenticationPart: GatewayPart {
   {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
-    loop.counters.tokenRefused()
+    refusals &+= 1
     loop.rates.recordRefusal(.token, request, index)
     guard code.isSignatureFailure else { return Problem(code) }
     loop.rates.chargeBadToken(request, index)
     guard !loop.connections.isShared(index) else { return Problem(code) }
-    if loop.connections.recordBadToken(index) == loop.limits.badTokensPerConnection { closeAfterDelay(index) }
+    loop.connections[credentialsOf: index].recordBadToken()
+    if loop.connections[credentialsOf: index].badTokens == loop.limits.badTokensPerConnection {
+      closeAfterDelay(index)
+    }
     return Problem(code)
   }
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
-    loop.counters.tokenRefused()
+    refusals &+= 1
     var problem = Problem(
       .rateLimited,
       "too many tokens with invalid signatures came from here; retry later"
@@ -261,10 +269,10 @@ final class AuthenticationPart: GatewayPart {
   /// Close a connection after a delay, which slows down a client that guesses tokens.
   private func closeAfterDelay(_ index: ConnectionIndex) {
     guard let connection = loop.connections.connection(index) else { return }
-    loop.counters.connectionEndedForTokens()
+    endedConnections &+= 1
     loop.rates.recordEnd(index)
     loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.badTokenDelay) { [loop] in
-      guard loop.connections.badTokens(index) >= loop.limits.badTokensPerConnection else { return }
+      guard loop.connections[credentialsOf: index].badTokens >= loop.limits.badTokensPerConnection else { return }
       connection.fail(.enhanceYourCalm)
     }
   }
@@ -276,6 +284,20 @@ final class AuthenticationPart: GatewayPart {
       "tidemark_gateway_tokens_cached",
       help: "Verified tokens in the cache.",
       Double(authenticator.cachedCount)
+    )
+    let tokens = [("hit", hits), ("miss", misses), ("refused", refusals)]
+    for (result, count) in tokens {
+      samples.counter(
+        "tidemark_gateway_tokens_total",
+        help: "Token look-ups: found in the cache, verified, or refused.",
+        labels: ["result": result],
+        Int64(count)
+      )
+    }
+    samples.counter(
+      "tidemark_gateway_connections_ended_for_tokens_total",
+      help: "Connections closed after too many tokens with an invalid signature.",
+      Int64(clamping: endedConnections)
     )
   }
 }

@@ -68,3 +68,54 @@ extension ProblemCode {
   /// Whether a token that is refused with this code may be accepted later.
   var isTransient: Bool { self == .tokenNotYetValid || self == .tokenRevoked || self == .storeUnavailable }
 }
+
+/// What a connection has shown of its clients' tokens.
+struct ConnectionCredentials {
+  /// The credential checked last; 0: none. HTTP/2 gives equal headers of one connection equal numbers, so the next
+  /// request with the same credential skips the token lookup.
+  private var identity: UInt32 = 0
+  /// The caller of that credential, whose times are still checked; nil where it was refused for good.
+  private var caller: Caller?
+  private var refusal = ProblemCode.tokenMissing
+  private var isAuthenticated = false
+  /// Consecutive refused tokens since the last valid one.
+  private(set) var badTokens = 0
+
+  /// Look up the last credential, if it is this one.
+  @inline(__always)
+  func verdict(identity: UInt32) -> Authenticator.Verdict {
+    guard identity != 0, self.identity == identity else { return .unknown }
+    if let caller { return .caller(caller) }
+    return .refused(refusal)
+  }
+
+  /// Cache the result for a credential.
+  mutating func remember(identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
+    guard identity != 0 else { return }
+    self.identity = identity
+    switch result {
+    case .success(let caller): self.caller = caller
+    case .failure(let refusal):
+      caller = nil
+      self.refusal = refusal.code
+    }
+  }
+
+  /// Forget the credential, for instance after the keys have changed.
+  mutating func forget() {
+    identity = 0
+    caller = nil
+  }
+
+  /// Record a valid token.
+  ///
+  /// - Returns: whether it is the connection's first.
+  mutating func recordAuthenticated() -> Bool {
+    badTokens = 0
+    defer { isAuthenticated = true }
+    return !isAuthenticated
+  }
+
+  /// Count a refused token.
+  mutating func recordBadToken() { badTokens += 1 }
+}

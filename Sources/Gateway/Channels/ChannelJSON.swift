@@ -17,9 +17,9 @@ package enum ChannelJSON {
     buffer.writeStaticString("{\"cid\":")
     buffer.writeJSONString(channel.cid)
     buffer.writeStaticString(",\"type\":")
-    buffer.writeJSONString(parts.type)
+    buffer.writeJSONString(String(parts.type))
     buffer.writeStaticString(",\"id\":")
-    buffer.writeJSONString(parts.id)
+    buffer.writeJSONString(String(parts.id))
     buffer.writeStaticString(",\"created_at\":")
     buffer.writeTimestamp(channel.created)
     buffer.writeStaticString(",\"member_count\":")
@@ -75,21 +75,6 @@ package enum ChannelJSON {
     buffer.writeStaticString(",\"options\":")
     OptionsJSON.write(record.options, into: &buffer)
     buffer.writeStaticString("}")
-  }
-}
-
-extension ByteBuffer {
-  fileprivate mutating func writeJSONString(_ text: some StringProtocol) {
-    let bytes = Array(text.utf8)
-    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(bytes.count)) { out in
-      out.jsonString(bytes.span.bytes)
-    }
-  }
-
-  fileprivate mutating func writeTimestamp(_ time: Timestamp) {
-    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) { out in
-      out.timestamp(milliseconds: time.milliseconds)
-    }
   }
 }
 

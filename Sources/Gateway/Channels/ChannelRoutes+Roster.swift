@@ -71,34 +71,20 @@ extension ChannelRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     let limit = loop.limits.rowsPerPage
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: cids.count,
-      .results(status: 200, Self.writeReadStates)
-    )
-    var entryIndex = 0
+    let response = FanOut.Response.results(status: 200, Self.writeReadStates)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: cids.count, response)
     iterator = cids.elements
     while let cid = try iterator.next()?.asString() {
-      loop.fanOuts.addNames(fanOut, cid: cid)
+      fanOut.addEntry(cid: cid)
       if Identifier.isCID(cid) {
-        loop.fanOuts.send(
-          .readState,
-          to: .channel(cid),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) {
-          buffer in
-          buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
+        fanOut.send(.readState, to: .channel(cid)) {
+          $0.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
+        fanOut.refuse(.invalidCID)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   private static func writeReadStates(_ fanOut: FanOut, into buffer: inout ByteBuffer) {

@@ -42,43 +42,29 @@ struct ChannelRoutes {
       _ = try fields.optionalArray("members", countMax: loop.limits.membersPerRequest)
       _ = try fields.optionalObject("options")
     }
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: entries.count,
-      .results(status: 200, Self.writeChannels)
-    )
-    var entryIndex = 0
+    let response = FanOut.Response.results(status: 200, Self.writeChannels)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     iterator = entries.elements
     while let entry = iterator.next() {
+      let cid = try entry.requiredString("cid")
+      fanOut.addEntry(cid: cid)
       do throws(Problem) {
-        let cid = try entry.requiredString("cid")
-        loop.fanOuts.addNames(fanOut, cid: cid)
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let members = try entry.optionalArray("members", countMax: loop.limits.membersPerRequest)
         var count = 0
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.fanOuts.send(
-          .putChannel,
-          to: .channel(cid),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) {
-          buffer in
+        fanOut.send(.putChannel, to: .channel(cid)) { buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
         }
       } catch {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
+        fanOut.refuse(error.code)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   private static func writeChannels(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
@@ -234,20 +220,12 @@ extension ChannelRoutes {
   /// Handle `GET /v1/channel-types`: query all shards, since a shard that missed a PUT may lack the newest value.
   func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    let fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
     for shard in 0..<loop.store.shardCount {
-      loop.fanOuts.send(
-        .listChannelTypes,
-        to: .shard(ShardID(UInt16(shard)), name: nil),
-        context,
-        route: match.route,
-        entry: shard,
-        of: fanOut
-      ) {
-        _ in
-      }
+      fanOut.addEntry()
+      fanOut.send(.listChannelTypes, to: .shard(ShardID(UInt16(shard)), name: nil)) { _ in }
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 }
 

@@ -251,8 +251,7 @@ final class EventStreamsPart: GatewayPart {
   private func refuse(_ ref: EventHub.Ref, _ problem: Problem) {
     guard let stream = table[ref] else { return }
     remove(stream)
-    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(problem, route: Route.events, stream: stream.handle, connection: connection)
+    loop.answer(problem, route: .events, stream: stream.handle, connection: stream.connection)
     loop.endTurnSoon()
   }
 

@@ -55,7 +55,7 @@ extension FrameStream {
     correlation: UInt32,
     on loop: GatewayLoop
   ) {
-    let device = loop.counters.number(ofDevice: ticket.device)
+    let device = loop.push.counters.devices.number(ticket.device)
     let store = loop.store!
     guard store.shardCount > 0 else {
       return refuseTicket(
@@ -107,7 +107,7 @@ extension FrameStream {
       count(delivery.moved ? .moved : .known, kind: request.kind, device: request.device, on: loop)
       if delivery.moved {
         let labels = Self.labels(request.kind, request.device)
-        loop.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+        loop.push.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       let replyKind = request.kind == .ticket ? FrameKind.presentTicketReply : kind
       reply(replyKind, request.correlation) { $0.writeRaw(payload) }
@@ -128,7 +128,7 @@ extension FrameStream {
     device: UInt8,
     on loop: GatewayLoop
   ) {
-    loop.counters.answered(Self.labels(kind, device), outcome)
+    loop.push.counters.count(Self.labels(kind, device), outcome)
   }
 
   private static func labels(_ kind: FrameStoreRequest.Kind, _ device: UInt8) -> AckLabels {

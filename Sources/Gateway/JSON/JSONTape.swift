@@ -38,9 +38,14 @@ package enum JSONSyntaxError: Error, Equatable {
 /// The gateway's only JSON decoder: parses a text into a flat tape whose memory the next parse reuses.
 ///
 /// One per event loop. A parse allocates nothing once the buffers have grown to the size of the usual bodies.
+///
+/// Debug builds trap where a value is used after the parse, or the ``shrink()``, that has overwritten it.
 package final class JSONTape {
   private let parser: OpaquePointer
   private let keptByteMax: Int
+  #if DEBUG
+    private let generation = JSONGeneration()
+  #endif
 
   /// Trap where there is no memory for an empty parser.
   package init(limits: JSONLimits = JSONLimits()) {
@@ -59,6 +64,7 @@ package final class JSONTape {
   /// keys in an object the last counts.
   @_lifetime(borrow self)
   package func parse(_ bytes: RawSpan) throws(JSONSyntaxError) -> JSONValue {
+    invalidateValues()
     let result = bytes.withUnsafeBytes { tm_json_parse(parser, $0.baseAddress, $0.count) }
     switch result {
     case TM_JSON_OK: break
@@ -66,13 +72,73 @@ package final class JSONTape {
     case TM_JSON_TOO_MANY_TOKENS: throw .tooManyTokens
     default: throw .malformed(byteOffset: tm_json_error_offset(parser))
     }
-    let value = JSONValue(tokens: tm_json_tape(parser)!, text: tm_json_text(parser)!, index: 0)
-    return _overrideLifetime(value, borrowing: self)
+    #if DEBUG
+      let document = JSONDocument(tm_json_tape(parser)!, tm_json_text(parser)!, generation)
+    #else
+      let document = JSONDocument(tm_json_tape(parser)!, tm_json_text(parser)!)
+    #endif
+    return _overrideLifetime(JSONValue(document, index: 0), borrowing: self)
   }
 
   /// Free buffer memory that a large body has claimed. Call it between bodies, not while a value is in use.
   package func shrink() {
+    invalidateValues()
     tm_json_shrink(parser, keptByteMax)
+  }
+
+  @inline(__always)
+  private func invalidateValues() {
+    #if DEBUG
+      generation.number += 1
+    #endif
+  }
+}
+
+#if DEBUG
+  /// How often a tape's values have become invalid.
+  private final class JSONGeneration {
+    var number = 0
+  }
+#endif
+
+/// The tokens and the text of one parse.
+private struct JSONDocument {
+  private let tokens: UnsafePointer<tm_json_token>
+  private let text: UnsafePointer<UInt8>
+  #if DEBUG
+    private let generation: JSONGeneration
+    /// The generation of this parse.
+    private let number: Int
+
+    init(_ tokens: UnsafePointer<tm_json_token>, _ text: UnsafePointer<UInt8>, _ generation: JSONGeneration) {
+      self.tokens = tokens
+      self.text = text
+      self.generation = generation
+      number = generation.number
+    }
+  #else
+    init(_ tokens: UnsafePointer<tm_json_token>, _ text: UnsafePointer<UInt8>) {
+      self.tokens = tokens
+      self.text = text
+    }
+  #endif
+
+  @inline(__always)
+  subscript(index: UInt32) -> tm_json_token {
+    #if DEBUG
+      precondition(number == generation.number, "a JSON value is used after the next parse")
+    #endif
+    return tokens[Int(index)]
+  }
+
+  /// Return the bytes of a token that is known to be a string.
+  @inline(__always)
+  func string(_ index: UInt32) -> UnsafeRawBufferPointer {
+    let payload = self[index].payload
+    return UnsafeRawBufferPointer(
+      start: text + Int(UInt32(truncatingIfNeeded: payload)),
+      count: Int(payload >> 32)
+    )
   }
 }
 
@@ -81,20 +147,18 @@ package enum JSONKind: Equatable, Sendable {
   case null, bool, integer, double, string, array, object
 }
 
-/// One value of a parsed text: a reference into the tape, three words wide, cheap to copy.
+/// One value of a parsed text: a reference into the tape, three words wide in release builds, cheap to copy.
 package struct JSONValue: ~Escapable {
-  let tokens: UnsafePointer<tm_json_token>
-  let text: UnsafePointer<UInt8>
-  let index: UInt32
+  fileprivate let document: JSONDocument
+  fileprivate let index: UInt32
 
   @_lifetime(immortal)
-  init(tokens: UnsafePointer<tm_json_token>, text: UnsafePointer<UInt8>, index: UInt32) {
-    self.tokens = tokens
-    self.text = text
+  fileprivate init(_ document: JSONDocument, index: UInt32) {
+    self.document = document
     self.index = index
   }
 
-  private var token: tm_json_token { tokens[Int(index)] }
+  private var token: tm_json_token { document[index] }
 
   /// The type of this value. An integer beyond `Int64` is a double.
   package var kind: JSONKind {
@@ -157,15 +221,15 @@ package struct JSONValue: ~Escapable {
   package func member(_ name: StaticString) -> JSONValue? {
     let found = member(at: name.utf8Start, name.utf8CodeUnitCount)
     guard found != 0 else { return nil }
-    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+    return _overrideLifetime(JSONValue(document, index: found), copying: self)
   }
 
   /// Return the same, for a name that is read from a setting.
   @_lifetime(copy self)
   package func member(_ name: [UInt8]) -> JSONValue? {
-    let found = name.withUnsafeBufferPointer { member(at: $0.baseAddress ?? text, $0.count) }
+    let found = name.withUnsafeBufferPointer { name in name.baseAddress.map { member(at: $0, name.count) } ?? 0 }
     guard found != 0 else { return nil }
-    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+    return _overrideLifetime(JSONValue(document, index: found), copying: self)
   }
 
   /// Return the token of a member's value; 0: none.
@@ -177,7 +241,7 @@ package struct JSONValue: ~Escapable {
     let end = token.next
     while at < end {
       if isString(at, equalTo: name, count) { found = at + 1 }
-      at = tokens[Int(at + 1)].next
+      at = document[at + 1].next
     }
     return found
   }
@@ -204,21 +268,16 @@ package struct JSONValue: ~Escapable {
   var stringBytes: RawSpan {
     @_lifetime(copy self)
     get {
-      let payload = token.payload
-      let start = text + Int(UInt32(truncatingIfNeeded: payload))
-      let span = RawSpan(_unsafeStart: UnsafeRawPointer(start), byteCount: Int(payload >> 32))
-      return _overrideLifetime(span, copying: self)
+      _overrideLifetime(RawSpan(_unsafeBytes: document.string(index)), copying: self)
     }
   }
 
   @inline(__always)
   private func isString(_ at: UInt32, equalTo wanted: UnsafePointer<UInt8>, _ count: Int) -> Bool {
-    let payload = tokens[Int(at)].payload
-    let length = Int(payload >> 32)
-    guard length == count else { return false }
-    let bytes = text + Int(UInt32(truncatingIfNeeded: payload))
+    let bytes = document.string(at)
+    guard bytes.count == count else { return false }
     var offset = 0
-    while offset < length {
+    while offset < count {
       if bytes[offset] != wanted[offset] { return false }
       offset += 1
     }
@@ -231,15 +290,15 @@ package struct JSONValue: ~Escapable {
     var path = ""
     var container: UInt32 = 0
     while container != index {
-      let token = tokens[Int(container)]
+      let token = document[container]
       var child = container + 1
       var position = 0
       let isObject = token.kind == TM_JSON_OBJECT.rawValue
       while child < token.next {
         let value = isObject ? child + 1 : child
-        if index >= value && index < tokens[Int(value)].next {
+        if index >= value && index < document[value].next {
           if isObject {
-            let name = JSONValue(tokens: tokens, text: text, index: child).stringBytes
+            let name = JSONValue(document, index: child).stringBytes
             if !path.isEmpty { path += "." }
             path += String(decoding: Array(name.prefix(64)), as: UTF8.self)
           } else {
@@ -248,7 +307,7 @@ package struct JSONValue: ~Escapable {
           container = value
           break
         }
-        child = tokens[Int(value)].next
+        child = document[value].next
         position += 1
       }
     }
@@ -258,15 +317,13 @@ package struct JSONValue: ~Escapable {
 
 /// Iterator over the elements of an array: `while let element = elements.next()`.
 package struct JSONElements: ~Escapable {
-  private let tokens: UnsafePointer<tm_json_token>
-  private let text: UnsafePointer<UInt8>
+  private let document: JSONDocument
   private var at: UInt32
   private let end: UInt32
 
   @_lifetime(copy array)
   fileprivate init(of array: JSONValue, end: UInt32) {
-    self.tokens = array.tokens
-    self.text = array.text
+    document = array.document
     self.at = array.index + 1
     self.end = end
   }
@@ -275,8 +332,8 @@ package struct JSONElements: ~Escapable {
   @_lifetime(copy self)
   package mutating func next() -> JSONValue? {
     guard at < end else { return nil }
-    let value = JSONValue(tokens: tokens, text: text, index: at)
-    at = tokens[Int(at)].next
+    let value = JSONValue(document, index: at)
+    at = document[at].next
     return _overrideLifetime(value, copying: self)
   }
 }
@@ -301,15 +358,13 @@ package struct JSONMember: ~Escapable {
 
 /// Iterator over the members of an object: `while let member = members.next()`.
 package struct JSONMembers: ~Escapable {
-  private let tokens: UnsafePointer<tm_json_token>
-  private let text: UnsafePointer<UInt8>
+  private let document: JSONDocument
   private var at: UInt32
   private let end: UInt32
 
   @_lifetime(copy object)
   fileprivate init(of object: JSONValue, end: UInt32) {
-    self.tokens = object.tokens
-    self.text = object.text
+    document = object.document
     self.at = object.index + 1
     self.end = end
   }
@@ -318,9 +373,9 @@ package struct JSONMembers: ~Escapable {
   @_lifetime(copy self)
   package mutating func next() -> JSONMember? {
     guard at < end else { return nil }
-    let key = JSONValue(tokens: tokens, text: text, index: at)
-    let value = JSONValue(tokens: tokens, text: text, index: at + 1)
-    at = tokens[Int(at + 1)].next
+    let key = JSONValue(document, index: at)
+    let value = JSONValue(document, index: at + 1)
+    at = document[at + 1].next
     return _overrideLifetime(JSONMember(key: key, value: value), copying: self)
   }
 }

@@ -1,5 +1,6 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import ReceiptModel
 
 /// Writing of JSON directly into a buffer's spare capacity.
 ///
@@ -183,6 +184,19 @@ extension ByteBuffer {
   mutating func writeJSONString(_ text: RawSpan) {
     writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(text.byteCount)) {
       $0.jsonString(text)
+    }
+  }
+
+  /// Write a JSON string with its quotes.
+  mutating func writeJSONString(_ text: String) {
+    var text = text
+    text.withUTF8 { writeJSONString(RawSpan(_unsafeBytes: UnsafeRawBufferPointer($0))) }
+  }
+
+  /// Write a time in quotes.
+  mutating func writeTimestamp(_ time: Timestamp) {
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) {
+      $0.timestamp(milliseconds: time.milliseconds)
     }
   }
 }

@@ -20,18 +20,9 @@ final class ConnectionTable {
     var connection: HTTP2ServerConnection<GatewayLoop>?
     /// Whether answers were written outside the connection's own read and are not flushed.
     var isDirty = false
-    /// The credential checked last. HTTP/2 gives equal headers of one connection equal numbers, so the next request
-    /// with the same credential skips the token lookup.
-    var identity: UInt32 = 0
-    /// The caller of that credential, whose times are still checked; nil where it was refused for good.
-    var caller: Caller?
-    var refusal = ProblemCode.tokenMissing
-    /// Whether the connection has shown a valid token.
-    var isAuthenticated = false
+    var credentials = ConnectionCredentials()
     var client: PeerAddress?
     var isShared = false
-    /// Consecutive refused tokens.
-    var badTokens = 0
   }
 
   private var entries: [Entry] = []
@@ -77,9 +68,10 @@ final class ConnectionTable {
 
   /// Return the connection of a stream that is answered now, to be flushed in this turn; nil where the client has
   /// closed the stream or the connection.
-  func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<
-    GatewayLoop
-  >? {
+  func answering(
+    _ stream: HTTP2StreamHandle,
+    on index: ConnectionIndex
+  ) -> HTTP2ServerConnection<GatewayLoop>? {
     guard let connection = connection(index), connection.isOpen(stream) else { return nil }
     markDirty(index)
     return connection
@@ -92,39 +84,15 @@ final class ConnectionTable {
   @inline(__always)
   func isShared(_ index: ConnectionIndex) -> Bool { self[index].isShared }
 
-  /// Look up a connection's last credential, if it is this one.
-  func verdict(_ index: ConnectionIndex, identity: UInt32) -> Authenticator.Verdict {
-    guard identity != 0, self[index].identity == identity else { return .unknown }
-    if let caller = self[index].caller { return .caller(caller) }
-    return .refused(self[index].refusal)
+  /// What a connection has shown of its clients' tokens, changed in place.
+  subscript(credentialsOf index: ConnectionIndex) -> ConnectionCredentials {
+    @inline(__always) _read { yield entries[Int(index.rawValue)].credentials }
+    @inline(__always) _modify { yield &entries[Int(index.rawValue)].credentials }
   }
 
-  /// Cache the result for a connection's credential.
-  func remember(_ index: ConnectionIndex, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
-    guard identity != 0 else { return }
-    self[index].identity = identity
-    switch result {
-    case .success(let caller): self[index].caller = caller
-    case .failure(let refusal):
-      self[index].caller = nil
-      self[index].refusal = refusal.code
-    }
-  }
-
-  /// Forget every connection's credential, for instance after the keys have changed.
-  func clearCredentials() {
-    for index in entries.indices {
-      entries[index].identity = 0
-      entries[index].caller = nil
-    }
-  }
-
-  /// Record that a connection has shown a valid token.
-  ///
-  /// - Returns: whether it is the connection's first.
-  func recordAuthenticated(_ index: ConnectionIndex) -> Bool {
-    defer { self[index].isAuthenticated = true }
-    return !self[index].isAuthenticated
+  /// Forget every connection's credential.
+  func forgetCredentials() {
+    for index in entries.indices { entries[index].credentials.forget() }
   }
 
   /// Record where a connection comes from.
@@ -132,20 +100,6 @@ final class ConnectionTable {
     self[index].client = client
     self[index].isShared = isShared
   }
-
-  /// Count a refused token.
-  ///
-  /// - Returns: how many were refused since the last valid one.
-  func recordBadToken(_ index: ConnectionIndex) -> Int {
-    self[index].badTokens += 1
-    return self[index].badTokens
-  }
-
-  /// Return how many tokens were refused since the last valid one.
-  func badTokens(_ index: ConnectionIndex) -> Int { self[index].badTokens }
-
-  /// Reset the count of refused tokens after a valid one.
-  func resetBadTokens(_ index: ConnectionIndex) { self[index].badTokens = 0 }
 
   /// Mark a connection to be flushed at the end of the loop's turn.
   func markDirty(_ index: ConnectionIndex) {

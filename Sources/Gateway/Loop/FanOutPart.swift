@@ -11,46 +11,26 @@ final class FanOutPart: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> SlotIndex {
-    fanOuts.insert(FanOut(context, route, count: count, response))
+  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> FanOutSender {
+    let index = fanOuts.insert(FanOut(context, route, count: count, response))
+    return FanOutSender(part: self, index: index, context: context, route: route)
   }
 
   /// Add the names of the next entry for the response.
-  func addNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
+  fileprivate func addNames(_ index: SlotIndex, cid: RawSpan?, id: RawSpan?) {
     fanOuts[index]?.names.append(cid: cid, id: id)
-  }
-
-  /// Send one entry's request.
-  func send(
-    _ kind: FrameKind,
-    to destination: StoreDestination,
-    _ context: RequestContext,
-    route: Route,
-    entry: Int,
-    of index: SlotIndex,
-    _ fields: (inout ByteBuffer) -> Void
-  ) {
-    let request = PendingRequest(
-      .fanOut(index, entry: UInt32(entry)),
-      route: route,
-      isServer: context.caller.isServer
-    )
-    let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
-    if !isSent { recordResult(of: entry, in: index, code: .storeBusy) }
   }
 
   /// Record the result of an entry for which nothing was sent, or that another part has handled.
   ///
   /// - Parameter code: nil: it succeeded.
   func recordResult(of entry: Int, in index: SlotIndex, code: ProblemCode?) {
-    guard let fanOut = fanOuts[index] else { return }
-    fanOut.results[entry].code = code
-    fanOut.waiting -= 1
-    respondIfComplete(fanOut, index)
+    fanOuts[index]?.results[entry].code = code
+    resultArrived(index)
   }
 
-  /// Close the sending of entries: from here on the last result answers.
-  func closeSending(_ index: SlotIndex) {
+  /// Count a result, or the end of the sending: the last one answers.
+  fileprivate func resultArrived(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.waiting -= 1
     respondIfComplete(fanOut, index)
@@ -74,8 +54,7 @@ final class FanOutPart: GatewayPart {
       fanOut.results[Int(entry)].code = problem.code
       fanOut.problem = fanOut.problem ?? problem
     }
-    fanOut.waiting -= 1
-    respondIfComplete(fanOut, index)
+    resultArrived(index)
   }
 
   private func apply(
@@ -165,6 +144,43 @@ final class FanOutPart: GatewayPart {
       buffer.writeStaticString("]}")
     }
   }
+}
+
+/// Sender of a fan-out's store requests, entry by entry, in the order of the request. Call ``close()`` after the last.
+struct FanOutSender {
+  fileprivate let part: FanOutPart
+  let index: SlotIndex
+  fileprivate let context: RequestContext
+  fileprivate let route: Route
+  /// The index of the current entry.
+  private(set) var entry = -1
+
+  fileprivate init(part: FanOutPart, index: SlotIndex, context: RequestContext, route: Route) {
+    self.part = part
+    self.index = index
+    self.context = context
+    self.route = route
+  }
+
+  /// Go to the next entry, with its names for the response; nil: it has none, or no string.
+  mutating func addEntry(cid: RawSpan? = nil, id: RawSpan? = nil) {
+    entry += 1
+    part.addNames(index, cid: cid, id: id)
+  }
+
+  /// Send the entry's request.
+  func send(_ kind: FrameKind, to destination: StoreDestination, _ fields: (inout ByteBuffer) -> Void) {
+    let target = ReplyTarget.fanOut(index, entry: UInt32(entry))
+    let request = PendingRequest(target, route: route, isServer: context.caller.isServer)
+    let isSent = part.loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
+    if !isSent { refuse(.storeBusy) }
+  }
+
+  /// Record that the entry is refused: nothing is sent for it.
+  func refuse(_ code: ProblemCode) { part.recordResult(of: entry, in: index, code: code) }
+
+  /// Close the sending: from here on the last result answers.
+  func close() { part.resultArrived(index) }
 }
 
 /// A request that fans out to several store requests. Its results arrive in any order and are answered together.

@@ -1,35 +1,21 @@
 internal import HTTP2Session
 internal import Operations
-internal import ReceiptModel
 internal import StoreClient
 
 /// Counters of one event loop: plain integers, summed over the loops at each scrape.
 final class GatewayCounters {
   /// By route and status class; a request without a route counts in the last row.
   private var responses = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
-  private var tokenHits: UInt64 = 0
-  private var tokenMisses: UInt64 = 0
-  private var tokenRefusals: UInt64 = 0
   private var connectionsOpened: UInt64 = 0
-  /// Connections closed after too many tokens that no key has signed.
-  private var connectionsEndedForTokens: UInt64 = 0
-  /// Requests answered 429, by rate: of users, servers and addresses.
-  private var rateLimited: [UInt64] = [0, 0, 0]
   /// Connections whose client spoke HTTP/1.
   private(set) var http1Refused: UInt64 = 0
-  /// Users completely erased.
-  private(set) var usersErased: UInt64 = 0
   /// Totals of closed connections; those of open ones are added at each scrape.
   private var closed = HTTP2Counters()
-  private var pushes: PushCounters
   /// Round trips to the store, one sampled per flush.
   private var storeRoundTrips = Histogram.durations
 
   /// The row of requests without a route.
   private static let noRoute = Route.allCases.count
-
-  /// - Parameter hooks: the provider labels of the gateway's hooks.
-  init(hooks: [String]) { pushes = PushCounters(hooks: hooks) }
 
   /// Count a response.
   ///
@@ -39,18 +25,8 @@ final class GatewayCounters {
     responses[row * 6 + min(status / 100, 5)] &+= 1
   }
 
-  /// Count a look-up of a token, by its result.
-  func tokenFound() { tokenHits &+= 1 }
-  func tokenAwaitsVerification() { tokenMisses &+= 1 }
-  func tokenRefused() { tokenRefusals &+= 1 }
-
-  /// Count a request that is answered 429.
-  func limited(_ share: RateLimiter.Share) { rateLimited[Int(share.rawValue) - 1] &+= 1 }
-
   func connectionOpened() { connectionsOpened &+= 1 }
-  func connectionEndedForTokens() { connectionsEndedForTokens &+= 1 }
   func refusedHTTP1() { http1Refused &+= 1 }
-  func userErased() { usersErased &+= 1 }
 
   /// Record the round trip of a store request, in seconds.
   func storeReplied(after seconds: Double) { storeRoundTrips.record(seconds) }
@@ -71,23 +47,6 @@ final class GatewayCounters {
     return sum
   }
 
-  // MARK: Push acks
-
-  func labels(_ source: AckSource, provider: RawSpan, device: RawSpan) -> AckLabels {
-    pushes.labels(source, provider: provider, device: device)
-  }
-
-  /// Return the number of a device's name in labels.
-  func number(ofDevice name: RawSpan) -> UInt8 { pushes.devices.number(name) }
-
-  /// Count an answered push ack.
-  func answered(_ labels: AckLabels, _ outcome: PushCounters.Outcome) { pushes.count(labels, outcome) }
-
-  /// Record how long a push took to be delivered; see ``PushCounters``.
-  func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
-    pushes.delivered(labels, sent: sent, delivered: delivered)
-  }
-
   // MARK: Metrics
 
   /// Add all counters to the samples, under their metric names.
@@ -106,29 +65,6 @@ final class GatewayCounters {
         )
       }
     }
-    let tokens = [("hit", tokenHits), ("miss", tokenMisses), ("refused", tokenRefusals)]
-    for (result, count) in tokens {
-      samples.counter(
-        "tidemark_gateway_tokens_total",
-        help: "Token look-ups: found in the cache, verified, or refused.",
-        labels: ["result": result],
-        Int64(count)
-      )
-    }
-    for (share, count) in zip(["user", "server", "address"], rateLimited) {
-      samples.counter(
-        "tidemark_gateway_rate_limited_total",
-        help:
-          "Requests answered 429, by the rate limit exceeded (--rate-user, --rate-server, --rate-address).",
-        labels: ["rate": share],
-        Int64(clamping: count)
-      )
-    }
-    samples.counter(
-      "tidemark_gateway_connections_ended_for_tokens_total",
-      help: "Connections closed after too many tokens with an invalid signature.",
-      Int64(clamping: connectionsEndedForTokens)
-    )
     samples.counter(
       "tidemark_gateway_connections_total",
       help: "Connections accepted.",
@@ -139,12 +75,6 @@ final class GatewayCounters {
       help: "Connections answered with 505 because their client spoke HTTP/1.",
       Int64(clamping: http1Refused)
     )
-    samples.counter(
-      "tidemark_gateway_users_erased_total",
-      help: "Users completely erased.",
-      Int64(usersErased)
-    )
-    pushes.add(to: &samples)
     samples.histogram(
       "tidemark_gateway_store_round_trip_seconds",
       help: "Round-trip time of store requests, sampled once per flush.",

@@ -120,16 +120,15 @@ extension GatewayLoop {
     counters.answered(route, status: status)
   }
 
-  /// Write a response whose body is ready, and count it.
+  /// Write the response to a request, unless its client has disconnected.
   func respond(
     _ route: Route,
-    stream: HTTP2StreamHandle,
-    connection: HTTP2ServerConnection<GatewayLoop>,
-    status: Int = 200,
-    body: ByteBuffer
+    to context: RequestContext,
+    contentType: HTTP2ContentType = .json,
+    body: (inout ByteBuffer) -> Void
   ) {
-    connection.respond(stream, status: status, body: body)
-    counters.answered(route, status: status)
+    guard let connection = connections.answering(context.stream, on: context.connection) else { return }
+    respond(route, stream: context.stream, connection: connection, contentType: contentType, body: body)
   }
 
   /// Answer where a bug of the gateway leaves no response: 500 with a log line, never an empty success. Traps in debug

@@ -1,5 +1,5 @@
 internal import CMalloc
-package import HTTP2Session
+internal import HTTP2Session
 package import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -17,20 +17,24 @@ package final class GatewayLoop {
   let eventLoop: any EventLoop
   let shared: SharedServices
   let limits: GatewayLimits
-  let resources: HTTP2ServerResources
-  private let origins: CrossOrigins
   let storeConnectivityChanged: (StoreConnectivity) -> Void
 
+  // Clients, and the reading of their requests.
+  let resources: HTTP2ServerResources
+  let connections = ConnectionTable()
+  let origins: CrossOrigins
   let router = Router()
   let scratch = PathScratch()
   let tape: JSONTape
-  let connections = ConnectionTable()
-  let counters: GatewayCounters
+  private var requestIDs: RequestIDs
+
+  // The store, and the requests that it has not answered.
   /// Set right after `init`, since the client needs its delegate. The loop and the client retain each other until
   /// `close`.
   private(set) var store: StoreClient<GatewayLoop>!
   private var pending = PendingRequests()
-  private var requestIDs: RequestIDs
+
+  let counters = GatewayCounters()
   private var turn = TurnState()
   /// Whether `close` was called; background work starts nothing more.
   private(set) var isClosed = false
@@ -81,11 +85,8 @@ package final class GatewayLoop {
     )
     self.origins = configuration.origins
     self.tape = JSONTape(limits: limits.json)
-    self.counters = GatewayCounters(
-      hooks: configuration.hooks.map { String(decoding: $0.provider, as: UTF8.self) }
-    )
     self.hooks = HooksPart(configuration.hooks)
-    self.push = PushPart(configuration.ticketKeys)
+    self.push = PushPart(configuration.ticketKeys, hooks: configuration.hooks)
     self.events = EventStreamsPart(limits)
     self.tokens = TokensPart(shared)
     self.authentication = AuthenticationPart(
@@ -167,6 +168,11 @@ package final class GatewayLoop {
   /// The wall clock, in milliseconds since 1970; see ``GatewayClock/now``.
   var now: Int64 { @inline(__always) get { shared.clock.now } }
 
+  /// Complete the drain once the last connection has closed.
+  func connectionRemoved() {
+    if connections.count == 0 { drained?.succeed() }
+  }
+
   /// Schedule the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
   /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
   /// makes one write to the store per turn instead of one per request.
@@ -186,6 +192,11 @@ package final class GatewayLoop {
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
+  func flushStore() {
+    turn.flushed()
+    store.flush()
+  }
+
   /// Return unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
   /// trimmed, which takes milliseconds and therefore runs off the loop.
   func releaseUnusedMemory() {
@@ -193,200 +204,6 @@ package final class GatewayLoop {
     #if canImport(Glibc)
       NIOThreadPool.singleton.submit { _ in malloc_trim(0) }
     #endif
-  }
-}
-
-// MARK: - HTTP/2
-
-extension GatewayLoop: HTTP2ServerDelegate {
-  /// Check the token before the body arrives.
-  package func http2RequestAnnounced(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) -> Bool {
-    let index = connection.tableIndex
-    return connection.withHeaders(stream) { self.authentication.acceptsBody($0, index, stream) } ?? true
-  }
-
-  /// Handle a request: answer it at once, or queue it for the store or for token verification.
-  package func http2RequestReceived(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    var admission = RequestAdmission()
-    do throws(Problem) {
-      _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: nil, stream: stream, connection: connection, admission: &admission)
-      }
-    } catch {
-      answer(
-        rates.refusalAfterCharge(error, stream: stream, connection: connection, admission: admission),
-        route: admission.route,
-        stream: stream,
-        connection: connection
-      )
-    }
-  }
-
-  /// Flush the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
-  /// store busy while this loop reads its other connections.
-  package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
-    if store.queuedBytes >= Self.flushBytes { flushStore() }
-    endTurnSoon()
-  }
-
-  private func flushStore() {
-    turn.flushed()
-    store.flush()
-  }
-
-  /// The size of some 100 marks.
-  private static let flushBytes = 8 << 10
-
-  /// Remove an aborted event stream or streamed request, and cancel a request that waits.
-  package func http2StreamAborted(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    waitingRequests.cancel(stream)
-    events.aborted(stream)
-    if streams.count > 0 { streams.aborted(stream) }
-  }
-
-  /// Handle new bytes, or the end, of a streamed body.
-  package func http2RequestBodyReceived(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    streams.bodyReceived(stream)
-  }
-
-  /// Continue an event stream, or a streamed request, that can write again.
-  package func http2StreamDrained(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    if streams.count > 0, streams.drained(stream) { return }
-    events.drained(stream)
-  }
-
-  /// Remove a closed connection. Replies to its requests find no stream and are dropped.
-  package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
-    if connection.hasFailed { rates.recordEnd(connection.tableIndex) }
-    connections.remove(connection)
-    counters.connectionClosed(connection.counters)
-    // A connection that failed during a read gets no `http2ReadComplete`.
-    endTurnSoon()
-    if connections.count == 0 { drained?.succeed() }
-  }
-
-  /// Register a new connection before it is active.
-  ///
-  /// - Parameters:
-  ///   - client: its address; nil where that is no IP address.
-  ///   - isNamed: whether a PROXY header named the client.
-  func connectionOpened(from client: PeerAddress?, isNamed: Bool = false) -> HTTP2ServerConnection<
-    GatewayLoop
-  > {
-    let connection = HTTP2ServerConnection(delegate: self, resources: resources)
-    let index = connections.insert(connection)
-    counters.connectionOpened()
-    rates.recordClient(index, client: client, isNamed: isNamed, connection)
-    return connection
-  }
-
-  /// Perform the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401,
-  /// 503 `overloaded`, 429, 403, 503 `authentication_busy` (a refused body), 413, 415, 503 `store_busy` (queries), 501.
-  ///
-  /// - Parameter caller: known if the request has waited for its token or as a batch.
-  func receive(
-    _ request: borrowing HTTP2Request,
-    caller known: Caller?,
-    stream: HTTP2StreamHandle,
-    connection: HTTP2ServerConnection<GatewayLoop>,
-    admission: inout RequestAdmission
-  ) throws(Problem) {
-    if request.headersTooLarge { throw Problem(.headersTooLarge) }
-    if !origins.isEmpty, origins.isPreflight(request) {
-      if rates.isOn {
-        try rates.chargeAddress(request, stream: stream, connection: connection)
-      }
-      connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
-      return counters.answered(admission.route, status: 204)
-    }
-    let match = try router.match(request.method, request.path, scratch)
-    admission.route = match.route
-    let index = connection.tableIndex
-    let caller: Caller
-    if let known {
-      caller = known
-    } else if let found = try authentication.authenticate(request, match, connection: index, stream: stream) {
-      caller = found
-    } else {
-      return
-    }
-    // A request that has waited was admitted before, and is charged since.
-    if !admission.hasWaited {
-      let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
-      switch connection.admit(stream, for: share, responseBytes: match.route.responseBytes) {
-      case .admitted: break
-      case .connectionIsOverLimit: throw Problem(.overloaded)
-      case .callerIsOverShare: return connection.reset(stream, .refusedStream)
-      }
-    }
-    if rates.isOn {
-      try rates.chargeRates(
-        match.route,
-        caller,
-        request,
-        stream: stream,
-        connection: connection,
-        admission: &admission
-      )
-    }
-    if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
-    // The body was refused, but the token is valid after all: a key was added meanwhile.
-    if request.bodyRefused { throw Problem(.authenticationBusy) }
-    if request.bodyTooLarge {
-      throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.bodyBytesMax) bytes")
-    }
-    // The body has not arrived: a route that reads it whole would find it empty.
-    if request.bodyStreams && match.route.isImplemented && !match.route.streams(request.contentType) {
-      throw Problem(.contentTypeNotSupported)
-    }
-    let address = request.bodyStreams && rates.isOn ? rates.client(request, index) : nil
-    let context = RequestContext(
-      caller: caller,
-      connection: index,
-      stream: stream,
-      address: address,
-      hasWaited: admission.hasWaited
-    )
-    if match.route.isQuery, try !waitingRequests.beginOrEnqueue(query: match.route, context) { return }
-    try dispatch(match, context, request)
-  }
-
-  /// Handle a request again that has waited as a batch or as a query.
-  func resumeRequest(
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    caller: Caller
-  ) {
-    var admission = RequestAdmission(hasWaited: true)
-    do throws(Problem) {
-      guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
-      _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(
-          request,
-          caller: caller,
-          stream: stream,
-          connection: connection,
-          admission: &admission
-        )
-      }
-    } catch {
-      answer(error, route: admission.route, stream: stream, connection: connection)
-    }
   }
 }
 

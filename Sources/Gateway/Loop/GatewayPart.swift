@@ -41,10 +41,10 @@ class GatewayPart: OwnedPart {
   /// Collect the part's metrics for a scrape.
   func collect(into samples: inout MetricSamples) {}
 
-  /// Perform the steps of a state machine in order, and then those they yield. A request that the store client does
-  /// not take fails at once, and the machine answers with further steps.
-  final func performAll<Step>(_ steps: [Step], _ perform: (Step) -> [Step]) {
-    var due = steps[...]
-    while let step = due.popFirst() { due += perform(step) }
+  /// Perform the actions of a state machine in order, and then those they yield. A request that the store client does
+  /// not take fails at once, and the machine answers with further actions.
+  final func performAll<Action>(_ actions: [Action], _ perform: (Action) -> [Action]) {
+    var due = actions[...]
+    while let action = due.popFirst() { due += perform(action) }
   }
 }

@@ -20,43 +20,30 @@ struct BatchRoutes {
     let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: entries.count,
-      .results(status: 201, Self.writePositions)
-    )
-    var entryIndex = 0
+    let response = FanOut.Response.results(status: 201, Self.writePositions)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
-      loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
+      fanOut.addEntry(cid: entry.member("cid")?.string, id: entry.member("id")?.string)
       let parent = entry.optional("parent_id")
-      if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
+      guard let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
         parent == nil || parent?.kind == .string
-      {
-        let thread = parent?.string
-        if !Identifier.isCID(cid) {
-          loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
-        } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
-          loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidMessageID)
-        } else {
-          loop.fanOuts.send(
-            .markDelivered,
-            to: .channel(cid, thread: thread),
-            context,
-            route: match.route,
-            entry: entryIndex,
-            of: fanOut
-          ) {
-            $0.writeMarkDelivered(user: user, message: message)
-          }
-        }
-      } else {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidField)
+      else {
+        fanOut.refuse(.invalidField)
+        continue
       }
-      entryIndex += 1
+      let thread = parent?.string
+      if !Identifier.isCID(cid) {
+        fanOut.refuse(.invalidCID)
+      } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
+        fanOut.refuse(.invalidMessageID)
+      } else {
+        fanOut.send(.markDelivered, to: .channel(cid, thread: thread)) {
+          $0.writeMarkDelivered(user: user, message: message)
+        }
+      }
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   /// Handle `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
@@ -87,6 +74,17 @@ struct BatchRoutes {
     guard !all else {
       throw Problem(.invalidField, "the body has to have one of \"read_by_channel\" and \"all\"")
     }
+    try markRead(match, context, channels, body: body, parameters)
+  }
+
+  /// Mark one position in each of the channels of `read_by_channel`.
+  private func markRead(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ channels: JSONValue,
+    body: JSONValue,
+    _ parameters: borrowing PositionParameters
+  ) throws(Problem) {
     guard channels.count <= loop.limits.channelsPerRequest else {
       throw channels.error("may have at most \(loop.limits.channelsPerRequest) entries")
     }
@@ -95,37 +93,24 @@ struct BatchRoutes {
     let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: channels.count,
-      .results(status: 200, Self.writePositions)
-    )
-    var entryIndex = 0
+    let response = FanOut.Response.results(status: 200, Self.writePositions)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: channels.count, response)
     iterator = channels.members
     while let member = iterator.next() {
       let message = try member.value.asString()
-      loop.fanOuts.addNames(fanOut, cid: member.name, id: message)
+      fanOut.addEntry(cid: member.name, id: message)
       if !Identifier.isCID(member.name) {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidCID)
+        fanOut.refuse(.invalidCID)
       } else if !message.isEmpty && !Identifier.isMessage(message) {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: .invalidMessageID)
+        fanOut.refuse(.invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.fanOuts.send(
-          .markRead,
-          to: .channel(member.name),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) {
+        fanOut.send(.markRead, to: .channel(member.name)) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   /// Write the results of marks.
@@ -207,34 +192,21 @@ struct BatchRoutes {
       _ = try MessageFields.checkTypes(fields)
     }
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: entries.count,
-      .results(status: 200, Self.writeRegistrations)
-    )
-    var entryIndex = 0
+    let response = FanOut.Response.results(status: 200, Self.writeRegistrations)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     iterator = entries.elements
     while let entry = iterator.next() {
       let cid = try entry.requiredString("cid")
-      loop.fanOuts.addNames(fanOut, cid: cid, id: entry.member("id")?.string)
+      fanOut.addEntry(cid: cid, id: entry.member("id")?.string)
       do throws(Problem) {
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let message = try MessageFields(entry, now: loop.now)
-        loop.fanOuts.send(
-          .registerMessage,
-          to: .channel(cid, thread: message.thread),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) { message.write(into: &$0) }
+        fanOut.send(.registerMessage, to: .channel(cid, thread: message.thread)) { message.write(into: &$0) }
       } catch {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
+        fanOut.refuse(error.code)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   /// Return whether this is a valid parent of a thread; nil, for no thread, is valid.

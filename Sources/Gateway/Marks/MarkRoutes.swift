@@ -54,25 +54,15 @@ struct MarkRoutes {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         thread = given
       }
-      if kind == .markUnread, let given = try body.optionalNonNullString("message_timestamp") {
-        guard let time = CivilTime.milliseconds(parsing: given), time > 0 else {
-          throw try body.required("message_timestamp").error(
-            "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
-          )
-        }
-        since = time
-      }
+      if kind == .markUnread { since = try Self.since(body) }
       epoch = try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
     }
     let acting = try context.actingUser(user)
-    if message.isEmpty {
-      // Without a message, mark-unread flags the whole channel; that needs an explicit body, if only `{}`.
-      if kind == .markUnread && thread.isEmpty && request.body.isEmpty {
-        throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
-      }
-    } else if !Identifier.isMessage(message) {
-      throw Problem(.invalidMessageID)
+    // Without a message, mark-unread flags the whole channel; that needs an explicit body, if only `{}`.
+    if kind == .markUnread && message.isEmpty && thread.isEmpty && request.body.isEmpty {
+      throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
     }
+    if !message.isEmpty && !Identifier.isMessage(message) { throw Problem(.invalidMessageID) }
     if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
     if let since {
       guard message.isEmpty else {
@@ -98,6 +88,17 @@ struct MarkRoutes {
     try loop.send(kind, to: .channel(match.subject, thread: parent), context, route: match.route) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
+  }
+
+  /// Parse `message_timestamp`, in milliseconds since 1970.
+  private static func since(_ body: JSONValue) throws(Problem) -> Int64? {
+    guard let text = try body.optionalNonNullString("message_timestamp") else { return nil }
+    guard let time = CivilTime.milliseconds(parsing: text), time > 0 else {
+      throw try body.required("message_timestamp").error(
+        "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
+      )
+    }
+    return time
   }
 
   /// Mark unread from the first message created at or after a time.

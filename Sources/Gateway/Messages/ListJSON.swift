@@ -38,9 +38,7 @@ enum ListJSON {
   static func writeNext(_ next: RawSpan, into buffer: inout ByteBuffer) {
     if !next.isEmpty {
       buffer.writeStaticString(",\"next\":")
-      buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(next.byteCount)) {
-        $0.jsonString(next)
-      }
+      buffer.writeJSONString(next)
     }
     buffer.writeStaticString("}")
   }

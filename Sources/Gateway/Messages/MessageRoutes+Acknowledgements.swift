@@ -30,7 +30,9 @@ extension MessageRoutes {
       names.append(id: message.string)
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
-    guard count > 0 else { return respondRefused(match, context, names) }
+    guard count > 0 else {
+      return loop.respond(match.route, to: context) { Self.writeAcknowledged([], names, into: &$0) }
+    }
     let response = EchoingResponse.acknowledged(names)
     try loop.echoingResponses.send(
       .acknowledge,
@@ -46,18 +48,6 @@ extension MessageRoutes {
         if Self.refusal(of: message.string) == nil, let id = message.string { buffer.writeField(id) }
       }
     }
-  }
-
-  /// Answer a request without any valid id.
-  private func respondRefused(
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ messages: BatchEntryNames
-  ) {
-    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    var body = ByteBuffer()
-    Self.writeAcknowledged([], messages, into: &body)
-    loop.respond(match.route, stream: context.stream, connection: connection, body: body)
   }
 
   /// Write `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store

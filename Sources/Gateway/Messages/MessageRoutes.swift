@@ -142,7 +142,10 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     // The store requires at least one message in the query.
-    guard count > 0 else { return respondWithoutStore(match, context, names) }
+    guard count > 0 else {
+      let cid = match.subject
+      return loop.respond(match.route, to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
+    }
     let response = EchoingResponse.statuses(cid: match.subject.bytes, names)
     try loop.echoingResponses.send(
       .statuses,
@@ -194,17 +197,6 @@ extension MessageRoutes {
   /// Return the code of a message without a status.
   static func problemCode(ofStatus code: ErrorCode?) -> ProblemCode {
     code == .messageDeleted ? .messageDeleted : .messageNotFound
-  }
-
-  private func respondWithoutStore(
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ messages: BatchEntryNames
-  ) {
-    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    var body = ByteBuffer()
-    Self.writeStatuses([], cid: match.subject, messages, into: &body)
-    loop.respond(match.route, stream: context.stream, connection: connection, body: body)
   }
 }
 

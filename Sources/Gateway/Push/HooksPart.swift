@@ -239,19 +239,14 @@ final class HooksPart: GatewayPart {
 
   private func answer(_ index: SlotIndex, _ job: HookJob) {
     jobs.remove(index)
-    guard let connection = loop.connections.connection(job.context.connection) else { return }
-    loop.connections.markDirty(job.context.connection)
-    loop.respond(.receiveHook, stream: job.context.stream, connection: connection) {
+    loop.respond(.receiveHook, to: job.context) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
   }
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {
     jobs.remove(index)
-    guard let connection = loop.connections.answering(job.context.stream, on: job.context.connection) else {
-      return
-    }
-    loop.answer(problem, route: Route.receiveHook, stream: job.context.stream, connection: connection)
+    loop.answer(problem, route: .receiveHook, stream: job.context.stream, connection: job.context.connection)
     loop.endTurnSoon()
   }
 }

@@ -1,5 +1,6 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -12,7 +13,13 @@ final class PushPart: GatewayPart {
   /// Entries of the devices' batches.
   private(set) var deviceEntries = 0
 
-  init(_ keys: TicketKeys?) { tickets = keys.map { TicketCodec(keys: $0) } }
+  /// Of push acks, also those in frames.
+  var counters: PushCounters
+
+  init(_ keys: TicketKeys?, hooks: [PushHook]) {
+    tickets = keys.map { TicketCodec(keys: $0) }
+    counters = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
+  }
 
   /// Replace the ticket keys for later requests.
   func apply(_ keys: TicketKeys?) {
@@ -25,6 +32,8 @@ final class PushPart: GatewayPart {
 
   /// Batches in progress.
   var batchCount: Int { batches.count }
+
+  override func collect(into samples: inout MetricSamples) { counters.add(to: &samples) }
 }
 
 extension PushPart {
@@ -45,31 +54,22 @@ extension PushPart {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
-    var entryIndex = 0
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       let device = Self.device(entry)
-      loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
+      fanOut.addEntry(cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
-        loop.fanOuts.send(
-          .ticketPlace,
-          to: .channel(cid.span.bytes),
-          context,
-          route: match.route,
-          entry: entryIndex,
-          of: fanOut
-        ) {
+        fanOut.send(.ticketPlace, to: .channel(cid.span.bytes)) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error)
+        fanOut.refuse(error)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   private static var noTicketSecret: Problem {
@@ -249,12 +249,7 @@ extension PushPart {
     switch batch.caller {
     case .closure(let finished): finished(batch.codes)
     case .body(let context, let route):
-      guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
-        return
-      }
-      loop.respond(route, stream: context.stream, connection: connection) {
-        PushJSON.writeResults(batch.order.orderedResults, into: &$0)
-      }
+      loop.respond(route, to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
     }
   }
 
@@ -273,21 +268,21 @@ extension PushPart {
   ) -> ProblemCode? {
     let ackedAt = ack.ackedAt
     guard ack.isByTicket else {
-      order.begin(loop.counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
+      order.begin(counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
       let isSent = loop.trySend(.acknowledgePush, to: .channel(ack.cid), request(true)) { buffer in
         buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
     }
-    var labels = loop.counters.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
+    var labels = counters.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
     guard let tickets else {
       order.begin(labels)
       return .notImplemented
     }
     do throws(TicketRefusal) {
       let ticket = try tickets.read(ack.ticket, now: loop.now)
-      if ack.device.isEmpty { labels.device = loop.counters.number(ofDevice: ticket.device) }
+      if ack.device.isEmpty { labels.device = counters.devices.number(ticket.device) }
       order.begin(labels)
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
@@ -317,9 +312,9 @@ extension PushPart {
     do throws(WireError) {
       let delivery = try DeliveryReply(payload)
       let labels = order.labels(entry)
-      loop.counters.answered(labels, delivery.moved ? .moved : .known)
+      counters.count(labels, delivery.moved ? .moved : .known)
       if delivery.moved {
-        loop.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+        counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
       order.finish(entry) { PushJSON.write(delivery, separator: separator, into: &$0) }
       return nil
@@ -331,7 +326,7 @@ extension PushPart {
 
   /// Use a refusal as an entry's answer, and count it.
   func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
-    loop.counters.answered(order.labels(entry), code.isServiceFailure ? .failed : .refused)
+    counters.count(order.labels(entry), code.isServiceFailure ? .failed : .refused)
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
   }
 

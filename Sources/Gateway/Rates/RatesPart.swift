@@ -4,6 +4,8 @@ internal import Operations
 /// The addresses of clients, and the rate limits of callers and addresses.
 final class RatesPart: GatewayPart {
   private let limiter: RateLimiter
+  /// Requests answered 429 since the start, by ``RateLimiter/Share``.
+  private var limitedCounts: [UInt64] = [0, 0, 0]
 
   init(_ limiter: RateLimiter) { self.limiter = limiter }
 
@@ -150,7 +152,7 @@ final class RatesPart: GatewayPart {
     stream: HTTP2StreamHandle
   ) -> Problem {
     loop.connections.connection(index)?.setApplicationTag(stream, charge.packed)
-    loop.counters.limited(charge.share)
+    limitedCounts[Int(charge.share.rawValue) - 1] &+= 1
     recordRefusal(.rate, request, index)
     return limiter.problem(charge)
   }
@@ -184,6 +186,20 @@ final class RatesPart: GatewayPart {
         origins.addHeaders(for: $0, to: &$1)
         rates.addHeaders($0.applicationTag, to: &$1)
       }
+    }
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    for (share, count) in zip(["user", "server", "address"], limitedCounts) {
+      samples.counter(
+        "tidemark_gateway_rate_limited_total",
+        help:
+          "Requests answered 429, by the rate limit exceeded (--rate-user, --rate-server, --rate-address).",
+        labels: ["rate": share],
+        Int64(clamping: count)
+      )
     }
   }
 }

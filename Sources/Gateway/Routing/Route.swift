@@ -72,7 +72,7 @@ extension RouteSpec {
   // Lists of query parameters that several routes share.
   private static let viewer: [StaticString] = ["user_id"]
   private static let position: [StaticString] = ["message_id", "thread_id", "totals", "user_id"]
-  private static let page: [StaticString] = ["limit", "cursor"]
+  private static let paging: [StaticString] = ["limit", "cursor"]
   private static let list: [StaticString] = ["limit", "cursor", "order", "user_id"]
 
   /// The rows of all routes, by raw value.
@@ -83,29 +83,12 @@ extension RouteSpec {
     case .markRead:
       RouteSpec("mark_read", .post, "/v1/channels/{cid}/read", .user, query: position, body: .markRead)
     case .readState:
-      RouteSpec(
-        "read_state",
-        .get,
-        "/v1/channels/{cid}/read-state",
-        .user,
-        response: .page,
-        query: ["limit", "cursor", "thread_id", "user_id"]
-      )
+      page("read_state", "/v1/channels/{cid}/read-state", cost: 1, query: ["limit", "cursor", "thread_id", "user_id"])
     case .markUnread:
       RouteSpec("mark_unread", .post, "/v1/channels/{cid}/unread", .user, query: position, body: .markUnread)
     case .markDelivered:
       RouteSpec("mark_delivered", .post, "/v1/channels/delivered", .user, query: viewer, body: .markDelivered)
-    case .markReadMany:
-      RouteSpec(
-        "mark_read_many",
-        .post,
-        "/v1/channels/read",
-        .user,
-        response: .batch,
-        cost: 5,
-        query: viewer,
-        body: .markReadMany
-      )
+    case .markReadMany: batch("mark_read_many", "/v1/channels/read", .user, cost: 5, query: viewer, body: .markReadMany)
     case .registerMessage:
       RouteSpec("register_message", .post, "/v1/channels/{cid}/messages", .server, body: .registerMessage)
     case .registerMessages:
@@ -114,7 +97,7 @@ extension RouteSpec {
       RouteSpec("delete_message", .delete, "/v1/channels/{cid}/messages/{message}", .server)
     case .putChannel:
       RouteSpec("put_channel", .put, "/v1/channels/{cid}", .server, cost: 2, body: .putChannel)
-    case .getChannel: RouteSpec("get_channel", .get, "/v1/channels/{cid}", .server, response: .page)
+    case .getChannel: page("get_channel", "/v1/channels/{cid}", .server, cost: 1)
     case .changeMembers:
       RouteSpec("change_members", .post, "/v1/channels/{cid}/members", .server, cost: 2, body: .changeMembers)
     case .putMember:
@@ -122,40 +105,11 @@ extension RouteSpec {
     case .putChannelType:
       RouteSpec("put_channel_type", .put, "/v1/channel-types/{type}", .server, body: .options)
     case .getChannelType: RouteSpec("get_channel_type", .get, "/v1/channel-types/{type}", .server)
-    case .listChannelTypes:
-      RouteSpec("list_channel_types", .get, "/v1/channel-types", .server, response: .page)
+    case .listChannelTypes: page("list_channel_types", "/v1/channel-types", .server, cost: 1)
     case .apiDocument: RouteSpec("api_document", .get, "/v1/openapi.yaml", .unauthenticated, cost: 10)
-    case .readStates:
-      RouteSpec(
-        "read_states",
-        .post,
-        "/v1/read-state",
-        .user,
-        response: .batch,
-        cost: 10,
-        query: viewer,
-        body: .readStates
-      )
-    case .listRoster:
-      RouteSpec(
-        "list_roster",
-        .get,
-        "/v1/channels/{cid}/members",
-        .user,
-        response: .page,
-        cost: 2,
-        query: ["limit", "cursor", "user_id"]
-      )
-    case .listMessages:
-      RouteSpec(
-        "list_messages",
-        .get,
-        "/v1/channels/{cid}/messages",
-        .server,
-        response: .page,
-        cost: 2,
-        query: page
-      )
+    case .readStates: batch("read_states", "/v1/read-state", .user, query: viewer, body: .readStates)
+    case .listRoster: page("list_roster", "/v1/channels/{cid}/members", query: ["limit", "cursor", "user_id"])
+    case .listMessages: page("list_messages", "/v1/channels/{cid}/messages", .server, query: paging)
     case .putChannels: RouteSpec("put_channels", .post, "/v1/channels", .server, cost: 10, body: .putChannels)
     case .putUsers: RouteSpec("put_users", .post, "/v1/users", .server, cost: 10, body: .putUsers)
     case .statuses:
@@ -169,15 +123,7 @@ extension RouteSpec {
         query: viewer,
         body: .statuses
       )
-    case .messageStatus:
-      RouteSpec(
-        "message_status",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/status",
-        .user,
-        response: .page,
-        query: viewer
-      )
+    case .messageStatus: page("message_status", "/v1/channels/{cid}/messages/{message}/status", cost: 1, query: viewer)
     case .acknowledgeReceipts:
       RouteSpec(
         "acknowledge_receipts",
@@ -188,66 +134,14 @@ extension RouteSpec {
         query: viewer,
         body: .acknowledgeReceipts
       )
-    case .listReaders:
-      RouteSpec(
-        "list_readers",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/readers",
-        .user,
-        response: .page,
-        cost: 2,
-        query: list
-      )
-    case .listDelivered:
-      RouteSpec(
-        "list_delivered",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/delivered",
-        .user,
-        response: .page,
-        cost: 2,
-        query: list
-      )
-    case .listUnread:
-      RouteSpec(
-        "list_unread",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/unread",
-        .user,
-        response: .page,
-        cost: 2,
-        query: list
-      )
-    case .listAcknowledged:
-      RouteSpec(
-        "list_acknowledged",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/acknowledged",
-        .user,
-        response: .page,
-        cost: 2,
-        query: list
-      )
+    case .listReaders: page("list_readers", "/v1/channels/{cid}/messages/{message}/readers", query: list)
+    case .listDelivered: page("list_delivered", "/v1/channels/{cid}/messages/{message}/delivered", query: list)
+    case .listUnread: page("list_unread", "/v1/channels/{cid}/messages/{message}/unread", query: list)
+    case .listAcknowledged: page("list_acknowledged", "/v1/channels/{cid}/messages/{message}/acknowledged", query: list)
     case .listUnacknowledged:
-      RouteSpec(
-        "list_unacknowledged",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/unacknowledged",
-        .user,
-        response: .page,
-        cost: 2,
-        query: list
-      )
+      page("list_unacknowledged", "/v1/channels/{cid}/messages/{message}/unacknowledged", query: list)
     case .chosenMembers:
-      RouteSpec(
-        "chosen_members",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/members",
-        .user,
-        response: .page,
-        cost: 2,
-        query: ["user_ids", "user_id"]
-      )
+      page("chosen_members", "/v1/channels/{cid}/messages/{message}/members", query: ["user_ids", "user_id"])
     case .putUser: RouteSpec("put_user", .put, "/v1/users/{user}", .user, body: .putUser)
     case .getUser: RouteSpec("get_user", .get, "/v1/users/{user}", .user)
     case .putToken: RouteSpec("put_token", .put, "/v1/tokens/{jti}", .server, body: .putToken)
@@ -263,56 +157,11 @@ extension RouteSpec {
         body: .truncateChannel
       )
     case .deleteUser: RouteSpec("delete_user", .delete, "/v1/users/{user}", .server, cost: 10)
-    case .unreadOfUser:
-      RouteSpec(
-        "unread_of_user",
-        .get,
-        "/v1/users/{user}/unread",
-        .user,
-        response: .page,
-        cost: 5,
-        query: page
-      )
-    case .channelsOfUser:
-      RouteSpec(
-        "channels_of_user",
-        .get,
-        "/v1/users/{user}/channels",
-        .user,
-        response: .page,
-        cost: 2,
-        query: page
-      )
-    case .receiptsOfUser:
-      RouteSpec(
-        "receipts_of_user",
-        .get,
-        "/v1/users/{user}/receipts",
-        .user,
-        response: .page,
-        cost: 2,
-        query: ["state", "limit", "cursor"]
-      )
-    case .threadsOfUser:
-      RouteSpec(
-        "threads_of_user",
-        .get,
-        "/v1/users/{user}/threads",
-        .user,
-        response: .page,
-        cost: 2,
-        query: ["unread", "limit", "cursor"]
-      )
-    case .unreadOfUsers:
-      RouteSpec(
-        "unread_of_users",
-        .post,
-        "/v1/unread",
-        .server,
-        response: .batch,
-        cost: 10,
-        body: .unreadOfUsers
-      )
+    case .unreadOfUser: page("unread_of_user", "/v1/users/{user}/unread", cost: 5, query: paging)
+    case .channelsOfUser: page("channels_of_user", "/v1/users/{user}/channels", query: paging)
+    case .receiptsOfUser: page("receipts_of_user", "/v1/users/{user}/receipts", query: ["state", "limit", "cursor"])
+    case .threadsOfUser: page("threads_of_user", "/v1/users/{user}/threads", query: ["unread", "limit", "cursor"])
+    case .unreadOfUsers: batch("unread_of_users", "/v1/unread", .server, body: .unreadOfUsers)
     case .events:
       RouteSpec(
         "events",
@@ -323,16 +172,7 @@ extension RouteSpec {
         query: ["channels", "user_id", "since", "totals", "access_token"]
       )
     case .frames: RouteSpec("frames", .post, "/v1/frames", .server, cost: 5)
-    case .issueTickets:
-      RouteSpec(
-        "issue_tickets",
-        .post,
-        "/v1/push/tickets",
-        .server,
-        response: .batch,
-        cost: 10,
-        body: .issueTickets
-      )
+    case .issueTickets: batch("issue_tickets", "/v1/push/tickets", .server, body: .issueTickets)
     case .acknowledgePushes:
       RouteSpec(
         "acknowledge_pushes",
@@ -361,6 +201,29 @@ extension RouteSpec {
     case .notImplementedPublic:
       RouteSpec("not_built_for_browsers", .get, "/sdk/{name}", .unauthenticated, query: nil)
     }
+  }
+
+  /// A route that returns a page of rows.
+  private static func page(
+    _ name: StaticString,
+    _ path: StaticString,
+    _ caller: Caller = .user,
+    cost: Int = 2,
+    query: [StaticString] = []
+  ) -> RouteSpec {
+    RouteSpec(name, .get, path, caller, response: .page, cost: cost, query: query)
+  }
+
+  /// A route with many entries in its body, and a result for each.
+  private static func batch(
+    _ name: StaticString,
+    _ path: StaticString,
+    _ caller: Caller,
+    cost: Int = 10,
+    query: [StaticString] = [],
+    body: KnownFields
+  ) -> RouteSpec {
+    RouteSpec(name, .post, path, caller, response: .batch, cost: cost, query: query, body: body)
   }
 }
 

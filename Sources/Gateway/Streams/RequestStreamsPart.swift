@@ -76,8 +76,7 @@ final class RequestStreamsPart: GatewayPart {
 
   /// Answer a streamed request without a body.
   func respondEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
-    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    loop.respond(route, stream: context.stream, connection: connection, contentType: contentType) { _ in }
+    loop.respond(route, to: context, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events

@@ -34,7 +34,7 @@ extension UserRoutes {
       page: page,
       limits: scanLimits
     )
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan))
   }
 
   /// Handle `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -63,7 +63,7 @@ extension UserRoutes {
       }
     }
     let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning, entries: entries))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan, entries: entries))
   }
 
   /// Handle `POST /v1/channels/read` with `{"all":true}`: mark every channel of the user read up to its newest message.
@@ -82,7 +82,7 @@ extension UserRoutes {
       includesThreads: threads,
       limits: scanLimits
     )
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan, stage: .scanning))
+    loop.userScans.begin(UserScanJob(context, route: match.route, scan))
   }
 
   /// Mark a channel with `?totals=true`: the totals are counted after the mark.
@@ -103,7 +103,7 @@ extension UserRoutes {
       shardCount: loop.store.shardCount,
       limits: scanLimits
     )
-    let job = UserScanJob(context, route: match.route, scan, stage: .marking)
+    let job = UserScanJob(context, route: match.route, scan)
     let parent = thread.isEmpty ? nil : thread
     try loop.userScans.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }

@@ -31,32 +31,21 @@ struct UserRoutes {
     let entries = try body.requiredArray("users", countMax: loop.limits.entriesPerRequest)
     var iterator = entries.elements
     while let entry = iterator.next() { _ = try entry.object().requiredString("id") }
-    let fanOut = loop.fanOuts.begin(
-      context,
-      match.route,
-      count: entries.count,
-      .results(status: 200, Self.writeUsers)
-    )
-    var entryIndex = 0
+    let results = FanOut.Response.results(status: 200, Self.writeUsers)
+    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, results)
     iterator = entries.elements
     while let entry = iterator.next() {
-      loop.fanOuts.addNames(fanOut, id: entry.member("id")?.string)
+      fanOut.addEntry(id: entry.member("id")?.string)
       do throws(Problem) {
         let user = try entry.requiredString("id")
         guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
-        try patchUser(
-          user,
-          try UserJSON.patch(entry),
-          context,
-          route: match.route,
-          as: .entry(of: fanOut, at: entryIndex)
-        )
+        let response = ValueChange.Response.entry(of: fanOut.index, at: fanOut.entry)
+        try patchUser(user, try UserJSON.patch(entry), context, route: match.route, as: response)
       } catch {
-        loop.fanOuts.recordResult(of: entryIndex, in: fanOut, code: error.code)
+        fanOut.refuse(error.code)
       }
-      entryIndex += 1
     }
-    loop.fanOuts.closeSending(fanOut)
+    fanOut.close()
   }
 
   private static func writeUsers(_ fanOut: FanOut, into buffer: inout ByteBuffer) {

@@ -131,7 +131,7 @@ struct WaitingQueue<ID: Hashable, Entry> {
   mutating func cancel(_ id: ID) -> Entry? {
     guard !entries.isEmpty, let cancelled = entries.removeValue(forKey: id) else { return nil }
     shares[cancelled.share]?.count -= 1
-    if idCount > 2 * entries.count + Self.cancelledMax { removeCancelledIDs() }
+    if entries.isEmpty || idCount > 2 * entries.count + Self.cancelledMax { removeCancelledIDs() }
     return cancelled.entry
   }
 
@@ -152,6 +152,7 @@ struct WaitingQueue<ID: Hashable, Entry> {
     shares[share]?.count -= 1
     idCount -= 1
     if shares[share]?.ids.isEmpty == true { shares[share] = nil }
+    if entries.isEmpty, idCount > 0 { removeCancelledIDs() }
   }
 
   private mutating func removeCancelledIDs() {

@@ -107,7 +107,7 @@ import Testing
         try await client.delete("/v1/users/alice", token: alice).verdict == "403 server_token_required"
       )
       #expect(try await client.delete("/v1/users/al%7Fice").verdict == "400 invalid_user_id")
-      #expect(try await gateway.eventLoop.submit { gateway.loop.value.counters.usersErased }.get() == 4)
+      #expect(try await gateway.eventLoop.submit { gateway.loop.value.erasures.erasedCount }.get() == 4)
     }
   }
 

@@ -145,7 +145,7 @@ extension FrameRouteTests {
       func isOpened(_ token: String) async throws -> Bool {
         let stream = try await gateway.client.begin(token: token)
         try await gateway.client.send(frames.bytes, stream)
-        _ = await stream.frame()
+        try await eventually("the stream is answered") { stream.status != 0 }
         return stream.status == 200
       }
       var opened: [Bool] = []

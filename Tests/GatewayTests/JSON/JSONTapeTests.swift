@@ -24,6 +24,22 @@ import Testing
     try inspect(try tape.parse(bytes.span.bytes))
   }
 
+  // MARK: Lifetime
+
+  #if DEBUG
+    /// In a child process: the use traps.
+    @Test func valueIsNotUsedAfterTheNextParse() async {
+      await #expect(processExitsWith: .failure) {
+        let tape = JSONTape()
+        let (first, second) = (Array(#"{"a":1}"#.utf8), Array("[2]".utf8))
+        let value = try tape.parse(first.span.bytes)
+        guard value.member("a")?.integer == 1 else { return }
+        _ = try tape.parse(second.span.bytes).count
+        _ = value.kind
+      }
+    }
+  #endif
+
   // MARK: Syntax
 
   /// Edge cases of RFC 8259, and whether they are valid.

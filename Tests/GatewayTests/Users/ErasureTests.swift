@@ -3,7 +3,7 @@ import Testing
 
 @testable import Gateway
 
-/// ``ErasureMachine`` without a store: the event on the left, the resulting steps on the right.
+/// ``ErasureMachine`` without a store: the event on the left, the resulting actions on the right.
 @Suite struct ErasureTests {
   private static let alice = Array("alice".utf8)
 
@@ -11,9 +11,9 @@ import Testing
     UserSettings(user: "alice", version: version, isErasing: true)
   }
 
-  private static func text(_ steps: [ErasureMachine.Step], _ erasure: ErasureMachine) -> String {
-    steps.map { step in
-      switch step {
+  private static func text(_ actions: [ErasureMachine.Action], _ erasure: ErasureMachine) -> String {
+    actions.map { action in
+      switch action {
       case .begin: "begin"
       case .assign: "assign"
       case .check: "check"
@@ -29,28 +29,28 @@ import Testing
   private func play(_ erasure: inout ErasureMachine, _ rows: [(String, String)]) {
     for (event, expected) in rows {
       let words = event.split(separator: " ").map(String.init)
-      let steps: [ErasureMachine.Step]
+      let actions: [ErasureMachine.Action]
       switch words[0] {
-      case "start": steps = erasure.start()
-      case "begun": steps = erasure.begun(Self.settings())
-      case "assigned": steps = erasure.assigned()
-      case "checked": steps = erasure.checked(version: 3, isErasing: words[1] == "erasing")
-      case "marked-again": steps = erasure.checked(version: 7, isErasing: true)
+      case "start": actions = erasure.start()
+      case "begun": actions = erasure.begun(Self.settings())
+      case "assigned": actions = erasure.assigned()
+      case "checked": actions = erasure.checked(version: 3, isErasing: words[1] == "erasing")
+      case "marked-again": actions = erasure.checked(version: 7, isErasing: true)
       case "listed":
         let count = Int(words[1])!
         let cids = (0..<count).map { Array("messaging:\($0)".utf8) }
-        steps = erasure.listed(cids, next: words.count > 2 ? UInt64(words[2]) : nil)
-      case "erased": steps = erasure.erased(Int(words[1])!, .erased)
-      case "gone": steps = erasure.erased(Int(words[1])!, .wasGone)
-      case "refused": steps = erasure.erased(Int(words[1])!, .failed)
-      case "forgot": steps = erasure.forgot(isErasing: words.count > 1)
-      case "purged": steps = erasure.purged(ShardID(UInt16(words[1])!), .done)
-      case "awaits": steps = erasure.purged(ShardID(UInt16(words[1])!), .awaits(UInt64(words[2])!))
-      case "unpurged": steps = erasure.purged(ShardID(UInt16(words[1])!), .failed)
-      case "waited": steps = erasure.waited()
-      default: steps = erasure.failed()
+        actions = erasure.listed(cids, next: words.count > 2 ? UInt64(words[2]) : nil)
+      case "erased": actions = erasure.erased(Int(words[1])!, .erased)
+      case "gone": actions = erasure.erased(Int(words[1])!, .wasGone)
+      case "refused": actions = erasure.erased(Int(words[1])!, .failed)
+      case "forgot": actions = erasure.forgot(isErasing: words.count > 1)
+      case "purged": actions = erasure.purged(ShardID(UInt16(words[1])!), .done)
+      case "awaits": actions = erasure.purged(ShardID(UInt16(words[1])!), .awaits(UInt64(words[2])!))
+      case "unpurged": actions = erasure.purged(ShardID(UInt16(words[1])!), .failed)
+      case "waited": actions = erasure.waited()
+      default: actions = erasure.failed()
       }
-      #expect(Self.text(steps, erasure) == expected, "\(event)")
+      #expect(Self.text(actions, erasure) == expected, "\(event)")
     }
   }
 

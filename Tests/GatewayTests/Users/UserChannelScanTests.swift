@@ -32,14 +32,14 @@ import Testing
   }
 
   private func listed(_ scan: inout UserChannelScan, _ page: ByteBuffer, of user: Int = 0) throws
-    -> [UserChannelScan.Step]
+    -> [UserChannelScan.Action]
   {
     var reader = FieldReader(page.readableBytesSpan)
     return try scan.listed(user, &reader)
   }
 
   private func counted(_ scan: inout UserChannelScan, _ frame: Int, _ counts: ByteBuffer) throws
-    -> [UserChannelScan.Step]
+    -> [UserChannelScan.Action]
   {
     var reader = FieldReader(counts.readableBytesSpan)
     return try scan.counted(frame, &reader)
@@ -74,7 +74,7 @@ import Testing
 
   private func threadsListed(_ scan: inout UserChannelScan, _ mark: Int, _ threads: ByteBuffer) throws
     -> [UserChannelScan
-    .Step]
+    .Action]
   {
     var reader = FieldReader(threads.readableBytesSpan)
     return try scan.threadsListed(mark, &reader)
@@ -110,8 +110,8 @@ import Testing
     #expect(try listed(&scan, Self.page(0..<1_000, next: 5_000)) == [.list(user: 0)])
     #expect(scan.cursor(of: 0) == 5_000)
     // A frame has 1,024 entries. The remaining listed channels wait for more.
-    let steps = try listed(&scan, Self.page(1_000..<2_000, next: 9_000))
-    #expect(steps == [.count(frame: 0), .list(user: 0)])
+    let actions = try listed(&scan, Self.page(1_000..<2_000, next: 9_000))
+    #expect(actions == [.count(frame: 0), .list(user: 0)])
     #expect(try entries(&scan, 0).count == 1_024)
     #expect(try entries(&scan, 0).first == "messaging:c0 alice 7")
     let first = Array(repeating: UnreadCountFields.found(UnreadCounts(messages: 2, threads: 1)), count: 1_024)
@@ -126,17 +126,17 @@ import Testing
 
   @Test func listingPausesUntilCountsAreAnswered() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
-    var steps = scan.begin()
+    var actions = scan.begin()
     var lists = 0
     var frames = 0
-    while let step = steps.popLast() {
-      switch step {
+    while let action = actions.popLast() {
+      switch action {
       case .list:
         lists += 1
         let from = lists * 1_000
-        steps += try listed(&scan, Self.page(from..<(from + 1_000), next: UInt64(from)))
+        actions += try listed(&scan, Self.page(from..<(from + 1_000), next: UInt64(from)))
       case .count: frames += 1
-      default: Issue.record("\(step)")
+      default: Issue.record("\(action)")
       }
     }
     // No count was answered: the maximum of frames is in flight, and one more is full.
@@ -169,9 +169,9 @@ import Testing
     // If the only user has failed, the scan waits for nothing else.
     scan = UserChannelScan(.count, users: [Self.alice], shardCount: 64)
     _ = scan.begin()
-    let steps = try listed(&scan, Self.page(0..<900))
-    #expect(steps.count == UserChannelScan.framesMax)
-    guard case .count(let frame)? = steps.first else { return }
+    let actions = try listed(&scan, Self.page(0..<900))
+    #expect(actions.count == UserChannelScan.framesMax)
+    guard case .count(let frame)? = actions.first else { return }
     #expect(scan.countFailed(frame, Problem(.storeBusy)) == [])
     #expect(scan.isDone && scan.problem?.code == .storeBusy)
   }
@@ -180,21 +180,21 @@ import Testing
 
   @Test func countedChannelsAreLimited() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1, limits: Self.few)
-    var steps = scan.begin()
+    var actions = scan.begin()
     var lists = 0
-    while !scan.isDone, let step = steps.popLast() {
-      switch step {
+    while !scan.isDone, let action = actions.popLast() {
+      switch action {
       case .list:
         lists += 1
-        steps += try listed(&scan, Self.page(0..<1_000, next: UInt64(lists)))
+        actions += try listed(&scan, Self.page(0..<1_000, next: UInt64(lists)))
       case .count(let frame):
         let count = try entries(&scan, frame).count
         let none = Array(
           repeating: UnreadCountFields.found(UnreadCounts(messages: 0, threads: 0)),
           count: count
         )
-        steps += try counted(&scan, frame, Self.counts(none))
-      default: Issue.record("\(step)")
+        actions += try counted(&scan, frame, Self.counts(none))
+      default: Issue.record("\(action)")
       }
     }
     #expect(scan.problem?.code == .limitReached && lists == 3)
@@ -202,23 +202,23 @@ import Testing
 
   @Test func markAllIsUnlimitedAndNamesSomeFailures() throws {
     var scan = UserChannelScan(.markRead, users: [Self.alice], shardCount: 4, limits: Self.few)
-    var steps = scan.begin()
+    var actions = scan.begin()
     var marks = 0
     var lists = 0
     var namesMax = 0
-    while !scan.isDone, let step = steps.popLast() {
-      switch step {
+    while !scan.isDone, let action = actions.popLast() {
+      switch action {
       case .list:
         lists += 1
         let from = (lists - 1) * 1_000
         let next = lists < 12 ? UInt64(lists) : nil
-        steps += try listed(&scan, Self.page(from..<(from + 1_000), next: next))
+        actions += try listed(&scan, Self.page(from..<(from + 1_000), next: next))
       case .mark(let mark):
         marks += 1
         #expect(scan.channel(of: mark).count > 10)
-        steps += scan.marked(mark, marks.isMultiple(of: 1_000) ? .storeBusy : nil)
+        actions += scan.marked(mark, marks.isMultiple(of: 1_000) ? .storeBusy : nil)
         namesMax = max(namesMax, scan.failed.readableBytes)
-      default: Issue.record("\(step)")
+      default: Issue.record("\(action)")
       }
     }
     #expect(scan.isDone && scan.problem == nil && lists == 12)
@@ -235,20 +235,20 @@ import Testing
   @Test func concurrentMarksAreLimited() throws {
     var scan = UserChannelScan(.markRead, users: [Self.alice], shardCount: 4)
     #expect(scan.begin() == [.list(user: 0)])
-    var steps = try listed(&scan, Self.page(0..<1_000, next: 1_000))
-    #expect(steps.count == UserChannelScan.marksMax)
+    var actions = try listed(&scan, Self.page(0..<1_000, next: 1_000))
+    #expect(actions.count == UserChannelScan.marksMax)
     // The next page is requested when few channels of this one are left.
     var marked = 0
-    while let step = steps.popLast() {
-      switch step {
+    while let action = actions.popLast() {
+      switch action {
       case .mark(let mark):
         marked += 1
         #expect(scan.channel(of: mark).count > 11)
-        steps += scan.marked(mark, marked.isMultiple(of: 400) ? .storeBusy : nil)
+        actions += scan.marked(mark, marked.isMultiple(of: 400) ? .storeBusy : nil)
       case .list:
         #expect(marked > 400)
-        steps += try listed(&scan, Self.page(1_000..<1_200))
-      default: Issue.record("\(step)")
+        actions += try listed(&scan, Self.page(1_000..<1_200))
+      default: Issue.record("\(action)")
       }
     }
     #expect(scan.isDone && scan.markedCount == 1_197 && scan.failedCount == 3 && scan.hasMarked)

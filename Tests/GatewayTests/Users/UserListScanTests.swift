@@ -51,29 +51,29 @@ import Testing
     }
   }
 
-  /// Run a scan to its end. With `reversed`, the newest step is answered first.
+  /// Run a scan to its end. With `reversed`, the newest action is answered first.
   private static func run(_ scan: inout UserListScan, _ channels: Channels, reversed: Bool) throws {
-    var steps = scan.begin()
+    var actions = scan.begin()
     var count = 0
     while !scan.isDone {
       count += 1
-      guard !steps.isEmpty, count < 10_000 else { throw WireError.truncated }
-      let step = reversed ? steps.removeLast() : steps.removeFirst()
-      switch step {
+      guard !actions.isEmpty, count < 10_000 else { throw WireError.truncated }
+      let action = reversed ? actions.removeLast() : actions.removeFirst()
+      switch action {
       case .list(let cursor, let limit):
         let page = channels.page(cursor: cursor, limit: limit)
         var reader = FieldReader(page.readableBytesSpan)
-        steps += try scan.listed(&reader)
+        actions += try scan.listed(&reader)
       case .locate(let cursor, let limit):
         let page = channels.page(cursor: cursor, limit: limit)
         var reader = FieldReader(page.readableBytesSpan)
-        steps += try scan.located(&reader)
+        actions += try scan.located(&reader)
       case .query(let index):
         var request = ByteBuffer()
         scan.writeRequest(index, into: &request)
         let cid = String(decoding: scan.channel(index), as: UTF8.self)
         let reply = try channels.threads(cid, request)
-        steps += try scan.answered(index, reply.readableBytesSpan)
+        actions += try scan.answered(index, reply.readableBytesSpan)
       }
     }
   }
@@ -159,8 +159,8 @@ import Testing
     #expect(scan.begin() == [.list(cursor: nil, limit: UserListScan.listMax)])
     let page = channels.page(cursor: nil, limit: UserListScan.listMax)
     var reader = FieldReader(page.readableBytesSpan)
-    let steps = try scan.listed(&reader)
-    #expect(steps == [.query(0), .query(1)])
+    let actions = try scan.listed(&reader)
+    #expect(actions == [.query(0), .query(1)])
     #expect(try scan.refused(0, Problem(.notAMember)) == [])
     var failed = scan
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
@@ -181,8 +181,8 @@ import Testing
     _ = scan.begin()
     let page = channels.page(cursor: nil, limit: 100)
     var reader = FieldReader(page.readableBytesSpan)
-    let steps = try scan.listed(&reader)
-    #expect(steps == [])
+    let actions = try scan.listed(&reader)
+    #expect(actions == [])
     #expect(scan.problem?.code == .limitReached)
   }
 }

@@ -142,7 +142,7 @@ enum EventJSON {
     buffer.member("created_at", event.registered)
     buffer.name("message")
     buffer.writeStaticString("{\"id\":")
-    buffer.string(event.message)
+    buffer.writeJSONString(event.message)
     buffer.member("seq", UInt64(event.sequence.rawValue))
     buffer.member("created_at", event.created)
     buffer.member("silent", event.flags.contains(.silent))
@@ -193,18 +193,9 @@ extension ByteBuffer {
     writeStaticString("\":")
   }
 
-  fileprivate mutating func string(_ text: String) {
-    var text = text
-    text.withUTF8 { bytes in
-      writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(bytes.count)) { out in
-        out.jsonString(RawSpan(_unsafeBytes: UnsafeRawBufferPointer(bytes)))
-      }
-    }
-  }
-
   fileprivate mutating func member(_ name: StaticString, _ text: String) {
     self.name(name)
-    string(text)
+    writeJSONString(text)
   }
 
   fileprivate mutating func memberIfAny(_ name: StaticString, _ text: String) {
@@ -218,9 +209,7 @@ extension ByteBuffer {
 
   fileprivate mutating func member(_ name: StaticString, _ time: Timestamp) {
     self.name(name)
-    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) {
-      $0.timestamp(milliseconds: time.milliseconds)
-    }
+    writeTimestamp(time)
   }
 
   fileprivate mutating func member(_ name: StaticString, _ value: Bool) {
@@ -230,7 +219,7 @@ extension ByteBuffer {
 
   fileprivate mutating func user(_ id: String) {
     writeStaticString(",\"user\":{\"id\":")
-    string(id)
+    writeJSONString(id)
     writeStaticString("}")
   }
 

@@ -9,11 +9,11 @@ internal import ReceiptModel
 /// 5. purge every shard's log of all that.
 ///
 /// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
-/// rounds of ``SettlementRounds`` find them there. A pure state machine: requests come out as steps, and each reply
+/// rounds of ``SettlementRounds`` find them there. A pure state machine: requests come out as actions, and each reply
 /// goes in exactly once.
 struct ErasureMachine {
   /// A request to send, or a time to wait.
-  enum Step: Equatable {
+  enum Action: Equatable {
     /// Send patch_user to the home shard, the first step; its reply is ``begun(_:)`` or ``failed()``.
     case begin
     /// Send assign_user with ``settings`` to this shard; its reply is ``assigned()`` or ``failed()``.
@@ -35,7 +35,7 @@ struct ErasureMachine {
   }
 
   /// Result of an erase_member.
-  enum OnErase: Equatable {
+  enum EraseResult: Equatable {
     /// The channel knew the user.
     case erased
     /// The channel did not know the user, or is gone; the user's index learns of it later.
@@ -44,7 +44,7 @@ struct ErasureMachine {
   }
 
   /// Result of a purge.
-  enum OnPurge: Equatable {
+  enum PurgeResult: Equatable {
     case done
     /// Repeat the request with this round.
     case awaits(UInt64)
@@ -159,28 +159,28 @@ struct ErasureMachine {
   // MARK: Events
 
   /// Begin, or continue from the settings that were found.
-  mutating func start() -> [Step] {
+  mutating func start() -> [Action] {
     if settings.isErasing { return assignToShards() }
     state = .beginning
     return [.begin]
   }
 
   /// Handle the home shard's reply that the user is marked.
-  mutating func begun(_ settings: UserSettings) -> [Step] {
+  mutating func begun(_ settings: UserSettings) -> [Action] {
     guard case .beginning = state, settings.isErasing else { return failed() }
     self.settings = settings
     return assignToShards()
   }
 
   /// Handle a shard's confirmation that it refuses anything new of the user.
-  mutating func assigned() -> [Step] {
+  mutating func assigned() -> [Action] {
     guard case .blockingNewWork(let waiting) = state else { return [] }
     state = .blockingNewWork(waiting - 1)
     return waiting > 1 ? [] : check(stalls: 0)
   }
 
   /// Handle the home shard's version and state before a pass.
-  mutating func checked(version: UInt64, isErasing: Bool) -> [Step] {
+  mutating func checked(version: UInt64, isErasing: Bool) -> [Action] {
     guard case .checking(let stalls) = state else { return [] }
     guard isErasing else { return purge() }
     settings.version = version
@@ -189,7 +189,7 @@ struct ErasureMachine {
   }
 
   /// Handle a page of the channels that know the user.
-  mutating func listed(_ cids: [[UInt8]], next: UInt64?) -> [Step] {
+  mutating func listed(_ cids: [[UInt8]], next: UInt64?) -> [Action] {
     guard case .passing(var pass) = state else { return [] }
     // A list that does not advance would be requested endlessly.
     if let next, next <= pass.next ?? 0 { return failed() }
@@ -201,7 +201,7 @@ struct ErasureMachine {
   }
 
   /// Handle the result of an erase_member.
-  mutating func erased(_ erase: Int, _ result: OnErase) -> [Step] {
+  mutating func erased(_ erase: Int, _ result: EraseResult) -> [Action] {
     guard case .passing(var pass) = state else { return [] }
     pass.erasing[erase] = nil
     switch result {
@@ -215,7 +215,7 @@ struct ErasureMachine {
   /// Handle a shard's reply that it has forgotten the user's settings.
   ///
   /// - Parameter isErasing: the shard has not forgotten them, because the user was marked again.
-  mutating func forgot(isErasing: Bool) -> [Step] {
+  mutating func forgot(isErasing: Bool) -> [Action] {
     switch state {
     case .removingRecords(let waiting) where waiting > 1:
       state = .removingRecords(waiting - 1)
@@ -229,7 +229,7 @@ struct ErasureMachine {
   }
 
   /// Handle the result of a purge: the shard's log is cut behind the erasure, or not yet.
-  mutating func purged(_ shard: ShardID, _ result: OnPurge) -> [Step] {
+  mutating func purged(_ shard: ShardID, _ result: PurgeResult) -> [Action] {
     guard case .purging(var purge) = state else { return [] }
     purge.inFlight -= 1
     switch result {
@@ -242,7 +242,7 @@ struct ErasureMachine {
     return advance(purge)
   }
 
-  mutating func waited() -> [Step] {
+  mutating func waited() -> [Action] {
     switch state {
     case .resting(let stalls): return check(stalls: stalls)
     case .restingPurge(var purge):
@@ -253,14 +253,14 @@ struct ErasureMachine {
   }
 
   /// End the erasure after a failed request. The gateway that next finds the user unsettled continues it.
-  mutating func failed() -> [Step] {
+  mutating func failed() -> [Action] {
     if isDone == nil { state = .ended(false) }
     return []
   }
 
   // MARK: -
 
-  private mutating func assignToShards() -> [Step] {
+  private mutating func assignToShards() -> [Action] {
     if shardCount == 1 { return check(stalls: 0) }
     state = .blockingNewWork(shardCount - 1)
     return others.map { .assign($0) }
@@ -270,32 +270,32 @@ struct ErasureMachine {
     (0..<shardCount).map { ShardID(UInt16($0)) }.filter { $0 != home }
   }
 
-  private mutating func check(stalls: Int) -> [Step] {
+  private mutating func check(stalls: Int) -> [Action] {
     state = .checking(stalls: stalls)
     return [.check]
   }
 
-  private mutating func advance(_ current: Pass) -> [Step] {
+  private mutating func advance(_ current: Pass) -> [Action] {
     var pass = current
-    var steps: [Step] = []
+    var actions: [Action] = []
     while pass.erasing.count < Self.erasesMax, let cid = pass.queue.popLast() {
       pass.erasing[pass.nextErase] = cid
-      steps.append(.erase(pass.nextErase))
+      actions.append(.erase(pass.nextErase))
       pass.nextErase += 1
     }
     if !pass.erasing.isEmpty || pass.isListing {
       state = .passing(pass)
-      return steps
+      return actions
     }
     if let next = pass.next {
       pass.isListing = true
       state = .passing(pass)
-      return steps + [.list(cursor: next)]
+      return actions + [.list(cursor: next)]
     }
-    return steps + passEnded(pass)
+    return actions + passEnded(pass)
   }
 
-  private mutating func passEnded(_ pass: Pass) -> [Step] {
+  private mutating func passEnded(_ pass: Pass) -> [Action] {
     if pass.listed == 0 {
       if shardCount == 1 {
         state = .removingHomeRecord
@@ -311,19 +311,19 @@ struct ErasureMachine {
     return [Self.wait(stalls)]
   }
 
-  private static func wait(_ stalls: Int) -> Step { .wait(milliseconds: min(waitMax, 10 << min(stalls, 10))) }
+  private static func wait(_ stalls: Int) -> Action { .wait(milliseconds: min(waitMax, 10 << min(stalls, 10))) }
 
-  private mutating func purge() -> [Step] {
+  private mutating func purge() -> [Action] {
     let due = (0..<shardCount).reversed().map { ShardID(UInt16($0)) }
     return advance(Purge(due: due, rounds: [UInt64](repeating: 0, count: shardCount)))
   }
 
-  private mutating func advance(_ current: Purge) -> [Step] {
+  private mutating func advance(_ current: Purge) -> [Action] {
     var purge = current
-    var steps: [Step] = []
+    var actions: [Action] = []
     while purge.inFlight < Self.purgesMax, let shard = purge.due.popLast() {
       purge.inFlight += 1
-      steps.append(.purge(shard))
+      actions.append(.purge(shard))
     }
     if purge.inFlight > 0 {
       state = .purging(purge)
@@ -333,8 +333,8 @@ struct ErasureMachine {
       purge.stalls += 1
       guard purge.stalls <= stallsMax else { return failed() }
       state = .restingPurge(purge)
-      steps.append(Self.wait(purge.stalls))
+      actions.append(Self.wait(purge.stalls))
     }
-    return steps
+    return actions
   }
 }

@@ -6,9 +6,11 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The users who are being erased: performs the steps of ``ErasureMachine``, by request and for ``SettlementPart``.
+/// The users who are being erased: performs the actions of ``ErasureMachine``, by request and for ``SettlementPart``.
 final class ErasurePart: GatewayPart {
   private var jobs = SlotTable<ErasureJob>()
+  /// Users completely erased since the start.
+  private(set) var erasedCount: UInt64 = 0
 
   /// Users who are being erased.
   var count: Int { jobs.count }
@@ -30,7 +32,8 @@ final class ErasurePart: GatewayPart {
     )
     let index = jobs.insert(job)
     job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
-      self.eraseTimedOut(job)
+      // The erasure continues without its request.
+      self.answer(job, Self.partlyErased)
       loop.endTurn()
     }
     advance(job, index) { $0.start() }
@@ -65,8 +68,8 @@ final class ErasurePart: GatewayPart {
     case .reply(let kind, let payload):
       do throws(WireError) {
         var reader = FieldReader(payload)
-        let steps = try apply(request, job, &reader)
-        perform(steps, job, index)
+        let actions = try apply(request, job, &reader)
+        perform(actions, job, index)
       } catch {
         loop.logMalformedReply(error, kind)
         if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
@@ -83,36 +86,36 @@ final class ErasurePart: GatewayPart {
     _ request: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
-  ) throws(WireError) -> [ErasureMachine.Step] {
-    let steps: [ErasureMachine.Step]
+  ) throws(WireError) -> [ErasureMachine.Action] {
+    let actions: [ErasureMachine.Action]
     switch request {
-    case .begin: steps = job.erasure.begun(try reader.userSettings())
+    case .begin: actions = job.erasure.begun(try reader.userSettings())
     case .assign: return job.erasure.assigned()
     case .check:
       let settings = try reader.userSettings()
-      steps = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
+      actions = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
     case .forget:
-      steps = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
+      actions = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
     case .list:
       var cids: [[UInt8]] = []
       let next = try reader.channelList { cids.append($0.cid.bytes) }
       return job.erasure.listed(cids, next: next)
     case .purge(let shard):
       let round = try reader.varint()
-      steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
+      actions = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
     case .erase(let channel):
-      let result: ErasureMachine.OnErase = try reader.flag() ? .erased : .wasGone
-      steps = job.erasure.erased(Int(channel), result)
+      let result: ErasureMachine.EraseResult = try reader.flag() ? .erased : .wasGone
+      actions = job.erasure.erased(Int(channel), result)
     }
     try reader.end()
-    return steps
+    return actions
   }
 
   private static func fail(
     _ erasure: inout ErasureMachine,
     _ request: ErasureStoreRequest,
     _ code: ProblemCode
-  ) -> [ErasureMachine.Step] {
+  ) -> [ErasureMachine.Action] {
     switch request {
     case .erase(let channel):
       // The channel is gone, and with it the member.
@@ -123,30 +126,30 @@ final class ErasurePart: GatewayPart {
     }
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
   private func advance(
     _ job: ErasureJob,
     _ index: SlotIndex,
-    _ event: (inout ErasureMachine) -> [ErasureMachine.Step]
+    _ event: (inout ErasureMachine) -> [ErasureMachine.Action]
   ) {
-    let steps = event(&job.erasure)
-    perform(steps, job, index)
+    let actions = event(&job.erasure)
+    perform(actions, job, index)
   }
 
-  private func perform(_ steps: [ErasureMachine.Step], _ job: ErasureJob, _ index: SlotIndex) {
-    performAll(steps) { perform($0, job, index) }
+  private func perform(_ actions: [ErasureMachine.Action], _ job: ErasureJob, _ index: SlotIndex) {
+    performAll(actions) { perform($0, job, index) }
     guard let isDone = job.erasure.isDone else { return }
     finish(job, isDone: isDone)
     if job.inFlight == 0 { jobs.remove(index) }
   }
 
-  private func perform(_ step: ErasureMachine.Step, _ job: ErasureJob, _ index: SlotIndex) -> [ErasureMachine
-    .Step]
+  private func perform(_ action: ErasureMachine.Action, _ job: ErasureJob, _ index: SlotIndex) -> [ErasureMachine
+    .Action]
   {
     guard job.erasure.isDone == nil else { return [] }
     let home = job.erasure.home
-    switch step {
+    switch action {
     case .begin:
       return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
     case .assign(let shard):
@@ -204,7 +207,7 @@ final class ErasurePart: GatewayPart {
     request: ErasureStoreRequest,
     name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [ErasureMachine.Step] {
+  ) -> [ErasureMachine.Action] {
     let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
     let name = name ?? job.erasure.user
     let destination: StoreDestination =
@@ -225,7 +228,7 @@ final class ErasurePart: GatewayPart {
   // MARK: Waiters
 
   private func finish(_ job: ErasureJob, isDone: Bool) {
-    if isDone { loop.counters.userErased() }
+    if isDone { erasedCount &+= 1 }
     switch job.waiter {
     case .none: break
     case .settlement(let value):
@@ -239,24 +242,18 @@ final class ErasurePart: GatewayPart {
       let user = job.erasure.user
       loop.respond(route, stream: stream, connection: connection) { buffer in
         buffer.writeStaticString("{\"user_id\":")
-        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
-          $0.jsonString(user.span.bytes)
-        }
+        buffer.writeJSONString(user.span.bytes)
         buffer.writeStaticString(",\"erased\":true}")
       }
       loop.endTurnSoon()
     }
   }
 
-  /// Answer a request at its timeout; the erasure continues without it.
-  private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
-
   private func answer(_ job: ErasureJob, _ problem: Problem) {
     guard case .stream(let stream, let index, let route) = job.waiter else { return }
     job.timeout?.cancel()
     job.waiter = .none
-    guard let connection = loop.connections.answering(stream, on: index) else { return }
-    loop.answer(problem, route: route, stream: stream, connection: connection)
+    loop.answer(problem, route: route, stream: stream, connection: index)
     loop.endTurnSoon()
   }
 
@@ -274,6 +271,11 @@ final class ErasurePart: GatewayPart {
       "tidemark_gateway_erasures",
       help: "Users who are being erased.",
       Double(count)
+    )
+    samples.counter(
+      "tidemark_gateway_users_erased_total",
+      help: "Users completely erased.",
+      Int64(erasedCount)
     )
   }
 }

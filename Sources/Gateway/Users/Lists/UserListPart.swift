@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The pages of users' own acknowledgement requests and threads in progress: performs the steps of ``UserListScan``.
+/// The pages of users' own acknowledgement requests and threads in progress: performs the actions of ``UserListScan``.
 /// After its client has disconnected, a job stops with the store's next reply.
 final class UserListPart: GatewayPart {
   private var jobs = JobTable<UserListJob>()
@@ -68,8 +68,8 @@ final class UserListPart: GatewayPart {
       channelsMax: loop.limits.countedChannels
     )
     let job = UserListJob(context, match.route, scan)
-    let index = jobs.insert(job)
-    perform(scan.begin(), job, index)
+    jobs.insert(job)
+    perform(scan.begin(), job)
   }
 
   // MARK: Responses
@@ -81,115 +81,82 @@ final class UserListPart: GatewayPart {
       case .reply(let kind, let payload):
         do throws(WireError) {
           var reader = FieldReader(payload)
-          let steps: [UserListScan.Step]
+          let actions: [UserListScan.Action]
           switch request {
-          case .list: steps = try job.scan.listed(&reader)
-          case .locate: steps = try job.scan.located(&reader)
-          case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
+          case .list: actions = try job.scan.listed(&reader)
+          case .locate: actions = try job.scan.located(&reader)
+          case .entries(let channel): actions = try job.scan.answered(Int(channel), payload)
           }
-          perform(steps, job, index)
+          perform(actions, job)
         } catch {
           loop.logMalformedReply(error, kind)
           end(job, Problem(.internalError))
         }
-      case .failure(let failure): fail(request, failure.problem, job: job, index: index)
+      case .failure(let failure): fail(request, failure.problem, job)
       }
     }
-    jobs.removeIfDone(job, index)
+    jobs.removeIfDone(job)
   }
 
-  private func fail(
-    _ request: UserListStoreRequest,
-    _ problem: Problem,
-    job: UserListJob,
-    index: SlotIndex
-  ) {
+  private func fail(_ request: UserListStoreRequest, _ problem: Problem, _ job: UserListJob) {
     var refused: Int?
     if case .entries(let channel) = request { refused = Int(channel) }
     do throws(WireError) {
-      perform(try job.scan.refused(refused, problem), job, index)
+      perform(try job.scan.refused(refused, problem), job)
     } catch {
       end(job, Problem(.internalError))
     }
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
-  private func perform(_ steps: [UserListScan.Step], _ job: UserListJob, _ index: SlotIndex) {
-    for step in steps where !job.isEnded { perform(step, job, index) }
+  private func perform(_ actions: [UserListScan.Action], _ job: UserListJob) {
+    for action in actions where !job.isEnded { perform(action, job) }
     if job.scan.isDone { end(job, nil) }
-    jobs.removeIfDone(job, index)
+    jobs.removeIfDone(job)
   }
 
-  private func perform(_ step: UserListScan.Step, _ job: UserListJob, _ index: SlotIndex) {
-    switch step {
-    case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
-    case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
+  private func perform(_ action: UserListScan.Action, _ job: UserListJob) {
+    switch action {
+    case .list(let cursor, let limit): list(job, .list, cursor: cursor, limit: limit)
+    case .locate(let cursor, let limit): list(job, .locate, cursor: cursor, limit: limit)
     case .query(let channel):
-      let (request, cid) = (
-        UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
-      )
-      job.inFlight += 1
+      let cid = job.scan.channel(channel)
       // One more for every five channels.
       loop.rates.charge(4, to: &job.request)
-      let pending = job.pendingRequest(.userList(index, request))
-      let isSent = loop.trySend(
-        job.scan.kind,
-        to: .channel(cid.span.bytes),
-        pending,
-        issued: job.request.issued
-      ) {
+      send(job.scan.kind, to: .channel(cid.span.bytes), job, .entries(channel: UInt32(channel))) {
         job.scan.writeRequest(channel, into: &$0)
       }
-      if !isSent { refuse(request, job, index) }
     }
   }
 
-  private func list(
-    _ job: UserListJob,
-    _ index: SlotIndex,
-    _ request: UserListStoreRequest,
-    cursor: UInt64?,
-    limit: Int
-  ) {
+  private func list(_ job: UserListJob, _ request: UserListStoreRequest, cursor: UInt64?, limit: Int) {
     let user = job.scan.user
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
-    job.inFlight += 1
-    let pending = job.pendingRequest(.userList(index, request))
-    let isSent = loop.trySend(
-      .listChannels,
-      to: .shard(home, name: user.span.bytes),
-      pending,
-      issued: job.request.issued
-    ) {
+    send(.listChannels, to: .shard(home, name: user.span.bytes), job, request) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
-    if !isSent { refuse(request, job, index) }
   }
 
-  private func refuse(_ request: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
-    job.inFlight -= 1
-    fail(request, Problem(.storeBusy), job: job, index: index)
+  private func send(
+    _ kind: FrameKind,
+    to destination: StoreDestination,
+    _ job: UserListJob,
+    _ request: UserListStoreRequest,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    let pending = job.pendingRequest(.userList(job.index, request))
+    if loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields) {
+      job.inFlight += 1
+    } else {
+      fail(request, Problem(.storeBusy), job)
+    }
   }
 
   private func end(_ job: UserListJob, _ problem: Problem?) {
     guard job.isStillWanted(on: loop) else { return }
     job.end()
-    guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
-      return
-    }
-    loop.endTurnSoon()
-    if let problem = problem ?? job.scan.problem {
-      return loop.answer(
-        problem,
-        route: job.request.route,
-        stream: job.request.stream,
-        connection: connection
-      )
-    }
-    loop.respond(job.request.route, stream: job.request.stream, connection: connection) {
-      OwnListJSON.write(job.scan, into: &$0)
-    }
+    job.respond(problem ?? job.scan.problem, on: loop) { OwnListJSON.write(job.scan, into: &$0) }
   }
 }
 
@@ -244,17 +211,10 @@ enum UserListStoreRequest {
 
 /// A request for a page of a user's own acknowledgement requests or threads (``UserListScan``).
 final class UserListJob: Job {
-  var request: ScanRequest
   var scan: UserListScan
-  /// Requests to the store in flight.
-  var inFlight = 0
-  private(set) var isEnded = false
-  var respondsToClient: Bool { true }
 
   init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
-    request = ScanRequest(context, route)
     self.scan = scan
+    super.init(ScanRequest(context, route))
   }
-
-  func end() { isEnded = true }
 }

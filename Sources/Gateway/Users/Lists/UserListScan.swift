@@ -4,7 +4,7 @@ internal import ReceiptWire
 
 /// Builder of a page of a user's acknowledgement requests (R9) or threads (R15) over all their channels. Channels are
 /// listed frame by frame and queried a few at a time; their entries are taken in list order. A pure state machine:
-/// requests come out as steps, and each reply goes in exactly once.
+/// requests come out as actions, and each reply goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
 struct UserListScan {
@@ -27,7 +27,7 @@ struct UserListScan {
   }
 
   /// A request to send.
-  enum Step: Equatable {
+  enum Action: Equatable {
     /// Send list_channels of the user; its reply is ``listed(_:)``.
     case list(cursor: UInt64?, limit: Int)
     /// Send user_receipts or user_threads for that channel of the frame; its reply is ``answered(_:_:)`` or
@@ -126,10 +126,10 @@ struct UserListScan {
 
   // MARK: Events
 
-  func begin() -> [Step] { [.list(cursor: frameCursor, limit: Self.listMax)] }
+  func begin() -> [Action] { [.list(cursor: frameCursor, limit: Self.listMax)] }
 
   /// Handle a page of the user's channels from list_channels.
-  mutating func listed(_ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func listed(_ reader: inout FieldReader) throws(WireError) -> [Action] {
     var channels: [[UInt8]] = []
     nextFrame = try reader.channelList { channels.append($0.cid.bytes) }
     if let nextFrame, nextFrame <= (frameCursor ?? 0) { throw .badValue(.count) }
@@ -148,7 +148,7 @@ struct UserListScan {
   }
 
   /// Handle a channel's entries from user_receipts or user_threads.
-  mutating func answered(_ index: Int, _ payload: RawSpan) throws(WireError) -> [Step] {
+  mutating func answered(_ index: Int, _ payload: RawSpan) throws(WireError) -> [Action] {
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
     frame.answered(index, .entries(bytes))
@@ -156,7 +156,7 @@ struct UserListScan {
   }
 
   /// Handle a failed request to a channel or the home shard.
-  mutating func refused(_ index: Int?, _ problem: Problem) throws(WireError) -> [Step] {
+  mutating func refused(_ index: Int?, _ problem: Problem) throws(WireError) -> [Action] {
     switch problem.code {
     // No longer the user's channel; the index lags.
     case .channelNotFound, .notAMember, .memberNotFound:
@@ -169,7 +169,7 @@ struct UserListScan {
   }
 
   /// Handle a list that ends before the channel where the next page starts.
-  mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Action] {
     // If memberships have changed meanwhile, the next page starts at the list frame: showing an entry twice is better
     // than missing one.
     next?.position = try reader.channelList { _ in } ?? frameCursor
@@ -180,25 +180,25 @@ struct UserListScan {
   // MARK: -
 
   /// Consume replies in order, and send further queries.
-  private mutating func advance() throws(WireError) -> [Step] {
+  private mutating func advance() throws(WireError) -> [Action] {
     guard problem == nil, case .querying = state else { return [] }
     while let reply = frame.takeNext() {
       switch reply {
       case .notFound: below = nil
       case .entries(let bytes):
-        if let steps = try consume(bytes) { return steps }
+        if let actions = try consume(bytes) { return actions }
         // The channel has more entries than one reply holds.
         if below != nil { return [.query(frame.consumed)] }
       }
       frame.advance()
     }
     if frame.isConsumed { return frameIsConsumed() }
-    var steps: [Step] = []
-    while let channel = frame.nextToQuery(ahead: Self.queriedMax) { steps.append(.query(channel)) }
-    return steps
+    var actions: [Action] = []
+    while let channel = frame.nextToQuery(ahead: Self.queriedMax) { actions.append(.query(channel)) }
+    return actions
   }
 
-  private mutating func frameIsConsumed() -> [Step] {
+  private mutating func frameIsConsumed() -> [Action] {
     state = .listing
     if let nextFrame {
       frameCursor = nextFrame
@@ -215,7 +215,7 @@ struct UserListScan {
   /// Take the entries of the next channel, as many as the page shows.
   ///
   /// - Returns: nil: the page is not full yet; ``below`` says whether the channel has more.
-  private mutating func consume(_ bytes: ByteBuffer) throws(WireError) -> [Step]? {
+  private mutating func consume(_ bytes: ByteBuffer) throws(WireError) -> [Action]? {
     var reader = FieldReader(bytes.readableBytesSpan)
     var last = below
     for _ in 0..<(try reader.count()) {
@@ -238,7 +238,7 @@ struct UserListScan {
   /// End a full page when there is another entry.
   ///
   /// - Parameter last: sequence number of the channel's last shown entry; nil: none is shown.
-  private mutating func end(after last: UInt32?) -> [Step] {
+  private mutating func end(after last: UInt32?) -> [Action] {
     let hash = Self.hash(frame.channels[frame.consumed])
     next = Cursor(pass: pass, position: frameCursor, below: last, channelHash: hash)
     guard frame.consumed > 0 else {

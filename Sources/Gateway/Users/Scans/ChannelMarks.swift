@@ -66,13 +66,13 @@ struct ChannelMarks {
   }
 
   /// Handle the reply to a thread's mark_read. Nil: the channel is done.
-  mutating func threadMarked(_ mark: Int) -> UserChannelScan.Step? {
+  mutating func threadMarked(_ mark: Int) -> UserChannelScan.Action? {
     threads[mark]?.parents.removeLast()
     return nextThread(mark)
   }
 
   /// Return the request for the next thread of a channel. Nil: the channel is done.
-  mutating func nextThread(_ mark: Int) -> UserChannelScan.Step? {
+  mutating func nextThread(_ mark: Int) -> UserChannelScan.Action? {
     guard let remaining = threads[mark] else { return nil }
     if !remaining.parents.isEmpty { return .markThread(mark) }
     return remaining.cursor == nil ? marked(mark, nil) : .threads(mark)
@@ -81,7 +81,7 @@ struct ChannelMarks {
   /// Handle the result of marking a channel, or one of its threads; code nil: it succeeded.
   ///
   /// - Returns: the next request about its threads. Nil: the channel is done.
-  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> UserChannelScan.Step? {
+  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> UserChannelScan.Action? {
     if code == nil, includesThreads, marking[mark] != nil, threads[mark] == nil {
       threads[mark] = Threads()
       return .threads(mark)

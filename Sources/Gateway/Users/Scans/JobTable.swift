@@ -1,22 +1,26 @@
 internal import HTTP2Session
+internal import NIOCore
 
 /// A job of several store requests, such as a scan over a user's channels. Its result is most often the response to a
 /// client's request.
-protocol Job: AnyObject {
-  var request: ScanRequest { get }
+class Job {
+  final var request: ScanRequest
   /// Requests to the store in flight.
-  var inFlight: Int { get set }
+  final var inFlight = 0
   /// Whether the job was answered, or its client has disconnected.
-  var isEnded: Bool { get }
+  private(set) final var isEnded = false
+  /// Its index in the ``JobTable``.
+  fileprivate(set) final var index = SlotIndex(slot: .max, generation: 0)
+
+  init(_ request: ScanRequest) { self.request = request }
+
   /// Whether the result is the response to ``request``.
-  var respondsToClient: Bool { get }
+  var respondsToClient: Bool { true }
 
-  func end()
-}
+  final func end() { isEnded = true }
 
-extension Job {
   /// Return whether the job's result is still wanted; ends the job where its client has disconnected.
-  func isStillWanted(on loop: GatewayLoop) -> Bool {
+  final func isStillWanted(on loop: GatewayLoop) -> Bool {
     if isEnded { return false }
     guard respondsToClient else { return true }
     if loop.connections.connection(request.connection)?.isOpen(request.stream) ?? false { return true }
@@ -25,8 +29,20 @@ extension Job {
   }
 
   /// Return the registration of one of the job's store requests.
-  func pendingRequest(_ target: ReplyTarget) -> PendingRequest {
+  final func pendingRequest(_ target: ReplyTarget) -> PendingRequest {
     PendingRequest(target, route: request.route, isServer: request.isServer)
+  }
+
+  /// Answer the job's request with a problem, or with a body.
+  final func respond(_ problem: Problem?, on loop: GatewayLoop, _ body: (inout ByteBuffer) -> Void) {
+    guard let connection = loop.connections.answering(request.stream, on: request.connection) else { return }
+    // A job that ends within its request's own call needs its own end of turn.
+    loop.endTurnSoon()
+    if let problem {
+      loop.answer(problem, route: request.route, stream: request.stream, connection: connection)
+    } else {
+      loop.respond(request.route, stream: request.stream, connection: connection, body: body)
+    }
   }
 }
 
@@ -41,10 +57,10 @@ struct JobTable<Value: Job> {
   /// Return the number of jobs in progress of one user (``ScanRequest/userKey``).
   func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.request.userKey == userKey } }
 
-  mutating func insert(_ job: Value) -> SlotIndex { jobs.insert(job) }
+  mutating func insert(_ job: Value) { job.index = jobs.insert(job) }
 
   /// Remove a job whose first request was not sent.
-  mutating func remove(_ index: SlotIndex) { jobs.remove(index) }
+  mutating func remove(_ job: Value) { jobs.remove(job.index) }
 
   /// Return the job of a store request that was answered or has failed, and is no longer in flight.
   func requestEnded(_ index: SlotIndex) -> Value? {
@@ -54,8 +70,8 @@ struct JobTable<Value: Job> {
   }
 
   /// Remove a job once it has ended and has no requests in flight.
-  mutating func removeIfDone(_ job: Value, _ index: SlotIndex) {
-    if job.isEnded, job.inFlight == 0 { jobs.remove(index) }
+  mutating func removeIfDone(_ job: Value) {
+    if job.isEnded, job.inFlight == 0 { jobs.remove(job.index) }
   }
 }
 

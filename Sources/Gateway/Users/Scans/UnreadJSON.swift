@@ -35,7 +35,7 @@ enum UnreadJSON {
     while reader.remaining > 0, let cid = try? reader.string() {
       if !isFirst { buffer.writeStaticString(",") }
       isFirst = false
-      writeString(cid, into: &buffer)
+      buffer.writeJSONString(cid)
     }
     buffer.writeStaticString("]")
     if scan.hasMoreFailed { buffer.writeString(",\"failed_count\":\(scan.failedCount)") }
@@ -67,18 +67,12 @@ enum UnreadJSON {
 
   private static func writeUser(_ id: [UInt8], into buffer: inout ByteBuffer) {
     buffer.writeStaticString("\"user_id\":")
-    writeString(id.span.bytes, into: &buffer)
+    buffer.writeJSONString(id.span.bytes)
     buffer.writeStaticString(",")
   }
 
   private static func write(_ code: ProblemCode, into buffer: inout ByteBuffer) {
     buffer.writeString("\"code\":\"\(code.rawValue)\"")
-  }
-
-  private static func writeString(_ text: RawSpan, into buffer: inout ByteBuffer) {
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(text.byteCount)) {
-      $0.jsonString(text)
-    }
   }
 
   private static func writeTotals(_ totals: UnreadTotals, into buffer: inout ByteBuffer) {

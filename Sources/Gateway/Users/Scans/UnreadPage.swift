@@ -102,24 +102,24 @@ struct UnreadPage {
   // MARK: Looking up
 
   /// Start the look-ups after counting: the next page's start, and each channel's row.
-  mutating func beginDetails() -> [UserChannelScan.Step] {
+  mutating func beginDetails() -> [UserChannelScan.Action] {
     switch state {
     case .lookingUp: return []
     case .first, .wrapped: break
     }
-    var steps: [UserChannelScan.Step] = []
+    var actions: [UserChannelScan.Action] = []
     if channels.count > limit {
       channels.removeLast()
       // A list that ends with the last shown channel returns the position behind it.
       if let last = channels.last, let frame = frames.last(where: { $0.position <= last.position }) {
-        steps.append(.locate(cursor: frame.cursor, limit: last.position - frame.position + 1))
+        actions.append(.locate(cursor: frame.cursor, limit: last.position - frame.position + 1))
         next = frame.cursor ?? 0
       }
     }
     details = Array(repeating: nil, count: channels.count)
-    for index in channels.indices { steps.append(.detail(index)) }
-    state = .lookingUp(steps.count)
-    return steps
+    for index in channels.indices { actions.append(.detail(index)) }
+    state = .lookingUp(actions.count)
+    return actions
   }
 
   func channel(_ index: Int) -> [UInt8] { channels[index].cid }

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Scan over all channels of one or several users. The users' home shards list the channels page by page; each channel
-/// is counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as steps, and each
+/// is counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as actions, and each
 /// answer goes in exactly once.
 ///
 /// Memory does not grow with the number of channels: no page is requested while enough channels are pending, pending
@@ -18,7 +18,7 @@ struct UserChannelScan {
   }
 
   /// A request to send.
-  enum Step: Equatable {
+  enum Action: Equatable {
     /// Send list_channels for this user from ``cursor(of:)`` on; its reply is ``listed(_:_:)`` or
     /// ``listFailed(_:_:)``.
     case list(user: Int)
@@ -161,10 +161,10 @@ struct UserChannelScan {
   // MARK: Events
 
   /// Start the scan.
-  mutating func begin() -> [Step] { advance() }
+  mutating func begin() -> [Action] { advance() }
 
   /// Handle a page of a user's channels from list_channels.
-  mutating func listed(_ user: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func listed(_ user: Int, _ reader: inout FieldReader) throws(WireError) -> [Action] {
     listsInFlight -= 1
     if users[user].problem != nil { return advance() }
     let from = users[user].cursor
@@ -194,14 +194,14 @@ struct UserChannelScan {
   }
 
   /// Handle a failed list_channels.
-  mutating func listFailed(_ user: Int, _ problem: Problem) -> [Step] {
+  mutating func listFailed(_ user: Int, _ problem: Problem) -> [Action] {
     listsInFlight -= 1
     fail(user, problem)
     return advance()
   }
 
   /// Handle a frame's counts from unread_counts.
-  mutating func counted(_ frame: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func counted(_ frame: Int, _ reader: inout FieldReader) throws(WireError) -> [Action] {
     guard let frame = frames.remove(frame) else { throw .badValue(.count) }
     guard try reader.count() == frame.count else { throw .badValue(.count) }
     var channels = frame.reader
@@ -223,13 +223,13 @@ struct UserChannelScan {
   }
 
   /// Handle the reply to announce_row.
-  mutating func announced(_ frame: Int) -> [Step] {
+  mutating func announced(_ frame: Int) -> [Action] {
     _ = frames.remove(frame)
     return advance()
   }
 
   /// Handle a failed frame. The users in it get no result: a total without these channels would be wrong.
-  mutating func countFailed(_ frame: Int, _ problem: Problem) -> [Step] {
+  mutating func countFailed(_ frame: Int, _ problem: Problem) -> [Action] {
     guard let frame = frames.remove(frame) else { return advance() }
     // A user appears once for each channel.
     var failed: [Int] = []
@@ -239,40 +239,40 @@ struct UserChannelScan {
   }
 
   /// Handle a page of a channel's unread threads from user_threads.
-  mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) -> [Action] {
     try marks.threadsListed(mark, &reader)
     return after(marks.nextThread(mark))
   }
 
   /// Handle the reply to a thread's mark_read.
-  mutating func threadMarked(_ mark: Int) -> [Step] { after(marks.threadMarked(mark)) }
+  mutating func threadMarked(_ mark: Int) -> [Action] { after(marks.threadMarked(mark)) }
 
   /// Handle the result of marking a channel; nil: it succeeded.
-  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> [Step] {
+  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> [Action] {
     if code == .tokenRevoked { problem = problem ?? Problem(.tokenRevoked) }
     return after(marks.marked(mark, code))
   }
 
   /// Continue after a mark; nil: its channel is done.
-  private mutating func after(_ step: Step?) -> [Step] {
-    guard problem == nil, let step else { return advance() }
-    return [step]
+  private mutating func after(_ action: Action?) -> [Action] {
+    guard problem == nil, let action else { return advance() }
+    return [action]
   }
 
   /// Handle the list that locates the next page's start.
-  mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Action] {
     try page?.located(&reader)
     return advance()
   }
 
   /// Handle the read state of a channel on the page.
-  mutating func readStateReceived(_ channel: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+  mutating func readStateReceived(_ channel: Int, _ reader: inout FieldReader) throws(WireError) -> [Action] {
     try page?.readStateReceived(channel, user: users[0].id, &reader)
     return advance()
   }
 
   /// Handle a failed look-up of a channel of the page, or of the next page's start.
-  mutating func readStateFailed(_ problem: Problem) -> [Step] {
+  mutating func readStateFailed(_ problem: Problem) -> [Action] {
     switch problem.code {
     case .channelNotFound, .memberNotFound: page?.channelNotFound()
     default: fail(0, problem)
@@ -301,28 +301,28 @@ struct UserChannelScan {
   }
 
   /// Start whatever the limits allow.
-  private mutating func advance() -> [Step] {
+  private mutating func advance() -> [Action] {
     guard problem == nil else { return [] }
-    var steps: [Step] = []
-    sendReady(&steps)
+    var actions: [Action] = []
+    sendReady(&actions)
     while hasRoom, listsInFlight < Self.listsMax, let user = due.popLast() {
       guard users[user].problem == nil else { continue }
       listsInFlight += 1
-      steps.append(.list(user: user))
+      actions.append(.list(user: user))
     }
     // After the last list, partly filled frames are sent.
     if frames.heldCount > Self.heldMax || frames.heldCount > 0 && listsInFlight == 0 && due.isEmpty {
       frames.closeAll()
-      sendReady(&steps)
+      sendReady(&actions)
     }
-    while let mark = marks.next(inFlightMax: Self.marksMax) { steps.append(.mark(mark)) }
-    if isScanComplete, let lookUps = page?.beginDetails() { steps += lookUps }
-    return steps
+    while let mark = marks.next(inFlightMax: Self.marksMax) { actions.append(.mark(mark)) }
+    if isScanComplete, let lookUps = page?.beginDetails() { actions += lookUps }
+    return actions
   }
 
-  private mutating func sendReady(_ steps: inout [Step]) {
+  private mutating func sendReady(_ actions: inout [Action]) {
     while let frame = frames.next(inFlightMax: Self.framesMax) {
-      steps.append(work == .announce ? .announce(frame: frame) : .count(frame: frame))
+      actions.append(work == .announce ? .announce(frame: frame) : .count(frame: frame))
     }
   }
 

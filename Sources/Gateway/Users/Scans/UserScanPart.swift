@@ -5,7 +5,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
+/// The scans over users' channels in progress: performs the actions of ``UserChannelScan``. A job ends early if its
 /// client disconnects, which the next store reply detects.
 final class UserScanPart: GatewayPart {
   private var jobs = JobTable<UserScanJob>()
@@ -27,8 +27,8 @@ final class UserScanPart: GatewayPart {
 
   /// Start a scan over the channels.
   func begin(_ job: UserScanJob) {
-    let index = jobs.insert(job)
-    perform(job.scan.begin(), job, index)
+    jobs.insert(job)
+    perform(job.scan.begin(), job)
   }
 
   /// Start a job that marks a channel first, and count the totals after that.
@@ -40,10 +40,10 @@ final class UserScanPart: GatewayPart {
     at destination: StoreDestination,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let index = jobs.insert(job)
-    let pending = job.pendingRequest(.userScan(index, .firstMark))
+    jobs.insert(job)
+    let pending = job.pendingRequest(.userScan(job.index, .firstMark))
     guard loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields) else {
-      jobs.remove(index)
+      jobs.remove(job)
       throw Problem(.storeBusy)
     }
     job.inFlight += 1
@@ -57,33 +57,32 @@ final class UserScanPart: GatewayPart {
       switch result {
       case .reply(let kind, let payload):
         do throws(WireError) {
-          let steps = try apply(request, payload, job)
-          perform(steps, job, index)
+          let actions = try apply(request, payload, job)
+          perform(actions, job)
         } catch {
           loop.logMalformedReply(error, kind)
           end(job, Problem(.internalError))
         }
       case .failure(let failure):
-        if case .marking = job.stage {
+        if case .firstMark = request {
           end(job, failure.problem)
         } else {
-          perform(Self.failure(of: request, failure.problem, job), job, index)
+          perform(Self.failure(of: request, failure.problem, job), job)
         }
       }
     }
-    jobs.removeIfDone(job, index)
+    jobs.removeIfDone(job)
   }
 
   private func apply(
     _ request: UserScanStoreRequest,
     _ payload: RawSpan,
     _ job: UserScanJob
-  ) throws(WireError) -> [UserChannelScan.Step] {
+  ) throws(WireError) -> [UserChannelScan.Action] {
     var reader = FieldReader(payload)
     switch request {
     case .firstMark:
       RowJSON.writeResponse(try MarkReply(payload), into: &job.row)
-      job.stage = .scanning
       return job.scan.begin()
     case .list(let user): return try job.scan.listed(Int(user), &reader)
     case .count(let frame): return try job.scan.counted(Int(frame), &reader)
@@ -100,7 +99,7 @@ final class UserScanPart: GatewayPart {
     of request: UserScanStoreRequest,
     _ problem: Problem,
     _ job: UserScanJob
-  ) -> [UserChannelScan.Step] {
+  ) -> [UserChannelScan.Action] {
     switch request {
     case .list(let user): job.scan.listFailed(Int(user), problem)
     case .count(let frame), .announce(let frame): job.scan.countFailed(Int(frame), problem)
@@ -111,80 +110,39 @@ final class UserScanPart: GatewayPart {
     }
   }
 
-  // MARK: Steps
+  // MARK: Actions
 
-  private func perform(_ steps: [UserChannelScan.Step], _ job: UserScanJob, _ index: SlotIndex) {
-    performAll(steps) { perform($0, job, index) }
+  private func perform(_ actions: [UserChannelScan.Action], _ job: UserScanJob) {
+    performAll(actions) { perform($0, job) }
     if job.scan.isDone { end(job, nil) }
-    jobs.removeIfDone(job, index)
+    jobs.removeIfDone(job)
   }
 
-  private func perform(_ step: UserChannelScan.Step, _ job: UserScanJob, _ index: SlotIndex)
-    -> [UserChannelScan
-    .Step]
-  {
+  private func perform(_ action: UserChannelScan.Action, _ job: UserScanJob) -> [UserChannelScan.Action] {
     let user = job.scan.users[0].id
-    switch step {
-    case .list(let userIndex):
-      let cursor = job.scan.cursor(of: userIndex)
-      return list(
-        job,
-        index: index,
-        user: userIndex,
-        request: .list(user: UInt32(userIndex)),
-        cursor: cursor,
-        limit: UserChannelScan.listMax
-      )
-    case .locate(let cursor, let limit):
-      return list(job, index: index, user: 0, request: .locate, cursor: cursor, limit: limit)
+    switch action {
+    case .list(let user):
+      return list(job, of: user, .list(user: UInt32(user)), cursor: job.scan.cursor(of: user))
+    case .locate(let cursor, let limit): return list(job, of: 0, .locate, cursor: cursor, limit: limit)
     case .count(let frame):
       loop.rates.charge(job.scan.channelCount(of: frame), to: &job.request)
-      let shard = job.scan.shard(of: frame)
-      return trySend(
-        .unreadCounts,
-        to: .shard(shard, name: nil),
-        job: job,
-        index: index,
-        request: .count(frame: UInt32(frame))
-      ) {
+      let shard = StoreDestination.shard(job.scan.shard(of: frame), name: nil)
+      return trySend(.unreadCounts, to: shard, job, .count(frame: UInt32(frame))) {
         job.scan.writeCounts(frame, into: &$0)
       }
     case .announce(let frame):
-      let shard = job.scan.shard(of: frame)
-      let destination = StoreDestination.shard(shard, name: user.span.bytes)
-      return trySend(
-        .announceRow,
-        to: destination,
-        job: job,
-        index: index,
-        request: .announce(frame: UInt32(frame))
-      ) {
+      let shard = StoreDestination.shard(job.scan.shard(of: frame), name: user.span.bytes)
+      return trySend(.announceRow, to: shard, job, .announce(frame: UInt32(frame))) {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
       loop.rates.charge(4, to: &job.request)
       let cid = job.scan.channel(of: mark)
-      return trySend(
-        .markRead,
-        to: .channel(cid.span.bytes),
-        job: job,
-        index: index,
-        request: .mark(UInt32(mark))
-      ) {
-        $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
-      }
+      return markRead(.channel(cid.span.bytes), job, .mark(UInt32(mark)))
     case .threads(let mark):
       loop.rates.charge(4, to: &job.request)
-      let limit = loop.limits.rowsPerPage
-      let cursor = job.scan.threadCursor(of: mark)
-      let cid = job.scan.channel(of: mark)
-      return trySend(
-        .userThreads,
-        to: .channel(cid.span.bytes),
-        job: job,
-        index: index,
-        request: .threads(mark: UInt32(mark))
-      ) {
+      let (limit, cursor, cid) = (loop.limits.rowsPerPage, job.scan.threadCursor(of: mark), job.scan.channel(of: mark))
+      return trySend(.userThreads, to: .channel(cid.span.bytes), job, .threads(mark: UInt32(mark))) {
         $0.writeOwnList(
           user: user.span.bytes,
           selection: ShardState.ThreadSelection.unread.rawValue,
@@ -194,25 +152,11 @@ final class UserScanPart: GatewayPart {
       }
     case .markThread(let mark):
       let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
-      let destination = StoreDestination.channel(cid.span.bytes, thread: parent.span.bytes)
-      return trySend(
-        .markRead,
-        to: destination,
-        job: job,
-        index: index,
-        request: .markThread(mark: UInt32(mark))
-      ) {
-        $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
-      }
+      let thread = StoreDestination.channel(cid.span.bytes, thread: parent.span.bytes)
+      return markRead(thread, job, .markThread(mark: UInt32(mark)))
     case .detail(let channel):
       let cid = job.scan.page?.channel(channel) ?? []
-      return trySend(
-        .readState,
-        to: .channel(cid.span.bytes),
-        job: job,
-        index: index,
-        request: .detail(channel: UInt32(channel))
-      ) {
+      return trySend(.readState, to: .channel(cid.span.bytes), job, .detail(channel: UInt32(channel))) {
         // The user's own view, in which their own row comes first.
         $0.writeRowPage(viewer: user.span.bytes, isServer: false, limit: 1, cursor: nil)
       }
@@ -221,42 +165,40 @@ final class UserScanPart: GatewayPart {
 
   private func list(
     _ job: UserScanJob,
-    index: SlotIndex,
-    user: Int,
-    request: UserScanStoreRequest,
+    of user: Int,
+    _ request: UserScanStoreRequest,
     cursor: UInt64?,
-    limit: Int
-  ) -> [UserChannelScan.Step] {
+    limit: Int = UserChannelScan.listMax
+  ) -> [UserChannelScan.Action] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(
-      .listChannels,
-      to: .shard(home, name: id.span.bytes),
-      job: job,
-      index: index,
-      request: request
-    ) {
+    return trySend(.listChannels, to: .shard(home, name: id.span.bytes), job, request) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
+    }
+  }
+
+  private func markRead(
+    _ destination: StoreDestination,
+    _ job: UserScanJob,
+    _ request: UserScanStoreRequest
+  ) -> [UserChannelScan.Action] {
+    let user = job.scan.users[0].id
+    return trySend(.markRead, to: destination, job, request) {
+      $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
     }
   }
 
   private func trySend(
     _ kind: FrameKind,
     to destination: StoreDestination,
-    job: UserScanJob,
-    index: SlotIndex,
-    request: UserScanStoreRequest,
+    _ job: UserScanJob,
+    _ request: UserScanStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [UserChannelScan.Step] {
-    let pending = job.pendingRequest(.userScan(index, request))
-    let isSent = loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields)
-    return sent(isSent, job, request)
-  }
-
-  private func sent(_ isSent: Bool, _ job: UserScanJob, _ request: UserScanStoreRequest) -> [UserChannelScan
-    .Step]
-  {
-    guard isSent else { return Self.failure(of: request, Problem(.storeBusy), job) }
+  ) -> [UserChannelScan.Action] {
+    let pending = job.pendingRequest(.userScan(job.index, request))
+    guard loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields) else {
+      return Self.failure(of: request, Problem(.storeBusy), job)
+    }
     job.inFlight += 1
     return []
   }
@@ -278,23 +220,9 @@ final class UserScanPart: GatewayPart {
     case .settlement(let settlement):
       return loop.settlement.announced(settlement, isDone: (problem ?? job.scan.problem) == nil)
     }
-    guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
-      return
-    }
-    // A job that ends within its request's own call needs its own end of turn.
-    loop.endTurnSoon()
     let isBatch = job.request.route == .unreadOfUsers
-    if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
-      return loop.answer(
-        Self.shown(problem, job),
-        route: job.request.route,
-        stream: job.request.stream,
-        connection: connection
-      )
-    }
-    loop.respond(job.request.route, stream: job.request.stream, connection: connection) {
-      UnreadJSON.write(job, into: &$0)
-    }
+    let shown = problem ?? (isBatch ? nil : job.scan.problem)
+    job.respond(shown.map { Self.shown($0, job) }, on: loop) { UnreadJSON.write(job, into: &$0) }
   }
 
   /// Replace a code whose title says that nothing was changed if something was.
@@ -338,14 +266,6 @@ enum UserScanStoreRequest {
 
 /// A request that visits all channels of one or several users (``UserChannelScan``).
 final class UserScanJob: Job {
-  enum Stage {
-    /// The user's position is moved first; the totals reflect the result. Becomes `scanning`.
-    case marking
-    case scanning
-    /// Answered, or its client has disconnected.
-    case ended
-  }
-
   /// What the result is for.
   enum Purpose {
     /// The response to its request.
@@ -366,46 +286,28 @@ final class UserScanJob: Job {
   }
 
   let purpose: Purpose
-  var request: ScanRequest
   var scan: UserChannelScan
   /// In the order of the request.
   let entries: [Entry]
-  var stage: Stage
   /// `{"read": row}` of the first mark; empty where there was none.
   var row = ByteBuffer()
-  /// Requests to the store in flight.
-  var inFlight = 0
 
-  var isEnded: Bool {
-    if case .ended = stage { true } else { false }
-  }
-
-  var respondsToClient: Bool {
-    if case .response = purpose { true } else { false }
-  }
-
-  func end() { stage = .ended }
-
-  init(
-    _ context: RequestContext,
-    route: Route,
-    _ scan: UserChannelScan,
-    stage: Stage,
-    entries: [Entry] = []
-  ) {
+  init(_ context: RequestContext, route: Route, _ scan: UserChannelScan, entries: [Entry] = []) {
     purpose = .response
-    request = ScanRequest(context, route)
     self.scan = scan
-    self.stage = stage
     self.entries = entries
+    super.init(ScanRequest(context, route))
   }
 
   /// A job without an HTTP/2 request of its own.
   init(_ purpose: Purpose, _ scan: UserChannelScan) {
     self.purpose = purpose
-    request = .none
     self.scan = scan
-    stage = .scanning
     entries = []
+    super.init(.none)
+  }
+
+  override var respondsToClient: Bool {
+    if case .response = purpose { true } else { false }
   }
 }
