@@ -136,7 +136,7 @@ import Testing
 @Suite struct StoreConnectionTests {
   /// The store resets the connection between the making of a request and its write, so that the write itself fails.
   @Test func requestFailsWhenItsWriteFails() async throws {
-    let store = try await FakeStore.start()
+    let store = try await FakeBackupStore.start()
     let connection = try await StoreConnection.open(store.endpoint, secrets: [], tls: nil)
     await #expect(throws: BackupFailure("the connection to the store was lost; run this again")) {
       // The closure runs on the connection's event loop, before the write.

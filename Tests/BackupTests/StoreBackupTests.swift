@@ -21,7 +21,7 @@ import TestSupport
 
   /// A fake store, and a directory for backups of it.
   private struct Fixture: Sendable {
-    let store: FakeStore
+    let store: FakeBackupStore
     let target: String
 
     var byteCount: UInt64 { store.files.reduce(0) { $0 + UInt64($1.bytes.count) } }
@@ -38,7 +38,7 @@ import TestSupport
     func expectCopy(_ summary: StoreBackup.Summary) throws {
       #expect(try BackupManifest.read(from: summary.path) == summary.manifest)
       #expect(summary.manifest.store == StoreDirectory.store && summary.manifest.logIndexes == [2, 0])
-      #expect(summary.manifest.timeMilliseconds == FakeStore.time.milliseconds)
+      #expect(summary.manifest.timeMilliseconds == FakeBackupStore.time.milliseconds)
       #expect(summary.manifest.files.map(\.name) == store.files.map(\.name))
       for file in store.files {
         let copied = try Data(contentsOf: URL(fileURLWithPath: "\(summary.path)/data/\(file.name)"))
@@ -56,7 +56,7 @@ import TestSupport
     }
     try directory.write(Self.tableBytes, to: Self.table)
     let fixture = Fixture(
-      store: try await FakeStore.start(serving: directory),
+      store: try await FakeBackupStore.start(serving: directory),
       target: NSTemporaryDirectory() + "tidemark-backups-\(UUID().uuidString)"
     )
     defer { try? FileManager.default.removeItem(atPath: fixture.target) }
@@ -68,8 +68,8 @@ import TestSupport
   }
 
   /// The next backup links the unchanged table.
-  @Test(arguments: [nil, FakeStore.Fault.dripFed])
-  func backupHasTheStoresFiles(_ fault: FakeStore.Fault?) async throws {
+  @Test(arguments: [nil, FakeBackupStore.Fault.dripFed])
+  func backupHasTheStoresFiles(_ fault: FakeBackupStore.Fault?) async throws {
     try await withFixture { fixture in
       fixture.store.fault = fault
       let first = try await fixture.backUp()
@@ -85,14 +85,14 @@ import TestSupport
 
   /// The next backup links the table if it was transferred as a whole.
   @Test(arguments: [
-    (FakeStore.Fault.wrongDigest(table), "\(table): a chunk was corrupted in transit; retry", 0),
+    (FakeBackupStore.Fault.wrongDigest(table), "\(table): a chunk was corrupted in transit; retry", 0),
     (.shortChunk(table), "\(table): a chunk was corrupted in transit; retry", 0),
     (.closedAtRead(table), lost, 0),
     (.wrongDigest("CURRENT"), "CURRENT: a chunk was corrupted in transit; retry", 1),
     (.closedAtRead("CURRENT"), lost, 1),
     (.closedAtEnd, lost, 1),
   ])
-  func interruptedBackupIsRepeated(_ fault: FakeStore.Fault, _ failure: String, _ filesKept: Int) async throws {
+  func interruptedBackupIsRepeated(_ fault: FakeBackupStore.Fault, _ failure: String, _ filesKept: Int) async throws {
     try await withFixture { fixture in
       fixture.store.fault = fault
       await #expect(throws: BackupFailure(failure)) { try await fixture.backUp() }

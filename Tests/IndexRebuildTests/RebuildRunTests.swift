@@ -3,6 +3,7 @@ import NIOPosix
 import Operations
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -100,7 +101,10 @@ private final class Listener: Sendable {
       .childChannelInitializer { channel in
         connections.withLock { $0 += 1 }
         return channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(Handler(store))
+          let shardCount = store.withLock { $0.shards.shards.count }
+          let terms = FakeStoreHandler.Terms(shardCount: shardCount, window: 16)
+          let handler = FakeStoreHandler(terms, Connection(store)) { Issue.record($0) }
+          try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
       .bind(host: "127.0.0.1", port: 0).get()
@@ -124,84 +128,34 @@ private final class Listener: Sendable {
     }
   }
 
-  private final class Handler: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
+  private final class Connection: FakeStoreConnection {
     private let store: Box<Store>
-    private var input = ByteBuffer()
 
     init(_ store: Box<Store>) { self.store = store }
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-      input.writeImmutableBuffer(unwrapInboundIn(data))
-      var output = ByteBuffer()
-      do {
-        while true {
-          guard let next = next(), case .frame(let header, let count) = next else { break }
-          input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
-          guard let payload = input.readSlice(length: count) else { return }
-          guard try reply(header, payload, &output) else { return context.close(promise: nil) }
-        }
-      } catch {
-        Issue.record("\(error)")
-        return context.close(promise: nil)
+    func received(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws -> Bool {
+      guard header.kind == .rebuildIndex else { return true }
+      var reader = FieldReader(payload.readableBytesSpan)
+      let kind = try #require(RebuildRequest.Kind(rawValue: try reader.byte()))
+      let request = RebuildRequest(kind, shard: header.shard, epoch: try reader.varint())
+      try reader.end()
+      if let refusal = store.withLock({ $0.refusal }) {
+        output.writeError(refusal, shard: header.shard, correlation: header.correlation)
+        return true
       }
-      context.writeAndFlush(wrapOutboundOut(output), promise: nil)
-    }
-
-    private func next() -> FrameDecoder.Next? {
-      let bytes = Array(input.readableBytesView)
-      do { return try FrameDecoder().next(bytes.span.bytes, at: 0) } catch {
-        Issue.record("\(error)")
-        return nil
-      }
-    }
-
-    /// False if the store closes the connection here.
-    private func reply(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws
-      -> Bool
-    {
-      switch header.kind {
-      case .hello:
-        Challenge(
-          nonce: .random(),
-          proof: [],
-          window: 16,
-          shardCount: UInt32(store.withLock { $0.shards.shards.count }),
-          store: SessionID(high: 1, low: 1)
-        ).write(into: &output)
-      case .proof:
-        let count = UInt32(store.withLock { $0.shards.shards.count })
-        Ready(
-          isResumed: false,
-          sessionLifetimeMilliseconds: 600_000,
-          shards: [Ready.ShardRange(first: 0, count: count, address: "")]
-        ).write(into: &output)
-      case .rebuildIndex:
-        let bytes = Array(payload.readableBytesView)
-        var reader = FieldReader(bytes.span.bytes)
-        let kind = try #require(RebuildRequest.Kind(rawValue: try reader.byte()))
-        let request = RebuildRequest(kind, shard: header.shard, epoch: try reader.varint())
-        try reader.end()
-        if let refusal = store.withLock({ $0.refusal }) {
-          output.writeError(refusal, shard: header.shard, correlation: header.correlation)
-          return true
+      let (fields, isEnding) = store.withLock { store in
+        let fields = store.shards.reply(request)
+        let isEnding = request.kind == .ask && fields.phase != .none && fields.phase == store.restartsIn
+        if isEnding {
+          store.restartsIn = nil
+          store.shards.restart()
         }
-        let (fields, isEnding) = store.withLock { store in
-          let fields = store.shards.reply(request)
-          let isEnding = request.kind == .ask && fields.phase != .none && fields.phase == store.restartsIn
-          if isEnding {
-            store.restartsIn = nil
-            store.shards.restart()
-          }
-          return (fields, isEnding)
-        }
-        if isEnding { return false }
-        output.writeFrame(
-          FrameHeader(.rebuildIndexReply, shard: header.shard, correlation: header.correlation)
-        ) { fields.write(into: &$0) }
-      default: break
+        return (fields, isEnding)
       }
+      if isEnding { return false }
+      output.writeFrame(
+        FrameHeader(.rebuildIndexReply, shard: header.shard, correlation: header.correlation)
+      ) { fields.write(into: &$0) }
       return true
     }
   }

@@ -2,6 +2,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import StoreTestSupport
+import TestSupport
 
 /// A server whose HTTP/2 frames are made by hand: every call gets the same answer.
 enum ScriptedServer {

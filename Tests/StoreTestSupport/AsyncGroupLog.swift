@@ -169,8 +169,3 @@ package final class Followed: Sendable {
     try await eventually("following has ended") { self.isEnded }
   }
 }
-
-package struct Unexpected: Error, CustomStringConvertible {
-  package let description: String
-  package init(_ description: String) { self.description = description }
-}

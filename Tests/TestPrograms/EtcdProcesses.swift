@@ -141,7 +141,7 @@ package final class EtcdProcesses: Sendable {
 
   /// Whether a server takes itself for the leader.
   package func isLeader(_ index: Int) async throws -> Bool {
-    try await metrics(servers[index]).contains("\netcd_server_is_leader 1\n")
+    MetricText.value("etcd_server_is_leader", in: try await metrics(servers[index])) == 1
   }
 
   private func metrics(_ server: Server) async throws -> String {
@@ -163,9 +163,8 @@ package final class EtcdProcesses: Sendable {
 extension EtcdProcesses {
   /// The number of compactions that the first server has carried out.
   package func compactions() async throws -> Int {
-    let name = "etcd_debugging_mvcc_db_compaction_keys_total "
-    let line = try await metrics(servers[0]).split(separator: "\n").first { $0.hasPrefix(name) }
-    return line.flatMap { Double($0.dropFirst(name.count)) }.map { Int($0) } ?? 0
+    let name = "etcd_debugging_mvcc_db_compaction_keys_total"
+    return Int(MetricText.value(name, in: try await metrics(servers[0])) ?? 0)
   }
 }
 

@@ -111,3 +111,9 @@ package struct TimedOut: Error, CustomStringConvertible {
     return error
   }
 }
+
+/// Something that a test cannot go on with.
+package struct Unexpected: Error, CustomStringConvertible {
+  package let description: String
+  package init(_ description: String) { self.description = description }
+}

@@ -182,7 +182,7 @@ final class ValueChangesPart: GatewayPart {
     Problem(
       .outcomeUnknown,
       """
-      the change was made but has not reached every shard yet; it will be replicated in the background, or repeat the \
+      the change was made but has not reached every shard yet; it will reach them in the background, or repeat the \
       request
       """
     )

@@ -4,6 +4,7 @@ import NIOCore
 import NIOPosix
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -87,7 +88,7 @@ import Testing
       }
       #expect(try await client.delete("/v1/tokens/one").headers["allow"] == "GET, HEAD, PUT")
       for (mode, expected) in [
-        (FakeStore.Mode.refusing(.limitReached), "409 limit_reached"), (.refusing(.busy), "503 store_busy"),
+        (StoreInMemory.Mode.refusing(.limitReached), "409 limit_reached"), (.refusing(.busy), "503 store_busy"),
         (.garbled, "500 internal_error"),
       ] {
         try await gateway.store.set(mode)
@@ -127,7 +128,7 @@ import Testing
   /// Another gateway revokes the tokens. Until this gateway has loaded the list, it refuses every token with an id.
   @Test func revocationsByOtherGatewaysAreLoaded() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let store = try await FakeStore.start(on: group.next())
+    let store = try await StoreInMemory.start(on: group.next())
     try await store.set(.refusingKind(.listRevokedTokens, .unavailable))
     try await TestGateway.run(tokenList: .milliseconds(20), store: store) { gateway in
       let client = gateway.client

@@ -1,7 +1,10 @@
 import Foundation
 import HTTP2Session
 import NIOCore
+import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
+import Synchronization
 import TestSupport
 import Testing
 
@@ -27,7 +30,7 @@ import Testing
       #expect(try await gateway.client.delete("/v1/channels/nocolon").verdict == "400 invalid_cid")
       #expect(try await gateway.client.delete("/v1/channels/a%3A!b").json["cid"] as? String == "a:!b")
       for (mode, expected) in [
-        (FakeStore.Mode.refusing(.busy), "503 store_busy"), (.garbled, "500 internal_error"),
+        (StoreInMemory.Mode.refusing(.busy), "503 store_busy"), (.garbled, "500 internal_error"),
         (.refusing(.outcomeUnknown), "503 outcome_unknown"),
       ] {
         try await gateway.store.set(mode)
@@ -71,6 +74,22 @@ import Testing
     }
   }
 
+  /// The first two purges of each shard are answered as if they had not ended, with rounds that fall.
+  private final class Purges: Sendable {
+    private let counts = Mutex<[ShardID: Int]>([:])
+
+    func answer(to request: StoreInMemory.Request) -> StoreInMemory.Answer {
+      let count = counts.withLock { counts in
+        counts[request.shard, default: 0] += 1
+        return counts[request.shard]!
+      }
+      guard count < 3 else { return .engine }
+      var round = ByteBuffer()
+      round.writeVarint(count == 1 ? 1_000_300 : 1_000_007)
+      return .reply(round)
+    }
+  }
+
   @Test func erasedUserLeavesNoTrace() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
@@ -84,18 +103,20 @@ import Testing
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put(path, hide).status == 200)
       try await gateway.store.setListMax(40)
-      try await gateway.store.setErasing(staleLists: 3, purges: 2)
+      // Every shard has its own rounds. The second reply has an earlier one, as if the store had been restarted.
+      let purges = Purges()
+      try await gateway.store.script(.purge) { purges.answer(to: $0) }
       _ = try await gateway.store.takeLog()
       let erased = try await client.delete(path)
       #expect(erased.status == 200 && erased.json == ["user_id": "alice", "erased": true])
-      #expect(try await gateway.store.traces(of: "alice") == [])
       #expect(try await gateway.store.unsettled() == [])
       // Every shard is assigned the erasure before any channel, and purges until it is done.
-      #expect(try await gateway.store.purges() == [3, 3, 3, 3])
       let log = try await gateway.store.takeLog()
       #expect(log.prefix(5) == [.patchUser, .assignUser, .assignUser, .assignUser, .getUser])
       #expect(log.count { $0 == .eraseMember } >= 151)
+      #expect(log.count { $0 == .purge } >= 4 * 4)
       #expect(log.last == .purge)
+      #expect(try await gateway.store.traces(of: "alice") == [])
       // Erasing again, or an unknown user, succeeds. The user can then be added again.
       for user in ["alice", "alice", "nobody"] {
         #expect(
@@ -150,7 +171,7 @@ import Testing
       try await gateway.store.set(.refusingKind(.eraseMember, .busy))
       let response = try await gateway.client.delete("/v1/users/alice")
       #expect(response.verdict == "503 outcome_unknown" && response.headers["retry-after"] == "1")
-      #expect(try await gateway.store.traces(of: "alice").contains("messaging:c member"))
+      #expect(try await gateway.store.traces(of: "alice") != [])
       try await gateway.store.set(.normal)
       try await eventually("nothing of alice is left in the store") {
         try await gateway.store.traces(of: "alice") == []
@@ -163,7 +184,7 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       for (mode, expected) in [
         // The home shard has changed nothing.
-        (FakeStore.Mode.refusing(.busy), "503 store_busy"),
+        (StoreInMemory.Mode.refusing(.busy), "503 store_busy"),
         (.refusing(.unavailable), "503 store_unavailable"), (.garbled, "500 internal_error"),
         (.refusing(.notImplemented), "501 not_implemented"),
         // The home shard has begun the erasure, and the rest has to follow.

@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import NIOCore
 import ReceiptWire
+import StoreTestSupport
 import Testing
 
 @testable import Gateway
@@ -55,7 +56,7 @@ extension RouteTests {
         {"messages":[{"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:none","id":"m1"},
          {"cid":"bad","id":"m1"},{"cid":"messaging:c","id":"m\\u00071"},{"cid":"messaging:c","id":"m2","receipt":true},
          {"cid":"messaging:c","id":"m3","parent_id":"m\\u00071"},
-         {"cid":"messaging:c","id":"m1"},{"cid":"messaging:c","id":"m4"}]}
+         {"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:c","id":"m4"}]}
         """
       )
       #expect(response.status == 200)

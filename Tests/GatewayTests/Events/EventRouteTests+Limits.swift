@@ -4,6 +4,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreClient
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -54,7 +55,7 @@ extension EventRouteTests {
       try await second.close()
       // The store is unsubscribed with a tick.
       try await eventually("the store has no subscriptions") {
-        try await gateway.store.withModel({ $0.events.users.isEmpty && $0.events.channels.isEmpty })
+        try await gateway.store.subscriptionCount() == 0
       }
       let left = try await gateway.eventLoop.submit {
         let events = gateway.loop.value.events
@@ -77,12 +78,12 @@ extension EventRouteTests {
         refused += try await gateway.store.takeLog().count { $0 == .unsubscribe }
         return refused >= 2
       }
-      #expect(try await gateway.store.withModel { $0.events.channels } == [Self.general])
+      #expect(try await gateway.store.watchedChannels() == [Self.general])
       try await gateway.store.set(.normal)
       try await eventually("the hub has no channels") {
         try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.channelCount }).get() <= 0
       }
-      #expect(try await gateway.store.withModel { $0.events.channels } == [])
+      #expect(try await gateway.store.watchedChannels() == [])
     }
   }
 
@@ -91,30 +92,36 @@ extension EventRouteTests {
       let store = gateway.store
       let stream = try await gateway.client.events(token: alice)
       #expect(await stream.live())
-      try await store.advance(through: 5_000)
-      try await store.publish(Self.general, Self.message("m1"))
-      #expect(await stream.types(1) == ["message.new alice"])
-      _ = try await store.withModel { model in
-        model.events.channels = []
-        model.events.users = []
-        model.events.changes = [Self.general: [Self.message("missed")]]
-        model.closeConnections()
+      try await store.advance(milliseconds: 5_000)
+      _ = try await store.takeLog()
+      try await store.dropConnections { store in
+        store.clock = Timestamp(milliseconds: store.clock.milliseconds + 1)
+        Self.register("missed", in: store)
       }
       let event = try #require(await stream.event())
       #expect(Self.id(event) == "missed")
-      #expect(try await store.withModel { $0.events.resumed } == ["\(Self.general) 5000"])
-      try await eventually("the store has the subscription of alice") {
-        try await store.withModel({ $0.events.users == ["alice"] })
-      }
-      try await store.publish(Self.general, Self.message("m2"))
-      #expect(await stream.types(1) == ["message.new alice"])
+      let through = store.startTime.milliseconds + 5_000
+      try await eventually("the store has alice's subscriptions") { try await store.subscriptionCount() == 2 }
+      #expect(try await store.takeRequests().resumedChannels == ["\(Self.general) \(through)"])
+      _ = try await gateway.client.post("/v1/channels/\(Self.general)/messages", #"{"id":"m3"}"#)
+      #expect(await stream.types(1) == ["message.new"])
       // Events that the store dropped are replayed in the same way.
-      let shard = ShardID.owning(Array(Self.general.utf8).span.bytes, count: 4)
-      _ = try await store.withModel {
-        $0.sendEvents(shard, EventsFields(through: Timestamp(milliseconds: 9_000), isLost: true))
-      }
+      let lost = EventsFields(through: Timestamp(milliseconds: through + 1), isLost: true)
+      try await store.send(FrameHeader(.events, shard: store.shard(of: Self.general))) { lost.write(into: &$0) }
       #expect(Self.id(try #require(await stream.event())) == "missed")
     }
+  }
+
+  /// Register a message without a sender, as another gateway does.
+  private static func register(_ id: String, in store: SynchronousStore) {
+    var fields = ByteBuffer()
+    fields.writeField(general)
+    fields.writeVarint(UInt64(1))
+    fields.writeField(id)
+    fields.writeEmptyField()
+    fields.writeTime(.none)
+    fields.writeVarint(UInt64(0))
+    _ = store.reply(to: .registerMessage, ShardID.owning(Array(general.utf8).span.bytes, count: 4), fields)
   }
 
   // MARK: Limits

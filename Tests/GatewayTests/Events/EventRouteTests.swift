@@ -3,12 +3,13 @@ import HTTP2Session
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 
 @testable import Gateway
 
-/// `GET /v1/events` as a client sees it. The tests publish events through ``FakeStore``.
+/// `GET /v1/events` as a client sees it. Tests of what the gateway filters publish events in the store's name.
 @Suite struct EventRouteTests {
   static let general = "messaging:general"
   static let other = "messaging:other"
@@ -80,10 +81,6 @@ import Testing
     )
   }
 
-  private static func removed(_ user: String) -> EventFields {
-    .memberRemoved(user: user, at: Timestamp(milliseconds: 2_000), memberCount: 1)
-  }
-
   /// A channel with alice and bob, and another one with carol.
   func run(
     limits: GatewayLimits = GatewayLimits(),
@@ -93,7 +90,9 @@ import Testing
   ) async throws {
     var limits = limits
     limits.events.membershipMargin = 2_000
-    try await TestGateway.run(limits: limits, http2: http2, deadline: deadline) { gateway in
+    // The store's time reaches the wall clock's in tests of resuming.
+    let start = Timestamp(milliseconds: (Int64(Date().timeIntervalSince1970) - 10) * 1_000)
+    try await TestGateway.run(limits: limits, http2: http2, deadline: deadline, storeTime: start) { gateway in
       try await gateway.setUp(Self.general, members: ["alice", "bob"], messages: ["m1", "m2"])
       try await gateway.setUp(Self.other, members: ["carol"])
       try await body(gateway)
@@ -153,94 +152,92 @@ import Testing
 
   @Test func eventIDIsTimeOfSlowestShard() async throws {
     try await run { gateway in
+      let start = gateway.store.startTime.milliseconds
       let stream = try await gateway.client.events(token: alice)
       #expect(await stream.live())
-      #expect(stream.lastID == "00000000000000010000000000000002-1000")
+      #expect(stream.lastID == Self.id(start))
       // Another event of the frame may have the same time, so the id is the time before the frame.
-      try await gateway.store.publish(Self.general, Self.message("m3"), through: 3_000)
+      try await gateway.store.publish(Self.general, Self.message("m3"), through: start + 2_000)
       #expect(await stream.types(1) == ["message.new alice"])
-      #expect(stream.lastID == "00000000000000010000000000000002-1000")
-      try await gateway.store.advance(through: 4_000)
+      #expect(stream.lastID == Self.id(start))
+      try await gateway.store.advance(milliseconds: 3_000)
       try await gateway.store.publish(Self.general, Self.message("m4"))
       #expect(await stream.types(1) == ["message.new alice"])
-      #expect(stream.lastID == "00000000000000010000000000000002-4000")
+      #expect(stream.lastID == Self.id(start + 3_000))
     }
   }
 
+  /// The id of an event at a time of the store.
+  private static func id(_ time: Int64) -> String { "00000000000000010000000000000002-\(time)" }
+
   @Test func streamResumesFromLastEventID() async throws {
     try await run { gateway in
-      let now = Int64(Date().timeIntervalSince1970 * 1_000)
-      let id = "00000000000000010000000000000002-\(now - 5_000)"
-      let changes = [Self.message("m1"), Self.read("bob", 1)]
-      _ = try await gateway.store.withModel { model in
-        model.events.changes = [
-          Self.general: changes, "messaging:left": [Self.message("theirs"), Self.removed("alice")],
-        ]
-        model.events.left = ["alice": ["messaging:left"]]
-      }
+      let client = gateway.client
+      try await gateway.setUp("messaging:left", members: ["alice", "dave"])
+      try await gateway.store.advance(milliseconds: 10_000)
+      let since = gateway.store.startTime.milliseconds + 5_000
+      _ = try await client.post("/v1/channels/\(Self.general)/messages", #"{"id":"m3"}"#)
+      _ = try await client.post("/v1/channels/\(Self.general)/read?message_id=m1", nil, token: bob)
+      _ = try await client.post("/v1/channels/messaging:left/members", #"{"remove":["alice"]}"#)
+      _ = try await client.post("/v1/channels/messaging:left/messages", #"{"id":"theirs"}"#)
+      _ = try await gateway.store.takeLog()
       // The header wins over the query.
-      let stream = try await gateway.client.events(
-        "?since=00000000000000010000000000000002-1",
+      let stream = try await client.events(
+        "?since=\(Self.id(1))",
         token: alice,
-        headers: [(name: "last-event-id", value: id)]
+        headers: [(name: "last-event-id", value: Self.id(since))]
       )
-      var received = await stream.types(3)
+      var received = await stream.types(4)
       received.sort()
       // The channel that alice left delivers only her removal.
-      #expect(received == ["member.removed alice", "message.new alice", "message.read bob"])
+      #expect(received == ["member.removed alice", "message.new", "message.read bob", "message.status alice"])
       #expect(stream.lastID == nil)
       #expect(await stream.live())
-      let resumed = try await gateway.store.withModel { $0.events.resumed.sorted() }
-      #expect(resumed == ["\(Self.general) \(now - 5_000)", "messaging:left \(now - 7_000)"])
+      let resumed = try await gateway.store.takeRequests().resumedChannels
+      #expect(resumed == ["\(Self.general) \(since)", "messaging:left \(since - 2_000)"])
     }
   }
 
   @Test func resumeReportsDeletedChannels() async throws {
     try await run { gateway in
-      let now = Int64(Date().timeIntervalSince1970 * 1_000)
-      let added = EventFields.memberAdded(
-        MemberEventFields(
-          user: "alice",
-          role: "",
-          at: Timestamp(milliseconds: now - 3_000),
-          memberCount: 2,
-          readSequence: .zero,
-          readMessage: ""
-        )
-      )
-      _ = try await gateway.store.withModel { model in
-        model.events.deleted = [
-          "alice": [
-            ("messaging:early", now - 9_000), ("messaging:gone", now - 4_000), (Self.general, now - 3_000),
-          ]
-        ]
-        // The channel was deleted and created again under the same name.
-        let deleted = EventFields.channelDeleted(at: Timestamp(milliseconds: now - 3_000))
-        model.events.changes = [Self.general: [deleted, added, Self.message("n1")]]
-      }
-      let id = "00000000000000010000000000000002-\(now - 5_000)"
-      let stream = try await gateway.client.events("?since=\(id)", token: alice)
+      let (client, store) = (gateway.client, gateway.store)
+      for cid in ["messaging:early", "messaging:gone"] { try await gateway.setUp(cid, members: ["alice"]) }
+      try await store.advance(milliseconds: 1_000)
+      _ = try await client.delete("/v1/channels/messaging:early")
+      try await store.advance(milliseconds: 5_000)
+      _ = try await client.delete("/v1/channels/messaging:gone")
+      try await store.advance(milliseconds: 1_000)
+      // The channel is deleted and created again under the same name.
+      _ = try await client.delete("/v1/channels/\(Self.general)")
+      try await gateway.setUp(Self.general, members: ["alice"])
+      _ = try await client.post("/v1/channels/\(Self.general)/messages", #"{"id":"n1"}"#)
+      let start = store.startTime.milliseconds
+      _ = try await store.takeLog()
+      let stream = try await client.events("?since=\(Self.id(start + 5_000))", token: alice)
       var received: [String] = []
-      for _ in 0..<4 {
+      for _ in 0..<5 {
         let event = try #require(await stream.event())
         received.append("\(event["type"] as? String ?? "") \(event["cid"] as? String ?? "")")
       }
       #expect(
         received == [
-          "channel.deleted \(Self.general)", "channel.deleted messaging:gone", "member.added \(Self.general)",
-          "message.new \(Self.general)",
+          "channel.deleted \(Self.general)", "channel.deleted messaging:gone", "channel.updated \(Self.general)",
+          "message.new \(Self.general)", "member.added \(Self.general)",
         ]
       )
       #expect(await stream.live())
-      #expect(
-        try await gateway.store.withModel { $0.events.resumed } == ["\(Self.general) \(now - 3_000)"]
-      )
+      #expect(try await store.takeRequests().resumedChannels == ["\(Self.general) \(start + 7_000)"])
       // Live events after the replay.
-      try await gateway.store.publish(Self.general, Self.message("n2"))
-      #expect(await stream.types(1) == ["message.new alice"])
+      _ = try await client.post("/v1/channels/\(Self.general)/messages", #"{"id":"n2"}"#)
+      #expect(await stream.types(1) == ["message.new"])
       // Some tombstones since the id are no longer kept.
-      _ = try await gateway.store.withModel { $0.events.keepsDeletedSince = now - 6_999 }
-      let other = try await gateway.client.events("?since=\(id)", token: alice)
+      try await store.script(.listChannels) { request in
+        var reader = FieldReader(request.payload.readableBytesSpan)
+        _ = try reader.text()
+        let asksForDeleted = try ListChannelsRequest(&reader).flags & ListChannelsRequest.withDeleted != 0
+        return asksForDeleted ? .refusal(.limitReached) : .engine
+      }
+      let other = try await client.events("?since=\(Self.id(start + 5_000))", token: alice)
       #expect(await other.types(1) == ["stream.reset"])
       #expect(await other.live())
     }
@@ -248,20 +245,22 @@ import Testing
 
   @Test func unresumableIDResetsStream() async throws {
     try await run { gateway in
-      for id in ["00000000000000010000000000000003-1767225600000", "00000000000000010000000000000002-1000"] {
+      _ = try await gateway.store.takeLog()
+      for id in ["00000000000000010000000000000003-1767225600000", Self.id(1_000)] {
         let stream = try await gateway.client.events("?since=\(id)", token: alice)
         #expect(await stream.types(1) == ["stream.reset"])
         #expect(stream.status == 200)
         #expect(await stream.live())
       }
-      #expect(try await gateway.store.withModel { $0.events.resumed } == [])
+      #expect(try await gateway.store.takeRequests().resumedChannels == [])
       // The replay exceeds the store's limit.
-      _ = try await gateway.store.withModel { $0.events.replayIsIncomplete = true }
-      let now = Int64(Date().timeIntervalSince1970 * 1_000)
-      let stream = try await gateway.client.events(
-        "?since=00000000000000010000000000000002-\(now)",
-        token: alice
-      )
+      let start = gateway.store.startTime
+      try await gateway.store.script(.subscribe) { _ in
+        var reply = ByteBuffer()
+        SubscribedFields(through: start, isComplete: false).write(into: &reply)
+        return .reply(reply)
+      }
+      let stream = try await gateway.client.events("?since=\(Self.id(start.milliseconds))", token: alice)
       #expect(await stream.types(1) == ["stream.reset"])
       #expect(await stream.live())
     }
@@ -269,51 +268,30 @@ import Testing
 
   @Test func streamFollowsMembershipChanges() async throws {
     try await run { gateway in
-      let store = gateway.store
-      let stream = try await gateway.client.events(token: alice)
+      let (client, store) = (gateway.client, gateway.store)
+      let stream = try await client.events(token: alice)
       #expect(await stream.live())
-      _ = try await store.withModel {
-        $0.events.changes = [
-          Self.other: [
-            .memberAdded(
-              MemberEventFields(
-                user: "alice",
-                role: "",
-                at: Timestamp(milliseconds: 2_000),
-                memberCount: 2,
-                readSequence: .zero,
-                readMessage: ""
-              )
-            )
-          ]
-        ]
-      }
-      let entry = ChannelEntryFields(
-        cid: Self.other,
-        row: 1,
-        isMember: true,
-        joinedAt: Timestamp(milliseconds: 2_000)
-      )
-      try await store.publish(
-        user: "alice",
-        .membership(entry, at: Timestamp(milliseconds: 2_000), isGone: false)
-      )
+      _ = try await store.takeLog()
+      try await store.advance(milliseconds: 1)
+      let members = "/v1/channels/\(Self.other)/members"
+      _ = try await client.post(members, #"{"add":["alice"]}"#)
       #expect(await stream.types(1) == ["member.added alice"])
-      #expect(try await store.withModel { $0.events.resumed } == ["\(Self.other) 2000"])
-      try await store.publish(Self.other, Self.message("m1"), Self.removed("alice"), Self.message("secret"))
-      try await store.publish(Self.general, Self.message("m2"))
-      #expect(await stream.types(2) == ["message.new alice", "member.removed alice"])
+      let joined = store.startTime.milliseconds + 1
+      #expect(try await store.takeRequests().resumedChannels == ["\(Self.other) \(joined)"])
+      _ = try await client.post("/v1/channels/\(Self.other)/messages", #"{"id":"m1"}"#)
+      _ = try await client.post(members, #"{"remove":["alice"]}"#)
+      _ = try await client.post("/v1/channels/\(Self.other)/messages", #"{"id":"secret"}"#)
+      _ = try await client.post("/v1/channels/\(Self.general)/messages", #"{"id":"m3"}"#)
+      #expect(await stream.types(2) == ["message.new", "member.removed alice"])
       let next = try #require(await stream.event())
-      #expect(Self.id(next) == "m2")
+      #expect(Self.id(next) == "m3")
       // The deletion is the channel's last event.
-      try await store.publish(
-        Self.general,
-        .channelDeleted(at: Timestamp(milliseconds: 3_000)),
-        Self.message("late")
-      )
-      try await store.publish(Self.other, Self.message("secret"))
+      _ = try await client.delete("/v1/channels/\(Self.general)")
+      try await store.publish(Self.general, Self.message("late"))
+      _ = try await client.post("/v1/channels/\(Self.other)/messages", #"{"id":"another"}"#)
       #expect(await stream.types(1) == ["channel.deleted"])
-      try await store.publish(user: "alice", .tokensRevoked(before: Timestamp(milliseconds: 1_000)))
+      let revoke = #"{"revoke_tokens_before":"1970-01-01T00:00:01Z"}"#
+      #expect(try await client.put("/v1/users/alice", revoke).status == 200)
       // Any revocation covers a token without an issue time.
       #expect(await stream.event() == nil)
     }
@@ -325,17 +303,11 @@ import Testing
       try await gateway.setUp("messaging:third", members: ["alice"])
       let stream = try await client.events("?channels=\(Self.general)", token: alice)
       #expect(await stream.live())
-      #expect(try await gateway.store.withModel { $0.events.channels.sorted() } == [Self.general])
-      let entry = ChannelEntryFields(
-        cid: Self.other,
-        row: 1,
-        isMember: true,
-        joinedAt: Timestamp(milliseconds: 2_000)
-      )
-      try await gateway.store.publish(user: "alice", .membership(entry, at: .none, isGone: false))
-      try await gateway.store.publish(Self.general, Self.message("m2"))
-      #expect(await stream.types(1) == ["message.new alice"])
-      #expect(try await gateway.store.withModel { $0.events.channels.sorted() } == [Self.general])
+      #expect(try await gateway.store.watchedChannels() == [Self.general])
+      _ = try await client.post("/v1/channels/\(Self.other)/members", #"{"add":["alice"]}"#)
+      _ = try await client.post("/v1/channels/\(Self.general)/messages", #"{"id":"m3"}"#)
+      #expect(await stream.types(1) == ["message.new"])
+      #expect(try await gateway.store.watchedChannels() == [Self.general])
       // A server may subscribe to a channel that does not exist yet.
       let server = try await client.events(
         "?channels=messaging:none,\(Self.general)",

@@ -5,6 +5,7 @@ import NIOPosix
 import Operations
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 

@@ -5,6 +5,7 @@ import NIOPosix
 import Operations
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -111,7 +112,7 @@ import Testing
       #expect(stream.status == 200 && stream.contentType == "application/vnd.tidemark.frames")
       #expect(stream.cacheControl == "no-store")
       // The token issue time in a frame is passed to the store.
-      #expect(try await gateway.store.readTokenIssueTime().compactMap { $0 } == [7])
+      #expect(try await gateway.store.takeIssueTimes().compactMap { $0 } == [7])
       try await gateway.client.finish(stream)
       #expect(await stream.verdict() == "end")
     }
@@ -146,7 +147,7 @@ import Testing
         (.refusing(.limitReached), "limit_reached fake", "limit_reached fake"),
         (.refusing(.busy), "busy", "busy"), (.refusing(.wrongShard), "unavailable", "unavailable"),
         (.silent, "outcome_unknown", "unavailable"),
-      ] as [(FakeStore.Mode, String, String)] {
+      ] as [(StoreInMemory.Mode, String, String)] {
         try await gateway.store.set(mode)
         var frames = TestFrames()
         frames.mark(1)
@@ -161,7 +162,9 @@ import Testing
 
   @Test func pushIsAcknowledgedByNameOrTicket() async throws {
     try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["bob", "carol"], messages: ["m1", "m2"])
+      try await gateway.setUp("messaging:c", members: ["alice", "bob", "carol"], messages: ["m1", "m2"])
+      try await gateway.store.advance(milliseconds: 10_000)
+      let start = gateway.store.startTime.milliseconds
       let issued = try await gateway.client.post(
         "/v1/push/tickets",
         #"{"tickets":[{"cid":"messaging:c","message_id":"m2","user_id":"carol","device":"ios"}]}"#
@@ -173,7 +176,7 @@ import Testing
         frames.add(.acknowledgePush, UInt32(named)) { fields in
           fields.writeField("bob")
           fields.writeField("m1")
-          fields.writeTime(Timestamp(milliseconds: 7))
+          fields.writeTime(Timestamp(milliseconds: start + 7))
           fields.writeVarint(named)
         }
         frames.add(.presentTicket, UInt32(named + 2), cid: nil) {
@@ -190,9 +193,9 @@ import Testing
           header.kind, "\(delivery.moved) \(delivery.delivered.milliseconds) \(names)"
         )
       }
-      let carol = FakeModel.sentBase + 4_000
-      #expect(responses[0]?.0 == .acknowledgePushReply && responses[0]?.1 == "true 7   ")
-      #expect(responses[1]?.0 == .acknowledgePushReply && responses[1]?.1 == "false 7 messaging:c bob m1")
+      let (bob, carol) = (start + 7, start + 10_000)
+      #expect(responses[0]?.0 == .acknowledgePushReply && responses[0]?.1 == "true \(bob)   ")
+      #expect(responses[1]?.0 == .acknowledgePushReply && responses[1]?.1 == "false \(bob) messaging:c bob m1")
       #expect(responses[2]?.0 == .presentTicketReply && responses[2]?.1 == "true \(carol)   ")
       #expect(
         responses[3]?.0 == .presentTicketReply && responses[3]?.1 == "false \(carol) messaging:c carol m2"

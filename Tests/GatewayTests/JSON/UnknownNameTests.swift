@@ -1,5 +1,6 @@
 import Foundation
 import HTTP2Session
+import StoreTestSupport
 import Testing
 
 @testable import Gateway

@@ -4,6 +4,7 @@ import NIOCore
 import Operations
 import ReceiptWire
 import StoreClient
+import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -138,7 +139,7 @@ import Testing
   /// Reconnect a silent store. The gateway resends its requests, and the store answers them.
   private func reconnectAnsweringStore(_ gateway: TestGateway) async throws {
     try await gateway.store.set(.normal)
-    try await gateway.store.withModel { $0.closeConnections() }
+    try await gateway.store.dropConnections()
   }
 
   /// When too many queries are in flight, further ones wait. Marks do not.
@@ -326,7 +327,7 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let alice = TestTokens.user("alice")
       let batch = #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#
-      let modes: [(FakeStore.Mode, String, String)] = [
+      let modes: [(StoreInMemory.Mode, String, String)] = [
         (.refusing(.busy), "503 store_busy", "store_busy"),
         (.refusing(.unavailable), "503 store_unavailable", "store_unavailable"),
         (.refusing(.wrongShard), "503 store_unavailable", "store_unavailable"),

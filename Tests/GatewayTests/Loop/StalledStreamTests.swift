@@ -4,6 +4,7 @@ import NIOCore
 import NIOPosix
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing

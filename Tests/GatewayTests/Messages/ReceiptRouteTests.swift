@@ -1,5 +1,6 @@
 import Foundation
 import ReceiptWire
+import StoreTestSupport
 import Testing
 
 @testable import Gateway
@@ -121,9 +122,12 @@ import Testing
       let server = try await client.post(path, "{\"message_ids\":[\(many)],\"user_id\":\"bob\"}")
       #expect((server.json["acknowledged"] as? [String])?.count == 100)
       _ = try await client.put("/v1/channels/messaging:c", #"{"options":{"receipt_ttl":1}}"#)
-      let expired = try await client.post(path + "?user_id=bob", #"{"message_ids":["m1"],"note":null}"#)
+      let late = #"{"id":"late","user_id":"alice","receipt":true}"#
+      _ = try await client.post("/v1/channels/messaging:c/messages", late)
+      try await gateway.store.advance(milliseconds: 2_000)
+      let expired = try await client.post(path + "?user_id=bob", #"{"message_ids":["late"],"note":null}"#)
       #expect(
-        expired.json == ["acknowledged": [], "errors": [["message_id": "m1", "code": "receipt_expired"]]]
+        expired.json == ["acknowledged": [], "errors": [["message_id": "late", "code": "receipt_expired"]]]
       )
     }
   }
@@ -167,7 +171,7 @@ import Testing
           == "404 channel_not_found"
       )
       for (mode, expected) in [
-        (FakeStore.Mode.refusing(.busy), "503 store_busy"),
+        (StoreInMemory.Mode.refusing(.busy), "503 store_busy"),
         (.refusing(.outcomeUnknown), "503 outcome_unknown"),
         (.garbled, "500 internal_error"),
       ] {

@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import NIOCore
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -190,7 +191,7 @@ import Testing
       let stream = try await Self.begin(gateway)
       try await Self.send(Self.line("m1"), stream, gateway)
       #expect(try await Self.verdict(stream) == "messaging:c m1 bob")
-      let table: [(FakeStore.Mode, String)] = [
+      let table: [(StoreInMemory.Mode, String)] = [
         (.silent, "outcome_unknown"), (.refusing(.unavailable), "store_unavailable"),
         (.garbled, "internal_error"),
         (.normal, "messaging:c m1 bob"),

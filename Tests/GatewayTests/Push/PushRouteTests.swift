@@ -3,6 +3,7 @@ import NIOCore
 import Operations
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -43,10 +44,8 @@ import Testing
     return try #require((response.json["tickets"] as? [String])?.first, "\(response.body)")
   }
 
-  private static func delivered(_ gateway: TestGateway, _ user: String) async throws -> UInt32? {
-    try await gateway.store.withModel { model in
-      model.channels["messaging:c"]?.members.first { $0.user == user }?.row.delivered
-    }
+  private static func delivered(_ gateway: TestGateway, _ user: String) async throws -> Int? {
+    try await gateway.deliveredSequence(of: user, in: "messaging:c")
   }
 
   // MARK: Tickets
@@ -173,7 +172,7 @@ import Testing
         #expect(response.status == 200 && Self.results(response) == ["messaging:c m2 bob"])
       }
       #expect(try await Self.delivered(gateway, "bob") == 2)
-      #expect(try await gateway.store.readTokenIssueTime().suffix(2) == [nil, nil])
+      #expect(try await gateway.store.takeIssueTimes().suffix(2) == [nil, nil])
     }
   }
 
@@ -304,7 +303,7 @@ import Testing
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let body = "{\"acks\":[\(Self.entry("messaging:c", "m1", "bob")),7]}"
-      let table: [(FakeStore.Mode, String)] = [
+      let table: [(StoreInMemory.Mode, String)] = [
         (.refusing(.unavailable), "store_unavailable"), (.refusing(.busy), "store_busy"),
         (.refusing(.outcomeUnknown), "outcome_unknown"), (.refusing(.messageDeleted), "message_deleted"),
         (.refusing(.userErased), "user_erased"), (.garbled, "internal_error"),
@@ -367,6 +366,7 @@ import Testing
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let ticket = try await Self.ticket(gateway, "m1", "bob", #","device":"ios""#)
+      try await gateway.store.advance(milliseconds: 2_000)
       for _ in 0..<2 {
         _ = try await gateway.client.post("/v1/push/acks", "{\"tickets\":[\"\(ticket)\"]}", token: nil)
       }

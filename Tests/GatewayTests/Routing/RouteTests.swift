@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import NIOCore
 import ReceiptWire
+import StoreTestSupport
 import Testing
 
 @testable import Gateway
@@ -26,9 +27,9 @@ import Testing
       #expect(
         first.json == [
           "read": [
-            "user": ["id": "bob"], "last_read": "1970-01-01T00:00:00.003Z", "last_read_message_id": "m1",
-            "last_read_seq": 1, "unread_messages": 2, "last_delivered_seq": 0,
-            "first_unread_message_id": "m2",
+            "user": ["id": "bob"], "joined_seq": 0, "last_read": gateway.storeTime(), "last_read_message_id": "m1",
+            "last_read_seq": 1, "unread_messages": 2, "last_delivered_at": gateway.storeTime(),
+            "last_delivered_message_id": "m1", "last_delivered_seq": 1, "first_unread_message_id": "m2",
             "unread_epoch": 0, "marked_unread": false, "unread_mentions": 0,
           ]
         ]
@@ -371,18 +372,18 @@ import Testing
   @Test func messageStatusesAreListed() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
-      try await gateway.setUp(
-        "messaging:c",
-        members: ["alice", "bob", "carol"],
-        messages: ["m1", "m2", "m3"]
-      )
+      try await gateway.setUp("messaging:c", members: ["alice", "bob", "carol"])
+      for id in ["m1", "m2", "m3"] {
+        let body = #"{"id":"\#(id)","user_id":"alice","created_at":"2024-01-01T00:00:00Z"}"#
+        _ = try await client.post("/v1/channels/messaging:c/messages", body)
+      }
       _ = try await client.delete("/v1/channels/messaging:c/messages/m3")
       _ = try await client.post("/v1/channels/messaging:c/read", #"{"message_id":"m1"}"#, token: bob)
       let status = try await client.get("/v1/channels/messaging:c/messages/m1/status", token: alice)
       let expected: NSDictionary = [
         "message_id": "m1", "cid": "messaging:c", "seq": 1, "status": "read", "receipt_status": "none",
         "read_count": 1, "delivered_count": 1, "unread_count": 1, "member_count": 2, "read_events": true,
-        "delivery_events": true, "created_at": "1970-01-01T00:00:00.005Z",
+        "delivery_events": true, "created_at": "2024-01-01T00:00:00.000Z",
       ]
       #expect(status.status == 200 && status.json == expected)
       let query = try await client.post(

@@ -5,6 +5,7 @@ import NIOCore
 import NIOPosix
 import Operations
 import ServiceLifecycle
+import StoreTestSupport
 import TLSSession
 import TestSupport
 import Testing
@@ -31,7 +32,7 @@ import Testing
   @Test func serverUsesEveryLoopAndDrains() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    let store = try await FakeStore.start(on: group.next())
+    let store = try await StoreInMemory.start(on: group.next())
     let readiness = Readiness()
     let metrics = MetricsRegistry()
     var configuration = GatewayConfiguration(
@@ -89,7 +90,7 @@ import Testing
   @Test func loopsDrainConcurrently() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    let store = try await FakeStore.start(on: group.next())
+    let store = try await StoreInMemory.start(on: group.next())
     let readiness = Readiness()
     var configuration = GatewayConfiguration(
       listen: Endpoint(host: "127.0.0.1", port: 0),

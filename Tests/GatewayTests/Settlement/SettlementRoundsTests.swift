@@ -3,6 +3,7 @@ import HTTP2Session
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import TestSupport
 import Testing
 
@@ -236,7 +237,7 @@ import Testing
           try await second.store.unsettled() == []
         }
         if name == "alice" {
-          #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+          #expect(try await second.store.settings(of: "alice") == Array(repeating: "1 hides read", count: 4))
         }
         #expect(try await second.client.get(path).status == 200)
       }
@@ -253,7 +254,7 @@ import Testing
         #expect(try await second.store.unsettled() == ["bob"])
         try await first.store.set(.normal)
         try await eventually("the value of bob is settled") { try await first.store.unsettled() == [] }
-        #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
+        #expect(try await first.store.settings(of: "bob") == Array(repeating: "1 hides delivered", count: 4))
         #expect(try await second.client.get("/v1/users/bob").status == 200)
       }
     }
@@ -261,7 +262,7 @@ import Testing
 
   @Test func failedListingIsRetried() async throws {
     try await TestGateway.run(settling: .milliseconds(10)) { gateway in
-      for mode in [FakeStore.Mode.garbled, .refusing(.notImplemented), .refusing(.busy)] {
+      for mode in [StoreInMemory.Mode.garbled, .refusing(.notImplemented), .refusing(.busy)] {
         try await gateway.store.set(mode)
         _ = try await gateway.store.takeLog()
         var attempts = 0

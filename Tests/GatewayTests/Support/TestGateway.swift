@@ -4,15 +4,17 @@ import Logging
 import NIOCore
 import NIOPosix
 import Operations
+import ReceiptModel
 import StoreClient
+import StoreTestSupport
 import TestSupport
 import Testing
 
 @testable import Gateway
 
-/// A gateway on one event loop with a ``FakeStore`` behind it and one HTTP/2 connection to it.
+/// A gateway on one event loop with a ``StoreInMemory`` behind it and one HTTP/2 connection to it.
 struct TestGateway: Sendable {
-  let store: FakeStore
+  let store: StoreInMemory
   let loop: NIOLoopBound<GatewayLoop>
   let client: TestClient
   let port: Int
@@ -28,6 +30,7 @@ struct TestGateway: Sendable {
   ///   - settling: the interval of settlement rounds. By default there are none, so that the store's log has only
   ///     the test's requests.
   ///   - rates: the rate limits.
+  ///   - storeTime: the time of a new store, which stands still; nil: the time of its start.
   ///   - other: the store to use; nil starts a new one.
   static func run(
     limits: GatewayLimits = GatewayLimits(),
@@ -39,13 +42,14 @@ struct TestGateway: Sendable {
     settling: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
     rates: RateLimits = RateLimits(),
-    store other: FakeStore? = nil,
+    storeTime: Timestamp? = nil,
+    store other: StoreInMemory? = nil,
     _ body: (TestGateway) async throws -> Void
   ) async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
-    let store: FakeStore
-    if let other { store = other } else { store = try await FakeStore.start(on: group.next()) }
+    let store: StoreInMemory
+    if let other { store = other } else { store = try await StoreInMemory.start(on: group.next(), at: storeTime) }
     let address = Endpoint(host: "127.0.0.1", port: store.port)
     let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)])
     var configuration = GatewayConfiguration(
@@ -123,6 +127,22 @@ struct TestGateway: Sendable {
       )
       #expect(registered.status == 201)
     }
+  }
+}
+
+extension TestGateway {
+  /// The store's time as in answers, some milliseconds after its start.
+  func storeTime(plus milliseconds: Int = 0) -> String {
+    let time = Int(store.startTime.milliseconds) + milliseconds
+    let seconds = Date(timeIntervalSince1970: Double(time / 1_000)).formatted(.iso8601).dropLast()
+    return "\(seconds).\(String(1_000 + time % 1_000).dropFirst())Z"
+  }
+
+  /// The position up to which a member has received a channel's messages.
+  func deliveredSequence(of user: String, in cid: String) async throws -> Int? {
+    let state = try await client.get("/v1/channels/\(cid)/read-state")
+    let rows = state.json["read"] as? [NSDictionary]
+    return rows?.first { ($0["user"] as? NSDictionary)?["id"] as? String == user }?["last_delivered_seq"] as? Int
   }
 }
 

@@ -1,6 +1,8 @@
 import Foundation
 import HTTP2Session
+import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Testing
 
 @testable import Gateway
@@ -33,7 +35,7 @@ import Testing
           .patchUser, .assignUser, .assignUser, .assignUser, .listChannels, .settle,
         ]
       )
-      #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+      #expect(try await gateway.store.settings(of: "alice") == Array(repeating: "1 hides read", count: 4))
       #expect(try await gateway.store.unsettled() == [])
       // The other receipt setting is unchanged.
       let both = try await client.put(
@@ -54,7 +56,7 @@ import Testing
         #"{"privacy_settings":{"read_receipts":{"enabled":true},"delivery_receipts":{"enabled":true}}}"#
       )
       #expect(shown.json["privacy_settings"] as? NSDictionary == privacy(true, true))
-      #expect(try await gateway.store.users("alice") == Array(repeating: "4", count: 4))
+      #expect(try await gateway.store.settings(of: "alice") == Array(repeating: "4", count: 4))
     }
   }
 
@@ -96,7 +98,7 @@ import Testing
     try await TestGateway.run { gateway in
       let path = "/v1/users/alice"
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
-      let table: [(FakeStore.Mode, String)] = [
+      let table: [(StoreInMemory.Mode, String)] = [
         (.refusing(.busy), "503 store_busy"), (.refusing(.unavailable), "503 store_unavailable"),
         (.garbled, "500 internal_error"),
         // The home shard has applied the change.
@@ -111,7 +113,7 @@ import Testing
       // All shards have the change, so the response is a success although marking it failed.
       try await gateway.store.set(.refusingKind(.settle, .busy))
       #expect(try await gateway.client.put(path, hide).status == 200)
-      #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+      #expect(try await gateway.store.settings(of: "alice") == Array(repeating: "1 hides read", count: 4))
       #expect(try await gateway.store.unsettled() == ["alice"])
       try await gateway.store.set(.refusing(.busy))
       #expect(try await gateway.client.get(path).verdict == "503 store_busy")
@@ -143,7 +145,8 @@ import Testing
   /// Tokens are refused after a revocation, and after an erasure, even if the id is used again.
   @Test(arguments: ["revoke", "erase"])
   func revokedTokensAreRefusedEverywhere(by means: String) async throws {
-    try await TestGateway.run { gateway in
+    let time = Timestamp(milliseconds: 1_700_000_000_000)
+    try await TestGateway.run(storeTime: time) { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let old = TestTokens.make(#"{"user_id":"bob","iat":1699999999.9}"#)
@@ -184,7 +187,7 @@ import Testing
     try await TestGateway.run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
-      _ = try await gateway.store.readTokenIssueTime()
+      _ = try await gateway.store.takeIssueTimes()
       let path = "/v1/channels/messaging:c/read"
       for (claims, expected) in [
         (#""iat":1700000000"#, 1_700_000_000), (#""iat":1700000000.999"#, 1_700_000_000), (#""jti":"x""#, 0),
@@ -193,15 +196,15 @@ import Testing
         let token = TestTokens.make("{\"user_id\":\"alice\",\(claims)}")
         // Three requests: the token is verified, found in the cache, and known to the connection.
         for _ in 0..<3 { #expect(try await client.post(path, nil, token: token).status == 200) }
-        #expect(try await gateway.store.readTokenIssueTime() == [expected, expected, expected], "\(claims)")
+        #expect(try await gateway.store.takeIssueTimes() == [expected, expected, expected], "\(claims)")
       }
       #expect(try await client.post(path + "?user_id=alice", nil).status == 200)
-      #expect(try await gateway.store.readTokenIssueTime() == [nil])
+      #expect(try await gateway.store.takeIssueTimes() == [nil])
       // Only the first request of a PUT carries the user's token issue time.
       let token = TestTokens.make(#"{"user_id":"alice","iat":5}"#)
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put("/v1/users/alice", hide, token: token).status == 200)
-      #expect(try await gateway.store.readTokenIssueTime() == [5, nil, nil, nil, nil, nil, nil])
+      #expect(try await gateway.store.takeIssueTimes() == [5, nil, nil, nil, nil, nil, nil])
     }
   }
 }

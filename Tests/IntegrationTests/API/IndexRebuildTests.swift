@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import NIOCore
+import Operations
 import ReceiptModel
 import ReceiptWire
 @testable import StoreEngine
@@ -85,13 +86,9 @@ extension RealProcesses {
     /// Wait until the log has no tail: the store then reads what the test changes on storage.
     private static func waitUntilWritten(_ services: TestServices) async throws {
       try await eventually("all pages are written") {
-        let metrics = try await Command.run(
-          "curl",
-          ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"]
-        )
-        let lines = metrics.out.split(separator: "\n")
-        return lines.contains("tidemark_store_dirty_pages 0")
-          && !lines.contains("tidemark_store_pages_written_total 0")
+        let text = try await Scrape.text(of: services.stack.plan.storeAdmin)
+        return MetricText.value("tidemark_store_dirty_pages", in: text) == 0
+          && MetricText.value("tidemark_store_pages_written_total", in: text) != 0
       }
     }
 

@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {

@@ -86,14 +86,11 @@ extension RealProcesses {
           )
         }
         let output = try await client(services, [ports[2].port, ports[3].port], seed)
-        let metrics = try await Command.run(
-          "curl",
-          ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"]
-        )
+        let admin = services.stack.plan.storeAdmin
+        let opened = try await Scrape.value("tidemark_store_connections_opened_total", of: admin)
         for gateway in gateways { await gateway.stop() }
         // Two gateways of the services, two behind the proxies; each further connection replaces a cut one.
-        let opened = MetricText.value("tidemark_store_connections_opened_total", in: metrics.out)
-        let cuts = Int(opened ?? 0) - 4
+        let cuts = Int(opened) - 4
         #expect(cuts >= 10, "only \(cuts) connections were cut")
         #expect(output.status == 0 && output.out.hasPrefix("ok "), "seed \(seed): \(output)")
         print(output.out, terminator: "")

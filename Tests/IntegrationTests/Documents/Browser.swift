@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 
 /// A headless Chromium with a page that runs a script of the docs, and the page's reports.
 final class Browser {

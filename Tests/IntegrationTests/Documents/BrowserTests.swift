@@ -162,10 +162,8 @@ extension RealProcesses {
     }
 
     /// The number of streams that resumed from an id since the gateway with TLS was started.
-    private static func resumes(_ services: TestServices) async throws -> Int? {
-      let admin = services.stack.plan.gateways[0].admin
-      let metrics = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
-      return MetricText.value("tidemark_gateway_event_resumes_total", in: metrics.out).map { Int($0) }
+    private static func resumes(_ services: TestServices) async throws -> Int {
+      Int(try await Scrape.value("tidemark_gateway_event_resumes_total", of: services.stack.plan.gateways[0].admin))
     }
   }
 }

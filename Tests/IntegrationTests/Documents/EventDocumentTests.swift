@@ -130,11 +130,8 @@ extension RealProcesses {
     /// Wait until the gateway has an open stream: only streams that are already open get new events.
     private static func waitUntilOpen(_ gateway: Int, _ services: TestServices) async throws {
       let admin = services.stack.plan.gateways[gateway].admin
-      let line = "tidemark_gateway_event_streams 1\n"
       try await eventually("a stream of events is open") {
-        try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"]).out.contains(
-          line
-        )
+        try await Scrape.value("tidemark_gateway_event_streams", of: admin) == 1
       }
     }
 

@@ -67,8 +67,7 @@ extension RealProcesses {
         _ = try await services.curl("GET", "/v1/channels/messaging:none", token: services.serverToken)
         var shown: Set<String> = []
         for address in [services.stack.plan.storeAdmin] + services.stack.plan.gateways.map(\.admin) {
-          let scrape = try await Command.run("curl", ["-sS", "http://\(address)/metrics"])
-          for line in scrape.out.split(separator: "\n") {
+          for line in try await Scrape.text(of: address).split(separator: "\n") {
             let words = line.split(separator: " ", maxSplits: 3).map(String.init)
             guard words.count == 4, words[0] == "#" else { continue }
             shown.insert(words[2])

@@ -30,8 +30,8 @@ extension RealProcesses {
           #expect(try await services.curl("GET", state, token: bob).body == before.body)
           let status = try await services.curl("GET", channel + "/messages/m2/status", token: bob)
           #expect(status.body.contains(#""receipt_status":"processing""#), "\(status)")
-          let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", services))
-          #expect(try await Self.metric("tidemark_store_clock_held", services) == 1)
+          let ahead = try await Scrape.value("tidemark_store_clock_ahead_seconds", of: services.stack.plan.storeAdmin)
+          #expect(try await Scrape.value("tidemark_store_clock_held", of: services.stack.plan.storeAdmin) == 1)
           #expect(ahead > 7_190 && ahead < 7_330, "\(ahead)")
 
           // The store catches up by itself with a clock that is within the bound. The next step is counted from there.
@@ -41,7 +41,7 @@ extension RealProcesses {
           }
         }
         try await services.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m2"}"#)
-        #expect(try await Self.metric("tidemark_store_clock_held", services) == 0)
+        #expect(try await Scrape.value("tidemark_store_clock_held", of: services.stack.plan.storeAdmin) == 0)
         let read = try await services.curl("GET", state, token: bob).body
         #expect(try Self.latest(read) < Self.now() + 81 * 60_000, "\(read)")
 
@@ -102,7 +102,7 @@ extension RealProcesses {
         let stale = try await Self.writeOneOfEach(services)
         // Into pages too, not only the log.
         try await eventually("no page is dirty") {
-          try await Self.metric("tidemark_store_dirty_pages", services) == 0
+          try await Scrape.value("tidemark_store_dirty_pages", of: services.stack.plan.storeAdmin) == 0
         }
         try await services.expect(
           200,
@@ -404,12 +404,6 @@ extension RealProcesses {
     private static func log(_ services: TestServices) throws -> [Substring] {
       try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         .split(separator: "\n")
-    }
-
-    private static func metric(_ name: String, _ services: TestServices) async throws -> Double? {
-      let text = try await Command.run("curl", ["-sS", "http://\(services.stack.plan.storeAdmin)/metrics"])
-        .out
-      return MetricText.value(name, in: text)
     }
   }
 }

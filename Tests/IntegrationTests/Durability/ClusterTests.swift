@@ -83,9 +83,8 @@ extension RealProcesses {
       private func ownedGroups() async -> [Int?] {
         var owned: [Int?] = []
         for admin in adminPorts {
-          let answer = try? await Command.run("curl", ["-s", "http://\(admin)/metrics"])
-          let line = answer?.out.split(separator: "\n").first { $0.hasPrefix("tidemark_store_owned_groups ") }
-          owned.append(line.flatMap { $0.split(separator: " ").last }.flatMap { Double($0) }.map { Int($0) })
+          let count = try? await Scrape.value("tidemark_store_owned_groups", of: admin)
+          owned.append(count.map { Int($0) })
         }
         return owned
       }

@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import LocalStack
 import Operations
+import TestPrograms
 import TestSupport
 import Testing
 
@@ -199,8 +200,7 @@ extension RealProcesses {
           try await services.stack.startStore()
           try await services.stack.waitUntilGatewaysAreReady()
           try await eventually("every page is written") {
-            let response = await HealthCheck.get("http://\(services.stack.plan.storeAdmin)/metrics")
-            return response?.body.contains("\ntidemark_store_dirty_pages 0\n") ?? false
+            try await Scrape.value("tidemark_store_dirty_pages", of: services.stack.plan.storeAdmin) == 0
           }
         }
         let path =

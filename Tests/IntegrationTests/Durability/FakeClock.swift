@@ -1,5 +1,6 @@
 import Foundation
 import TestPrograms
+import TestSupport
 
 /// A wall clock for one program that a test sets, also while the program runs (`Clients/Durability/fake_clock.c`). The
 /// machine's C compiler builds it, which Swift needs too.

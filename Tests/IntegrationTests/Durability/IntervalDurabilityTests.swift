@@ -37,8 +37,8 @@ extension RealProcesses {
         )
         #expect(recorded.replies.bare > 0, "every reply waited for a sync")
         #expect(recorded.events.contains(.syncReturned), "nothing was ever synced")
-        let metrics = await HealthCheck.get("http://\(services.stack.plan.storeAdmin)/metrics")?.body ?? ""
-        #expect(metrics.contains("\ntidemark_store_sync_interval_milliseconds 100"))
+        let admin = services.stack.plan.storeAdmin
+        #expect(try await Scrape.value("tidemark_store_sync_interval_milliseconds", of: admin) == 100)
         let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
         #expect(log.contains("if the machine fails, those since the last sync are lost"))
       }

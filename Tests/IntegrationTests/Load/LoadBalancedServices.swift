@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 
 /// A store, two h2c gateways, and HAProxy in front of them with the deployed configuration, on free loopback ports.
 struct LoadBalancedServices: Sendable {
@@ -200,8 +201,6 @@ struct LoadBalancedServices: Sendable {
 
   /// The number of requests that a gateway has answered, by its own count.
   func answered(byGateway index: Int) async throws -> Int {
-    let admin = stack.plan.gateways[index].admin
-    let output = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
-    return Int(MetricText.sum("tidemark_gateway_requests_total", in: output.out))
+    Int(try await Scrape.sum("tidemark_gateway_requests_total", of: stack.plan.gateways[index].admin))
   }
 }

@@ -114,10 +114,9 @@ extension TestServices {
     await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/ready")
   }
 
-  /// A metric of the h2c gateway, summed over its labels.
+  /// A metric of the h2c gateway, summed over its labels; nil if the gateway does not answer.
   func gatewayMetric(_ name: String) async -> Double? {
-    let response = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
-    return response.map { MetricText.sum(name, in: $0.body) }
+    try? await Scrape.sum(name, of: stack.plan.gateways[1].admin)
   }
 }
 

@@ -50,7 +50,7 @@ extension RealProcesses {
           (recorded.admin, "tidemark_gateway_store_tls_certificate_expires_timestamp_seconds"),
         ]
         for (admin, name) in ends {
-          let days = (try await Self.metric(name, admin) - Date().timeIntervalSince1970) / 86_400
+          let days = (try await Scrape.value(name, of: admin) - Date().timeIntervalSince1970) / 86_400
           #expect(days > 824 && days <= 825, "\(name): in \(days) days")
         }
 
@@ -262,15 +262,7 @@ extension RealProcesses {
     }
 
     static func failedHandshakes(_ services: TestServices) async throws -> Int {
-      Int(try await metric("tidemark_store_tls_handshakes_failed_total", services.stack.plan.storeAdmin))
-    }
-
-    static func metric(_ name: String, _ admin: Endpoint) async throws -> Double {
-      let metrics = try await Command.run("curl", ["-sS", "http://\(admin)/metrics"])
-      guard let value = MetricText.value(name, in: metrics.out) else {
-        throw Unexpected("no \(name): \(metrics)")
-      }
-      return value
+      Int(try await Scrape.value("tidemark_store_tls_handshakes_failed_total", of: services.stack.plan.storeAdmin))
     }
 
     struct Gateway {

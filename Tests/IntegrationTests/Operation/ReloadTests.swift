@@ -227,22 +227,22 @@ extension RealProcesses {
     private func rejectUnusableSettings(_ services: TestServices, _ files: LiveFiles) async throws {
       let (store, gateway) = (services.stack.plan.storeAdmin, services.stack.plan.gateways[1].admin)
       let failed = (
-        store: try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store),
-        gateway: try await Self.metric("tidemark_gateway_reloads_total{result=\"failed\"}", at: gateway)
+        store: try await Scrape.value("tidemark_store_reloads_total{result=\"failed\"}", of: store),
+        gateway: try await Scrape.value("tidemark_gateway_reloads_total{result=\"failed\"}", of: gateway)
       )
       let good = try String(contentsOfFile: files.path("store-cert.pem"), encoding: .utf8)
       try files.replace(files.path("store-cert.pem"), "no certificate\n")
       try files.replace(files.path("config.yaml"), "connections: 0\n")
       try await Self.hangUp(services)
       try await eventually("both count a failed reload") {
-        let ofStore = try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store)
-        let ofGateway = try await Self.metric(
+        let ofStore = try await Scrape.value("tidemark_store_reloads_total{result=\"failed\"}", of: store)
+        let ofGateway = try await Scrape.value(
           "tidemark_gateway_reloads_total{result=\"failed\"}",
-          at: gateway
+          of: gateway
         )
         return ofStore > failed.store && ofGateway > failed.gateway
       }
-      #expect(try await Self.metric("tidemark_store_last_reload_successful", at: store) == 0)
+      #expect(try await Scrape.value("tidemark_store_last_reload_successful", of: store) == 0)
       func log(_ name: String) throws -> String {
         try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8)
       }
@@ -270,17 +270,17 @@ extension RealProcesses {
           && log("gateway-h2c").contains("config.yaml: the file cannot be read (it is not a regular file)")
       }
 
-      let before = try await Self.metric(
+      let before = try await Scrape.value(
         "tidemark_gateway_last_reload_success_timestamp_seconds",
-        at: gateway
+        of: gateway
       )
       try files.replace(files.path("store-cert.pem"), good)
       try files.replace(files.path("config.yaml"), "connections: 900\nloops: 7\n")
       // Without a signal: the processes notice that the files have changed.
       try await eventually("both have loaded valid files again") {
-        let isGood = try await Self.metric("tidemark_store_last_reload_successful", at: store)
+        let isGood = try await Scrape.value("tidemark_store_last_reload_successful", of: store)
         let name = "tidemark_gateway_last_reload_success_timestamp_seconds"
-        let taken = try await Self.metric(name, at: gateway)
+        let taken = try await Scrape.value(name, of: gateway)
         return isGood == 1 && taken > before
       }
       try await eventually("the gateway names settings that need a restart") {
@@ -293,14 +293,6 @@ extension RealProcesses {
     private static func hangUp(_ services: TestServices) async throws {
       for process in await services.stack.gatewayProcesses { process.signal(SIGHUP) }
       await services.stack.storeProcess?.signal(SIGHUP)
-    }
-
-    private static func metric(_ name: String, at admin: Endpoint) async throws -> Double {
-      let metrics = try await Command.run("curl", ["-sS", "http://\(admin)/metrics"])
-      guard let value = MetricText.value(name, in: metrics.out) else {
-        throw Unexpected("no \(name): \(metrics)")
-      }
-      return value
     }
   }
 

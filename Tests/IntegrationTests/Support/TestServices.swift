@@ -147,9 +147,3 @@ extension TestServices {
     }
   }
 }
-
-/// A response differed from the expected one.
-struct Unexpected: Error, CustomStringConvertible {
-  let description: String
-  init(_ description: String) { self.description = description }
-}

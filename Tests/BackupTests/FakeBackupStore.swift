@@ -6,13 +6,14 @@ import NIOPosix
 import Operations
 import ReceiptModel
 import ReceiptWire
+import StoreTestSupport
 import Synchronization
 import Testing
 
 @testable import Backup
 
 /// A fake store that completes the handshake and serves a backup of a stopped store's directory.
-final class FakeStore: Sendable {
+final class FakeBackupStore: Sendable {
   /// Deviation from a store whose connection holds.
   enum Fault: Hashable, Sendable {
     /// Each reply is written in pieces.
@@ -35,8 +36,6 @@ final class FakeStore: Sendable {
 
   /// The checkpoint's time.
   static let time = Timestamp(milliseconds: 1_763_874_818_000)
-  /// Length of a piece of a drip-fed reply. Smaller ones come first, so that the frame's header is split too.
-  private static let pieceBytes = 1_021
   /// The longest wait for the end of a connection. Only a failing test waits that long.
   private static let closeTimeout = DispatchTimeInterval.seconds(120)
 
@@ -68,7 +67,7 @@ final class FakeStore: Sendable {
   }
 
   /// Start a store. Without a directory it serves no backup.
-  static func start(serving directory: StoreDirectory? = nil) async throws -> FakeStore {
+  static func start(serving directory: StoreDirectory? = nil) async throws -> FakeBackupStore {
     let files = try directory.map(Self.files) ?? []
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let accepted = Accepted()
@@ -78,11 +77,14 @@ final class FakeStore: Sendable {
         accepted.channel.withLock { $0 = channel }
         let fault = accepted.fault.withLock { $0 }
         return channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(Handler(files, fault))
+          if fault == .dripFed { try channel.pipeline.syncOperations.addHandler(DripFeed()) }
+          let terms = FakeStoreHandler.Terms(shardCount: 2, window: 16, store: StoreDirectory.identity)
+          let handler = FakeStoreHandler(terms, Connection(files, fault)) { Issue.record($0) }
+          try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
       .bind(host: "127.0.0.1", port: 0).get()
-    return FakeStore(group, listener, accepted, files)
+    return FakeBackupStore(group, listener, accepted, files)
   }
 
   /// Return the files that a checkpoint of this directory has.
@@ -123,54 +125,23 @@ final class FakeStore: Sendable {
     let fault = Mutex<Fault?>(nil)
   }
 
-  /// Answers hello with a challenge, the proof with ready, and the requests of a backup.
-  private final class Handler: ChannelInboundHandler {
-    typealias InboundIn = ByteBuffer
-    typealias OutboundOut = ByteBuffer
-
+  /// Answers the requests of a backup.
+  private final class Connection: FakeStoreConnection {
     private let files: [File]
     private let fault: Fault?
-    private var input = ByteBuffer()
-    private var isClosed = false
 
     init(_ files: [File], _ fault: Fault?) {
       self.files = files
       self.fault = fault
     }
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-      input.writeImmutableBuffer(unwrapInboundIn(data))
-      do {
-        while !isClosed, case .frame(let header, let count) = try FrameDecoder().next(input.readableBytesSpan, at: 0) {
-          input.moveReaderIndex(forwardBy: FrameHeader.byteCount)
-          try receive(header, input.readSlice(length: count)!, context)
-        }
-      } catch {
-        Issue.record(error)
-        close(context)
+    func received(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws -> Bool {
+      if header.kind == .backupEnd, fault == .closedAtEnd { return false }
+      guard let reply = try reply(to: header.kind, payload) else { return false }
+      output.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) {
+        $0.writeImmutableBuffer(reply)
       }
-    }
-
-    private func receive(_ header: FrameHeader, _ payload: ByteBuffer, _ context: ChannelHandlerContext) throws {
-      var output = ByteBuffer()
-      switch header.kind {
-      case .hello:
-        Challenge(nonce: .random(), proof: [], window: 16, shardCount: 2, store: StoreDirectory.identity)
-          .write(into: &output)
-      case .proof:
-        let shards = Ready.ShardRange(first: 0, count: 2, address: "")
-        Ready(isResumed: false, sessionLifetimeMilliseconds: 600_000, shards: [shards]).write(into: &output)
-      case .ping:
-        output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeImmutableBuffer(payload) }
-      case .backupEnd where fault == .closedAtEnd:
-        return close(context)
-      default:
-        guard let reply = try reply(to: header.kind, payload) else { return close(context) }
-        output.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) {
-          $0.writeImmutableBuffer(reply)
-        }
-      }
-      write(output, context)
+      return true
     }
 
     /// Return the payload of a reply; nil: the connection is closed instead.
@@ -180,7 +151,7 @@ final class FakeStore: Sendable {
       case .backupBegin:
         BackupContents(
           store: StoreDirectory.identity,
-          time: FakeStore.time,
+          time: FakeBackupStore.time,
           indexes: [LogIndex(2), LogIndex(0)],
           files: files.map { BackupContents.File(name: $0.name, size: UInt64($0.bytes.count)) }
         ).write(into: &reply)
@@ -201,20 +172,24 @@ final class FakeStore: Sendable {
       }
       return reply
     }
+  }
 
-    private func write(_ output: ByteBuffer, _ context: ChannelHandlerContext) {
-      guard fault == .dripFed else { return context.writeAndFlush(wrapOutboundOut(output), promise: nil) }
-      var rest = output
+  /// Writes in pieces. Smaller ones come first, so that a frame's header is split too.
+  private final class DripFeed: ChannelOutboundHandler {
+    typealias OutboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    /// Length of the longest piece.
+    private static let pieceBytes = 1_021
+
+    func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+      var rest = unwrapOutboundIn(data)
       var length = 1
       while let piece = rest.readSlice(length: min(length, rest.readableBytes)), piece.readableBytes > 0 {
         context.writeAndFlush(wrapOutboundOut(piece), promise: nil)
-        length = min(length + 1, FakeStore.pieceBytes)
+        length = min(length + 1, Self.pieceBytes)
       }
-    }
-
-    private func close(_ context: ChannelHandlerContext) {
-      isClosed = true
-      context.close(promise: nil)
+      promise?.succeed()
     }
   }
 }
