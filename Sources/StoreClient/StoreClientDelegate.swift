@@ -16,6 +16,12 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReadComplete()
   /// Handle a connection that became ready or not ready. While it is not, requests wait until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
+  /// Handle a change of the nodes that serve the shards of a cluster; see ``StoreClient/unservedShards``. It comes before
+  /// the change of readiness.
+  ///
+  /// - Parameter reopened: shards that were lost, or have another owner, and are served now. There are no subscriptions
+  ///   to their events.
+  func storeShardsChanged(reopened: [ShardID])
   /// Handle the failure of a connection or of an attempt to connect. The client keeps retrying.
   func storeConnectionFailed(_ failure: LinkFailure)
 }
@@ -23,6 +29,9 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
 extension StoreClientDelegate {
   /// Do nothing, for clients without subscriptions.
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {}
+
+  /// Do nothing, for clients without subscriptions.
+  package func storeShardsChanged(reopened: [ShardID]) {}
 
   /// Do nothing, for clients that just keep retrying.
   package func storeConnectionFailed(_ failure: LinkFailure) {}

@@ -257,7 +257,7 @@ private final class StoreReadinessReporter: Sendable {
     reachability.withLock { reachability in
       reachability.changed(loop, reach)
       if let start = reachability.unreadyAt {
-        readiness.set("store", "no connection", from: start)
+        readiness.set("store", reachability.reason, from: start)
       } else {
         readiness.set("store", nil)
       }
