@@ -79,6 +79,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.configuration = configuration
     self.delegate = delegate
     session = StoreSession(.random())
+    if configuration.addresses.count > 1 { self.configuration.learnsAddresses = false }
     unrouted = configuration.makeTable()
     sources = ShardSources(shardCount: 0, now: eventLoop.now)
     nodes = [StoreNode(self, index: 0, address: nil)]
@@ -314,13 +315,28 @@ extension StoreClient {
   /// Connect to all nodes. The requests wait until their owners are known.
   private func beginCluster(_ first: StoreNode<Delegate>) {
     first.keepAddress()
-    for address in configuration.addresses.indices where address != first.addressIndex {
-      guard nodes.count < ShardRoutes.nodesMax else { break }
-      let node = StoreNode(self, index: nodes.count, address: address)
-      nodes.append(node)
-      node.start()
-    }
+    for address in configuration.addresses.indices where address != first.addressIndex { addNode(at: address) }
     begin(shardCount: first.table.shardCount)
+  }
+
+  private func addNode(at address: Int) {
+    guard nodes.count < ShardRoutes.nodesMax else { return }
+    let node = StoreNode(self, index: nodes.count, address: address)
+    nodes.append(node)
+    node.start()
+  }
+
+  /// Connect to the other nodes at the addresses that the configured node names. What others name is not used: a node
+  /// may have another address there, and a second connection to it would end the first one.
+  private func learn(_ peers: [ShardMap.Peer], from node: StoreNode<Delegate>) {
+    guard configuration.learnsAddresses, node.index == 0 else { return }
+    for peer in peers {
+      let address = StoreClientConfiguration.Address(host: peer.host, port: Int(peer.port))
+      guard !configuration.addresses.contains(address) else { continue }
+      configuration.backoffMax = min(configuration.backoffMax, StoreClientLimits.clusterBackoffMax)
+      configuration.addresses.append(address)
+      addNode(at: configuration.addresses.count - 1)
+    }
   }
 
   /// Wait for the maps of a cluster with this number of shards.
@@ -334,6 +350,7 @@ extension StoreClient {
 
   /// Take a node's map of its shards.
   func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
+    learn(map.peers, from: node)
     if routes?.take(map, of: node.index) == true { routesChanged() }
     readinessChanged()
     flush()

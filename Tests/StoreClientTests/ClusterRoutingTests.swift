@@ -325,6 +325,48 @@ import Testing
     #expect(harness.recorder.failures == [1: .outcomeUnknown, 2: .outcomeUnknown])
   }
 
+  // MARK: - Learned addresses
+
+  @Test func oneAddressLeadsToTheOtherNodes() {
+    let harness = ClusterHarness(nodes: 3) {
+      $0.addresses.removeLast(2)
+      $0.learnsAddresses = true
+    }
+    for node in 0..<3 { harness.own(node, [UInt16(node)...UInt16(node)], epoch: 1) }
+    harness.open()
+    #expect(harness.client.unservedShards.map(\.rawValue) == [3])
+    for token in 1...3 { harness.command(UInt64(token), to: UInt16(token - 1)) }
+    harness.flush()
+    #expect(harness.recorder.replies.sorted() == [1, 2, 3])
+    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 1])
+    // The node that named the others is lost.
+    harness.down = [0]
+    harness.cut(0)
+    harness.own(2, [0...0, 2...3], epoch: 2)
+    harness.pump()
+    #expect(harness.client.isReady)
+  }
+
+  /// A node may name the first one by another address: a second connection to it would end the first.
+  @Test func onlyTheConfiguredNodeNamesOthers() {
+    let harness = ClusterHarness(nodes: 3) {
+      $0.addresses.removeLast(2)
+      $0.learnsAddresses = true
+    }
+    harness.nodes[0].peers.removeLast()
+    harness.open()
+    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 0])
+    // Nor does a client learn that names several nodes, or does not ask for it.
+    for isAsked in [true, false] {
+      let other = ClusterHarness(nodes: 3) {
+        $0.addresses.removeLast(isAsked ? 1 : 2)
+        $0.learnsAddresses = isAsked
+      }
+      other.open()
+      #expect(other.nodes[2].hellos.count == 0)
+    }
+  }
+
   // MARK: - Random histories
 
   /// Owners change, with and without notice, connections are cut, replies are held back: no command is lost or applied
