@@ -474,10 +474,14 @@ FRAMES = [
     frame("ping", [raw("bytes", "0102030405060708")], correlation=0),
     frame("pong", [raw("bytes", "0102030405060708")], correlation=9),
     frame("drain", []),
-    frame("shard_map", [many("owned", [])], name="shard_map: a node that owns nothing"),
-    frame("shard_map", [many("owned", [
-        [number("first", 0), number("count", 4), number("epoch", 1)],
-        [number("first", 8), number("count", 1), number("epoch", 2**64 - 1)]])]),
+    frame("shard_map", [many("owned", []), many("peers", [])], name="shard_map: a node that owns nothing"),
+    frame("shard_map", [
+        many("owned", [
+            [number("first", 0), number("count", 4), number("epoch", 1)],
+            [number("first", 8), number("count", 1), number("epoch", 2**64 - 1)]]),
+        many("peers", [
+            [string("host", "10.0.0.2"), number("port", 7410)],
+            [string("host", "store-3.example"), number("port", 65535)]])]),
     frame("deliver_changes", [
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0),
@@ -1100,9 +1104,13 @@ BAD_FRAMES = [
     bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
     # Fields.
     bad("drain with a payload", "trailingBytes", altered("drain", b"\x00")),
-    bad("shard_map with an empty range", "badValue:shards", altered("shard_map", b"\x01\x00\x00\x01")),
-    bad("shard_map whose ranges overlap", "badValue:shards", altered("shard_map", b"\x02\x00\x02\x01\x01\x01\x01")),
-    bad("shard_map with shard 65535", "badValue:shards", altered("shard_map", b"\x01\xff\xff\x03\x01\x01")),
+    bad("shard_map with an empty range", "badValue:shards", altered("shard_map", b"\x01\x00\x00\x01\x00")),
+    bad("shard_map whose ranges overlap", "badValue:shards", altered("shard_map", b"\x02\x00\x02\x01\x01\x01\x01\x00")),
+    bad("shard_map with shard 65535", "badValue:shards", altered("shard_map", b"\x01\xff\xff\x03\x01\x01\x00")),
+    bad("shard_map with a peer without host", "badValue:address", altered("shard_map", encode_all([
+        many("owned", []), many("peers", [[string("host", ""), number("port", 7410)]])]))),
+    bad("shard_map with a peer at port 65536", "badValue:address", altered("shard_map", encode_all([
+        many("owned", []), many("peers", [[string("host", "a"), number("port", 65536)]])]))),
     bad("deliver_changes: gone 2", "badValue:change", altered("deliver_changes", encode_all([
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 2)] + membership(CID, 1, 0, 1, T0, 0)])]))),

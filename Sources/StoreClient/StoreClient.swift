@@ -22,6 +22,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var routes: ShardRoutes?
   /// In a cluster: the requests of shards that have no known owner.
   private var unrouted: RequestTable
+  /// In a cluster: the nodes that serve the shards.
+  private var sources: ShardSources
   var session: StoreSession
   private var counters = CommandCounters()
   private var ticker: RepeatedTask?
@@ -32,7 +34,19 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Time since which requests are not sent. It is the loss of the connection or, if the store went silent, the last
   /// byte received from it. Nil while ``isReady``, and before the first handshake is done.
-  package var disconnectedSince: NIODeadline? { readiness.disconnectedSince }
+  ///
+  /// In a cluster: since when one of the ``unservedShards`` was not served.
+  package var disconnectedSince: NIODeadline? {
+    guard let since = readiness.disconnectedSince else { return nil }
+    return routes == nil ? since : sources.unservedSince ?? since
+  }
+
+  /// Whether the store is a cluster. False before the first handshake is done.
+  package var isCluster: Bool { routes != nil }
+
+  /// In a cluster: the shards whose owner is not known and connected, in order; empty before a node has named its
+  /// shards.
+  package var unservedShards: [ShardID] { nodes.contains { $0.isReady } ? sources.unserved : [] }
 
   /// - Parameters:
   ///   - eventLoop: a NIOPosix loop; all calls must be made on it.
@@ -65,7 +79,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.configuration = configuration
     self.delegate = delegate
     session = StoreSession(.random())
+    if configuration.addresses.count > 1 { self.configuration.learnsAddresses = false }
     unrouted = configuration.makeTable()
+    sources = ShardSources(shardCount: 0, now: eventLoop.now)
     nodes = [StoreNode(self, index: 0, address: nil)]
   }
 
@@ -253,7 +269,10 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     session = StoreSession(.random())
     counters = CommandCounters()
     // Epochs of another cluster say nothing about this one's.
-    if let routes { self.routes = ShardRoutes(shardCount: routes.shardCount) }
+    if let routes {
+      self.routes = ShardRoutes(shardCount: routes.shardCount)
+      sources = ShardSources(shardCount: routes.shardCount, now: eventLoop.now)
+    }
     for other in nodes where other !== node { other.connectionFailed(.connectionLost) }
     var failed: [RequestTable.FailedRequest] = []
     for node in nodes { failed += node.table.endSession(counters: &counters) }
@@ -264,7 +283,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   func readinessChanged(since: NIODeadline? = nil) {
     let value: Bool
     if let routes {
-      value = routes.unownedCount == 0 && nodes.allSatisfy { $0.isReady || !routes.isOwner($0.index) }
+      let change = sources.update(routes, isReady: { nodes[$0].isReady }, at: since ?? eventLoop.now)
+      if !change.isEmpty { delegate?.storeShardsChanged(reopened: change.reopened) }
+      value = sources.unservedSince == nil
     } else {
       value = nodes[0].isReady
     }
@@ -285,28 +306,43 @@ extension StoreClient {
     return routes?.owner(of: .owning(name, count: shardCount))
   }
 
-  /// Return whether events of a shard that a node sends are valid: the node owns the shard. While the client is not
-  /// ready they are dropped, because a new owner does not have all subscriptions yet. These begin again when it is.
+  /// Return whether events of a shard that a node sends are valid: the node serves the shard. What others send is
+  /// dropped. It is in the replay when the subscriptions begin again.
   func takesEvents(of shard: ShardID, from node: StoreNode<Delegate>) -> Bool {
-    guard let routes else { return true }
-    return isReady && routes.owner(of: shard) == node.index
+    routes == nil || sources.isServed(shard, by: node.index)
   }
 
   /// Connect to all nodes. The requests wait until their owners are known.
   private func beginCluster(_ first: StoreNode<Delegate>) {
     first.keepAddress()
-    for address in configuration.addresses.indices where address != first.addressIndex {
-      guard nodes.count < ShardRoutes.nodesMax else { break }
-      let node = StoreNode(self, index: nodes.count, address: address)
-      nodes.append(node)
-      node.start()
-    }
+    for address in configuration.addresses.indices where address != first.addressIndex { addNode(at: address) }
     begin(shardCount: first.table.shardCount)
+  }
+
+  private func addNode(at address: Int) {
+    guard nodes.count < ShardRoutes.nodesMax else { return }
+    let node = StoreNode(self, index: nodes.count, address: address)
+    nodes.append(node)
+    node.start()
+  }
+
+  /// Connect to the other nodes at the addresses that the configured node names. What others name is not used: a node
+  /// may have another address there, and a second connection to it would end the first one.
+  private func learn(_ peers: [ShardMap.Peer], from node: StoreNode<Delegate>) {
+    guard configuration.learnsAddresses, node.index == 0 else { return }
+    for peer in peers {
+      let address = StoreClientConfiguration.Address(host: peer.host, port: Int(peer.port))
+      guard !configuration.addresses.contains(address) else { continue }
+      configuration.backoffMax = min(configuration.backoffMax, StoreClientLimits.clusterBackoffMax)
+      configuration.addresses.append(address)
+      addNode(at: configuration.addresses.count - 1)
+    }
   }
 
   /// Wait for the maps of a cluster with this number of shards.
   private func begin(shardCount: Int) {
     routes = ShardRoutes(shardCount: shardCount)
+    sources = ShardSources(shardCount: shardCount, now: eventLoop.now)
     unrouted.setShardCount(shardCount)
     for node in nodes { node.table.setShardCount(shardCount) }
     moveRequests()
@@ -314,6 +350,7 @@ extension StoreClient {
 
   /// Take a node's map of its shards.
   func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
+    learn(map.peers, from: node)
     if routes?.take(map, of: node.index) == true { routesChanged() }
     readinessChanged()
     flush()
@@ -326,8 +363,7 @@ extension StoreClient {
     readinessChanged()
   }
 
-  /// Move the requests of the shards that have another owner now. What follows a shard's events begins again, as after
-  /// a lost connection.
+  /// Move the requests of the shards that have another owner now. The client counts as disconnected meanwhile.
   private func routesChanged() {
     // First: a request that the delegate sends must not overtake these.
     moveRequests()
@@ -465,6 +501,12 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReadComplete()
   /// Handle a connection that became ready or not ready. While it is not, requests wait until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
+  /// Handle a change of the nodes that serve the shards of a cluster; see ``StoreClient/unservedShards``. It comes before
+  /// the change of readiness.
+  ///
+  /// - Parameter reopened: shards that were lost, or have another owner, and are served now. There are no subscriptions
+  ///   to their events.
+  func storeShardsChanged(reopened: [ShardID])
   /// Handle the failure of a connection or of an attempt to connect. The client keeps retrying.
   func storeConnectionFailed(_ failure: LinkFailure)
 }
@@ -472,6 +514,9 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
 extension StoreClientDelegate {
   /// Do nothing, for clients without subscriptions.
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {}
+
+  /// Do nothing, for clients without subscriptions.
+  package func storeShardsChanged(reopened: [ShardID]) {}
 
   /// Do nothing, for clients that just keep retrying.
   package func storeConnectionFailed(_ failure: LinkFailure) {}

@@ -20,6 +20,9 @@ package struct StoreClientConfiguration: Sendable {
 
   /// Addresses, tried in turn; at least one.
   package var addresses: [Address]
+  /// Whether a client with one address connects to the other nodes of a cluster too, at the addresses that the node
+  /// there names.
+  package var learnsAddresses = false
   /// The shared secret, then the one it replaces (Proto/frames.md, "Handshake"). Empty: the store need not prove a
   /// secret.
   package var secrets: [[UInt8]]
@@ -79,6 +82,8 @@ package enum StoreClientLimits {
   static let batchBytesMin = 256
   /// Interval at which deadlines and pings are checked.
   package static let tick: TimeAmount = .milliseconds(100)
+  /// Longest delay before reconnecting to a node of a cluster: requests wait until the client has found the new owner.
+  package static let clusterBackoffMax: TimeAmount = .milliseconds(150)
   /// Timeout of a handshake (Proto/frames.md, "Handshake").
   static let handshakeTimeout: TimeAmount = .seconds(10)
 }

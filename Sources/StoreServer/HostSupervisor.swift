@@ -3,6 +3,8 @@ internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import NIOPosix
 internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
 internal import StoreEngine
 
 /// The loops' hosts: makes them from storage, stops them, and makes them again after a failed commit.
@@ -131,7 +133,8 @@ final class HostSupervisor: Sendable {
       ServingState.Serving(
         hosts: hosts,
         hostOfShard: hostOfShard,
-        epochs: configuration.cluster.map { _ in hosts.map { _ in nil } }
+        epochs: configuration.cluster.map { _ in hosts.map { _ in nil } },
+        peers: (configuration.cluster?.peers ?? []).map { ShardMap.Peer(host: $0.host, port: UInt16($0.port)) }
       )
     )
     // Ticks commit, so none may begin while other hosts are still being made.

@@ -12,11 +12,13 @@ final class ServingState: Sendable {
     var hostOfShard: [UInt8]
     /// In a cluster: the epoch in which this node owns each host's group; nil: it follows. Nil: no cluster.
     var epochs: [OwnerEpoch?]?
+    /// In a cluster: the addresses of the other nodes.
+    var peers: [ShardMap.Peer] = []
 
     /// Return whether this node answers requests for the shards of a host.
     func isServed(_ host: Int) -> Bool { epochs.map { $0[host] != nil } ?? true }
 
-    /// The shards that this node owns; nil: no cluster.
+    /// The shards that this node owns, and the other nodes; nil: no cluster.
     var shardMap: ShardMap? {
       guard let epochs else { return nil }
       var owned: [ShardMap.OwnedRange] = []
@@ -28,7 +30,7 @@ final class ServingState: Sendable {
           owned.append(ShardMap.OwnedRange(first: UInt16(shard), count: 1, epoch: epoch.rawValue))
         }
       }
-      return ShardMap(owned: owned)
+      return ShardMap(owned: owned, peers: peers)
     }
   }
 

@@ -12,6 +12,7 @@ final class Recorder: StoreClientDelegate {
     case replied(UInt64, FrameKind, [UInt8])
     case failed(UInt64, StoreFailure)
     case ready(Bool)
+    case shards(reopened: [UInt16])
     case events(ShardID)
     case complete
   }
@@ -32,10 +33,15 @@ final class Recorder: StoreClientDelegate {
   func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) { add(.events(shard)) }
   func storeReadComplete() { add(.complete) }
   func storeReadinessChanged(_ isReady: Bool) { add(.ready(isReady)) }
+  func storeShardsChanged(reopened: [ShardID]) { add(.shards(reopened: reopened.map(\.rawValue))) }
 
   /// The tokens of answered requests, in order.
   var replies: [UInt64] {
     events.compactMap { if case .replied(let token, _, _) = $0 { token } else { nil } }
+  }
+  /// The shards whose subscriptions were to begin again, for each change of owners.
+  var reopened: [[UInt16]] {
+    events.compactMap { if case .shards(let reopened) = $0 { reopened } else { nil } }
   }
   /// The shards whose events were delivered, in order.
   var eventShards: [UInt16] {

@@ -30,6 +30,9 @@ final class ClusterHarness {
       node.own([])
     }
     var configuration = StoreClientConfiguration.forTests(stores: count)
+    for (index, node) in nodes.enumerated() {
+      node.peers = (1...count).filter { $0 != index + 1 }.map { ShardMap.Peer(host: "store", port: UInt16($0)) }
+    }
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
       [unowned self] node, address in

@@ -135,7 +135,6 @@ import Testing
     #expect(harness.commands.applied.values.first?.count == 1)
   }
 
-  /// Subscriptions begin again with each change of owners, as after a lost connection.
   @Test func readinessChangesWithTheOwners() {
     let harness = ClusterHarness.open(nodes: 2)
     harness.own(1, [3...3], epoch: 2)
@@ -144,23 +143,71 @@ import Testing
     #expect(changes == [.ready(true), .ready(false), .ready(true)])
   }
 
-  /// A new owner does not have all subscriptions yet, and a former one does not have them any more. What is dropped is
-  /// replayed when the subscriptions begin again.
-  @Test func eventsAreTakenFromOwnersWhileAllShardsHaveOne() {
+  // MARK: - Events
+
+  /// Subscriptions begin again with each change of owners, as after a lost connection, but only in the shards concerned.
+  @Test func subscriptionsBeginAgainInTheShardsThatHaveAnotherOwner() {
+    let harness = ClusterHarness(nodes: 2)
+    harness.own(0, [0...2], epoch: 1)
+    harness.open()
+    harness.own(1, [3...3], epoch: 1)
+    harness.pump()
+    harness.own(1, [2...3], epoch: 2)
+    harness.pump()
+    #expect(harness.recorder.reopened == [[0, 1, 2], [3], [2]])
+    // A lost connection concerns the shards of its node.
+    harness.cut(1)
+    #expect(harness.client.unservedShards.map(\.rawValue) == [2, 3])
+    harness.advance(.milliseconds(100))
+    #expect(harness.recorder.reopened == [[0, 1, 2], [3], [2], [], [2, 3]])
+    #expect(harness.client.isReady)
+  }
+
+  /// A new owner does not have the subscriptions yet, and a former one does not have them any more. What is dropped is
+  /// replayed when the subscriptions begin again. Events of other shards go on.
+  @Test func eventsAreTakenFromTheOwnersOfTheirShards() {
     let harness = ClusterHarness.open(nodes: 2)
     harness.events(0, of: 0)
     harness.events(1, of: 0)
     harness.own(0, [2...3], epoch: 1)
     harness.own(1, [0...0], epoch: 2)
     harness.pump()
-    harness.events(1, of: 0)
+    #expect(!harness.client.isReady, "shard 1 has no owner")
     #expect(harness.recorder.eventShards == [0])
-    harness.own(1, [0...1], epoch: 2)
-    harness.pump()
     harness.events(1, of: 0)
     harness.events(0, of: 0)
+    harness.events(0, of: 1)
     harness.events(0, of: 3)
     #expect(harness.recorder.eventShards == [0, 0, 3])
+    harness.down = [0]
+    harness.cut(0)
+    harness.events(1, of: 0)
+    harness.own(1, [0...3], epoch: 3)
+    harness.pump()
+    harness.events(1, of: 3)
+    #expect(harness.recorder.eventShards == [0, 0, 3, 0, 3])
+  }
+
+  /// Each shard counts from its own loss.
+  @Test func disconnectedTimeIsThatOfTheShardLostFirst() throws {
+    let harness = ClusterHarness(nodes: 3)
+    harness.own(0, [0...0], epoch: 1)
+    harness.open()
+    #expect(harness.client.disconnectedSince == nil && harness.client.unservedShards.map(\.rawValue) == [1, 2, 3])
+    harness.own(1, [1...2], epoch: 1)
+    harness.own(2, [3...3], epoch: 1)
+    harness.pump()
+    #expect(harness.client.isReady && harness.client.unservedShards == [])
+    harness.down = [0, 1]
+    let start = harness.client.eventLoop.now
+    harness.cut(0)
+    harness.advance(.seconds(1))
+    harness.cut(1)
+    #expect(harness.client.disconnectedSince == start)
+    harness.own(2, [0...0, 3...3], epoch: 2)
+    harness.pump()
+    #expect(harness.client.unservedShards.map(\.rawValue) == [1, 2])
+    #expect(harness.client.disconnectedSince == start + .seconds(1))
   }
 
   @Test func windowOfANodeWithoutShardsHoldsNothingBack() {
@@ -276,6 +323,48 @@ import Testing
     #expect(harness.recorder.failures == [1: .outcomeUnknown])
     harness.advance(.milliseconds(600))
     #expect(harness.recorder.failures == [1: .outcomeUnknown, 2: .outcomeUnknown])
+  }
+
+  // MARK: - Learned addresses
+
+  @Test func oneAddressLeadsToTheOtherNodes() {
+    let harness = ClusterHarness(nodes: 3) {
+      $0.addresses.removeLast(2)
+      $0.learnsAddresses = true
+    }
+    for node in 0..<3 { harness.own(node, [UInt16(node)...UInt16(node)], epoch: 1) }
+    harness.open()
+    #expect(harness.client.unservedShards.map(\.rawValue) == [3])
+    for token in 1...3 { harness.command(UInt64(token), to: UInt16(token - 1)) }
+    harness.flush()
+    #expect(harness.recorder.replies.sorted() == [1, 2, 3])
+    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 1])
+    // The node that named the others is lost.
+    harness.down = [0]
+    harness.cut(0)
+    harness.own(2, [0...0, 2...3], epoch: 2)
+    harness.pump()
+    #expect(harness.client.isReady)
+  }
+
+  /// A node may name the first one by another address: a second connection to it would end the first.
+  @Test func onlyTheConfiguredNodeNamesOthers() {
+    let harness = ClusterHarness(nodes: 3) {
+      $0.addresses.removeLast(2)
+      $0.learnsAddresses = true
+    }
+    harness.nodes[0].peers.removeLast()
+    harness.open()
+    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 0])
+    // Nor does a client learn that names several nodes, or does not ask for it.
+    for isAsked in [true, false] {
+      let other = ClusterHarness(nodes: 3) {
+        $0.addresses.removeLast(isAsked ? 1 : 2)
+        $0.learnsAddresses = isAsked
+      }
+      other.open()
+      #expect(other.nodes[2].hellos.count == 0)
+    }
   }
 
   // MARK: - Random histories

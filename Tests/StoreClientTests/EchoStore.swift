@@ -48,6 +48,8 @@ final class EchoStore {
   var applied: [SessionID: [UInt64: Request]] { commands.applied }
   /// The shards that this node of a cluster owns; nil: the store is no cluster.
   private(set) var owned: [ShardMap.OwnedRange]?
+  /// The other nodes that its maps name.
+  var peers: [ShardMap.Peer] = []
   var waiting: [Request] = []
   private(set) var pings = 0
   private(set) var connections: [FakeConnection] = []
@@ -141,7 +143,7 @@ final class FakeConnection {
   /// Send the shards that the node owns, once the connection is open.
   fileprivate func sendMap() {
     guard case .open = state, !store.hasNoMap, let owned = store.owned else { return }
-    ShardMap(owned: owned).write(into: &output)
+    ShardMap(owned: owned, peers: store.peers).write(into: &output)
   }
 
   func receive(_ bytes: ByteBuffer) {

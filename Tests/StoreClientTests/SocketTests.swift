@@ -118,7 +118,7 @@ struct SocketTests {
           if replies.isMultiple(of: 300) { harness.value.accepted.last?.close(promise: nil) }
           if replies == 2000 { harness.value.done.succeed() }
         case .complete: more(40)
-        case .ready, .failed, .events: break
+        case .ready, .shards, .failed, .events: break
         }
       }
       more(100)

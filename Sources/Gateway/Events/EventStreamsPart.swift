@@ -129,9 +129,15 @@ final class EventStreamsPart: GatewayPart {
   }
 
   /// Subscribe again on a new connection to the store, which has no subscriptions.
-  func connected() {
+  ///
+  /// - Parameter shards: the shards that the connection serves; nil: all.
+  func connected(_ shards: [ShardID]? = nil) {
     let isSame = writer.connected(to: loop.store.storeID)
-    hub.connected(shardCount: loop.store.shardCount, isSame: isSame)
+    hub.connected(
+      shardCount: loop.store.shardCount,
+      isSame: isSame,
+      shards: shards.map { Set($0.map { Int($0.rawValue) }) }
+    )
     perform()
   }
 

@@ -83,12 +83,28 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// Report the change to the process, and resubscribe once connected.
   package func storeReadinessChanged(_ isReady: Bool) {
-    storeConnectivityChanged(isReady ? .connected : .cutOff(since: store.disconnectedSince ?? .now()))
+    reportConnectivity()
     if isReady {
       if let name = store.storeID { push.bind(to: name) }
-      events.connected()
+      if !store.isCluster { events.connected() }
       settlement.startRound()
       tokens.restartList()
+    }
+  }
+
+  /// Report the change to the process, and resubscribe in the shards that are served again.
+  package func storeShardsChanged(reopened: [ShardID]) {
+    reportConnectivity()
+    if !reopened.isEmpty { events.connected(reopened) }
+  }
+
+  private func reportConnectivity() {
+    if store.isReady { return storeConnectivityChanged(.connected) }
+    let lacking = store.unservedShards
+    if let since = store.disconnectedSince {
+      storeConnectivityChanged(.cutOff(since: since, lacking: lacking))
+    } else {
+      storeConnectivityChanged(.starting(lacking: lacking))
     }
   }
 

@@ -156,8 +156,8 @@ package final class GatewayServer: Service {
       logger: shared.logger
     )
     store.transport = storeTLS.map { .tls($0) }
-    // In a cluster, requests wait until the gateway has found the new owner.
-    if configuration.stores.count > 1 { store.backoffMax = .milliseconds(150) }
+    store.learnsAddresses = true
+    if configuration.stores.count > 1 { store.backoffMax = StoreClientLimits.clusterBackoffMax }
     let started = eventLoop.submit { [store] in
       let loop = GatewayLoop(
         eventLoop: eventLoop,
@@ -257,7 +257,7 @@ private final class StoreReadinessReporter: Sendable {
     reachability.withLock { reachability in
       reachability.changed(loop, reach)
       if let start = reachability.unreadyAt {
-        readiness.set("store", "no connection", from: start)
+        readiness.set("store", reachability.reason, from: start)
       } else {
         readiness.set("store", nil)
       }

@@ -1,13 +1,16 @@
 package import NIOCore
+package import ReceiptModel
 
 /// The state of an event loop's connection to the store.
+///
+/// In a cluster, the loop is connected to the owners of all shards, and else lacks those of some.
 package enum StoreConnectivity: Equatable, Sendable {
   /// There has been no connection yet. Becomes `connected`.
-  case starting
+  case starting(lacking: [ShardID] = [])
   /// Becomes `cutOff`.
   case connected
   /// Becomes `connected`.
-  case cutOff(since: NIODeadline)
+  case cutOff(since: NIODeadline, lacking: [ShardID] = [])
 }
 
 /// Whether the event loops' store connections let the gateway take requests. A pure state machine.
@@ -22,7 +25,7 @@ struct StoreReachability {
   private var loops: [StoreConnectivity]
 
   /// - Parameter loopCount: at least 1; no loop has a connection yet.
-  init(loopCount: Int) { loops = Array(repeating: .starting, count: loopCount) }
+  init(loopCount: Int) { loops = Array(repeating: .starting(), count: loopCount) }
 
   /// Record that a loop gained or lost its store connection.
   mutating func changed(_ loop: Int, _ reach: StoreConnectivity) { loops[loop] = reach }
@@ -34,9 +37,37 @@ struct StoreReachability {
       switch loop {
       case .starting: return .distantPast
       case .connected: continue
-      case .cutOff(let since): earliest = min(earliest ?? .distantFuture, since + Self.toleranceMax)
+      case .cutOff(let since, lacking: _): earliest = min(earliest ?? .distantFuture, since + Self.toleranceMax)
       }
     }
     return earliest
+  }
+
+  /// What operators read at `/ready` while the gateway is not ready.
+  var reason: String {
+    var lacking: Set<UInt16> = []
+    for loop in loops {
+      switch loop {
+      case .connected: continue
+      case .starting(let shards), .cutOff(since: _, lacking: let shards): lacking.formUnion(shards.map(\.rawValue))
+      }
+    }
+    guard !lacking.isEmpty else { return "no connection" }
+    let ranges = Self.ranges(lacking.sorted())
+    return "no connection to an owner of \(lacking.count == 1 ? "shard" : "shards") \(ranges)"
+  }
+
+  /// Write rising numbers in short: `2-4, 7`.
+  private static func ranges(_ numbers: [UInt16]) -> String {
+    var ranges: [ClosedRange<UInt16>] = []
+    for number in numbers {
+      if let last = ranges.last, last.upperBound + 1 == number {
+        ranges[ranges.count - 1] = last.lowerBound...number
+      } else {
+        ranges.append(number...number)
+      }
+    }
+    return ranges.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
+      .joined(separator: ", ")
   }
 }

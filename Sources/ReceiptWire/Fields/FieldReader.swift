@@ -186,6 +186,6 @@ package enum WireError: Error, Hashable, Sendable {
   @usableFromInline
   package enum StaticField: String, Sendable {
     case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
-      flags, ping, node, shards, change
+      flags, ping, node, shards, address, change
   }
 }

@@ -1,7 +1,8 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The shards that a node of a cluster owns (Proto/frames.md, "Shards of a cluster").
+/// The shards that a node of a cluster owns, and the addresses of the other nodes (Proto/frames.md, "Shards of a
+/// cluster").
 ///
 /// A node sends it after `ready`, and again whenever it becomes the owner of more shards.
 package struct ShardMap: Hashable, Sendable {
@@ -23,12 +24,30 @@ package struct ShardMap: Hashable, Sendable {
     package var shards: Range<Int> { Int(first)..<(Int(first) + Int(count)) }
   }
 
+  /// Address at which another node accepts gateways.
+  package struct Peer: Hashable, Sendable {
+    package var host: String
+    /// 1 to 65535.
+    package var port: UInt16
+
+    package init(host: String, port: UInt16) {
+      self.host = host
+      self.port = port
+    }
+  }
+
   /// In rising order, without overlaps. Every other shard has another owner, or none.
   package var owned: [OwnedRange]
+  /// All other nodes of the cluster, as far as this node knows.
+  package var peers: [Peer]
+  private static let peersMax = 255
 
-  package init(owned: [OwnedRange]) { self.owned = owned }
+  package init(owned: [OwnedRange], peers: [Peer] = []) {
+    self.owned = owned
+    self.peers = peers
+  }
 
-  /// - Throws: if the fields do not parse, or the ranges are empty or do not rise.
+  /// - Throws: if the fields do not parse, the ranges are empty or do not rise, or a port is not valid.
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     var owned: [OwnedRange] = []
@@ -41,8 +60,16 @@ package struct ShardMap: Hashable, Sendable {
       owned.append(OwnedRange(first: UInt16(first), count: UInt16(count), epoch: try reader.varint()))
       end = Int(first) + Int(count)
     }
+    var peers: [Peer] = []
+    let peerCount = try reader.count(elementBytesMin: 3)
+    guard peerCount <= Self.peersMax else { throw .badValue(.count) }
+    for _ in 0..<peerCount {
+      let (host, port) = (try reader.text(), try reader.varint32())
+      guard !host.isEmpty, port > 0, port <= UInt32(UInt16.max) else { throw .badValue(.address) }
+      peers.append(Peer(host: host, port: UInt16(port)))
+    }
     try reader.end()
-    self.init(owned: owned)
+    self.init(owned: owned, peers: peers)
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -52,6 +79,11 @@ package struct ShardMap: Hashable, Sendable {
         buffer.writeVarint(UInt32(range.first))
         buffer.writeVarint(UInt32(range.count))
         buffer.writeVarint(range.epoch)
+      }
+      buffer.writeVarint(peers.count)
+      for peer in peers {
+        buffer.writeField(peer.host)
+        buffer.writeVarint(UInt32(peer.port))
       }
     }
   }

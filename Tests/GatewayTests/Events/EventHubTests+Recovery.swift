@@ -44,6 +44,24 @@ extension EventHubTests {
     #expect(!hub.receives(.truncated(through: .zero, at: Self.time(1)), ref, channel: index))
   }
 
+  /// In a cluster, another node owns some of the shards now.
+  @Test func ownerChangeResubscribesInItsShardsOnly() throws {
+    var hub = hub()
+    let (alice, bob) = (Self.user(0), Self.user(1))
+    let first = try open(alice, Self.cids(1, 2) + Self.cids(2, 1), &hub)
+    let second = try open(bob, Self.cids(2, 1), &hub)
+    for shard in [0, 1, 2, 3] { hub.completed(ShardID(UInt16(shard)), through: Self.time(200)) }
+    hub.connected(shardCount: Self.shardCount, isSame: true, shards: [1])
+    let relisting = hub.home(of: bob) == 1 ? ["subscribe_user \(bob)"] : []
+    #expect(text(&hub) == ["subscribe 2: 2 since 200"] + relisting)
+    #expect(hub.hasID(first) && hub.hasID(second) == relisting.isEmpty)
+    // The other shards' events go on, and the time waits for the replay.
+    for shard in [0, 1, 2, 3] { hub.completed(ShardID(UInt16(shard)), through: Self.time(300)) }
+    #expect(hub.time == Self.time(200) && hub.progress.through(2) == Self.time(300))
+    hub.subscribed(2, through: Self.time(310), isComplete: true)
+    #expect(hub.progress.through(1) == Self.time(310))
+  }
+
   @Test func lostEventsAreReplayed() throws {
     var hub = hub()
     let cids = Self.cids(1, 3)

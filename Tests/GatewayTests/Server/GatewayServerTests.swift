@@ -2,6 +2,7 @@ import Foundation
 import HTTP2Session
 import Logging
 import NIOCore
+import ReceiptModel
 import NIOPosix
 import Operations
 import ServiceLifecycle
@@ -224,6 +225,25 @@ struct StoreReachabilityTests {
     for row in rows {
       reachability.changed(row.loop, row.reach)
       #expect(reachability.unreadyAt == row.unreadyAt, "\(row)")
+    }
+  }
+
+  /// Each row has the connectivity of two loops, and what `/ready` says.
+  @Test func reasonNamesTheShardsWithoutOwner() {
+    func shards(_ numbers: UInt16...) -> [ShardID] { numbers.map { ShardID($0) } }
+    let rows: [([StoreConnectivity], String)] = [
+      ([.starting(), .starting()], "no connection"),
+      ([.starting(lacking: shards(3)), .connected], "no connection to an owner of shard 3"),
+      ([.cutOff(since: time(1)), .connected], "no connection"),
+      (
+        [.cutOff(since: time(1), lacking: shards(7, 2, 3)), .cutOff(since: time(2), lacking: shards(3, 4, 9))],
+        "no connection to an owner of shards 2-4, 7, 9"
+      ),
+    ]
+    for (loops, reason) in rows {
+      var reachability = StoreReachability(loopCount: 2)
+      for (loop, reach) in loops.enumerated() { reachability.changed(loop, reach) }
+      #expect(reachability.reason == reason)
     }
   }
 }

@@ -108,10 +108,12 @@ struct ChannelSubscriptions {
 
   /// Record a new connection to the store, which has no subscriptions: channels without streams are no longer live.
   ///
+  /// - Parameter shards: the shards that the connection serves; nil: all.
   /// - Returns: the shard of each of them.
-  mutating func connected(_ attachments: ChannelAttachments) -> [Int] {
+  mutating func connected(_ attachments: ChannelAttachments, _ shards: Set<Int>?) -> [Int] {
     var ended: [Int] = []
     for index in channels.indexes {
+      if let shards, let channel = channels[index], !shards.contains(channel.shard) { continue }
       channels[index]?.mayBeSubscribed = false
       if attachments.isUnattached(index), let shard = end(index) { ended.append(shard) }
     }

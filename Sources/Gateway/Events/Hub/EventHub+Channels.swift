@@ -276,8 +276,10 @@ extension EventHub {
 
   /// Handle a new connection to the store, which has no subscriptions.
   ///
-  /// - Parameter isSame: whether it is the same store as before.
-  mutating func connected(shardCount count: Int, isSame: Bool) {
+  /// - Parameters:
+  ///   - isSame: whether it is the same store as before.
+  ///   - shards: the shards that the connection serves; nil: all.
+  mutating func connected(shardCount count: Int, isSame: Bool, shards: Set<Int>? = nil) {
     if shardCount != 0, !isSame || count != shardCount {
       for ref in streams.refs {
         // Its events came from another store, for example the one whose backup this was restored from.
@@ -287,9 +289,9 @@ extension EventHub {
       removeAllSubscriptions()
     }
     progress.setShardCount(count)
-    for shard in channels.connected(attachments) { progress.subscriptionRemoved(shard) }
-    resync { $0.isLive }
-    for index in users.connected() {
+    for shard in channels.connected(attachments, shards) { progress.subscriptionRemoved(shard) }
+    resync { $0.isLive && shards?.contains($0.shard) != false }
+    for index in users.connected(shards) {
       if let user = users[index] { progress.subscriptionRemoved(user.home) }
       for ref in refs(ofUser: index) { relist(ref) }
     }

@@ -131,10 +131,12 @@ struct UserSubscriptions {
 
   /// Record a new connection to the store, which has no subscriptions.
   ///
+  /// - Parameter shards: the shards that the connection serves; nil: all.
   /// - Returns: the users who were live.
-  mutating func connected() -> [Index] {
+  mutating func connected(_ shards: Set<Int>?) -> [Index] {
     var ended: [Index] = []
     for index in users.indexes {
+      if let shards, let user = users[index], !shards.contains(user.home) { continue }
       users[index]?.mayBeSubscribed = false
       guard users[index]?.isLive == true else { continue }
       users[index]?.isLive = false
