@@ -19,7 +19,7 @@ final class SimulatedLog {
     var records: [RecordPosition: GroupRecord] = [:]
     var first = RecordPosition.zero.next
     var last = RecordPosition.zero
-    var synced: [NodeID: RecordPosition] = [:]
+    var reports: [NodeID: MemberReport] = [:]
 
     var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
   }
@@ -89,9 +89,9 @@ final class SimulatedLog {
     return .records(records, reachesEnd: next > log.last)
   }
 
-  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition] {
-    self[group].synced[node] = position
-    return self[group].synced
+  func report(_ group: GroupID, by node: NodeID, _ report: MemberReport) -> [NodeID: MemberReport] {
+    self[group].reports[node] = report
+    return self[group].reports
   }
 
   func trim(_ trim: GroupTrim) {
