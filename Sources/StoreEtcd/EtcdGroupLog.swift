@@ -132,14 +132,14 @@ package final class EtcdGroupLog: GroupLog {
   package func report(
     _ group: GroupID,
     by node: NodeID,
-    synced position: RecordPosition,
-    done: @escaping ([NodeID: RecordPosition]?) -> Void
+    _ report: MemberReport,
+    done: @escaping ([NodeID: MemberReport]?) -> Void
   ) {
-    transact(.report, transactions.report(group, by: node, synced: position)) {
+    transact(.report, transactions.report(group, by: node, report)) {
       [self] response throws(EtcdWireError) in
-      try transactions.synced(response)
-    } done: { positions in
-      done(positions)
+      try transactions.reports(response)
+    } done: { reports in
+      done(reports)
     }
   }
 

@@ -9,7 +9,7 @@ internal import StoreEngine
 /// | `/tm/NAME/own/GG` | owner; its mod revision is the fence | a claim |
 /// | `/tm/NAME/log/GG/PPPPPPPPPPPPPPPP` | a record | the owner, or a claim |
 /// | `/tm/NAME/trim/GG` | the first position that is there | the first claim, then trims |
-/// | `/tm/NAME/at/GG/NNNN` | the position up to which a node has synced the log | that node |
+/// | `/tm/NAME/at/GG/NNNN` | how far a node has the log | that node |
 ///
 /// Groups are two hex digits, nodes four, positions sixteen, so the order of keys is the order of positions.
 struct EtcdKeys {
@@ -35,22 +35,22 @@ struct EtcdKeys {
     return key
   }
 
-  func synced(_ group: GroupID, _ node: NodeID) -> [UInt8] {
+  func report(_ group: GroupID, _ node: NodeID) -> [UInt8] {
     var key = key("at/", group)
     key.append(UInt8(ascii: "/"))
     Self.appendHex(UInt64(node.rawValue), digits: 4, to: &key)
     return key
   }
 
-  /// Return the first key behind the synced positions of a group's nodes.
-  func syncedEnd(_ group: GroupID) -> [UInt8] {
+  /// Return the first key behind the reports of a group's nodes.
+  func reportsEnd(_ group: GroupID) -> [UInt8] {
     var key = key("at/", group)
     key.append(UInt8(ascii: "/") + 1)
     return key
   }
 
-  /// Return the node of a key of ``synced(_:_:)``; nil if it is another key.
-  func node(ofSynced key: [UInt8]) -> NodeID? {
+  /// Return the node of a key of ``report(_:_:)``; nil if it is another key.
+  func node(ofReport key: [UInt8]) -> NodeID? {
     UInt16(String(decoding: key.suffix(4), as: UTF8.self), radix: 16).map { NodeID($0) }
   }
 
@@ -114,24 +114,51 @@ struct EtcdOwnerValue: Hashable {
 struct EtcdPositionValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 1
-  private static let byteCount = 9
 
   var position: RecordPosition
 
   init(_ position: RecordPosition) { self.position = position }
 
   init(_ bytes: [UInt8]) throws(EtcdWireError) {
-    let buffer = ByteBuffer(bytes: bytes)
-    guard bytes.count == Self.byteCount, bytes[0] == Self.formatVersion,
-      let position = buffer.getInteger(at: 1, as: UInt64.self)
-    else { throw .badValue(.position) }
-    self.position = RecordPosition(position)
+    guard let (format, position) = parse(bytes), format == Self.formatVersion else { throw .badValue(.position) }
+    self.position = position
   }
 
-  func encoded() -> ByteBuffer {
-    var buffer = ByteBuffer()
-    buffer.writeInteger(Self.formatVersion)
-    buffer.writeInteger(position.rawValue)
-    return buffer
+  func encoded() -> ByteBuffer { encode(Self.formatVersion, position) }
+}
+
+/// A member's report as a value.
+struct EtcdReportValue: Hashable {
+  /// First byte of the value.
+  private static let synced: UInt8 = 1
+  private static let joining: UInt8 = 2
+
+  var report: MemberReport
+
+  init(_ report: MemberReport) { self.report = report }
+
+  init(_ bytes: [UInt8]) throws(EtcdWireError) {
+    guard let (format, position) = parse(bytes), format == Self.synced || format == Self.joining else {
+      throw .badValue(.position)
+    }
+    report = MemberReport(position: position, isJoining: format == Self.joining)
   }
+
+  func encoded() -> ByteBuffer { encode(report.isJoining ? Self.joining : Self.synced, report.position) }
+}
+
+/// Return the byte and the position of a value; nil if it has another length.
+private func parse(_ bytes: [UInt8]) -> (format: UInt8, position: RecordPosition)? {
+  var buffer = ByteBuffer(bytes: bytes)
+  guard bytes.count == 9, let format = buffer.readInteger(as: UInt8.self),
+    let position = buffer.readInteger(as: UInt64.self)
+  else { return nil }
+  return (format, RecordPosition(position))
+}
+
+private func encode(_ format: UInt8, _ position: RecordPosition) -> ByteBuffer {
+  var buffer = ByteBuffer()
+  buffer.writeInteger(format)
+  buffer.writeInteger(position.rawValue)
+  return buffer
 }

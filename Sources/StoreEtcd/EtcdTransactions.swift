@@ -235,26 +235,26 @@ struct EtcdTransactions {
     )
   }
 
-  // MARK: Synced positions
+  // MARK: Members' reports
 
-  /// Puts a node's synced position, and reads those of all nodes.
-  func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> EtcdTransaction {
+  /// Puts a node's report, and reads those of all nodes.
+  func report(_ group: GroupID, by node: NodeID, _ report: MemberReport) -> EtcdTransaction {
     EtcdTransaction(
       success: [
-        .put(key: keys.synced(group, node), value: EtcdPositionValue(position).encoded()),
-        .range(EtcdRange(first: keys.synced(group, NodeID(0)), end: keys.syncedEnd(group))),
+        .put(key: keys.report(group, node), value: EtcdReportValue(report).encoded()),
+        .range(EtcdRange(first: keys.report(group, NodeID(0)), end: keys.reportsEnd(group))),
       ]
     )
   }
 
-  func synced(_ response: EtcdTransactionResponse) throws(EtcdWireError) -> [NodeID: RecordPosition] {
+  func reports(_ response: EtcdTransactionResponse) throws(EtcdWireError) -> [NodeID: MemberReport] {
     guard response.responses.count == 2 else { throw .unexpectedResponse }
-    var positions: [NodeID: RecordPosition] = [:]
+    var reports: [NodeID: MemberReport] = [:]
     for stored in try range(response, 1).values {
-      guard let node = keys.node(ofSynced: stored.key) else { throw .badValue(.position) }
-      positions[node] = try EtcdPositionValue(stored.value).position
+      guard let node = keys.node(ofReport: stored.key) else { throw .badValue(.position) }
+      reports[node] = try EtcdReportValue(stored.value).report
     }
-    return positions
+    return reports
   }
 
   // MARK: Parts of responses

@@ -43,6 +43,8 @@ struct OwnershipStory: CustomTestStringConvertible {
   func check() {
     var limits = ClusterLimits()
     limits.trimRecordsMin = 3
+    limits.awayMilliseconds = 3_000
+    limits.awayBytesMin = 3
     limits.releaseLagMax = 2
     var ownership = Ownership(
       group: GroupID(0),
@@ -169,6 +171,10 @@ extension OwnershipStory {
   }
 
   static func synced(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .memberSynced(NodeID(member), RecordPosition(position))
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position)))
+  }
+
+  static func joining(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), isJoining: true))
   }
 }

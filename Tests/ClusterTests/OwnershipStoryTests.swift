@@ -226,6 +226,38 @@ struct OwnershipStoryTests {
         .init(2_150, S.synced(2, 2), "-"),
       ]
     ),
+    S(
+      "a member that is away for long, while much waits, no longer holds the trim",
+      S.owning,
+      [
+        .init(2_100, S.synced(3, 2), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        .init(2_120, .commitRequested(.init(payload: [1, 2, 3, 4])), "send 5 batches [1, 2, 3, 4] as attempt 2"),
+        .init(2_130, S.committed(2), "committed 5"),
+        .init(2_140, S.synced(1, 5), "-"),
+        // Three seconds are not over.
+        .init(5_050, S.synced(2, 5), "-"),
+        .init(5_100, S.synced(3, 2), "trim before 5"),
+        // It is back, and installs a snapshot.
+        .init(5_200, S.joining(3, 5), "-"),
+        .init(5_210, .commitRequested(.init(payload: [5])), "send 6 batches [5] as attempt 3"),
+        .init(5_220, S.committed(3), "committed 6"),
+        .init(5_230, S.synced(1, 6), "-"),
+        .init(9_000, S.synced(2, 6), "-"),
+      ]
+    ),
+    S(
+      "two members have synced what is trimmed, however long the others are away",
+      S.owning,
+      [
+        .init(2_100, S.synced(1, 4), "-"),
+        .init(2_110, .commitRequested(.init(payload: [1, 2, 3, 4])), "send 5 batches [1, 2, 3, 4] as attempt 2"),
+        .init(2_120, S.committed(2), "committed 5"),
+        .init(90_000, S.synced(1, 5), "-"),
+        .init(90_010, S.joining(2, 5), "-"),
+        .init(90_020, S.synced(2, 5), "trim before 5"),
+      ]
+    ),
   ]
 
   private static let releasingStories = [

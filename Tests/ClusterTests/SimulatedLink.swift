@@ -66,10 +66,10 @@ final class SimulatedLink: GroupLog {
   func report(
     _ group: GroupID,
     by node: NodeID,
-    synced position: RecordPosition,
-    done: @escaping ([NodeID: RecordPosition]?) -> Void
+    _ report: MemberReport,
+    done: @escaping ([NodeID: MemberReport]?) -> Void
   ) {
-    request(failed: nil, done) { simulation in simulation.log.report(group, by: node, synced: position) }
+    request(failed: nil, done) { simulation in simulation.log.report(group, by: node, report) }
   }
 
   func trim(_ trim: GroupTrim) {

@@ -53,10 +53,10 @@ private final class DirectLog: GroupLog {
   func report(
     _ group: GroupID,
     by node: NodeID,
-    synced position: RecordPosition,
-    done: @escaping ([NodeID: RecordPosition]?) -> Void
+    _ report: MemberReport,
+    done: @escaping ([NodeID: MemberReport]?) -> Void
   ) {
-    answer(log.report(group, by: node, synced: position), done)
+    answer(log.report(group, by: node, report), done)
   }
 
   func follow(

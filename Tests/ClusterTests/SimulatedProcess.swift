@@ -101,10 +101,10 @@ final class SimulatedProcess {
   }
 
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
-    link.report(group.id, by: node.id, synced: position) { [self] positions in
-      guard !isClosed, let positions else { return }
-      for (member, position) in positions.sorted(by: { $0.key < $1.key }) {
-        group.handle(.memberSynced(member, position))
+    link.report(group.id, by: node.id, MemberReport(position: position)) { [self] reports in
+      guard !isClosed, let reports else { return }
+      for (member, report) in reports.sorted(by: { $0.key < $1.key }) {
+        group.handle(.memberReported(member, report))
       }
     }
   }

@@ -60,10 +60,12 @@ package final class AsyncGroupLog: Sendable {
   package func report(
     _ group: GroupID,
     by node: NodeID,
-    synced position: UInt64
-  ) async throws -> [NodeID: RecordPosition]? {
-    try await call("the synced positions") { log, done in
-      log.report(group, by: node, synced: RecordPosition(position), done: done)
+    synced position: UInt64,
+    isJoining: Bool = false
+  ) async throws -> [NodeID: MemberReport]? {
+    let report = MemberReport(position: RecordPosition(position), isJoining: isJoining)
+    return try await call("the members' reports") { log, done in
+      log.report(group, by: node, report, done: done)
     }
   }
 

@@ -231,14 +231,21 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
 
   private static func reports(_ log: AsyncGroupLog) async throws {
     let (one, two) = (NodeID(1), NodeID(0x2A))
-    func positions(_ first: UInt64, _ second: UInt64) -> [NodeID: RecordPosition] {
-      [one: RecordPosition(first), two: RecordPosition(second)]
+    func report(_ position: UInt64, isJoining: Bool = false) -> MemberReport {
+      MemberReport(position: RecordPosition(position), isJoining: isJoining)
     }
-    #expect(try await log.report(group, by: one, synced: 5) == [one: RecordPosition(5)])
+    func positions(_ first: UInt64, _ second: UInt64) -> [NodeID: MemberReport] {
+      [one: report(first), two: report(second)]
+    }
+    #expect(try await log.report(group, by: one, synced: 5) == [one: report(5)])
     #expect(try await log.report(group, by: two, synced: 300) == positions(5, 300))
     // A node whose storage was replaced may be behind its earlier report.
     #expect(try await log.report(group, by: two, synced: 7) == positions(5, 7))
-    #expect(try await log.report(GroupID(1), by: one, synced: 9) == [one: RecordPosition(9)])
+    #expect(
+      try await log.report(group, by: two, synced: 400, isJoining: true)
+        == [one: report(5), two: report(400, isJoining: true)]
+    )
+    #expect(try await log.report(GroupID(1), by: one, synced: 9) == [one: report(9)])
   }
 
   private static func follows(_ log: AsyncGroupLog) async throws {

@@ -19,7 +19,7 @@ package final class SimulatedLog {
     package var records: [RecordPosition: GroupRecord] = [:]
     package var first = RecordPosition.zero.next
     package var last = RecordPosition.zero
-    package var synced: [NodeID: RecordPosition] = [:]
+    package var reports: [NodeID: MemberReport] = [:]
 
     package var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
   }
@@ -89,9 +89,9 @@ package final class SimulatedLog {
     return .records(records, reachesEnd: next > log.last)
   }
 
-  package func report(_ group: GroupID, by node: NodeID, synced position: RecordPosition) -> [NodeID: RecordPosition] {
-    self[group].synced[node] = position
-    return self[group].synced
+  package func report(_ group: GroupID, by node: NodeID, _ report: MemberReport) -> [NodeID: MemberReport] {
+    self[group].reports[node] = report
+    return self[group].reports
   }
 
   package func trim(_ trim: GroupTrim) {

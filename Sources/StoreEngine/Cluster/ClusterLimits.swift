@@ -38,6 +38,16 @@ package struct ClusterLimits: Hashable, Sendable {
   package var trimRecordsMin: UInt64 = 256
   /// Payload bytes appended since the last trim that justify a smaller trim.
   package var trimBytesMin = 4 << 20
+  /// A member whose position stands still for this time no longer holds trims, if more than ``awayBytesMin`` wait for it
+  /// and ``membersMin`` others have synced what is trimmed. It needs a snapshot when it is back.
+  package var awayMilliseconds: Int64 = 60_000
+  /// Payload bytes of records that a member may lack, however long it is away.
+  package var awayBytesMin = 256 << 20
+  /// A member that installs a snapshot holds trims for this time, and as long as no more than ``joiningBytesMax`` wait.
+  package var joiningMilliseconds: Int64 = 600_000
+  package var joiningBytesMax = 1 << 30
+  /// Smallest number of members that have synced a record before it is trimmed, if the group has as many.
+  package var membersMin = 2
   /// An owner releases a group to a member that lags less than this number of records.
   package var releaseLagMax: UInt64 = 1_000
 

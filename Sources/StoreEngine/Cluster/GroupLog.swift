@@ -37,13 +37,13 @@ package protocol GroupLog: AnyObject {
   /// the group. After ``FollowEvent/ended`` nothing more comes.
   func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void)
 
-  /// Store up to where this node has synced a group's log, and read the same of all nodes that have ever reported. nil:
-  /// the call failed; the next report covers it.
+  /// Store how far this node has a group's log, and read the same of all nodes that have ever reported. nil: the call
+  /// failed; the next report covers it.
   func report(
     _ group: GroupID,
     by node: NodeID,
-    synced position: RecordPosition,
-    done: @escaping ([NodeID: RecordPosition]?) -> Void
+    _ report: MemberReport,
+    done: @escaping ([NodeID: MemberReport]?) -> Void
   )
 
   /// Remove records. A lost call needs no repetition: the next trim covers it.
@@ -101,6 +101,19 @@ package struct GroupClaim: Hashable, Sendable {
     self.group = group
     self.record = record
     self.seen = seen
+  }
+}
+
+/// How far a member has a group's log.
+package struct MemberReport: Hashable, Sendable {
+  /// The last record that its storage has synced. While it joins: the one that its snapshot ends with.
+  package var position: RecordPosition
+  /// Whether the member installs a snapshot. It has none of these records yet, and needs those that follow.
+  package var isJoining: Bool
+
+  package init(position: RecordPosition, isJoining: Bool = false) {
+    self.position = position
+    self.isJoining = isJoining
   }
 }
 

@@ -205,13 +205,11 @@ package final class GroupReplica {
     for action in ownership.handle(.drained, at: driver.bootTime) { perform(action) }
   }
 
-  /// Tell the members how far this node has synced the group's log, and learn the same of them, for trims (C7).
-  package func reportSynced(_ position: RecordPosition) {
-    driver.sharedLog.report(group, by: ownership.node, synced: position) { [weak self] positions in
-      guard let self, let positions else { return }
-      for (member, position) in positions.sorted(by: { $0.key < $1.key }) {
-        handle(.memberSynced(member, position))
-      }
+  /// Tell the members how far this node has the group's log, and learn the same of them, for trims (C7).
+  package func report(_ report: MemberReport) {
+    driver.sharedLog.report(group, by: ownership.node, report) { [weak self] reports in
+      guard let self, let reports else { return }
+      for (member, report) in reports.sorted(by: { $0.key < $1.key }) { handle(.memberReported(member, report)) }
     }
   }
 

@@ -28,13 +28,14 @@ extension Ownership {
     var leaseEnd: BootTime
     var flight: Flight
     var handover = Handover.none
-    var trims = Trims()
+    var trims: Trims
 
     init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
       applied = LogCursor(after: claim.record)
       self.owner = owner
       leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
       flight = .idle(since: claim.firstSentAt)
+      trims = Trims(since: claim.firstSentAt)
     }
 
     /// A commit may wait for an `alive` record, but not for another commit.
@@ -49,16 +50,6 @@ extension Ownership {
       case .undecidedAndNext: false
       }
     }
-  }
-
-  /// What an owner knows of the members' storage.
-  struct Trims: Sendable {
-    /// Reports since the claim. A member without one holds every trim.
-    var synced: [NodeID: RecordPosition] = [:]
-    /// First position after the last trim of this owner.
-    var first = RecordPosition.zero.next
-    /// Payload bytes appended since then.
-    var bytes = 0
   }
 
   struct Releasing: Sendable {
@@ -87,9 +78,9 @@ extension Ownership {
       }
       state = .owning(owning)
       return []
-    case .memberSynced(let member, let position):
-      owning.trims.synced[member] = max(owning.trims.synced[member] ?? .zero, position)
-      let trim = trimIfDue(&owning)
+    case .memberReported(let member, let report):
+      owning.trims.reported(report, by: member, at: now)
+      let trim = trimIfDue(&owning, at: now)
       let drain = drainIfReady(&owning)
       state = .owning(owning)
       return trim + drain
@@ -194,7 +185,7 @@ extension Ownership {
   private func commit(_ sent: Undecided, _ owning: inout Owning) {
     owning.applied = LogCursor(after: sent.record)
     owning.leaseEnd = sent.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
-    owning.trims.bytes += sent.record.payload.count
+    owning.trims.appended(sent.record)
   }
 
   /// Another node owns the group. An undecided record is dropped: if it is in the log after all, it is read there.
@@ -203,24 +194,10 @@ extension Ownership {
     return [.halt(.deposed)]
   }
 
-  // MARK: Trim
-
-  /// Remove what every member has synced (C7), but never the last record: the next append has to find it (C1).
-  private func trimIfDue(_ owning: inout Owning) -> [Action] {
-    let synced = members.map { owning.trims.synced[$0] ?? .zero }.min() ?? .zero
-    let before = min(synced.next, owning.applied.position)
-    guard before > owning.trims.first else { return [] }
-    let count = before.rawValue - owning.trims.first.rawValue
-    guard count >= limits.trimRecordsMin || owning.trims.bytes >= limits.trimBytesMin else { return [] }
-    owning.trims.first = before
-    owning.trims.bytes = 0
-    return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
-  }
-
   // MARK: Release
 
   private func drainIfReady(_ owning: inout Owning) -> [Action] {
-    guard case .waiting(let to) = owning.handover, let synced = owning.trims.synced[to],
+    guard case .waiting(let to) = owning.handover, let synced = owning.trims.synced(by: to),
       owning.applied.position.rawValue < synced.rawValue + limits.releaseLagMax
     else { return [] }
     owning.handover = .draining(to: to)
@@ -259,7 +236,7 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .followEnded, .logUnresponsive, .memberSynced, .releaseRequested, .drained:
+    case .readTrimmed, .followEnded, .logUnresponsive, .memberReported, .releaseRequested, .drained:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
     }

@@ -17,7 +17,7 @@ extension LoopHost: GroupReplicaDriver {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     readClock()
-    replica?.reportSynced(cursor.position)
+    replica?.report(MemberReport(position: cursor.position))
   }
 
   func store(_ group: CommitGroup) { write(group) }

@@ -1,0 +1,87 @@
+/// Trims: an owner removes the records that the members have synced.
+extension Ownership {
+  /// What an owner knows of the members' storage.
+  struct Trims: Sendable {
+    private struct Member: Sendable {
+      var report: MemberReport
+      /// When the report has changed.
+      var since: BootTime
+      /// Payload bytes that this owner had appended by then.
+      var bytes: Int
+    }
+
+    /// By the latest reports. A member that has not reported since the claim is missing.
+    private var members: [NodeID: Member] = [:]
+    private let since: BootTime
+    /// Payload bytes that this owner has appended.
+    private var bytes = 0
+    /// The same when it trimmed last.
+    private var bytesTrimmed = 0
+    /// First position after the last trim of this owner.
+    private var first = RecordPosition.zero.next
+
+    init(since: BootTime) { self.since = since }
+
+    mutating func appended(_ record: GroupRecord) { bytes += record.payload.count }
+
+    mutating func reported(_ report: MemberReport, by member: NodeID, at now: BootTime) {
+      guard members[member]?.report != report else { return }
+      members[member] = Member(report: report, since: now, bytes: bytes)
+    }
+
+    /// The position that a member has synced; nil: unknown.
+    func synced(by member: NodeID) -> RecordPosition? {
+      guard let report = members[member]?.report, !report.isJoining else { return nil }
+      return report.position
+    }
+
+    /// Return the first position that may stay; nil: too few members have synced anything.
+    ///
+    /// Every member of the group holds the trim (C7), unless it is away for long and much waits for it.
+    private func bound(of group: [NodeID], _ limits: ClusterLimits, at now: BootTime) -> RecordPosition? {
+      var least: RecordPosition?
+      var syncedCount = 0
+      for id in group where !isAway(id, limits, at: now) {
+        let report = members[id]?.report ?? MemberReport(position: .zero)
+        if !report.isJoining { syncedCount += 1 }
+        least = min(least ?? report.position, report.position)
+      }
+      guard let least, syncedCount >= min(limits.membersMin, group.count) else { return nil }
+      return least.next
+    }
+
+    private func isAway(_ id: NodeID, _ limits: ClusterLimits, at now: BootTime) -> Bool {
+      let member = members[id]
+      let still = now.nanoseconds - (member?.since ?? since).nanoseconds
+      let waiting = bytes - (member?.bytes ?? 0)
+      if member?.report.isJoining == true {
+        return still >= limits.joiningMilliseconds * 1_000_000 || waiting > limits.joiningBytesMax
+      }
+      return still >= limits.awayMilliseconds * 1_000_000 && waiting > limits.awayBytesMin
+    }
+
+    /// Return the first position of the log after a trim that is worth its cost; nil: none is.
+    ///
+    /// - Parameter last: the last record, which stays: the next append has to find it (C1).
+    mutating func trimIfDue(
+      _ group: [NodeID],
+      last: RecordPosition,
+      _ limits: ClusterLimits,
+      at now: BootTime
+    ) -> RecordPosition? {
+      guard let bound = bound(of: group, limits, at: now) else { return nil }
+      let before = min(bound, last)
+      guard before > first else { return nil }
+      let count = before.rawValue - first.rawValue
+      guard count >= limits.trimRecordsMin || bytes - bytesTrimmed >= limits.trimBytesMin else { return nil }
+      first = before
+      bytesTrimmed = bytes
+      return before
+    }
+  }
+
+  func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
+    guard let before = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now) else { return [] }
+    return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
+  }
+}
