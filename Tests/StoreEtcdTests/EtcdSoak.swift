@@ -132,7 +132,8 @@ struct EtcdSoak {
       _ = try await log.report(group, by: owner.owner.node, synced: follower.position.rawValue)
     }
     let synced = try await log.report(owner.group, by: owner.owner.node, synced: owner.cursor.position.rawValue)
-    guard let synced, synced.count == nodes, let least = synced.values.map(\.position).min(), least > .zero else { return }
+    guard let synced, synced.count == nodes else { return }
+    guard let least = synced.values.map(\.position).min(), least > .zero else { return }
     let before = min(least.next, owner.cursor.position)
     log.trim(GroupTrim(group: owner.group, before: before, fence: owner.owner.fence))
   }

@@ -99,10 +99,10 @@ final class MemoryGroupLog: Sendable {
     func report(
       _ group: GroupID,
       by node: NodeID,
-      synced position: RecordPosition,
-      done: @escaping ([NodeID: RecordPosition]?) -> Void
+      _ report: MemberReport,
+      done: @escaping ([NodeID: MemberReport]?) -> Void
     ) {
-      answer(log.change { $0.report(group, by: node, synced: position) }, done)
+      answer(log.change { $0.report(group, by: node, report) }, done)
     }
 
     func trim(_ trim: GroupTrim) { log.change { $0.trim(trim) } }

@@ -81,7 +81,8 @@ extension Ownership {
   }
 
   func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
-    guard let before = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now) else { return [] }
+    let due = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now)
+    guard let before = due else { return [] }
     return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
   }
 }
