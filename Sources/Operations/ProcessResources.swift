@@ -17,7 +17,7 @@ enum ProcessMetrics {
         "process_cpu_seconds_total",
         .counter,
         help: "User and system CPU time of this process.",
-        labels: [],
+        labels: [:],
         .number(seconds(usage.ru_utime) + seconds(usage.ru_stime))
       )
     }
