@@ -103,8 +103,8 @@ struct UserBench: Benchmark {
       let dataset = try await UserDataset(services, sizes: sizes.joined())
       try await dataset.create(run.note)
       let resident = await stack.storeResidentBytes
-      var measurements = try await totals(dataset, isCold: false, run.note)
-      measurements += try await markAll(dataset, isCold: false, run.note)
+      let warm = UserQuestions(bench: self, dataset: dataset, isCold: false, note: run.note)
+      var measurements = try await warm.totals() + warm.markAll()
       try await dataset.postEverywhere(run.note)
       let work = WideWork(services: services, dataset: dataset)
       run.note("making the channels to mark in beside wide work")
@@ -116,9 +116,10 @@ struct UserBench: Benchmark {
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
       try await stack.waitUntilIdle(within: 120, run.note)
-      measurements += try await totals(dataset, isCold: true, run.note)
+      let cold = UserQuestions(bench: self, dataset: dataset, isCold: true, note: run.note)
+      measurements += try await cold.totals()
       let coldResident = await stack.storeResidentBytes
-      measurements += try await markAll(dataset, isCold: true, run.note)
+      measurements += try await cold.markAll()
       besides += try await work.measure(isCold: true, run.note)
       return Report(
         channels: dataset.channels,
@@ -130,57 +131,44 @@ struct UserBench: Benchmark {
       )
     }
   }
+}
 
-  private func totals(
-    _ dataset: UserDataset,
-    isCold: Bool,
-    _ note: ProgressHandler
-  ) async throws -> [Timed<Question>] {
-    var measurements: [Timed<Question>] = []
+/// Questions of a ``UserBench`` with all channels in memory, or on storage.
+private struct UserQuestions {
+  let bench: UserBench
+  let dataset: UserDataset
+  let isCold: Bool
+  let note: ProgressHandler
+
+  func totals() async throws -> [Timed<UserBench.Question>] {
+    var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
       note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure("totals of one user", dataset, isCold: isCold, channels: size, times: questions) {
-          try await dataset.checkTotals(size)
-        }
+        try await time("totals of one user", channels: size, bench.questions) { try await dataset.checkTotals(size) }
       )
     }
     let badges = "badge counts of \(UserDataset.badgeUsers) users"
     note("timing: \(badges)")
     measurements.append(
-      try await measure(badges, dataset, isCold: isCold, channels: dataset.channels, times: questions) {
-        try await dataset.checkBadges()
-      }
+      try await time(badges, channels: dataset.channels, bench.questions) { try await dataset.checkBadges() }
     )
     return measurements
   }
 
-  private func markAll(
-    _ dataset: UserDataset,
-    isCold: Bool,
-    _ note: ProgressHandler
-  ) async throws -> [Timed<Question>] {
-    var measurements: [Timed<Question>] = []
+  func markAll() async throws -> [Timed<UserBench.Question>] {
+    var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
       note("timing: everything read by a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure(
-          "everything marked read, all of it new",
-          dataset,
-          isCold: isCold,
-          channels: size,
-          times: marks,
-          before: { if $0 > 0 { try await dataset.post(toFirst: size) } }
-        ) { try await dataset.markAll(size) }
+        try await time("everything marked read, all of it new", channels: size, bench.marks) {
+          if $0 > 0 { try await dataset.post(toFirst: size) }
+        } _: {
+          try await dataset.markAll(size)
+        }
       )
       measurements.append(
-        try await measure(
-          "the same again, none of it new",
-          dataset,
-          isCold: isCold,
-          channels: size,
-          times: marks
-        ) {
+        try await time("the same again, none of it new", channels: size, bench.marks) {
           try await dataset.markAll(size)
         }
       )
@@ -189,20 +177,18 @@ struct UserBench: Benchmark {
     return measurements
   }
 
-  private func measure(
+  private func time(
     _ question: String,
-    _ dataset: UserDataset,
-    isCold: Bool,
     channels: Int,
-    times: Int,
+    _ count: Int,
     before: (Int) async throws -> Void = { _ in },
     _ request: () async throws -> Void
-  ) async throws -> Timed<Question> {
+  ) async throws -> Timed<UserBench.Question> {
     let loadsBefore = await dataset.loads
-    let latencies = try await Latencies.timing(times, before: before) { _ in try await request() }
+    let latencies = try await Latencies.timing(count, before: before) { _ in try await request() }
     let loads = await dataset.loads - loadsBefore
     return Timed(
-      Question(question: question, isCold: isCold, channels: channels, count: times, loads: loads),
+      UserBench.Question(question: question, isCold: isCold, channels: channels, count: count, loads: loads),
       latencies
     )
   }
