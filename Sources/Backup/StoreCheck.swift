@@ -240,8 +240,7 @@ struct StoreScan {
       guard found.count < StoreCheck.faultsMax else { return }
       switch entry {
       case .directory(let shard):
-        guard bytes.readableBytes == 8, let number = bytes.getInteger(at: bytes.readerIndex, as: UInt64.self)
-        else {
+        guard bytes.readableBytes == 8, let number = bytes.getInteger(at: bytes.readerIndex, as: UInt64.self) else {
           return found.append("shard \(shard.rawValue): an entry of its directory is no channel number")
         }
         named[shard, default: []].insert(number)
@@ -263,8 +262,7 @@ struct StoreScan {
           }
           for effect in page.effects {
             visit(effect)
-            let isOfChannel =
-              key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
+            let isOfChannel = key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
             guard effect.page == key.page, isOfChannel else {
               found.append("\(location): holds an effect of another page")
               break

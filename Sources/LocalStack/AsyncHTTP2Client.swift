@@ -147,8 +147,7 @@ private struct TemplateKey: Hashable, Sendable {
 /// Delegate that matches responses to calls. Used only on the event loop.
 private final class CallDelegate: HTTP2ClientDelegate {
   private let ready: EventLoopPromise<Void>
-  private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] =
-    [:]
+  private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] = [:]
   private var templates: [TemplateKey: HTTP2RequestTemplate] = [:]
   private var lastToken: UInt64 = 0
 
@@ -206,11 +205,7 @@ private final class CallDelegate: HTTP2ClientDelegate {
     promise.succeed(HTTPCallResponse(status: response.status, contentType: contentType, body: body))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<CallDelegate>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<CallDelegate>) {
     fail(token, connection.isUsable ? .reset(errorCode) : .closed)
   }
 

@@ -16,10 +16,7 @@ package final class MetricsRegistry: Sendable {
   package init() {}
 
   /// Call `collect` on `eventLoop` at each scrape, as long as the loop runs.
-  package func register(
-    on eventLoop: any EventLoop,
-    _ collect: @escaping @Sendable (inout MetricSamples) -> Void
-  ) {
+  package func register(on eventLoop: any EventLoop, _ collect: @escaping @Sendable (inout MetricSamples) -> Void) {
     collectors.withLock { $0.append(Collector(eventLoop: eventLoop, collect: collect)) }
   }
 
@@ -112,13 +109,7 @@ package struct MetricSamples: Sendable {
     }
   }
 
-  mutating func add(
-    _ name: String,
-    _ kind: Kind,
-    help: String,
-    labels: KeyValuePairs<String, String>,
-    _ value: Value
-  ) {
+  mutating func add(_ name: String, _ kind: Kind, help: String, labels: KeyValuePairs<String, String>, _ value: Value) {
     add(name, kind, help: help, labelText: Self.text(labels), value)
   }
 
@@ -153,20 +144,14 @@ package struct MetricSamples: Sendable {
       for (labels, value) in family.series.sorted(by: { $0.key < $1.key }) {
         switch value {
         case .integer(let integer): buffer.writeString("\(name)\(labels) \(integer)\n")
-        case .number(let number), .highest(let number):
-          buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
+        case .number(let number), .highest(let number): buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
         case .histogram(let histogram): Self.write(histogram, name, labels, into: &buffer)
         }
       }
     }
   }
 
-  private static func write(
-    _ histogram: Histogram,
-    _ name: String,
-    _ labels: String,
-    into buffer: inout ByteBuffer
-  ) {
+  private static func write(_ histogram: Histogram, _ name: String, _ labels: String, into buffer: inout ByteBuffer) {
     var cumulated: UInt64 = 0
     for (bucket, count) in histogram.counts.enumerated() {
       cumulated += count

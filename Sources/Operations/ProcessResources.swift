@@ -32,17 +32,9 @@ enum ProcessMetrics {
       }
     }
     if let descriptors = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
-      samples.gauge(
-        "process_open_fds",
-        help: "Open file descriptors of this process.",
-        Double(descriptors.count)
-      )
+      samples.gauge("process_open_fds", help: "Open file descriptors of this process.", Double(descriptors.count))
     }
-    samples.gauge(
-      "process_start_time_seconds",
-      help: "When this process started, in seconds since 1970.",
-      startTime
-    )
+    samples.gauge("process_start_time_seconds", help: "When this process started, in seconds since 1970.", startTime)
   }
 
   /// Evaluated at the registry's first scrape or, through `recordStartTime`, when the process starts.

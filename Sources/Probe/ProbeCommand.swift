@@ -49,9 +49,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
   /// Command `tidemark probe decode`.
   struct Decode: ParsableCommand {
-    static let configuration = CommandConfiguration(
-      abstract: "Prints the frames in a stream of bytes."
-    )
+    static let configuration = CommandConfiguration(abstract: "Prints the frames in a stream of bytes.")
 
     @Flag(help: "Decode HTTP/2 frames, sent by one end from the beginning of the connection.")
     var http2 = false
@@ -60,8 +58,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     var hex: String
 
     func run() throws {
-      let text =
-        hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
+      let text = hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
       let lines = try orExit {
         guard http2 else { return try ProbeDecoding.lines(text) }
         var wireProtocol = HTTP2Frames()
@@ -220,8 +217,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     func run() async throws {
       let data =
-        script == "-"
-        ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
+        script == "-" ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
       guard let data else { throw ValidationError("\(script) cannot be read") }
       let wireProtocol = try connection.wireProtocol()
       let holds = try await orExit {
@@ -286,8 +282,7 @@ enum ProbeDecoding {
       case .unit(let count):
         lines.append(wireProtocol.text(wireProtocol.read(Array(bytes.prefix(count)), .received)))
         bytes.removeFirst(count)
-      case .incomplete:
-        return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)
+      case .incomplete: return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)
       case .broken(let reason): return (lines + ["\(reason): \(Hex.text(bytes))"], false)
       }
     }

@@ -47,12 +47,7 @@ final class FakeStore: Sendable {
   /// The checkpoint's files, in order of their names.
   let files: [File]
 
-  private init(
-    _ group: MultiThreadedEventLoopGroup,
-    _ listener: any Channel,
-    _ accepted: Accepted,
-    _ files: [File]
-  ) {
+  private init(_ group: MultiThreadedEventLoopGroup, _ listener: any Channel, _ accepted: Accepted, _ files: [File]) {
     self.group = group
     self.listener = listener
     self.accepted = accepted
@@ -97,8 +92,7 @@ final class FakeStore: Sendable {
 
   /// Reset the connection; return when it is closed.
   func reset() {
-    guard let channel = accepted.channel.withLock({ $0 }), let options = channel as? any SocketOptionProvider
-    else {
+    guard let channel = accepted.channel.withLock({ $0 }), let options = channel as? any SocketOptionProvider else {
       Issue.record("there is no connection to reset")
       return
     }
@@ -162,8 +156,7 @@ final class FakeStore: Sendable {
         Ready(isResumed: false, sessionLifetimeMilliseconds: 600_000, shards: [shards]).write(into: &output)
       case .ping:
         output.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeImmutableBuffer(payload) }
-      case .backupEnd where fault == .closedAtEnd:
-        return close(context)
+      case .backupEnd where fault == .closedAtEnd: return close(context)
       default:
         guard let reply = try reply(to: header.kind, payload) else { return close(context) }
         output.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) {

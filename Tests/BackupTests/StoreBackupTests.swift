@@ -91,8 +91,7 @@ import TestSupport
     (.wrongDigest("CURRENT"), "CURRENT: a chunk was corrupted in transit; retry", 1),
     (.closedAtRead("CURRENT"), lost, 1),
     (.closedAtEnd, lost, 1),
-  ])
-  func interruptedBackupIsRepeated(_ fault: FakeStore.Fault, _ failure: String, _ filesKept: Int) async throws {
+  ]) func interruptedBackupIsRepeated(_ fault: FakeStore.Fault, _ failure: String, _ filesKept: Int) async throws {
     try await withFixture { fixture in
       fixture.store.fault = fault
       await #expect(throws: BackupFailure(failure)) { try await fixture.backUp() }
@@ -187,10 +186,7 @@ import TestSupport
     try directory.write("hello\n", to: "erasures")
     let faults = try await faults(in: directory)
     #expect(faults.count == 1, "\(faults)")
-    #expect(
-      faults.first?.contains("/erasures, line 1: is damaged; use a copy of the ledger") == true,
-      "\(faults)"
-    )
+    #expect(faults.first?.contains("/erasures, line 1: is damaged; use a copy of the ledger") == true, "\(faults)")
   }
 
   @Test func missingDirectoryIsRefused() async throws {

@@ -11,8 +11,7 @@ import TestSupport
     ("http://127.0.0.1:8080/a?b=c#d", "127.0.0.1", 8080, "/a?b=c", false),
     ("https://localhost", "localhost", 443, "/", true), ("HTTP://h", "h", 80, "/", false),
     ("http://[::1]:1/x", "::1", 1, "/x", false), ("https://h:9?q", "h", 9, "/?q", true),
-  ])
-  func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
+  ]) func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
     let url = try #require(HTTPURL(text))
     #expect(url.endpoint == Endpoint(host: host, port: port))
     #expect(url.path == path)

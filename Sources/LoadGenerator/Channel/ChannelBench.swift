@@ -135,10 +135,7 @@ struct ShardCounting: ~Copyable {
     slot = state.insert(number, cid: "messaging:large", created: time, own: OptionPatch())
     for member in 0..<plan.members {
       let row = MemberOrdinal(UInt32(member))
-      state.assign(
-        .rowAssigned(row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)),
-        to: slot
-      )
+      state.assign(.rowAssigned(row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)), to: slot)
     }
     for message in 1...plan.messageCount {
       let record = MessageRecord(id: "m\(message)", sender: "", flags: [], registeredAt: time)

@@ -166,11 +166,7 @@ struct LargeChannel: Sendable {
     return compared
   }
 
-  private func compareStatuses(
-    _ read: [Int],
-    _ delivered: [Int],
-    _ note: ProgressHandler
-  ) async throws -> Int {
+  private func compareStatuses(_ read: [Int], _ delivered: [Int], _ note: ProgressHandler) async throws -> Int {
     /// Return the number of positions at or behind each message.
     func reached(_ positions: [Int]) -> [Int] {
       var counts = Array(repeating: 0, count: plan.messageCount + 2)
@@ -192,8 +188,7 @@ struct LargeChannel: Sendable {
       let isRight =
         response.statuses.count == messages.count
         && zip(messages, response.statuses).allSatisfy { message, found in
-          found.seq == message && found.read_count == readers[message]
-            && found.delivered_count == receivers[message]
+          found.seq == message && found.read_count == readers[message] && found.delivered_count == receivers[message]
             && found.status == (readers[message] > 0 ? "read" : receivers[message] > 0 ? "delivered" : "sent")
             && found.unread_count == plan.members - readers[message] && found.member_count == plan.members
         }
@@ -210,17 +205,13 @@ struct LargeChannel: Sendable {
     var pages = 0
     var next: String? = ""
     while let cursor = next {
-      let page: MembersResponse = try await client.get(
-        "\(path)/messages/m\(message)/\(list)?cursor=\(cursor)"
-      )
+      let page: MembersResponse = try await client.get("\(path)/messages/m\(message)/\(list)?cursor=\(cursor)")
       found += page.members.map(\.user.id)
       pages += 1
       next = page.next
     }
     guard found == expected else {
-      throw LoadError(
-        "message \(message), \(list): \(found.count) members, expected \(expected.count) others"
-      )
+      throw LoadError("message \(message), \(list): \(found.count) members, expected \(expected.count) others")
     }
     return pages
   }

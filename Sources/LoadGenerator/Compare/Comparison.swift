@@ -77,9 +77,7 @@ struct Comparison: Benchmark {
 
   func output(_ report: [Measurement]) throws -> String {
     if Machine.isInMemory(options.parentDirectory) {
-      Terminal.printError(
-        "The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk."
-      )
+      Terminal.printError("The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk.")
     }
     return options.json ? try ReportDocument.pretty(ComparisonTable(report).lines) : text(report)
   }
@@ -199,8 +197,7 @@ private struct ComparisonRun: Sendable {
   private func own() async throws -> RunFigures {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
     let secrets =
-      row == .storeFrames
-      ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
+      row == .storeFrames ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
     let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
@@ -223,11 +220,7 @@ private struct ComparisonRun: Sendable {
   }
 
   private func redis(_ service: Peers.Service) async throws -> RunFigures {
-    let benchmark = RedisBenchmark(
-      endpoint: service.endpoint,
-      connections: comparison.connections,
-      pipeline: streams
-    )
+    let benchmark = RedisBenchmark(endpoint: service.endpoint, connections: comparison.connections, pipeline: streams)
     let directory = stack.files.directory
     run.note("finding its rate")
     let trial = try await benchmark.run(
@@ -237,11 +230,7 @@ private struct ComparisonRun: Sendable {
     )
     let requests = benchmark.requests(rate: trial.rate, seconds: comparison.measuredSeconds)
     run.note("\(Figures.count(requests)) commands")
-    let figures = try await benchmark.run(
-      requests: requests,
-      server: service.processes,
-      directory: directory
-    )
+    let figures = try await benchmark.run(requests: requests, server: service.processes, directory: directory)
     try await peers.checkRedis()
     return figures
   }

@@ -78,11 +78,7 @@ struct RedisBenchmark: Sendable {
   /// - Parameters:
   ///   - server: processes whose CPU time is measured.
   ///   - directory: directory of the output.
-  func run(
-    requests: Int,
-    server: [(name: String, processID: Int32)],
-    directory: String
-  ) async throws -> RunFigures {
+  func run(requests: Int, server: [(name: String, processID: Int32)], directory: String) async throws -> RunFigures {
     let meter = ProcessCPUMeter(processIDs: server.map(\.processID))
     let before = meter.sample()
     let ownBefore = ProcessCPUMeter.endedChildren
@@ -165,9 +161,7 @@ struct WebdisBench: Sendable {
         let hash = try? JSONDecoder().decode([String: [String: String]].self, from: Data(response.body))
         for (connection, walk) in report.walks.enumerated() {
           let acknowledged = Int(walk?.acknowledged[channel] ?? 0)
-          let expected =
-            acknowledged > 0
-            ? BenchNames.digits(acknowledged - 1, width: DigitTemplate.messageWidth) : nil
+          let expected = acknowledged > 0 ? BenchNames.digits(acknowledged - 1, width: DigitTemplate.messageWidth) : nil
           let actual = hash?["HGETALL"]?[names.user(connection)]
           if actual != expected {
             problems.append(

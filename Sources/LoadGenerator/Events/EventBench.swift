@@ -24,10 +24,7 @@ struct EventBench: Benchmark {
 
   enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
 
-  @Option(
-    parsing: .upToNextOption,
-    help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
-  )
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts"))
   var parts = [CommaList(Part.allCases)]
   @Option(help: "Number of rounds.")
   var rounds = 3
@@ -110,9 +107,7 @@ struct EventBench: Benchmark {
       }
     }
 
-    func openStream(_ request: EventStreamRequest, on eventLoop: any EventLoop) async throws
-      -> EventLoadStreams
-    {
+    func openStream(_ request: EventStreamRequest, on eventLoop: any EventLoop) async throws -> EventLoadStreams {
       try await EventLoadStreams.open([request], at: endpoint, connections: 1, on: eventLoop)
     }
 
@@ -160,8 +155,7 @@ struct EventBench: Benchmark {
   /// Time in seconds that the load runs before the first and after the last timed mark.
   private static let loadMargin = 0.5
 
-  private func measureLatencies(_ environment: Environment, _ note: @escaping ProgressHandler)
-    async throws
+  private func measureLatencies(_ environment: Environment, _ note: @escaping ProgressHandler) async throws
     -> [EventReport.Latency]
   {
     note("registering the messages to mark")

@@ -21,14 +21,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   private var client: StoreClient<FrameConnection>?
   private var timeout: Scheduled<Void>?
 
-  init(
-    number: Int,
-    loop: LoadLoop,
-    eventLoop: any EventLoop,
-    endpoint: Endpoint,
-    walk: RequestWalk,
-    streams: Int
-  ) {
+  init(number: Int, loop: LoadLoop, eventLoop: any EventLoop, endpoint: Endpoint, walk: RequestWalk, streams: Int) {
     self.number = number
     self.loop = loop
     self.eventLoop = eventLoop

@@ -85,9 +85,7 @@ struct GatewayBench: Sendable {
   /// Create channels, members and messages, and plan the run.
   ///
   /// - Parameter progress: called with the messages registered so far.
-  func prepare(
-    progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }
-  ) async throws -> LoadPlan {
+  func prepare(progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }) async throws -> LoadPlan {
     let serverToken = try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       let members = (0..<memberCount).map { names.user($0) }
       for channel in 0..<channelCount {

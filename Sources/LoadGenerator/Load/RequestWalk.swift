@@ -60,14 +60,7 @@ struct RequestWalk: Sendable {
   private var body: DigitTemplate
 
   /// - Precondition: there are at least as many channels as streams.
-  init(
-    names: BenchNames,
-    form: RequestForm,
-    connection: Int,
-    channelCount: Int,
-    messageCount: Int,
-    streams: Int
-  ) {
+  init(names: BenchNames, form: RequestForm, connection: Int, channelCount: Int, messageCount: Int, streams: Int) {
     precondition(channelCount >= streams && channelCount <= BenchNames.channelsMax)
     precondition(messageCount >= 1 && messageCount <= BenchNames.messagesMax)
     self.names = names
@@ -83,8 +76,7 @@ struct RequestWalk: Sendable {
     let message = "\(names.prefix)-{c}-{m}"
     var body = ""
     switch form {
-    case .query:
-      path = DigitTemplate("/v1/channels/\(cid)/read?message_id=\(message)")
+    case .query: path = DigitTemplate("/v1/channels/\(cid)/read?message_id=\(message)")
     case .body:
       path = DigitTemplate("/v1/channels/\(cid)/read")
       body = #"{"message_id":"\#(message)"}"#

@@ -108,8 +108,7 @@ struct ResponseCheck: Sendable {
       let readCount = positions?.readCount(of: sample.message) ?? 0
       return response.message_id == names.message(sample.message, of: sample.channel)
         && response.seq == sample.message + 1 && response.read_count == readCount
-        && response.member_count == positions?.memberCount
-        && response.status == (readCount > 0 ? "read" : "sent")
+        && response.member_count == positions?.memberCount && response.status == (readCount > 0 ? "read" : "sent")
         ? nil : unexpected("not the message's status")
     case .hashSet:
       guard let response = decode([String: Int].self)?["HSET"] else { return unexpected("not HSET's answer") }

@@ -59,9 +59,7 @@ struct PushLines: PushResults {
 
   init(_ walk: PushWalk) {
     self.walk = walk
-    channels = Pieces(
-      (0..<walk.channels).map { #"{"ok":true,"cid":"\#(PushWalk.cid($0))","message_id":""# }
-    )
+    channels = Pieces((0..<walk.channels).map { #"{"ok":true,"cid":"\#(PushWalk.cid($0))","message_id":""# })
     messages = Pieces((1...walk.messages).map { #"\#(PushWalk.message($0))","user_id":""# })
     users = Pieces((0..<walk.pairs).map { "\(PushWalk.user($0))\"}\n" })
   }

@@ -8,8 +8,7 @@ internal import Synchronization
 /// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.
 struct MemoryBench: Benchmark {
   static let name = "memory"
-  static let abstract =
-    "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
+  static let abstract = "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. 70 % of the requests read a read state, 15 % mark a message read, and 15 % \

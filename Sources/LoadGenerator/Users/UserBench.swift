@@ -6,8 +6,7 @@ internal import LocalStack
 /// unread counts.
 struct UserBench: Benchmark {
   static let name = "users"
-  static let abstract =
-    "Times unread totals, badge counts and marking everything read, for users in many channels."
+  static let abstract = "Times unread totals, badge counts and marking everything read, for users in many channels."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Sends queries first with all channels in memory, then after a restart with \
@@ -16,10 +15,7 @@ struct UserBench: Benchmark {
     during badge-count queries, the creation of large channels, and an index rebuild.
     """
 
-  @Option(
-    parsing: .upToNextOption,
-    help: ArgumentHelp("Channel counts, one user each.", valueName: "channels")
-  )
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("Channel counts, one user each.", valueName: "channels"))
   var sizes = [CommaList([10, 1000, 10000])]
   @Option(help: "Times that each query is sent.")
   var questions = 100
@@ -64,8 +60,7 @@ struct UserBench: Benchmark {
 
   func validate() throws {
     let sizes: [Int] = sizes.joined()
-    guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
-      sizes.count <= 10
+    guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count, sizes.count <= 10
     else { throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000") }
     try validateRanges([
       ("questions", questions, 1...100_000), ("marks", marks, 1...1_000), ("memory", memory, 1...1 << 20),
@@ -82,8 +77,7 @@ struct UserBench: Benchmark {
     )
     let besides = ReportTable<Timed<Beside>>(
       columns: [
-        .text("marks beside", \.work),
-        .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
+        .text("marks beside", \.work), .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
         .milliseconds("it took", \.workMicroseconds), .count("marks", \.count),
       ] + Timed.columns()
     )

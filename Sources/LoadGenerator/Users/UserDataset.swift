@@ -54,8 +54,7 @@ final class UserDataset: Sendable {
   func create(_ note: @escaping ProgressHandler) async throws {
     try await inParallel(channels, atOnce: Self.inFlight, progress: (note, "channels made")) {
       [self] channel in
-      let users =
-        sizes.filter { channel < $0 }.map(Self.user) + [Self.badgeUser(channel % Self.badgeUsers)]
+      let users = sizes.filter { channel < $0 }.map(Self.user) + [Self.badgeUser(channel % Self.badgeUsers)]
       try await client.putChannel(Self.cid(channel), members: users)
     }
     for _ in 0..<Self.messages { try await postEverywhere(note) }

@@ -58,8 +58,7 @@ struct LineParser {
     case UInt8(ascii: "'"):
       offset += 1
       return .word(try verbatim(), isQuoted: true)
-    default:
-      return .word(bare(), isQuoted: false)
+    default: return .word(bare(), isQuoted: false)
     }
   }
 
