@@ -66,12 +66,12 @@ struct ChannelBench: Benchmark {
   func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { services in
       let plan = MovePlan(members: members, moves: moves)
-      let dataset = LargeChannel(client: services.client, plan: plan)
-      try await dataset.create(run.note)
+      let dataset = LargeChannel(client: services.client, plan: plan, note: run.note)
+      try await dataset.create()
       let start = MonotonicClock.now
-      try await dataset.move(run.note)
+      try await dataset.move()
       let seconds = MonotonicClock.seconds(since: start)
-      let compared = try await dataset.compare(run.note)
+      let compared = try await dataset.compare()
       let resident = await services.stack.storeResidentBytes
       var measurements: [Timed<Question>] = []
       func add(_ question: String, _ latencies: Latencies) {

@@ -61,9 +61,9 @@ struct PushBench: Benchmark {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
     try await run.withServices(suffix: suffix, gateways: 2) { services in
       let processes = try await services.stack.measuredProcesses().map(\.processID)
-      let dataset = PushDataset(walk: walk, client: services.client)
-      try await dataset.make(run.note)
-      let bodies = try await dataset.bodies(mode, run.note)
+      let dataset = PushDataset(walk: walk, client: services.client, note: run.note)
+      try await dataset.make()
+      let bodies = try await dataset.bodies(mode)
       let stream = PushStream(
         endpoint: services.stack.plan.gateways[1].listen,
         token: services.client.token,

@@ -78,8 +78,8 @@ struct MemoryBench: Benchmark {
   func measure(_ run: BenchRun) async throws -> Timed<Load> {
     try await run.withServices { services in
       let stack = services.stack
-      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
-      try await dataset.create(run.note)
+      let dataset = RecoveryDataset(services, channels: channels, members: members)
+      try await dataset.create()
       let dataSet = await stack.storeResidentBytes
       let memoryBytes = memory << 20
       try await stack.restartStore(memoryBytes: memoryBytes)
@@ -88,7 +88,7 @@ struct MemoryBench: Benchmark {
       let watch = MemoryWatch(stack: stack)
       let watching = Task { await watch.run() }
       let start = MonotonicClock.now
-      let results = try await use(dataset, until: start + UInt64(seconds.seconds * 1e9), run.note)
+      let results = try await use(dataset, until: start + UInt64(seconds.seconds * 1e9), note: run.note)
       let elapsed = MonotonicClock.seconds(since: start)
       watching.cancel()
       await watching.value
@@ -121,7 +121,7 @@ struct MemoryBench: Benchmark {
   private func use(
     _ dataset: RecoveryDataset,
     until end: UInt64,
-    _ note: @escaping ProgressHandler
+    note: @escaping ProgressHandler
   ) async throws -> Results {
     let zipf = Zipf(count: channels, exponent: exponent)
     let total = RequestCount()

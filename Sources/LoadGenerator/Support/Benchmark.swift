@@ -118,7 +118,7 @@ struct BenchRun: Sendable {
       try await stack.start()
       let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
       return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
-        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client))
+        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client, note: note))
       }
     }
   }
@@ -154,6 +154,8 @@ struct BenchServices: Sendable {
   let tokenIssuer: TokenIssuer
   /// Client of the first gateway, for set-up and checks.
   let client: BenchClient
+  /// Show progress.
+  let note: ProgressHandler
 
   /// Issue a user's token, valid for the whole run.
   func token(_ user: String) async throws -> String {

@@ -95,26 +95,26 @@ struct UserBench: Benchmark {
     try await run.withServices { services in
       let stack = services.stack
       let dataset = try await UserDataset(services, sizes: sizes.joined())
-      try await dataset.create(run.note)
+      try await dataset.create()
       let resident = await stack.storeResidentBytes
-      let warm = UserQuestions(bench: self, dataset: dataset, isCold: false, note: run.note)
+      let warm = UserQuestions(bench: self, dataset: dataset, isCold: false)
       var measurements = try await warm.totals() + warm.markAll()
-      try await dataset.postEverywhere(run.note)
+      try await dataset.postEverywhere()
       let work = WideWork(services: services, dataset: dataset)
       run.note("making the channels to mark in beside wide work")
       for isCold in [false, true] {
         for kind in WideWork.Kind.measured(isCold: isCold) { try await work.prepare(kind, isCold: isCold) }
       }
-      var besides = try await work.measure(isCold: false, run.note)
+      var besides = try await work.measure(isCold: false)
       run.note("restarting the store with little memory")
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
       try await stack.waitUntilIdle(within: 120, run.note)
-      let cold = UserQuestions(bench: self, dataset: dataset, isCold: true, note: run.note)
+      let cold = UserQuestions(bench: self, dataset: dataset, isCold: true)
       measurements += try await cold.totals()
       let coldResident = await stack.storeResidentBytes
       measurements += try await cold.markAll()
-      besides += try await work.measure(isCold: true, run.note)
+      besides += try await work.measure(isCold: true)
       return Report(
         channels: dataset.channels,
         memoryBytes: memory << 20,
@@ -132,18 +132,17 @@ private struct UserQuestions {
   let bench: UserBench
   let dataset: UserDataset
   let isCold: Bool
-  let note: ProgressHandler
 
   func totals() async throws -> [Timed<UserBench.Question>] {
     var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
-      note("timing: totals of a user in \(Figures.count(size)) channels")
+      dataset.note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
         try await time("totals of one user", channels: size, bench.questions) { try await dataset.checkTotals(size) }
       )
     }
     let badges = "badge counts of \(UserDataset.badgeUsers) users"
-    note("timing: \(badges)")
+    dataset.note("timing: \(badges)")
     measurements.append(
       try await time(badges, channels: dataset.channels, bench.questions) { try await dataset.checkBadges() }
     )
@@ -153,7 +152,7 @@ private struct UserQuestions {
   func markAll() async throws -> [Timed<UserBench.Question>] {
     var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
-      note("timing: everything read by a user in \(Figures.count(size)) channels")
+      dataset.note("timing: everything read by a user in \(Figures.count(size)) channels")
       measurements.append(
         try await time("everything marked read, all of it new", channels: size, bench.marks) {
           if $0 > 0 { try await dataset.post(toFirst: size) }

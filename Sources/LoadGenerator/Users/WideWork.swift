@@ -31,12 +31,12 @@ struct WideWork: Sendable {
   let dataset: UserDataset
 
   /// Do the work of each kind, and time marks until it is done.
-  func measure(isCold: Bool, _ note: ProgressHandler) async throws -> [Timed<UserBench.Beside>] {
+  func measure(isCold: Bool) async throws -> [Timed<UserBench.Beside>] {
     let gateway = services.stack.plan.gateways[0].listen
     return try await BenchClient.with(gateway, tokenIssuer: services.tokenIssuer) { marker in
       var besides: [Timed<UserBench.Beside>] = []
       for kind in Kind.measured(isCold: isCold) {
-        note("timing: marks beside \(kind.rawValue)")
+        services.note("timing: marks beside \(kind.rawValue)")
         besides.append(try await measure(kind, isCold: isCold, marker))
       }
       return besides
