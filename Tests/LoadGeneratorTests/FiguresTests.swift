@@ -45,6 +45,19 @@ import TestSupport
     #expect(table.heading == "| n | what |\n| ---: | ---- |" && table.line((1, "a")) == "| 1 | a |")
   }
 
+  @Test func timedEntryIsOneObject() throws {
+    struct Entry: Encodable { var question: String }
+    var latencies = Latencies()
+    latencies.record(nanoseconds: 2_000_000)
+    let timed = Timed(Entry(question: "q"), latencies)
+    #expect(
+      try ReportDocument.line(timed)
+        == #"{"maxMicroseconds":2000,"p50Microseconds":2000,"p99Microseconds":2000,"question":"q"}"#
+    )
+    let table = ReportTable<Timed<Entry>>(columns: [.text("question", \.question)] + Timed.columns())
+    #expect(table.line(timed) == "| q | 2.000 ms | 2.000 ms | 2.000 ms |")
+  }
+
   @Test func processTimesAreReadForAnyProcessName() throws {
     // utime and stime, then those of the children that were waited for.
     let stat = "42 (a (b) c d) S 7 42 42 0 -1 4194304 100 0 0 0 150 50 20 10 20 0 3 0 1 2 3"

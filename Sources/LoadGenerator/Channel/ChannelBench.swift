@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
-internal import LocalStack
 internal import ReceiptModel
 
 /// Command `tidemark bench channel`: one channel with many members. All responses are compared with the known

@@ -2,7 +2,6 @@ internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
-internal import Operations
 internal import Synchronization
 
 /// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.

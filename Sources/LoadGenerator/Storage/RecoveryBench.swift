@@ -3,7 +3,6 @@ internal import CommandSupport
 internal import Foundation
 internal import Glibc
 internal import LocalStack
-internal import Operations
 
 /// Command `tidemark bench recovery`: restart times of a store after `kill -9`.
 struct RecoveryBench: Benchmark {

@@ -2,7 +2,6 @@ internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
-internal import Operations
 
 /// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement
 /// and its report.

@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import CommandSupport
-internal import LocalStack
 
 /// Command `tidemark bench users`: requests about all channels of a user. All responses are compared with the known
 /// unread counts.

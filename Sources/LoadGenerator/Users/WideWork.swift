@@ -1,5 +1,5 @@
-internal import IndexRebuild
 internal import HTTP2Session
+internal import IndexRebuild
 internal import LocalStack
 internal import Operations
 internal import Synchronization
