@@ -117,7 +117,7 @@ struct WebdisBench: Sendable {
     self.service = service
     self.connections = connections
     self.streams = streams
-    channelCount = (max(channels, streams) + streams - 1) / streams * streams
+    channelCount = RequestWalk.channelCount(atLeast: channels, streams: streams)
   }
 
   /// Return the plan of a run, without set-up, because Redis creates a hash with the first write.
@@ -148,11 +148,8 @@ struct WebdisBench: Sendable {
   ///
   /// - Returns: the problems.
   func verify(_ report: LoadReport) async throws -> [String] {
-    var problems = report.problems
     let check = ResponseCheck(names: names, form: .hashSet, positions: nil)
-    for (connection, samples) in report.samples.enumerated() {
-      problems += samples.compactMap { check.problem($0, of: connection) }
-    }
+    var problems = report.problems + check.problems(report)
     let caller = try await AsyncHTTP2Client.connect(to: service.endpoint)
     try await withCleanup {
       for channel in 0..<channelCount where problems.count <= 20 {

@@ -46,7 +46,7 @@ struct GatewayBench: Sendable {
     self.streams = streams
     self.requests = requests
     self.warmup = warmup
-    channelCount = (max(channels, streams) + streams - 1) / streams * streams
+    channelCount = RequestWalk.channelCount(atLeast: channels, streams: streams)
     guard channelCount <= BenchNames.channelsMax else {
       throw LoadError("at most \(BenchNames.channelsMax) channels; that would be \(channelCount)")
     }
@@ -175,11 +175,8 @@ struct GatewayBench: Sendable {
     if report.responses > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
       problems.append("no answer was kept for the check")
     }
-    for (connection, samples) in report.samples.enumerated() {
-      problems += samples.compactMap { check.problem($0, of: connection) }
-      if problems.count > Self.problemsMax { return problems }
-    }
-    guard form.isWrite else { return problems }
+    problems += check.problems(report).prefix(Self.problemsMax)
+    guard form.isWrite, problems.count < Self.problemsMax else { return problems }
     return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       for channel in 0..<channelCount where problems.count <= Self.problemsMax {
         let name = names.channel(channel)

@@ -59,6 +59,11 @@ struct RequestWalk: Sendable {
   private var path: DigitTemplate
   private var body: DigitTemplate
 
+  /// Return a number of channels that gives all streams equally many.
+  static func channelCount(atLeast channels: Int, streams: Int) -> Int {
+    (max(channels, streams) + streams - 1) / streams * streams
+  }
+
   /// - Precondition: there are at least as many channels as streams.
   init(names: BenchNames, form: RequestForm, connection: Int, channelCount: Int, messageCount: Int, streams: Int) {
     precondition(channelCount >= streams && channelCount <= BenchNames.channelsMax)

@@ -59,6 +59,13 @@ struct ResponseCheck: Sendable {
   /// Positions of the members; nil for writes.
   let positions: BenchPositions?
 
+  /// Return the problems of all kept responses.
+  func problems(_ report: LoadReport) -> [String] {
+    report.samples.enumerated().flatMap { connection, samples in
+      samples.compactMap { problem($0, of: connection) }
+    }
+  }
+
   /// Return the problem of a response to a connection's request; nil for a correct answer.
   func problem(_ sample: ResponseSample, of connection: Int) -> String? {
     let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
