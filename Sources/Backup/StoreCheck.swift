@@ -205,9 +205,7 @@ struct StoreScan {
     try reader.scanLog { shard, index, bytes throws(StorageError) in
       guard found.count < StoreCheck.faultsMax else { return }
       let location = "shard \(shard.rawValue), log index \(index.rawValue)"
-      guard Int(shard.rawValue) < last.count else {
-        return found.append("\(location): there is no such shard")
-      }
+      guard Int(shard.rawValue) < last.count else { return found.append("\(location): there is no such shard") }
       let before = last[Int(shard.rawValue)]
       last[Int(shard.rawValue)] = index
       if before != .zero, index != before.next {
@@ -246,9 +244,7 @@ struct StoreScan {
         named[shard, default: []].insert(number)
       case .page(let key):
         let location = "shard \(key.shard.rawValue), channel \(key.channel.rawValue), page \(key.page)"
-        guard Int(key.shard.rawValue) < last.count else {
-          return found.append("\(location): there is no such shard")
-        }
+        guard Int(key.shard.rawValue) < last.count else { return found.append("\(location): there is no such shard") }
         count += 1
         if count % 1_024 == 0 { note("pages: \(count)") }
         if key.page == .head {

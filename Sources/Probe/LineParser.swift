@@ -88,9 +88,7 @@ struct LineParser {
 
   /// Parse text in single quotes, without escapes, for JSON.
   private mutating func verbatim() throws -> [UInt8] {
-    guard let end = bytes[offset...].firstIndex(of: UInt8(ascii: "'")) else {
-      throw ProbeError("\"'\" is missing")
-    }
+    guard let end = bytes[offset...].firstIndex(of: UInt8(ascii: "'")) else { throw ProbeError("\"'\" is missing") }
     defer { offset = end + 1 }
     return Array(bytes[offset..<end])
   }

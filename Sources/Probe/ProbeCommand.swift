@@ -117,9 +117,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     func validate() throws {
       if ca != nil && insecure { throw ValidationError("give either --ca or --insecure") }
       if serverName != nil && !usesTLS { throw ValidationError("--server-name is for TLS") }
-      guard (tlsCert == nil) == (tlsKey == nil) else {
-        throw ValidationError("--tls-cert and --tls-key go together")
-      }
+      guard (tlsCert == nil) == (tlsKey == nil) else { throw ValidationError("--tls-cert and --tls-key go together") }
       if tlsCert != nil && !usesTLS { throw ValidationError("--tls-cert is for TLS: give --tls-ca") }
     }
 
@@ -231,9 +229,7 @@ package struct ProbeCommand: AsyncParsableCommand {
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
-        guard speaksHTTP2 else {
-          return try await runner.run(steps, in: wireProtocol)
-        }
+        guard speaksHTTP2 else { return try await runner.run(steps, in: wireProtocol) }
         return try await runner.run(steps, in: connection.http2(target))
       }
       if !holds { throw ExitCode(1) }

@@ -89,9 +89,7 @@ struct LargeChannel: Sendable {
             "/v1/channels/delivered",
             #"{"user_id":"\#(user)","latest_delivered_messages":[{"cid":"\#(Self.cid)","id":"\#(message)"}]}"#
           )
-          guard text.contains(#""ok":true"#) else {
-            throw LoadError("not marked delivered: \(text.prefix(300))")
-          }
+          guard text.contains(#""ok":true"#) else { throw LoadError("not marked delivered: \(text.prefix(300))") }
         }
       }
     }
@@ -193,9 +191,7 @@ struct LargeChannel: Sendable {
             && found.status == (readers[message] > 0 ? "read" : receivers[message] > 0 ? "delivered" : "sent")
             && found.unread_count == plan.members - readers[message] && found.member_count == plan.members
         }
-      guard isRight else {
-        throw LoadError("wrong counts of messages \(first) to \(messages.upperBound - 1)")
-      }
+      guard isRight else { throw LoadError("wrong counts of messages \(first) to \(messages.upperBound - 1)") }
     }
     return plan.messageCount
   }

@@ -58,9 +58,7 @@ struct Comparison: Benchmark {
       throw ValidationError("--streams: give 1 to 100; nghttpd does not allow more")
     }
     try seconds?.validate("--seconds", in: 0.1...600)
-    guard Set(rows.joined()).count == rows.joined().count else {
-      throw ValidationError("--rows: give each row once")
-    }
+    guard Set(rows.joined()).count == rows.joined().count else { throw ValidationError("--rows: give each row once") }
   }
 
   func text(_ report: [Measurement]) -> String {

@@ -27,9 +27,7 @@ enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   ///
   /// - Throws: ``LoadError`` that names the package to install.
   func path(find: (String) -> String? = Executables.find) throws(LoadError) -> String {
-    guard let path = find(rawValue) else {
-      throw LoadError("\(rawValue) is not installed: apt-get install \(package)")
-    }
+    guard let path = find(rawValue) else { throw LoadError("\(rawValue) is not installed: apt-get install \(package)") }
     return path
   }
 

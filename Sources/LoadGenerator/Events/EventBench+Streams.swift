@@ -26,9 +26,7 @@ extension EventBench {
     return try await withCleanup {
       let open = try environment.gatewayBytes
       let known = try await environment.gatewayMetric("tidemark_gateway_event_streams")
-      guard Int(known) == streams else {
-        throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)")
-      }
+      guard Int(known) == streams else { throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)") }
       if awaitsHeartbeat {
         note("waiting for a heartbeat of each stream")
         try await waitForHeartbeats(opened)

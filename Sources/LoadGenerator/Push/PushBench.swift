@@ -94,9 +94,7 @@ struct MemoryPeak: Sendable {
   }
 
   func growth() throws(LoadError) -> PushReport.Memory {
-    guard let most = ProcessFigures.peakBytes(of: processID) else {
-      throw LoadError("process \(processID) has exited")
-    }
+    guard let most = ProcessFigures.peakBytes(of: processID) else { throw LoadError("process \(processID) has exited") }
     return PushReport.Memory(before: first, most: max(first, most))
   }
 }

@@ -55,9 +55,7 @@ struct MemoryBench: Benchmark {
       ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
     ])
     try seconds.validate("--seconds", in: 0.001...3600)
-    guard exponent > 0, exponent < 1 else {
-      throw ValidationError("--exponent: give more than 0 and less than 1")
-    }
+    guard exponent > 0, exponent < 1 else { throw ValidationError("--exponent: give more than 0 and less than 1") }
   }
 
   func text(_ report: Timed<Load>) -> String {

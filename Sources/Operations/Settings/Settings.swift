@@ -65,9 +65,7 @@ package struct Settings: Sendable {
       let entries = given.map {
         $0.split(separator: ",", omittingEmptySubsequences: false).map { $0.trimmed }
       }
-      guard (entries ?? (layers.count > 2 ? Self.entries(key, in: layers[2]) : [])).contains("") else {
-        continue
-      }
+      guard (entries ?? (layers.count > 2 ? Self.entries(key, in: layers[2]) : [])).contains("") else { continue }
       throw SettingsError(key, "is empty, or has an empty entry: give a value, or leave the setting out")
     }
   }
@@ -325,9 +323,7 @@ enum ConfigFile {
     }
     // A file of comments only has no value, or an empty one behind `---`.
     guard let root, root.scalar?.string.isEmpty != true else { return [] }
-    guard let mapping = root.mapping else {
-      throw SettingsError("the file is not `key: value` lines or a JSON object")
-    }
+    guard let mapping = root.mapping else { throw SettingsError("the file is not `key: value` lines or a JSON object") }
     return try mapping.keys.map { (key: Node) throws(SettingsError) in
       guard let name = key.string else { throw SettingsError("a key is not a text") }
       return name

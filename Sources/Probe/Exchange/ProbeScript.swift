@@ -90,9 +90,7 @@ struct ProbeScript: Sendable {
   /// Parse `… within TIME` at the end of an `expect`.
   private static func timed(_ line: String) throws -> (String, Duration?) {
     let words = line.split(separator: " ")
-    guard words.count >= 4, words[0] == "expect", words[words.count - 2] == "within" else {
-      return (line, nil)
-    }
+    guard words.count >= 4, words[0] == "expect", words[words.count - 2] == "within" else { return (line, nil) }
     let time = try Duration(probe: String(words[words.count - 1]))
     return (String(line[..<words[words.count - 2].startIndex]).trimmed, time)
   }

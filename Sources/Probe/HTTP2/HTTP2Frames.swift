@@ -64,9 +64,7 @@ struct HTTP2Frames: ProbeProtocol {
 
   mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
-      guard let bytes = Hex.bytes(line.dropFirst(4)) else {
-        throw ProbeError("hexadecimal is expected: \(line)")
-      }
+      guard let bytes = Hex.bytes(line.dropFirst(4)) else { throw ProbeError("hexadecimal is expected: \(line)") }
       return bytes
     }
     if line == "preface" { return HTTP2Frame.preface }

@@ -67,9 +67,7 @@ enum FieldCoding {
       return .bytes(bytes)
     case (.blob, .word(let word, _)), (.rest, .word(let word, _)):
       let text = String(decoding: word, as: UTF8.self)
-      guard let bytes = Hex.bytes(text) else {
-        throw ProbeError("\(spec.name)=\(text): hexadecimal is expected")
-      }
+      guard let bytes = Hex.bytes(text) else { throw ProbeError("\(spec.name)=\(text): hexadecimal is expected") }
       return .bytes(bytes)
     case (.string, .word(let word, _)): return .bytes(word)
     case (.list(let specs), .list(let entries)):
@@ -118,9 +116,7 @@ enum FieldCoding {
   /// Return whether a field exists, given the fields before it.
   private static func isPresent(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
-    guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
-      return false
-    }
+    guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else { return false }
     return condition.values.contains(number & condition.mask)
   }
 

@@ -211,9 +211,7 @@ enum FrameTable {
   private static func parseCondition(_ text: Substring) -> (field: String, values: ClosedRange<UInt64>, mask: UInt64) {
     let field = text.prefix { $0 != "=" && $0 != "&" }
     let bounds = text[field.endIndex...].dropFirst().split(separator: "...").compactMap { UInt64($0) }
-    guard let first = bounds.first, let last = bounds.last else {
-      return (String(field), 1...UInt64.max, .max)
-    }
+    guard let first = bounds.first, let last = bounds.last else { return (String(field), 1...UInt64.max, .max) }
     return (String(field), first...last, text.contains("&") ? first : .max)
   }
 }

@@ -64,9 +64,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
     // A frame that does not parse is compared.
     guard let values = try? events.fields().values else { return true }
     return pairs.allSatisfy { pair in
-      guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else {
-        return true
-      }
+      guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else { return true }
       let given = values.first { $0.name == pair.name }?.value
       return expected.isEmpty == (given == .list([]))
     }
@@ -102,9 +100,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
 
   mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
-      guard let bytes = Hex.bytes(line.dropFirst(4)) else {
-        throw ProbeError("hexadecimal is expected: \(line)")
-      }
+      guard let bytes = Hex.bytes(line.dropFirst(4)) else { throw ProbeError("hexadecimal is expected: \(line)") }
       return bytes
     }
     var (word, pairs) = try LineParser.command(Self.withCode(line))
@@ -339,9 +335,7 @@ extension StoreFrames {
 /// the two check each other.
 extension StoreFrames {
   static func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
-    guard line.isEmpty else {
-      throw ProbeError("a store is opened without fields; send hello and proof by hand")
-    }
+    guard line.isEmpty else { throw ProbeError("a store is opened without fields; send hello and proof by hand") }
     let frames = exchange.wireProtocol
     let session = frames.session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
     let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
