@@ -18,7 +18,6 @@ let cryptoExtras: Target.Dependency = .product(name: "CryptoExtras", package: "s
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
-let metrics: Target.Dependency = .product(name: "CoreMetrics", package: "swift-metrics")
 let system: Target.Dependency = .product(name: "SystemPackage", package: "swift-system")
 let arguments: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
 let configuration: Target.Dependency = .product(name: "Configuration", package: "swift-configuration")
@@ -43,7 +42,6 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-crypto", from: "4.5.0"),
     .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
     .package(url: "https://github.com/apple/swift-log", from: "1.16.0"),
-    .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
     .package(url: "https://github.com/apple/swift-system", from: "1.8.0"),
     .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
     .package(
@@ -121,7 +119,7 @@ let package = Package(
     .target(
       name: "Operations",
       dependencies: [
-        nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals, yams,
+        nioCore, nioPosix, nioHTTP1, logging, system, configuration, lifecycle, signals, yams,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -275,7 +273,7 @@ let package = Package(
     .testTarget(
       name: "OperationsTests",
       dependencies: [
-        "Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle,
+        "Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, logging, lifecycle,
       ],
       swiftSettings: strict
     ),

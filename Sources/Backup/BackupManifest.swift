@@ -76,9 +76,7 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     guard let data = FileManager.default.contents(atPath: path) else {
       throw BackupFailure("\(path): cannot be read; without it the backup is incomplete; use another backup")
     }
-    if let version = try? JSONDecoder().decode(Versioned.self, from: data).manifest.format,
-      version != formatVersion
-    {
+    if let version = try? JSONDecoder().decode(Versioned.self, from: data).manifest.format, version != formatVersion {
       throw BackupFailure(
         "\(path): has format \(version); this tidemark reads format \(formatVersion): use the version that made it"
       )

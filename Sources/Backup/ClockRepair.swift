@@ -99,12 +99,7 @@ package struct ClockRepair: Sendable {
     return begun ?? time ?? now
   }
 
-  private func write(
-    limit: Timestamp,
-    newStore: SessionID,
-    ledger: [UInt8]?,
-    note: @escaping ProgressHandler
-  ) throws {
+  private func write(limit: Timestamp, newStore: SessionID, ledger: [UInt8]?, note: @escaping ProgressHandler) throws {
     // The open engine keeps stores out, and then the marker does.
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: newStore, isRepair: true)
     do {

@@ -29,9 +29,7 @@ struct ErasureReplay {
         throw BackupFailure("\(path): is empty or truncated; use a complete copy of the ledger")
       }
       guard records.isOfSameStore(as: read) else {
-        throw BackupFailure(
-          "\(path): is the ledger of another store than the backup's: it names none of its users"
-        )
+        throw BackupFailure("\(path): is the ledger of another store than the backup's: it names none of its users")
       }
       records = records.union(read)
     }
@@ -78,9 +76,7 @@ struct ErasureReplay {
       let response = try? await caller.call(.delete, path, token: token)
       if let response, (200..<300).contains(response.status) { return }
       if let response, response.status < 500 {
-        throw BackupFailure(
-          "a user of the erasure ledger cannot be erased: \(response.status) \(response.text)"
-        )
+        throw BackupFailure("a user of the erasure ledger cannot be erased: \(response.status) \(response.text)")
       }
       guard ContinuousClock.now < deadline else {
         throw BackupFailure("a user of the erasure ledger was not erased in 10 minutes: run this again")

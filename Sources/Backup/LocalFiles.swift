@@ -96,9 +96,7 @@ enum LocalFiles {
   }
 
   /// Return the SHA-256 of a part of a file, or of all of it without a count.
-  static func digest(_ path: String, at offset: UInt64 = 0, count: UInt64? = nil) throws(BackupFailure)
-    -> [UInt8]
-  {
+  static func digest(_ path: String, at offset: UInt64 = 0, count: UInt64? = nil) throws(BackupFailure) -> [UInt8] {
     var hash = SHA256()
     try read(path, at: offset, count: count) { hash.update(bufferPointer: $0) }
     return Array(hash.finalize())

@@ -116,9 +116,7 @@ package struct StoreBackup: Sendable {
       note("verifying: file \(index + 1) of \(files.count)")
       let path = data + "/" + file.name
       guard LocalFiles.size(path) == file.size, try LocalFiles.digest(path).hex == file.sha256 else {
-        throw BackupFailure(
-          "\(path): reads back differently: the disk under \(target) is faulty"
-        )
+        throw BackupFailure("\(path): reads back differently: the disk under \(target) is faulty")
       }
     }
     note("verifying: the copy is opened")
@@ -167,10 +165,7 @@ package struct StoreBackup: Sendable {
         return isKept ? sum : sum + file.size
       }
       guard let free = LocalFiles.freeBytes(data), free < needed else { return }
-      throw LocalFiles.failure(
-        "\(data): \(needed >> 20) MiB are to be copied, \(free >> 20) MiB are free",
-        ENOSPC
-      )
+      throw LocalFiles.failure("\(data): \(needed >> 20) MiB are to be copied, \(free >> 20) MiB are free", ENOSPC)
     }
 
     mutating func copyFile(_ index: Int) async throws {
@@ -198,9 +193,7 @@ package struct StoreBackup: Sendable {
     /// Reuse a table of an earlier copy if it has the same bytes as the store's.
     ///
     /// - Returns: its SHA-256; nil if there is none with that name and size, or the bytes differ.
-    private mutating func keep(_ index: Int, _ file: BackupContents.File, at path: String) async throws
-      -> [UInt8]?
-    {
+    private mutating func keep(_ index: Int, _ file: BackupContents.File, at path: String) async throws -> [UInt8]? {
       guard file.name.hasSuffix(".sst"), file.size > 0 else { return nil }
       for base in bases {
         let other = base + "/" + BackupDirectory.dataName + "/" + file.name
@@ -216,11 +209,7 @@ package struct StoreBackup: Sendable {
       var at: UInt64 = 0
       while at < file.size {
         noteProgress(file, at)
-        let part = BackupPart(
-          file: UInt32(index),
-          offset: at,
-          count: min(BackupLimits.digestBytesMax, file.size - at)
-        )
+        let part = BackupPart(file: UInt32(index), offset: at, count: min(BackupLimits.digestBytesMax, file.size - at))
         let theirs = try await connection.request(.backupDigest) { part.write(into: &$0) }
         // Files that cannot be read here are fetched again.
         guard let own = try? LocalFiles.digest(other, at: part.offset, count: part.count),
@@ -231,9 +220,7 @@ package struct StoreBackup: Sendable {
       return true
     }
 
-    private mutating func fetch(_ index: Int, _ file: BackupContents.File, to path: String) async throws
-      -> [UInt8]
-    {
+    private mutating func fetch(_ index: Int, _ file: BackupContents.File, to path: String) async throws -> [UInt8] {
       let sink = try FileSink(path)
       let chunk = BackupLimits.chunkBytesMax
       let count = Int((file.size + chunk - 1) / chunk)

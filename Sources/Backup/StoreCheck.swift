@@ -205,9 +205,7 @@ struct StoreScan {
     try reader.scanLog { shard, index, bytes throws(StorageError) in
       guard found.count < StoreCheck.faultsMax else { return }
       let location = "shard \(shard.rawValue), log index \(index.rawValue)"
-      guard Int(shard.rawValue) < last.count else {
-        return found.append("\(location): there is no such shard")
-      }
+      guard Int(shard.rawValue) < last.count else { return found.append("\(location): there is no such shard") }
       let before = last[Int(shard.rawValue)]
       last[Int(shard.rawValue)] = index
       if before != .zero, index != before.next {
@@ -240,16 +238,13 @@ struct StoreScan {
       guard found.count < StoreCheck.faultsMax else { return }
       switch entry {
       case .directory(let shard):
-        guard bytes.readableBytes == 8, let number = bytes.getInteger(at: bytes.readerIndex, as: UInt64.self)
-        else {
+        guard bytes.readableBytes == 8, let number = bytes.getInteger(at: bytes.readerIndex, as: UInt64.self) else {
           return found.append("shard \(shard.rawValue): an entry of its directory is no channel number")
         }
         named[shard, default: []].insert(number)
       case .page(let key):
         let location = "shard \(key.shard.rawValue), channel \(key.channel.rawValue), page \(key.page)"
-        guard Int(key.shard.rawValue) < last.count else {
-          return found.append("\(location): there is no such shard")
-        }
+        guard Int(key.shard.rawValue) < last.count else { return found.append("\(location): there is no such shard") }
         count += 1
         if count % 1_024 == 0 { note("pages: \(count)") }
         if key.page == .head {
@@ -263,8 +258,7 @@ struct StoreScan {
           }
           for effect in page.effects {
             visit(effect)
-            let isOfChannel =
-              key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
+            let isOfChannel = key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
             guard effect.page == key.page, isOfChannel else {
               found.append("\(location): holds an effect of another page")
               break

@@ -91,17 +91,14 @@ private final class ConnectionRequests: StoreClientDelegate {
     return opened.futureResult
   }
 
-  func send(_ kind: FrameKind, timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void)
-    -> EventLoopFuture<ByteBuffer>
+  func send(_ kind: FrameKind, timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void) -> EventLoopFuture<ByteBuffer>
   {
     lastToken += 1
     let token = lastToken
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let scheduled = eventLoop.scheduleTask(in: timeout) {
-      bound.value.fail(
-        BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s")
-      )
+      bound.value.fail(BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s"))
     }
     // Before the send: the connection can fail within `flush`, which fails all pending requests.
     pending[token] = Pending(promise: promise, timeout: scheduled)
@@ -136,8 +133,7 @@ private final class ConnectionRequests: StoreClientDelegate {
 
   /// Fail with the explanation of a TLS error; return whether there is one.
   private func handlesTransportError(_ error: any Error) -> Bool {
-    guard let error = error as? TLSError,
-      let explanation = HandshakeFailures.explanation(of: error, at: .gateway)
+    guard let error = error as? TLSError, let explanation = HandshakeFailures.explanation(of: error, at: .gateway)
     else { return false }
     fail(BackupFailure("\(explanation.reason): \(explanation.remedy)"))
     return true
@@ -168,11 +164,9 @@ private final class ConnectionRequests: StoreClientDelegate {
     switch failure {
     case .connectFailed:
       fail(BackupFailure("\(store): cannot connect to a store: check --store, and the store's /ready"))
-    case .handshakeTimeout:
-      fail(BackupFailure("the handshake was not done in time: is this a store's port?"))
+    case .handshakeTimeout: fail(BackupFailure("the handshake was not done in time: is this a store's port?"))
     case .drained: fail(BackupFailure("the store is shutting down; run this again when it is back"))
-    case .unauthenticated:
-      fail(BackupFailure("the store has a different secret: compare --secret-file on both sides"))
+    case .unauthenticated: fail(BackupFailure("the store has a different secret: compare --secret-file on both sides"))
     case .refused(let error):
       fail(error.code.map { Self.failure($0, error.detail) } ?? Self.unreadable("error \(error.rawCode)"))
     case .malformed(let error): fail(Self.unreadable("\(error)"))
@@ -184,16 +178,13 @@ private final class ConnectionRequests: StoreClientDelegate {
 
   private static func failure(_ code: ErrorCode, _ detail: String) -> BackupFailure {
     switch code {
-    case .backupUnderWay:
-      BackupFailure("backup_under_way: another backup of this store is under way; wait for it")
+    case .backupUnderWay: BackupFailure("backup_under_way: another backup of this store is under way; wait for it")
     case .unknownKind: BackupFailure("the store does not support backups: upgrade it first")
     default: BackupFailure("\(code.name): \(detail)")
     }
   }
 
   private static func unreadable(_ reason: String) -> BackupFailure {
-    BackupFailure(
-      "the store's answer cannot be read (\(reason)): is it a store's --listen port, and of this version?"
-    )
+    BackupFailure("the store's answer cannot be read (\(reason)): is it a store's --listen port, and of this version?")
   }
 }

@@ -109,18 +109,11 @@ package struct StoreRestore: Sendable {
     try LocalFiles.syncDirectory(target)
   }
 
-  private func copy(
-    _ backup: String,
-    _ manifest: BackupManifest,
-    to work: String,
-    _ note: ProgressHandler
-  ) throws {
+  private func copy(_ backup: String, _ manifest: BackupManifest, to work: String, _ note: ProgressHandler) throws {
     var done: UInt64 = 0
     for (index, file) in manifest.files.enumerated() {
       try Task.checkCancellation()
-      note(
-        "copying: \(index) of \(manifest.files.count) files, \(done >> 20) of \(manifest.byteCount >> 20) MiB"
-      )
+      note("copying: \(index) of \(manifest.files.count) files, \(done >> 20) of \(manifest.byteCount >> 20) MiB")
       let path = "\(backup)/\(BackupDirectory.dataName)/\(file.name)"
       guard LocalFiles.exists(path) else { throw BackupFailure("\(path): is missing; use another backup") }
       guard try LocalFiles.copy(path, to: "\(work)/\(file.name)").hex == file.sha256 else {

@@ -66,8 +66,7 @@ extension Array {
 ///   - form: what the error says to give.
 ///   - parse: nil for an invalid text.
 package func parsing<Value>(_ form: String, _ parse: @escaping @Sendable (String) -> Value?)
-  -> @Sendable (String)
-  throws -> Value
+  -> @Sendable (String) throws -> Value
 {
   { text in
     guard let value = parse(text) else { throw ValidationError("give \(form)") }
@@ -85,15 +84,10 @@ package func validateRanges(_ options: [(name: String, value: Int, range: Closed
 /// TLS options for connections to a store.
 package struct StoreTLSOptions: ParsableArguments {
   @Option(
-    help: ArgumentHelp(
-      "CA for TLS to the store; it must have issued the store's certificate, PEM.",
-      valueName: "file"
-    )
+    help: ArgumentHelp("CA for TLS to the store; it must have issued the store's certificate, PEM.", valueName: "file")
   )
   var tlsCa: String?
-  @Option(
-    help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file")
-  )
+  @Option(help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file"))
   var tlsCert: String?
   @Option(help: ArgumentHelp("Private key of --tls-cert, PEM.", valueName: "file"))
   var tlsKey: String?

@@ -84,11 +84,7 @@ final class Conversation {
       if message.sender == liveState.sender {
         view = messageView(message, liveState)
         // Two sources of the same state: the events received, and the query.
-        expect(
-          "what \(message.sender)'s stream and a query say of “\(message.text)”",
-          asked.words,
-          view.words
-        )
+        expect("what \(message.sender)'s stream and a query say of “\(message.text)”", asked.words, view.words)
       }
       if all || drawn[message.id] != view {
         Terminal.print(style.line(view, textWidth: textWidth, nameWidth: people.map(\.count).max() ?? 0))

@@ -23,16 +23,14 @@ package struct Demo: Sendable {
   private static let follower = "alice"
   private static let cid = "messaging:team"
   private static let texts = [
-    "Shall we ship on Friday?", "Friday is good for me.", "I'll write the release notes.",
-    "Then let's ship it!",
+    "Shall we ship on Friday?", "Friday is good for me.", "I'll write the release notes.", "Then let's ship it!",
   ]
 
   /// Play the conversation. The processes and their data are removed when this returns or throws.
   ///
   /// - Returns: whether all checks passed.
   package func run(executables: Executables) async throws -> Bool {
-    let directory =
-      NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+    let directory = NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
     let files = StackFiles(directory: (directory as NSString).standardizingPath)
     let stack = LocalStack(plan: try .onFreePorts(usesTLS: true), files: files, executables: executables)
     return try await withCleanup {
@@ -177,33 +175,21 @@ package struct Demo: Sendable {
     try await conversation.write(Self.texts[2], by: "carol")
     _ = try await client.read("carol-3", by: "alice")
     _ = try await client.read("carol-3", by: "bob")
-    try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob"
-    )
+    try await conversation.show("read by bob and carol", "read by alice and carol", "read by alice and bob")
   }
 
   /// Act 2: mark-unread.
   private func playMarkUnread(_ conversation: Conversation, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.expectUnread(0, of: "bob")
-    try await conversation.narrate(
-      "bob has no time now and marks the channel unread from alice's question on"
-    )
+    try await conversation.narrate("bob has no time now and marks the channel unread from alice's question on")
     let row = try await client.unread(from: "alice-1", by: "bob")
     conversation.expect("bob's unread count after mark-unread", 2, row.unread_messages ?? -1)
     conversation.expect("bob's first unread message", "alice-1", row.first_unread_message_id ?? "none")
-    conversation.printLine(
-      style.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)"
-    )
+    conversation.printLine(style.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)")
     let before = try await conversation.views()
     conversation.printLine("the others go on seeing that he has read")
-    try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob"
-    )
+    try await conversation.show("read by bob and carol", "read by alice and carol", "read by alice and bob")
     conversation.expect("what the others see", before, try await conversation.views())
   }
 
@@ -224,9 +210,7 @@ package struct Demo: Sendable {
   }
 
   /// Act 5: kill -9 of the store during a request.
-  private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle)
-    async throws
-  {
+  private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.narrate(
       "\(style.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
@@ -241,9 +225,7 @@ package struct Demo: Sendable {
       let row = try await client.read("alice-4", by: "carol")
       conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
     }
-    conversation.printLine(
-      "the store is back; nothing that was acknowledged is lost, and carol's read is there:"
-    )
+    conversation.printLine("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
     try await conversation.show(
       all: true,
       "read by bob and carol, delivered to dan",
@@ -276,21 +258,13 @@ package struct Demo: Sendable {
 
 extension Demo {
   /// Show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
-  func playPushTicket(text: String, phone: OfflinePhone, _ conversation: Conversation, _ style: TextStyle)
-    async throws
+  func playPushTicket(text: String, phone: OfflinePhone, _ conversation: Conversation, _ style: TextStyle) async throws
   {
     let client = conversation.client
     let dan = Self.offline
-    try await conversation.narrate(
-      "alice writes again; \(dan)'s app has been off all the time: no stream, no token"
-    )
+    try await conversation.narrate("alice writes again; \(dan)'s app has been off all the time: no stream, no token")
     try await conversation.write(text, by: "alice")
-    try await conversation.show(
-      "read by bob and carol",
-      "read by alice and carol",
-      "read by alice and bob",
-      "sent"
-    )
+    try await conversation.show("read by bob and carol", "read by alice and carol", "read by alice and bob", "sent")
     let ticket = try await client.ticket(for: "alice-4", of: dan)
     try await conversation.narrate(
       "the push to \(dan) carries a ticket; his phone wakes a process that knows it and the gateway's address, no more"
@@ -312,11 +286,7 @@ extension Demo {
     let again = try await phone.post(ticket)
     conversation.printLine(again)
     conversation.expect("what \(dan)'s phone is told the second time", taken, again)
-    conversation.expect(
-      "what alice sees of everybody",
-      before,
-      try await client.readState(seenBy: "alice")
-    )
+    conversation.expect("what alice sees of everybody", before, try await client.readState(seenBy: "alice"))
     try await conversation.show(
       "read by bob and carol, delivered to dan",
       "read by alice and carol, delivered to dan",

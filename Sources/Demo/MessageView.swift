@@ -17,8 +17,7 @@ struct MessageView: Hashable {
     switch status {
     case .sent: "sent"
     case .delivered: "delivered to \(Self.list(deliveredTo))"
-    case .read:
-      "read by \(Self.list(readBy))" + (deliveredTo.isEmpty ? "" : ", delivered to \(Self.list(deliveredTo))")
+    case .read: "read by \(Self.list(readBy))" + (deliveredTo.isEmpty ? "" : ", delivered to \(Self.list(deliveredTo))")
     }
   }
 
@@ -61,8 +60,7 @@ struct TextStyle {
   func line(_ message: MessageView, textWidth: Int, nameWidth: Int) -> String {
     let name = Self.pad(message.sender, nameWidth)
     let text = Self.pad("“\(message.text)”", textWidth + 2)
-    let words =
-      usesColor ? (message.status == .read ? blue(message.words) : grey(message.words)) : message.words
+    let words = usesColor ? (message.status == .read ? blue(message.words) : grey(message.words)) : message.words
     return "    \(bold(name))  \(text)  \(ticks(message.status))\(words)"
   }
 

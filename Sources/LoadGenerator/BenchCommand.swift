@@ -54,9 +54,7 @@ struct LoadCommand: AsyncParsableCommand {
     transform: parsing("HOST:PORT") { Endpoint($0) }
   )
   var store: Endpoint?
-  @Option(
-    help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file")
-  )
+  @Option(help: ArgumentHelp("With store-frames: the secret that store and gateway share.", valueName: "file"))
   var secretFile: String?
   @OptionGroup var storeTLS: StoreTLSOptions
   @Option(help: "Minimum number of channels that the requests cycle through.")
@@ -67,23 +65,15 @@ struct LoadCommand: AsyncParsableCommand {
   var streams = 100
   @Option(help: "Event loops of the generator.")
   var loops = 1
-  @Option(
-    help: "Answers to measure, of all connections together. Default 1000000, without limit with --duration."
-  )
+  @Option(help: "Answers to measure, of all connections together. Default 1000000, without limit with --duration.")
   var requests: Int?
-  @Option(
-    help: "Answers before the measured ones. Default: 10 for each stream of each connection."
-  )
+  @Option(help: "Answers before the measured ones. Default: 10 for each stream of each connection.")
   var warmup: Int?
   @Option(help: ArgumentHelp("Stop sending requests after this measured time: 10s, 1m.", valueName: "time"))
   var duration: TimeSpanArgument?
-  @Option(
-    help: ArgumentHelp("Process whose CPU time per request is reported as the gateway's.", valueName: "pid")
-  )
+  @Option(help: ArgumentHelp("Process whose CPU time per request is reported as the gateway's.", valueName: "pid"))
   var gatewayPid: Int32?
-  @Option(
-    help: ArgumentHelp("Process whose CPU time per request is reported as the store's.", valueName: "pid")
-  )
+  @Option(help: ArgumentHelp("Process whose CPU time per request is reported as the store's.", valueName: "pid"))
   var storePid: Int32?
   @Flag(help: "Print one JSON document instead of the table.")
   var json = false

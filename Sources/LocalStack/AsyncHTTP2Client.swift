@@ -43,19 +43,10 @@ package final class AsyncHTTP2Client: Sendable {
 
   private let channel: any Channel
   private let connection: NIOLoopBound<HTTP2ClientConnection<CallDelegate>>
-  private let scheme: String
-  private let authority: String
 
-  private init(
-    channel: any Channel,
-    connection: NIOLoopBound<HTTP2ClientConnection<CallDelegate>>,
-    scheme: String,
-    authority: String
-  ) {
+  private init(_ channel: any Channel, _ connection: NIOLoopBound<HTTP2ClientConnection<CallDelegate>>) {
     self.channel = channel
     self.connection = connection
-    self.scheme = scheme
-    self.authority = authority
   }
 
   /// Connect over TLS if there is a context, else with prior knowledge (h2c).
@@ -76,9 +67,8 @@ package final class AsyncHTTP2Client: Sendable {
         channel.eventLoop.makeCompletedFuture {
           let pipeline = channel.pipeline.syncOperations
           if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: endpoint.host)) }
-          try pipeline.addHandler(
-            HTTP2ClientConnection(delegate: CallDelegate(ready: ready), resources: HTTP2ClientResources())
-          )
+          let delegate = CallDelegate(ready, scheme: tls == nil ? "http" : "https", authority: "\(endpoint)")
+          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
           try pipeline.addHandler(ConnectionErrorHandler { ready.fail($0) })
         }
       }
@@ -91,12 +81,7 @@ package final class AsyncHTTP2Client: Sendable {
         )
       }.get()
       try await ready.futureResult.get()
-      return AsyncHTTP2Client(
-        channel: channel,
-        connection: connection,
-        scheme: tls == nil ? "http" : "https",
-        authority: "\(endpoint)"
-      )
+      return AsyncHTTP2Client(channel, connection)
     } catch {
       ready.fail(error)
       throw error
@@ -118,16 +103,8 @@ package final class AsyncHTTP2Client: Sendable {
       authorization: token.map { "Bearer \($0)" } ?? "",
       contentType: body == nil ? "" : "application/json"
     )
-    let (scheme, authority) = (scheme, authority)
     return try await channel.eventLoop.flatSubmit {
-      connection.value.delegate.call(
-        template,
-        scheme: scheme,
-        authority: authority,
-        path: path,
-        body: body ?? [],
-        on: connection.value
-      )
+      connection.value.delegate.call(template, path: path, body: body ?? [], on: connection.value)
     }.get()
   }
 
@@ -147,17 +124,20 @@ private struct TemplateKey: Hashable, Sendable {
 /// Delegate that matches responses to calls. Used only on the event loop.
 private final class CallDelegate: HTTP2ClientDelegate {
   private let ready: EventLoopPromise<Void>
-  private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] =
-    [:]
+  private let scheme: String
+  private let authority: String
+  private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] = [:]
   private var templates: [TemplateKey: HTTP2RequestTemplate] = [:]
   private var lastToken: UInt64 = 0
 
-  init(ready: EventLoopPromise<Void>) { self.ready = ready }
+  init(_ ready: EventLoopPromise<Void>, scheme: String, authority: String) {
+    self.ready = ready
+    self.scheme = scheme
+    self.authority = authority
+  }
 
   func call(
     _ key: TemplateKey,
-    scheme: String,
-    authority: String,
     path: String,
     body: [UInt8],
     on connection: HTTP2ClientConnection<CallDelegate>
@@ -206,11 +186,7 @@ private final class CallDelegate: HTTP2ClientDelegate {
     promise.succeed(HTTPCallResponse(status: response.status, contentType: contentType, body: body))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<CallDelegate>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<CallDelegate>) {
     fail(token, connection.isUsable ? .reset(errorCode) : .closed)
   }
 

@@ -97,9 +97,7 @@ package final class ChildProcess: Sendable {
     Glibc.signal(SIGCHLD, SIG_DFL)
     var processID: pid_t = 0
     let result = posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
-    guard result == 0 else {
-      throw StackError("cannot start \(executable): \(String(cString: strerror(result)))")
-    }
+    guard result == 0 else { throw StackError("cannot start \(executable): \(String(cString: strerror(result)))") }
     self.processID = processID
     // waitid blocks, so it gets its own thread. The pools of Dispatch and Swift have only as many threads as cores. If
     // children held them all, a timer or a task would wait up to a second until the pool grows by one.

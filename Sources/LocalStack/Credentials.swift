@@ -45,12 +45,7 @@ package struct TokenIssuer: Sendable {
   /// Create a new token id.
   package static func randomID() -> String { UUID().uuidString.lowercased() }
 
-  private func sign(
-    user: String?,
-    server: Bool?,
-    _ lifetime: Duration,
-    _ tokenID: String?
-  ) async throws -> String {
+  private func sign(user: String?, server: Bool?, _ lifetime: Duration, _ tokenID: String?) async throws -> String {
     let now = Int64(Date().timeIntervalSince1970)
     let end = now + lifetime.components.seconds
     let claims = Claims(user_id: user, server: server, iat: now, exp: end, jti: tokenID)
@@ -82,8 +77,7 @@ package enum SelfSignedCertificate {
     let key = P256.Signing.PrivateKey()
     let name = try DistinguishedName { CommonName("localhost") }
     let names: [GeneralName] = [
-      .dnsName("localhost"),
-      .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
+      .dnsName("localhost"), .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
       .ipAddress(ASN1OctetString(contentBytes: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
     ]
     let certificate = try Certificate(

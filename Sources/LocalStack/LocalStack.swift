@@ -107,10 +107,7 @@ package actor LocalStack {
   /// - Parameters:
   ///   - limit: timeout for it to become ready.
   ///   - untilReady: false: return at once.
-  package func startStore(
-    within limit: Duration = readinessDurationMax,
-    untilReady: Bool = true
-  ) async throws {
+  package func startStore(within limit: Duration = readinessDurationMax, untilReady: Bool = true) async throws {
     let child = try ChildProcess(
       name: "tidemark-store",
       executable: executables.store,
@@ -201,8 +198,7 @@ package actor LocalStack {
   }
 
   private func arguments(of gateway: StackPlan.Gateway) -> [String] {
-    let transport =
-      gateway.usesTLS ? ["--tls-cert", files.certificate, "--tls-key", files.key] : ["--h2c"]
+    let transport = gateway.usesTLS ? ["--tls-cert", files.certificate, "--tls-key", files.key] : ["--h2c"]
     return ["--listen", "\(gateway.listen)"] + transport + [
       "--store", "\(plan.store)", "--secret-file", files.frameSecret, "--jwt-secret-file", files.jwtSecret,
       "--ticket-secret-file", files.ticketSecret, "--admin", "\(gateway.admin)", "--log-level", plan.logLevel,
@@ -229,9 +225,7 @@ package actor LocalStack {
       try await Task.sleep(for: .milliseconds(20))
     }
     let seconds = limit.components.seconds
-    throw StackError(
-      "\(child.name) was not ready after \(seconds) s (\(last))\(tail(of: child))"
-    )
+    throw StackError("\(child.name) was not ready after \(seconds) s (\(last))\(tail(of: child))")
   }
 
   /// Return the last lines of a process's log, for error messages.

@@ -71,8 +71,7 @@ package enum LoopbackPorts {
     let isBound = withUnsafePointer(to: &address) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { generic in
         // Listen too: with SO_REUSEADDR alone, bind can succeed beside another socket that is not listening yet.
-        Glibc.bind(descriptor, generic, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
-          && listen(descriptor, 1) == 0
+        Glibc.bind(descriptor, generic, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0 && listen(descriptor, 1) == 0
       }
     }
     guard isBound else {

@@ -50,11 +50,7 @@ package struct StackFiles: Sendable {
   package func write(_ text: String, to path: String) throws(StackError) {
     // The mode is set at creation, so others can never open the file.
     guard
-      FileManager.default.createFile(
-        atPath: path,
-        contents: Data(text.utf8),
-        attributes: [.posixPermissions: 0o600]
-      )
+      FileManager.default.createFile(atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
     else { throw StackError("\(path): cannot be written") }
   }
 
@@ -112,8 +108,7 @@ package struct Executables: Sendable {
 
   /// Find a program on the PATH.
   package static func find(_ name: String) -> String? {
-    let path =
-      ProcessInfo.processInfo.environment["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+    let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
     // Debian keeps servers in sbin, which is not on every user's PATH.
     let directories = path.split(separator: ":").map(String.init) + ["/usr/sbin", "/usr/local/sbin"]
     return directories.map { "\($0)/\(name)" }.first { FileManager.default.isExecutableFile(atPath: $0) }

@@ -36,8 +36,7 @@ package struct LogLines: TextOutputStream, Sendable {
       case "\n": escaped += #"\n"#
       case "\r": escaped += #"\r"#
       case "\t": escaped += #"\t"#
-      case _ where isEscaped(scalar):
-        escaped += #"\u{"# + String(scalar.value, radix: 16, uppercase: true) + "}"
+      case _ where isEscaped(scalar): escaped += #"\u{"# + String(scalar.value, radix: 16, uppercase: true) + "}"
       default: escaped.unicodeScalars.append(scalar)
       }
     }
@@ -138,8 +137,7 @@ package enum ErrorText {
       return noAddress(error.host)
     case let error as IOError: return String(cString: strerror(error.errnoCode))
     case let error as SocketAddressError.UnknownHost: return noAddress(error.host)
-    case ChannelError.connectTimeout(let time):
-      return "timed out after \(time.nanoseconds / 1_000_000_000) s"
+    case ChannelError.connectTimeout(let time): return "timed out after \(time.nanoseconds / 1_000_000_000) s"
     default: return "\(error)"
     }
   }

@@ -17,7 +17,7 @@ enum ProcessMetrics {
         "process_cpu_seconds_total",
         .counter,
         help: "User and system CPU time of this process.",
-        labels: [],
+        labels: [:],
         .number(seconds(usage.ru_utime) + seconds(usage.ru_stime))
       )
     }
@@ -32,17 +32,9 @@ enum ProcessMetrics {
       }
     }
     if let descriptors = try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
-      samples.gauge(
-        "process_open_fds",
-        help: "Open file descriptors of this process.",
-        Double(descriptors.count)
-      )
+      samples.gauge("process_open_fds", help: "Open file descriptors of this process.", Double(descriptors.count))
     }
-    samples.gauge(
-      "process_start_time_seconds",
-      help: "When this process started, in seconds since 1970.",
-      startTime
-    )
+    samples.gauge("process_start_time_seconds", help: "When this process started, in seconds since 1970.", startTime)
   }
 
   /// Evaluated at the registry's first scrape or, through `recordStartTime`, when the process starts.

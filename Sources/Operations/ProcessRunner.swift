@@ -1,4 +1,3 @@
-internal import CoreMetrics
 package import Logging
 package import ServiceLifecycle
 internal import Synchronization
@@ -15,9 +14,8 @@ package enum ProcessRunner {
   /// Maximum duration of a drain, after which remaining work is cancelled.
   package static let drainDurationMax = Duration.seconds(30)
 
-  /// Send log lines to standard error, and swift-metrics to `metrics`. Effective once per process; later calls do
-  /// nothing.
-  package static func bootstrap(logLevel: Logger.Level, metrics: MetricsRegistry) {
+  /// Send log lines to standard error. Effective once per process; later calls do nothing.
+  package static func bootstrap(logLevel: Logger.Level) {
     let isFirst = bootstrapped.withLock { done in
       defer { done = true }
       return !done
@@ -25,7 +23,6 @@ package enum ProcessRunner {
     guard isFirst else { return }
     setLogLevel(logLevel)
     LoggingSystem.bootstrap { AdjustableLogHandler(LogLines.handler(label: $0)) }
-    MetricsSystem.bootstrap(metrics)
   }
 
   /// Ignore SIGHUP until ``ReloadService`` handles it: its default would end a process that has only just started.

@@ -20,8 +20,7 @@ package enum Times {
   /// - Parameter milliseconds: since 1970.
   package static func text(_ milliseconds: Int64) -> String {
     Date(timeIntervalSince1970: Double(milliseconds) / 1_000)
-      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true))
-      + "Z"
+      .formatted(.iso8601.year().month().day().time(includingFractionalSeconds: true)) + "Z"
   }
 
   /// Parse an RFC 3339 time, with or without a fraction, to milliseconds since 1970; nil if the text is invalid.

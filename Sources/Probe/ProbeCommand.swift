@@ -49,9 +49,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
   /// Command `tidemark probe decode`.
   struct Decode: ParsableCommand {
-    static let configuration = CommandConfiguration(
-      abstract: "Prints the frames in a stream of bytes."
-    )
+    static let configuration = CommandConfiguration(abstract: "Prints the frames in a stream of bytes.")
 
     @Flag(help: "Decode HTTP/2 frames, sent by one end from the beginning of the connection.")
     var http2 = false
@@ -60,8 +58,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     var hex: String
 
     func run() throws {
-      let text =
-        hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
+      let text = hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
       let lines = try orExit {
         guard http2 else { return try ProbeDecoding.lines(text) }
         var wireProtocol = HTTP2Frames()
@@ -120,9 +117,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     func validate() throws {
       if ca != nil && insecure { throw ValidationError("give either --ca or --insecure") }
       if serverName != nil && !usesTLS { throw ValidationError("--server-name is for TLS") }
-      guard (tlsCert == nil) == (tlsKey == nil) else {
-        throw ValidationError("--tls-cert and --tls-key go together")
-      }
+      guard (tlsCert == nil) == (tlsKey == nil) else { throw ValidationError("--tls-cert and --tls-key go together") }
       if tlsCert != nil && !usesTLS { throw ValidationError("--tls-cert is for TLS: give --tls-ca") }
     }
 
@@ -220,8 +215,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     func run() async throws {
       let data =
-        script == "-"
-        ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
+        script == "-" ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
       guard let data else { throw ValidationError("\(script) cannot be read") }
       let wireProtocol = try connection.wireProtocol()
       let holds = try await orExit {
@@ -235,9 +229,7 @@ package struct ProbeCommand: AsyncParsableCommand {
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
-        guard speaksHTTP2 else {
-          return try await runner.run(steps, in: wireProtocol)
-        }
+        guard speaksHTTP2 else { return try await runner.run(steps, in: wireProtocol) }
         return try await runner.run(steps, in: connection.http2(target))
       }
       if !holds { throw ExitCode(1) }
@@ -286,8 +278,7 @@ enum ProbeDecoding {
       case .unit(let count):
         lines.append(wireProtocol.text(wireProtocol.read(Array(bytes.prefix(count)), .received)))
         bytes.removeFirst(count)
-      case .incomplete:
-        return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)
+      case .incomplete: return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)
       case .broken(let reason): return (lines + ["\(reason): \(Hex.text(bytes))"], false)
       }
     }

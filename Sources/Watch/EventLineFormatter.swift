@@ -99,8 +99,7 @@ package enum EventLineFormatter {
       return text
     case "message.new":
       let kind = [
-        fields.message?.silent == true ? "silent" : nil,
-        fields.message?.receipt == true ? "with a receipt" : nil,
+        fields.message?.silent == true ? "silent" : nil, fields.message?.receipt == true ? "with a receipt" : nil,
       ].compactMap(\.self)
       return (fields.user == nil ? "\(message) was sent" : "\(who) sent \(message)") + " in \(place)"
         + (kind.isEmpty ? "" : ", \(kind.joined(separator: ", "))")
@@ -120,8 +119,7 @@ package enum EventLineFormatter {
   }
 
   private static func delivered(_ fields: Fields) -> String {
-    fields.lastDeliveredMessageId ?? fields.lastDeliveredSeq.map { $0 == 0 ? "nothing" : "number \($0)" }
-      ?? "nothing"
+    fields.lastDeliveredMessageId ?? fields.lastDeliveredSeq.map { $0 == 0 ? "nothing" : "number \($0)" } ?? "nothing"
   }
 
   private static func unread(_ fields: Fields) -> String {
@@ -129,8 +127,7 @@ package enum EventLineFormatter {
   }
 
   private static func members(_ fields: Fields) -> String {
-    (fields.role.map { " as \($0)" } ?? "")
-      + (fields.memberCount.map { ", \(count($0, "member"))" } ?? "")
+    (fields.role.map { " as \($0)" } ?? "") + (fields.memberCount.map { ", \(count($0, "member"))" } ?? "")
   }
 
   private static func count(_ number: Int?, _ noun: String) -> String {

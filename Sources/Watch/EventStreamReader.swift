@@ -110,9 +110,6 @@ package struct EventStreamReader: Sendable {
       data.removeAll(keepingCapacity: true)
     }
     guard !data.isEmpty else { return nil }
-    return StreamedEvent(
-      type: type.isEmpty ? "message" : type,
-      data: String(decoding: data.dropLast(), as: UTF8.self)
-    )
+    return StreamedEvent(type: type.isEmpty ? "message" : type, data: String(decoding: data.dropLast(), as: UTF8.self))
   }
 }

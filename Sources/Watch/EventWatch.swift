@@ -35,8 +35,7 @@ package struct WatchRequest: Hashable, Sendable {
         UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
         UInt8(ascii: "~"), UInt8(ascii: ":"), UInt8(ascii: "@"), UInt8(ascii: "!"):
         String(UnicodeScalar(byte))
-      default:
-        "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+      default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
       }
     }.joined()
   }
@@ -145,9 +144,7 @@ package struct EventWatch: Sendable {
             opened: opened,
             receive: receive
           )
-          try pipeline.addHandler(
-            HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
-          )
+          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
           try pipeline.addHandler(ConnectionLossHandler(delegate: delegate, usesTLS: gateway.isTLS))
           return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
         }
@@ -277,11 +274,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     end(.refused(status: response.status, code: code, detail: detail, retryAfterSeconds: retryAfter ?? nil))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<WatchConnection>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<WatchConnection>) {
     end(.lost("the stream was reset with HTTP/2 error code \(errorCode)"))
   }
 

@@ -193,7 +193,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     var warnings: [String] = []
     let configuration = try GatewayConfiguration(settings) { warnings.append($0) }
     let metrics = MetricsRegistry()
-    ProcessRunner.bootstrap(logLevel: configuration.logLevel, metrics: metrics)
+    ProcessRunner.bootstrap(logLevel: configuration.logLevel)
     let logger = Logger(label: "tidemark-gateway")
     for warning in warnings { Self.log(warning, logger) }
     let group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loopCount)

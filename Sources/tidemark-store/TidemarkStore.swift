@@ -256,7 +256,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let flags = flags
     let read = try await StoreSettings.read(flags)
     let metrics = MetricsRegistry()
-    ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read), metrics: metrics)
+    ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
     var settings = try StoreSettings(read, metrics: metrics, logger)
 

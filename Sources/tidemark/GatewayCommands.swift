@@ -40,9 +40,7 @@ struct TokenCommand: AsyncParsableCommand {
     abstract: "Prints a token (JWT, HS256) for a user or for a chat backend, and nothing else."
   )
 
-  @Option(
-    help: ArgumentHelp("File whose first line is the gateway's secret, at least 32 bytes.", valueName: "file")
-  )
+  @Option(help: ArgumentHelp("File whose first line is the gateway's secret, at least 32 bytes.", valueName: "file"))
   var jwtSecretFile: String
   @Option(help: ArgumentHelp("User of the token.", valueName: "id"))
   var user: String?
@@ -110,20 +108,14 @@ struct WatchCommand: AsyncParsableCommand {
   @Option(help: ArgumentHelp("The token to send.", valueName: "jwt"))
   var token: String?
   @Option(
-    help: ArgumentHelp(
-      "File whose first line is the gateway's secret, to create a token with.",
-      valueName: "file"
-    )
+    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
   )
   var jwtSecretFile: String?
   @Option(help: ArgumentHelp("User whose events are printed.", valueName: "id"))
   var user: String?
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp(
-      "Only these channels; without --user, the events that every member sees.",
-      valueName: "cids"
-    )
+    help: ArgumentHelp("Only these channels; without --user, the events that every member sees.", valueName: "cids")
   )
   var channels: [CommaList<String>] = []
   @Option(help: ArgumentHelp("Id of an event: changes since then are printed first.", valueName: "id"))
@@ -202,9 +194,7 @@ struct AckCommand: AsyncParsableCommand {
   @OptionGroup var gatewayOptions: GatewayOptions
   @Flag(help: "Print each answer as a line of JSON.")
   var json = false
-  @Argument(
-    help: ArgumentHelp("Tickets that came with pushes; none: read standard input.", valueName: "ticket")
-  )
+  @Argument(help: ArgumentHelp("Tickets that came with pushes; none: read standard input.", valueName: "ticket"))
   var tickets: [String] = []
 
   func run() async throws {

@@ -8,8 +8,7 @@ import Operations
 struct RunCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "run",
-    abstract:
-      "Starts a store and gateways with generated secrets and certificate, and prints how to try them.",
+    abstract: "Starts a store and gateways with generated secrets and certificate, and prints how to try them.",
     discussion: """
       Runs until interrupted. If a default port is in use, the command takes a free port and prints a message. It \
       never replaces a port given on the command line. Port 0 means a free port, and --free-ports uses free ports for \
@@ -21,40 +20,21 @@ struct RunCommand: AsyncParsableCommand {
   var directory = ".tidemark"
   @Option(help: ArgumentHelp("Address of the store. Default 127.0.0.1:7410.", valueName: "host:port"))
   var store: String?
-  @Option(
-    help: ArgumentHelp("Address of the gateway with TLS. Default 127.0.0.1:8443.", valueName: "host:port")
-  )
+  @Option(help: ArgumentHelp("Address of the gateway with TLS. Default 127.0.0.1:8443.", valueName: "host:port"))
   var tls: String?
-  @Option(
-    help: ArgumentHelp("Address of the gateway with h2c. Default 127.0.0.1:8080.", valueName: "host:port")
-  )
+  @Option(help: ArgumentHelp("Address of the gateway with h2c. Default 127.0.0.1:8080.", valueName: "host:port"))
   var h2c: String?
-  @Option(
-    help: ArgumentHelp("The store's operations listener. Default 127.0.0.1:7411.", valueName: "host:port")
-  )
+  @Option(help: ArgumentHelp("The store's operations listener. Default 127.0.0.1:7411.", valueName: "host:port"))
   var storeAdmin: String?
-  @Option(
-    help: ArgumentHelp(
-      "Operations listener of the TLS gateway. Default 127.0.0.1:8444.",
-      valueName: "host:port"
-    )
-  )
+  @Option(help: ArgumentHelp("Operations listener of the TLS gateway. Default 127.0.0.1:8444.", valueName: "host:port"))
   var tlsAdmin: String?
-  @Option(
-    help: ArgumentHelp(
-      "Operations listener of the h2c gateway. Default 127.0.0.1:8081.",
-      valueName: "host:port"
-    )
-  )
+  @Option(help: ArgumentHelp("Operations listener of the h2c gateway. Default 127.0.0.1:8081.", valueName: "host:port"))
   var h2cAdmin: String?
   @Flag(help: "Use free ports for all addresses that are not given.")
   var freePorts = false
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON, for both gateways.", valueName: "file"))
   var hooksFile: String?
-  @Option(
-    parsing: .upToNextOption,
-    help: ArgumentHelp("Allowed CORS origins.", valueName: "origin")
-  )
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("Allowed CORS origins.", valueName: "origin"))
   var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Of all processes.", valueName: "level"))
   var logLevel = "info"

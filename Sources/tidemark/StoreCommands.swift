@@ -4,7 +4,6 @@ import CommandSupport
 import IndexRebuild
 import LinkSecurity
 import LocalStack
-import Logging
 import Operations
 
 /// Address of a store, the secret shared with it, and TLS.

@@ -9,8 +9,7 @@ import Probe
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
-    abstract:
-      "Tools for Tidemark: demo, events, load tests, frame tests, repair of index and clock, backups.",
+    abstract: "Tools for Tidemark: demo, events, load tests, frame tests, repair of index and clock, backups.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,

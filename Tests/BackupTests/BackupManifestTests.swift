@@ -26,11 +26,7 @@ import Testing
     let path = directory + "/manifest.json"
     let before = try String(contentsOfFile: path, encoding: .utf8)
     #expect(before.contains(text))
-    try before.replacingOccurrences(of: text, with: other).write(
-      toFile: path,
-      atomically: true,
-      encoding: .utf8
-    )
+    try before.replacingOccurrences(of: text, with: other).write(toFile: path, atomically: true, encoding: .utf8)
   }
 
   @Test func manifestRoundTrips() throws {
@@ -43,8 +39,7 @@ import Testing
 
   @Test(arguments: [
     ("000012", "000013"), ("\"size\" : 3", "\"size\" : 4"), ("abab", "abac"), ("    \"format\" : 1,\n", ""),
-  ])
-  func changedManifestIsRejected(_ text: String, _ other: String) throws {
+  ]) func changedManifestIsRejected(_ text: String, _ other: String) throws {
     try inDirectory { directory in
       try manifest.write(to: directory)
       try change(directory, text, to: other)

@@ -46,12 +46,7 @@ final class FakeBackupStore: Sendable {
   /// The checkpoint's files, in order of their names.
   let files: [File]
 
-  private init(
-    _ group: MultiThreadedEventLoopGroup,
-    _ listener: any Channel,
-    _ accepted: Accepted,
-    _ files: [File]
-  ) {
+  private init(_ group: MultiThreadedEventLoopGroup, _ listener: any Channel, _ accepted: Accepted, _ files: [File]) {
     self.group = group
     self.listener = listener
     self.accepted = accepted
@@ -99,8 +94,7 @@ final class FakeBackupStore: Sendable {
 
   /// Reset the connection; return when it is closed.
   func reset() {
-    guard let channel = accepted.channel.withLock({ $0 }), let options = channel as? any SocketOptionProvider
-    else {
+    guard let channel = accepted.channel.withLock({ $0 }), let options = channel as? any SocketOptionProvider else {
       Issue.record("there is no connection to reset")
       return
     }

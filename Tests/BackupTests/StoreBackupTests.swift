@@ -187,10 +187,7 @@ import TestSupport
     try directory.write("hello\n", to: "erasures")
     let faults = try await faults(in: directory)
     #expect(faults.count == 1, "\(faults)")
-    #expect(
-      faults.first?.contains("/erasures, line 1: is damaged; use a copy of the ledger") == true,
-      "\(faults)"
-    )
+    #expect(faults.first?.contains("/erasures, line 1: is damaged; use a copy of the ledger") == true, "\(faults)")
   }
 
   @Test func missingDirectoryIsRefused() async throws {

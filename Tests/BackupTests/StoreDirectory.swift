@@ -66,10 +66,7 @@ extension CommitGroup {
 
   /// Add the head page of shard 0, which includes the log up to `index`.
   mutating func addShardHead(through index: UInt64, time: Int64 = 1_000) {
-    let counters = ShardEffect.countersAssigned(
-      nextChannel: ChannelNumber(1),
-      time: Timestamp(milliseconds: time)
-    )
+    let counters = ShardEffect.countersAssigned(nextChannel: ChannelNumber(1), time: Timestamp(milliseconds: time))
     addPage(0, .shardHead, Page(index: LogIndex(index), effects: [.shard(counters)]))
   }
 

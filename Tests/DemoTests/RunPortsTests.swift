@@ -8,10 +8,7 @@ import Testing
 struct RunPortsTests {
   private let spare = RunListener.allCases.indices.map { Endpoint(host: "127.0.0.1", port: 20_000 + $0) }
 
-  private func choose(
-    _ ports: RunPorts,
-    taken: Set<Int> = []
-  ) throws -> (ports: [Int], notes: [String]) {
+  private func choose(_ ports: RunPorts, taken: Set<Int> = []) throws -> (ports: [Int], notes: [String]) {
     var notes: [String] = []
     let chosen = try ports.choose(spare: spare, isFree: { !taken.contains($0) }) { notes.append($0) }
     return (chosen.endpoints.map(\.port), notes)
@@ -23,9 +20,7 @@ struct RunPortsTests {
     let taken = try choose(RunPorts(), taken: [8080, 8081])
     #expect(taken.ports == [7410, 7411, 8443, 8444, 20_005, 20_004])
     #expect(
-      taken.notes == [
-        "port 8080 is taken: h2c is on 20005", "port 8081 is taken: its operations listener is on 20004",
-      ]
+      taken.notes == ["port 8080 is taken: h2c is on 20005", "port 8081 is taken: its operations listener is on 20004"]
     )
   }
 

@@ -6,11 +6,7 @@ import Watch
 @testable import Demo
 
 @Suite struct TicksTests {
-  private func view(
-    _ status: MessageView.Status,
-    deliveredTo: [String] = [],
-    readBy: [String] = []
-  ) -> MessageView {
+  private func view(_ status: MessageView.Status, deliveredTo: [String] = [], readBy: [String] = []) -> MessageView {
     MessageView(sender: "al", text: "Hi", status: status, deliveredTo: deliveredTo, readBy: readBy)
   }
 
@@ -23,11 +19,7 @@ import Watch
   }
 
   @Test func textWithoutColourIsComplete() {
-    let line = TextStyle(usesColor: false).line(
-      view(.delivered, deliveredTo: ["bob"]),
-      textWidth: 5,
-      nameWidth: 3
-    )
+    let line = TextStyle(usesColor: false).line(view(.delivered, deliveredTo: ["bob"]), textWidth: 5, nameWidth: 3)
     #expect(line == "    al   “Hi”     delivered to bob")
   }
 
@@ -84,8 +76,7 @@ import Watch
   private func changes(_ events: [(type: String, data: String)]) throws -> [String?] {
     var liveState = LiveMessageState(sender: "alice")
     return try events.map { event in
-      try liveState.apply(StreamedEvent(type: event.type, data: event.data))
-        ? liveState.view("a1")?.words : nil
+      try liveState.apply(StreamedEvent(type: event.type, data: event.data)) ? liveState.view("a1")?.words : nil
     }
   }
 
@@ -111,8 +102,7 @@ import Watch
   @Test func irrelevantEventsChangeNothing() throws {
     let status = ("message.status", #"{"user":{"id":"alice"},"from_seq":1,"to_seq":1,"status":"delivered"}"#)
     let words = try changes([
-      new, new, status, status,
-      ("message.new", #"{"user":{"id":"bob"},"message":{"id":"b2","seq":2}}"#),
+      new, new, status, status, ("message.new", #"{"user":{"id":"bob"},"message":{"id":"b2","seq":2}}"#),
       ("message.read", #"{"user":{"id":"alice"},"last_read_seq":2}"#),
       ("message.read", #"{"user":{"id":"bob"},"thread_id":"a1","last_read_seq":5}"#),
       ("message.status", #"{"user":{"id":"bob"},"from_seq":1,"to_seq":2,"status":"read"}"#),

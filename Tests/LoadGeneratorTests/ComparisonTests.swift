@@ -40,8 +40,7 @@ import Testing
 
   @Test func missingPeerLeavesCellsEmpty() {
     let table = ComparisonTable([
-      measurement(.readQuery, 1, rate: 50), measurement(.status, 1, rate: 60),
-      measurement(.storeFrames, 1, rate: 70),
+      measurement(.readQuery, 1, rate: 50), measurement(.status, 1, rate: 60), measurement(.storeFrames, 1, rate: 70),
     ])
     for line in table.lines {
       #expect(line.ofNghttpd == nil && line.peer == nil && line.ofPeer == nil)
@@ -56,12 +55,7 @@ import Testing
 
   @Test func processesAreSummedAndNamedInOrder() throws {
     let table = ComparisonTable([
-      measurement(
-        .webdis,
-        1,
-        rate: 50,
-        cpu: [("generator", 1), ("nghttpx", 20), ("webdis", 30), ("redis", 4)]
-      ),
+      measurement(.webdis, 1, rate: 50, cpu: [("generator", 1), ("nghttpx", 20), ("webdis", 30), ("redis", 4)]),
       measurement(.redis, 1, rate: 90, p999: nil, cpu: [("generator", 0.5), ("redis", 2)]),
     ])
     let webdis = try #require(table.lines.first)
@@ -131,25 +125,20 @@ import Testing
 
   @Test func webdisIsConfiguredForItsRedis() throws {
     let text = PeerConfiguration.webdis(listen: listen, redis: backend, directory: "/d")
-    let object = try #require(
-      try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
-    )
+    let object = try #require(try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any])
     #expect(object["http_port"] as? Int == 1001 && object["redis_port"] as? Int == 1002)
     #expect(object["daemonize"] as? Bool == false)
     #expect(object["logfile"] as? String == "/d/webdis.log")
   }
 
   @Test func nginxKeepsConnectionsAndWritesOnlyToItsDirectory() {
-    let nginx = lines(
-      PeerConfiguration.nginx(listen: listen, documents: "/d/www", directory: "/d", isRoot: false)
-    )
+    let nginx = lines(PeerConfiguration.nginx(listen: listen, documents: "/d/www", directory: "/d", isRoot: false))
     #expect(nginx.contains("listen 127.0.0.1:1001;") && nginx.contains(#"root "/d/www";"#))
     #expect(nginx.contains("daemon off;") && nginx.contains("access_log off;"))
     #expect(nginx.filter { $0.contains("_temp_path") }.allSatisfy { $0.contains("\"/d/") })
     #expect(!nginx.contains("user root;"))
     #expect(
-      lines(PeerConfiguration.nginx(listen: listen, documents: "", directory: "", isRoot: true))
-        .contains("user root;")
+      lines(PeerConfiguration.nginx(listen: listen, documents: "", directory: "", isRoot: true)).contains("user root;")
     )
   }
 
@@ -162,11 +151,7 @@ import Testing
 }
 
 @Suite struct RedisBenchmarkTests {
-  private let benchmark = RedisBenchmark(
-    endpoint: Endpoint(host: "127.0.0.1", port: 9),
-    connections: 16,
-    pipeline: 10
-  )
+  private let benchmark = RedisBenchmark(endpoint: Endpoint(host: "127.0.0.1", port: 9), connections: 16, pipeline: 10)
 
   @Test func csvTableIsParsed() throws {
     let result = try RedisBenchmark.parse(
@@ -184,14 +169,11 @@ import Testing
     "", "Could not connect to Redis at 127.0.0.1:9: Connection refused", #""test","rps""#,
     #""test","rps","p50_latency_ms","p99_latency_ms","max_latency_ms"/"HSET","x","1","1","1""#,
     #""test","rps","p50_latency_ms"/"HSET","1""#, #""test","rps"/"HSET","1""#,
-  ])
-  func invalidTableIsRefused(text: String) {
+  ]) func invalidTableIsRefused(text: String) {
     #expect(throws: LoadError.self) { try RedisBenchmark.parse(text.replacing("/", with: "\n")) }
   }
 
-  @Test func quotedCommasAreKept() {
-    #expect(RedisBenchmark.fields(#""a,b","","c""#) == ["a,b", "", "c"])
-  }
+  @Test func quotedCommasAreKept() { #expect(RedisBenchmark.fields(#""a,b","","c""#) == ["a,b", "", "c"]) }
 
   @Test func requestCountIsMultipleOfPipeline() {
     #expect(benchmark.requests(rate: 1000, seconds: 1) == 960)

@@ -52,8 +52,7 @@ import Testing
 
   @Test(arguments: [1, 2, 7, 50, 1_000])
   func blocksDoNotDependOnPieceSize(pieces: Int) throws {
-    let read =
-      #"{"type":"message.read","cid":"messaging:b1-0007","user":{"id":"b1-user-3"},"last_read_seq":42}"#
+    let read = #"{"type":"message.read","cid":"messaging:b1-0007","user":{"id":"b1-user-3"},"last_read_seq":42}"#
     #expect(
       try self.read(Self.text, pieces: pieces) == [
         Seen("", "", "0a-1"), Seen("message.read", read, "0a-2"),
@@ -124,8 +123,7 @@ import Testing
       for (index, event) in events.enumerated() {
         // The acknowledged positions are known before the last event arrives.
         if index == events.count - 1 { sink.expect(acknowledged, within: .seconds(1)) }
-        let text =
-          "event: \(event.hasPrefix("own") ? "notification.mark_read" : "message.read")\ndata: {\(event)}\n\n"
+        let text = "event: \(event.hasPrefix("own") ? "notification.mark_read" : "message.read")\ndata: {\(event)}\n\n"
         var failure: LoadError?
         Array(text.utf8).withUnsafeBytes { bytes in
           do throws(LoadError) {
@@ -157,9 +155,7 @@ import Testing
 
   @Test func missingEventIsAnError() {
     let result = outcome([positionEvent(0, 1, to: 1)], expecting: [[0, 2], [0, 0]])
-    #expect(
-      throws: LoadError("messaging:b1-0001: the last event for b1-user-0 has position 1, acknowledged was 2")
-    ) {
+    #expect(throws: LoadError("messaging:b1-0001: the last event for b1-user-0 has position 1, acknowledged was 2")) {
       try result.get()
     }
   }
@@ -168,17 +164,13 @@ import Testing
     #""cid":"messaging:b1-0001","user":{"id":"b1-user-7"},"last_read_seq":1"#,
     #""cid":"messaging:other-0001","user":{"id":"b1-user-0"},"last_read_seq":1"#,
     #""cid":"messaging:b1-0001","user":{"id":"b1-user-0"}"#, #"own":1,"user":{"id":"b1-user-1"}"#,
-  ])
-  func unexpectedEventIsAnError(event: String) {
+  ]) func unexpectedEventIsAnError(event: String) {
     let result = outcome([event, event], expecting: [[0, 1], [0, 0]])
     #expect { try result.get() } throws: { "\($0)".hasPrefix("an unexpected event") }
   }
 
   @Test func fallingPositionIsAnError() {
-    let result = outcome(
-      [positionEvent(0, 1, to: 2), positionEvent(0, 1, to: 1)],
-      expecting: [[0, 3], [0, 0]]
-    )
+    let result = outcome([positionEvent(0, 1, to: 2), positionEvent(0, 1, to: 1)], expecting: [[0, 3], [0, 0]])
     #expect { try result.get() } throws: { "\($0)".hasPrefix("a position has fallen from 2") }
   }
 }

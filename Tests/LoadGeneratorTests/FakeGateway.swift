@@ -104,8 +104,7 @@ final class FakeGateway: HTTP2ServerDelegate {
     case (.get, 6, "status"):
       let (id, sequence) = (segments[4], sequence(of: segments[4], in: channel))
       let all = members[channel] ?? []
-      let readers =
-        all.count { watermarks["\($0) \(channel)"] ?? 0 >= sequence } + (fault == .miscounts ? 1 : 0)
+      let readers = all.count { watermarks["\($0) \(channel)"] ?? 0 >= sequence } + (fault == .miscounts ? 1 : 0)
       json =
         #"{"message_id":"\#(id)","cid":"\#(channel)","seq":\#(sequence),"member_count":\#(all.count),"#
         + #""read_count":\#(readers),"status":"\#(readers > 0 ? "read" : "sent")"}"#

@@ -11,8 +11,7 @@ import TestSupport
     ("http://127.0.0.1:8080/a?b=c#d", "127.0.0.1", 8080, "/a?b=c", false),
     ("https://localhost", "localhost", 443, "/", true), ("HTTP://h", "h", 80, "/", false),
     ("http://[::1]:1/x", "::1", 1, "/x", false), ("https://h:9?q", "h", 9, "/?q", true),
-  ])
-  func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
+  ]) func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
     let url = try #require(HTTPURL(text))
     #expect(url.endpoint == Endpoint(host: host, port: port))
     #expect(url.path == path)
@@ -44,6 +43,19 @@ import TestSupport
     )
     #expect(table.markdown([]) == nil)
     #expect(table.heading == "| n | what |\n| ---: | ---- |" && table.line((1, "a")) == "| 1 | a |")
+  }
+
+  @Test func timedEntryIsOneObject() throws {
+    struct Entry: Encodable { var question: String }
+    var latencies = Latencies()
+    latencies.record(nanoseconds: 2_000_000)
+    let timed = Timed(Entry(question: "q"), latencies)
+    #expect(
+      try ReportDocument.line(timed)
+        == #"{"maxMicroseconds":2000,"p50Microseconds":2000,"p99Microseconds":2000,"question":"q"}"#
+    )
+    let table = ReportTable<Timed<Entry>>(columns: [.text("question", \.question)] + Timed.columns())
+    #expect(table.line(timed) == "| q | 2.000 ms | 2.000 ms | 2.000 ms |")
   }
 
   @Test func processTimesAreReadForAnyProcessName() throws {

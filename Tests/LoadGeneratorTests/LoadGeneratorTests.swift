@@ -207,8 +207,7 @@ final class StatusServer: HTTP2ServerDelegate {
 
   @Test(arguments: [
     (RequestForm.readState(memberCount: 5), FakeGateway.Fault.losesMember), (.status, .miscounts),
-  ])
-  func wrongQueryAnswerIsDetected(form: RequestForm, fault: FakeGateway.Fault) async throws {
+  ]) func wrongQueryAnswerIsDetected(form: RequestForm, fault: FakeGateway.Fault) async throws {
     let run = try await run(form, streams: 4, fault)
     #expect(run.report.problems == [])
     #expect(run.problems.count >= 8)
@@ -217,21 +216,12 @@ final class StatusServer: HTTP2ServerDelegate {
   @Test func missingStoreIsReported() async throws {
     let endpoint = try LoopbackPorts.free(1)[0]
     let names = BenchNames(prefix: "run")
-    let walk = RequestWalk(
-      names: names,
-      form: .frame,
-      connection: 0,
-      channelCount: 1,
-      messageCount: 1,
-      streams: 1
-    )
+    let walk = RequestWalk(names: names, form: .frame, connection: 0, channelCount: 1, messageCount: 1, streams: 1)
     var plan = LoadPlan(endpoint: endpoint, connections: [.init(work: .walk(walk))], streams: 1, requests: 1)
     plan.wireProtocol = .frames(secrets: [])
     plan.handshakeTimeout = 0.2
     let failing = plan
-    await #expect(
-      throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")
-    ) {
+    await #expect(throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")) {
       _ = try await LoadGenerator.run(failing)
     }
   }

@@ -213,9 +213,7 @@ private func whole(_ walk: PushWalk, _ mode: PushMode) -> ByteBuffer {
     #expect(error([[0, 0, 0, 1, 0xC0, 0, 0, 0]]).hasPrefix("invalid frames"))
     var refusal = ByteBuffer()
     refusal.writeError(.notAMember, correlation: 3, detail: "gone")
-    #expect(
-      error([Array(refusal.readableBytesView)]) == "acknowledgement 3 was refused: notAMember gone"
-    )
+    #expect(error([Array(refusal.readableBytesView)]) == "acknowledgement 3 was refused: notAMember gone")
   }
 }
 
@@ -298,12 +296,7 @@ private final class PushServer: HTTP2ServerDelegate {
   /// Run the whole walk against the server, and return the error.
   private func run(_ fault: PushServer.Fault) async throws -> (error: String, count: Int) {
     try await withServer({ PushServer(fault) }, streamedContentTypes: [.ndjson]) { endpoint, server in
-      let stream = PushStream(
-        endpoint: endpoint,
-        token: "t",
-        mode: .ndjsonName,
-        meter: ProcessCPUMeter(processIDs: [])
-      )
+      let stream = PushStream(endpoint: endpoint, token: "t", mode: .ndjsonName, meter: ProcessCPUMeter(processIDs: []))
       var text = ""
       do {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
@@ -329,8 +322,7 @@ private final class PushServer: HTTP2ServerDelegate {
     (PushServer.Fault.refuses(30_000), #"answer 30000 is {"ok":false,"code":"busy"}"#),
     (.ends(20_001), "20000 answers to 50000 acknowledgements"),
     (.problem, "POST /v1/push/acks was answered 503: no store"),
-  ])
-  private func faultIsReported(_ fault: PushServer.Fault, _ says: String) async throws {
+  ]) private func faultIsReported(_ fault: PushServer.Fault, _ says: String) async throws {
     let error = try await run(fault).error
     #expect(error == says)
   }
@@ -368,9 +360,7 @@ private final class PushServer: HTTP2ServerDelegate {
         "1,000,000 acknowledgements a run, all through one stream: 500,000 move a watermark (50 messages,"
       )
     )
-    #expect(
-      lines[0].hasSuffix("Medians of 3 rounds; every answer compared, 1,000 rows read back after each run.")
-    )
+    #expect(lines[0].hasSuffix("Medians of 3 rounds; every answer compared, 1,000 rows read back after each run."))
     #expect(lines.count == 4)
     let cells = lines[3].split(separator: "|").map { $0.split(separator: " ").joined(separator: " ") }
     #expect(

@@ -52,8 +52,7 @@ import Testing
       #expect(measurement.figures.responses > 0 && measurement.figures.rate > 0)
       let processes = measurement.figures.cpu.map(\.process)
       #expect(
-        processes
-          == (measurement.row == .storeFrames ? ["generator", "store"] : ["generator", "gateway", "store"])
+        processes == (measurement.row == .storeFrames ? ["generator", "store"] : ["generator", "gateway", "store"])
       )
     }
   }
@@ -81,9 +80,7 @@ import Testing
       try PushBench.parse(["--rounds", "1", "--count", "6000", "--channels", "500", "--members", "3"])
     )
     #expect(report.runs.map(\.way) == PushMode.allCases)
-    #expect(
-      report.runs.allSatisfy { $0.acknowledgements == 6_000 && $0.perSecond > 0 && $0.rowsChecked == 300 }
-    )
+    #expect(report.runs.allSatisfy { $0.acknowledgements == 6_000 && $0.perSecond > 0 && $0.rowsChecked == 300 })
     #expect(report.runs.allSatisfy { $0.gatewayMemory.most >= $0.gatewayMemory.before })
   }
 
@@ -94,18 +91,14 @@ import Testing
     #expect(measurement.figures.cpu.map(\.process) == ["generator", "nghttpd"])
   }
 
-  @Test(
-    .needs(areInstalled([.nginx, .webdis, .redis]), "`make test-deps` installs them"),
-    .timeLimit(.minutes(15))
-  )
+  @Test(.needs(areInstalled([.nginx, .webdis, .redis]), "`make test-deps` installs them"), .timeLimit(.minutes(15)))
   func otherPeersAreMeasured() async throws {
     let measurements = try await run([.nginx, .webdis, .redis])
     #expect(measurements.map(\.row) == [.nginx, .webdis, .redis])
     for measurement in measurements { #expect(measurement.figures.rate > 0) }
     #expect(
       measurements.map { $0.figures.cpu.map(\.process) } == [
-        ["generator", "nghttpx", "nginx"], ["generator", "nghttpx", "webdis", "redis"],
-        ["generator", "redis"],
+        ["generator", "nghttpx", "nginx"], ["generator", "nghttpx", "webdis", "redis"], ["generator", "redis"],
       ]
     )
     #expect(measurements[2].figures.p999 == nil)

@@ -30,8 +30,7 @@ import Testing
     (.readState(memberCount: 16), "/v1/channels/messaging:run-0011/read-state", ""),
     (.status, "/v1/channels/messaging:run-0011/messages/run-0011-000001/status", ""),
     (.hashSet, "/HSET/run-0011/run-user-7/000001", ""),
-  ])
-  func everyFormHasItsPathAndBody(form: RequestForm, path: String, body: String) throws {
+  ]) func everyFormHasItsPathAndBody(form: RequestForm, path: String, body: String) throws {
     var walk = walk(form, channels: 12, messages: 3, streams: 12)
     walk.answered(stream: 11, isAcknowledged: true)
     let request = try #require(next(&walk, stream: 11))
@@ -122,8 +121,7 @@ import Testing
     ("run-r3-0001-000002", 3, true), ("run-r3-0001-000002", 30, true), ("run-r2-0001-000002", 3, false),
     // The third message of one connection cannot be the second message of the channel.
     ("run-r3-0001-000002", 2, false),
-  ])
-  func registrationAnswerMustHaveItsMessage(id: String, sequence: Int, isValid: Bool) {
+  ]) func registrationAnswerMustHaveItsMessage(id: String, sequence: Int, isValid: Bool) {
     let body = #"{"message":{"id":"\#(id)","cid":"messaging:run-0001","seq":\#(sequence),"status":"sent"}}"#
     #expect((problem(.register, body) == nil) == isValid)
   }
@@ -136,8 +134,7 @@ import Testing
 
   @Test(arguments: [
     (1, "read", 6, true), (1, "sent", 6, false), (2, "read", 6, false), (1, "read", 5, false),
-  ])
-  func statusAnswerMustCountItsReaders(readers: Int, status: String, members: Int, isValid: Bool) {
+  ]) func statusAnswerMustCountItsReaders(readers: Int, status: String, members: Int, isValid: Bool) {
     let body =
       #"{"message_id":"run-0001-000002","seq":3,"status":"\#(status)","read_count":\#(readers),"#
       + #""member_count":\#(members)}"#
@@ -160,9 +157,7 @@ import Testing
     #expect(problem(.hashSet, #"{"HSET":[false,"READONLY"]}"#) != nil)
   }
 
-  @Test(arguments: [
-    RequestForm.query, .body, .frame, .register, .readState(memberCount: 6), .status, .hashSet,
-  ])
+  @Test(arguments: [RequestForm.query, .body, .frame, .register, .readState(memberCount: 6), .status, .hashSet])
   func unrelatedAnswersAreDetected(form: RequestForm) {
     for body in ["", "{}", "hello world\n", #"{"read":{}}"#] { #expect(problem(form, body) != nil) }
   }

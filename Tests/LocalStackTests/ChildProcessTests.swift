@@ -87,18 +87,15 @@ import TestSupport
     ("https://localhost:8443", "localhost:8443", true), ("http://127.0.0.1:8080/", "127.0.0.1:8080", false),
     ("https://chat.example.org", "chat.example.org:443", true), ("http://[::1]:80", "[::1]:80", false),
     ("https://[::1]", "[::1]:443", true),
-  ])
-  func gatewayURLsAreParsed(_ text: String, _ endpoint: String, _ isTLS: Bool) throws {
+  ]) func gatewayURLsAreParsed(_ text: String, _ endpoint: String, _ isTLS: Bool) throws {
     let url = try #require(GatewayURL(text))
     #expect("\(url.endpoint)" == endpoint && url.isTLS == isTLS)
   }
 
   @Test(arguments: [
-    "", "localhost:8443", "ftp://localhost", "https://", "https:///", "https://localhost/v1",
-    "https://localhost:0",
+    "", "localhost:8443", "ftp://localhost", "https://", "https:///", "https://localhost/v1", "https://localhost:0",
     "https://localhost:65536", "https://a b",
-  ])
-  func invalidGatewayURLsAreRejected(_ text: String) { #expect(GatewayURL(text) == nil) }
+  ]) func invalidGatewayURLsAreRejected(_ text: String) { #expect(GatewayURL(text) == nil) }
 
   @Test func problemDocumentsAreParsed() {
     func parts(_ text: String) -> [String] {

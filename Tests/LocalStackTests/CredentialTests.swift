@@ -40,10 +40,7 @@ private final class Hello: HTTP2ServerDelegate {
     let keys = JWTKeyCollection()
     await keys.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
     let before = Date().timeIntervalSince1970.rounded(.down)
-    let user = try await keys.verify(
-      try await tokenIssuer.user("bob", lifetime: .seconds(60)),
-      as: Claims.self
-    )
+    let user = try await keys.verify(try await tokenIssuer.user("bob", lifetime: .seconds(60)), as: Claims.self)
     #expect(user.user_id == "bob" && user.server == nil && user.exp == user.iat + 60)
     #expect(user.iat >= before && user.iat <= Date().timeIntervalSince1970)
     let server = try await keys.verify(try await tokenIssuer.server(lifetime: .seconds(5)), as: Claims.self)

@@ -84,11 +84,7 @@ import Testing
       #expect(post.hasPrefix("HTTP/1.1 405 Method Not Allowed\r\n") && post.contains("allow: GET, HEAD\r\n"))
       let head = try await get("/health", method: "HEAD")
       #expect(head.hasPrefix("HTTP/1.1 200 OK\r\n") && head.hasSuffix("\r\n\r\n"))
-      #expect(
-        try await exchange("garbage\r\n\r\n", with: server, on: group).hasPrefix(
-          "HTTP/1.1 400 Bad Request\r\n"
-        )
-      )
+      #expect(try await exchange("garbage\r\n\r\n", with: server, on: group).hasPrefix("HTTP/1.1 400 Bad Request\r\n"))
       #expect(try await get("/health").hasPrefix("HTTP/1.1 200 OK\r\n"))
     }
   }
@@ -113,8 +109,7 @@ import Testing
   @Test(arguments: [
     ("http://a:1/b?c", "a", 1, "/b?c"), ("http://a", "a", 80, "/"), ("http://[::1]:7/", "::1", 7, "/"),
     ("HTTP://a:2#f", "a", 2, "/"), ("http://a:2?q", "a", 2, "/?q"),
-  ])
-  func urlIsParsed(_ url: String, _ host: String, _ port: Int, _ path: String) throws {
+  ]) func urlIsParsed(_ url: String, _ host: String, _ port: Int, _ path: String) throws {
     let target = try #require(HTTPURL(url))
     #expect(target.endpoint == Endpoint(host: host, port: port))
     #expect(target.path == path)

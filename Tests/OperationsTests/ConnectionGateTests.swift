@@ -24,12 +24,7 @@ import TestSupport
     channel.embeddedEventLoop.run()
   }
 
-  private func gate(
-    total: Int = 100,
-    perAddress: Int = 100,
-    unauthenticated: Int = 100,
-    trusted: [String] = []
-  )
+  private func gate(total: Int = 100, perAddress: Int = 100, unauthenticated: Int = 100, trusted: [String] = [])
     -> ConnectionGate
   {
     ConnectionGate(
@@ -153,24 +148,19 @@ import TestSupport
     ("10.0.0.1", "10.0.0.2", false), ("0.0.0.0/0", "8.8.8.8", true), ("0.0.0.0/0", "2001:db8::1", false),
     ("::/0", "8.8.8.8", true), ("2001:db8::/32", "2001:db8:ffff::1", true), ("::1", "::1", true),
     ("2001:db8::/33", "2001:db8:8000::", false), ("::1/128", "::2", false),
-  ])
-  func rangesContainAddresses(range: String, address: String, isIn: Bool) throws {
+  ]) func rangesContainAddresses(range: String, address: String, isIn: Bool) throws {
     let range = try #require(AddressRange(range))
     let address = try #require(PeerAddress(SocketAddress(ipAddress: address, port: 1)))
     #expect(range.contains(address) == isIn)
   }
 
-  @Test(arguments: [
-    "", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "::/129", "host", "10.0.0.0/8/8", "10.0.0.0/",
-  ])
+  @Test(arguments: ["", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "::/129", "host", "10.0.0.0/8/8", "10.0.0.0/"])
   func invalidRangesAreRefused(text: String) { #expect(AddressRange(text) == nil) }
 
   @Test func descriptorSoftLimitIsRaised() {
     let limit = DescriptorLimit.raise()
     #expect(limit >= 256 && DescriptorLimit.raise() == limit)
-    #expect(
-      DescriptorLimit.forConnections(of: 128) == 64 && DescriptorLimit.forConnections(of: 20_000) == 19_744
-    )
+    #expect(DescriptorLimit.forConnections(of: 128) == 64 && DescriptorLimit.forConnections(of: 20_000) == 19_744)
   }
 }
 
@@ -230,19 +220,16 @@ import TestSupport
   @Test(arguments: [
     ("127.0.0.1:8443", "127.0.0.1", 8443), ("localhost:0", "localhost", 0), ("[::1]:65535", "::1", 65535),
     ("[2001:db8::7]:1", "2001:db8::7", 1), ("store-1.internal:7000", "store-1.internal", 7000),
-  ])
-  func endpointIsParsed(_ text: String, _ host: String, _ port: Int) throws {
+  ]) func endpointIsParsed(_ text: String, _ host: String, _ port: Int) throws {
     let endpoint = try #require(Endpoint(text))
     #expect(endpoint == Endpoint(host: host, port: port))
     #expect(endpoint.description == text)
   }
 
   @Test(arguments: [
-    "", ":", ":80", "host", "host:", "host:x", "host:-1", "host:65536", "host:000080", "::1:80", "[::1]",
-    "[]:80",
+    "", ":", ":80", "host", "host:", "host:x", "host:-1", "host:65536", "host:000080", "::1:80", "[::1]", "[]:80",
     "[host]:80", "a b:80", "host:80 ", "http://host:80", "host:+80", "host:８０",
-  ])
-  func invalidEndpointIsRefused(_ text: String) {
+  ]) func invalidEndpointIsRefused(_ text: String) {
     #expect(Endpoint(text) == nil)
   }
 }

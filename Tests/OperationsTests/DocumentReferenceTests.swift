@@ -9,15 +9,10 @@ import TestSupport
     var texts: [String: String] = [:]
     let kinds = [".swift", ".md", ".py", ".sh", ".yaml", ".yml", ".cfg", ".probe"]
     for folder in ["Sources", "Tests", "Proto", "Deploy", "docs"] {
-      for path in try FileManager.default.subpathsOfDirectory(
-        atPath: packageRoot.appendingPathComponent(folder).path
-      )
+      for path in try FileManager.default.subpathsOfDirectory(atPath: packageRoot.appendingPathComponent(folder).path)
       where kinds.contains(where: path.hasSuffix) {
         let file = folder + "/" + path
-        texts[file] = String(
-          decoding: try Data(contentsOf: packageRoot.appendingPathComponent(file)),
-          as: UTF8.self
-        )
+        texts[file] = String(decoding: try Data(contentsOf: packageRoot.appendingPathComponent(file)), as: UTF8.self)
       }
     }
     return texts
@@ -33,9 +28,7 @@ import TestSupport
 
   /// The targets of the package, which are the folders of Sources.
   private static func modules() throws -> Set<String> {
-    Set(
-      try FileManager.default.contentsOfDirectory(atPath: packageRoot.appendingPathComponent("Sources").path)
-    )
+    Set(try FileManager.default.contentsOfDirectory(atPath: packageRoot.appendingPathComponent("Sources").path))
   }
 
   private static func exists(_ path: String) -> Bool {
@@ -151,10 +144,7 @@ import TestSupport
 
   /// The manuals that name tests as `Suite.test` name only tests that exist.
   @Test func testsThatAreNamedExist() throws {
-    let document = try String(
-      contentsOf: packageRoot.appendingPathComponent("docs/reliability.md"),
-      encoding: .utf8
-    )
+    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/reliability.md"), encoding: .utf8)
     let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
     var count = 0
     for name in document.matches(of: /`([A-Z]\w+)\.([a-z]\w+)`/) {
@@ -172,10 +162,7 @@ import TestSupport
   @Test func targetsNameTheirImports() throws {
     let modules = try Self.modules()
     let texts = try Self.texts()
-    let document = try String(
-      contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"),
-      encoding: .utf8
-    )
+    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"), encoding: .utf8)
     let table = try #require(document.split(separator: "\n## The targets\n").last)
     var described: Set<String> = []
     for row in table.split(separator: "\n") where row.hasPrefix("| ") {
@@ -190,10 +177,7 @@ import TestSupport
       }
       #expect(named == imported.intersection(modules).subtracting(names), "\(names)")
     }
-    #expect(
-      modules.subtracting(described).allSatisfy { $0.hasPrefix("C") },
-      "\(modules.subtracting(described))"
-    )
+    #expect(modules.subtracting(described).allSatisfy { $0.hasPrefix("C") }, "\(modules.subtracting(described))")
   }
 
   /// The table of the gateway's parts has each subclass of GatewayPart once, with the folder of its file.
@@ -204,10 +188,7 @@ import TestSupport
         folders[String(part.1)] = String(path.split(separator: "/")[2])
       }
     }
-    let document = try String(
-      contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"),
-      encoding: .utf8
-    )
+    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"), encoding: .utf8)
     let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound
     var described: [String: String] = [:]
     let rows = document[start...].components(separatedBy: "\n").dropFirst()
@@ -249,8 +230,7 @@ import TestSupport
       package final class GatewayLoop {
         func trySend() -> Bool { ask }
       }
-      """,
-      "Sources/Gateway/Loop/GatewayLoop+Callers.swift": "extension GatewayLoop { var callers: Int { 0 } }",
+      """, "Sources/Gateway/Loop/GatewayLoop+Callers.swift": "extension GatewayLoop { var callers: Int { 0 } }",
       "Sources/Gateway/Loop/FanOut.swift": "struct FanOut { func ask() {} }",
     ]
     let code = SourceCode(sources, modules: ["CNghttp2"])
@@ -260,9 +240,7 @@ import TestSupport
     ] {
       #expect(code.resolves(name) == true, "\(name)")
     }
-    for name in [
-      "GatewayLoop.ask", "FanOut.trySend", "EventHub", "EventHub.swift", "Events/FanOut.swift", ".quick",
-    ] {
+    for name in ["GatewayLoop.ask", "FanOut.trySend", "EventHub", "EventHub.swift", "Events/FanOut.swift", ".quick"] {
       #expect(code.resolves(name) == false, "\(name)")
     }
     for name in ["make test", "--memory", "backup", "Proto/frames.md", "TEST_MINUTES", "POST /v1/frames"] {
@@ -368,17 +346,13 @@ private struct SourceCode {
   /// A copy of a span's bytes to an array or a string. The standard library has no checked form, and the pointer ends
   /// with the copy.
   private static func withoutCopies(_ source: String) -> String {
-    let copy =
-      /withUnsafeBytes ?\(?\{ (Array|String)\(([a-z]+: )?\$0(\.prefix\(\w+\))?(, as: UTF8\.self)?\) \}/
+    let copy = /withUnsafeBytes ?\(?\{ (Array|String)\(([a-z]+: )?\$0(\.prefix\(\w+\))?(, as: UTF8\.self)?\) \}/
     return source.replacing(copy, with: "")
   }
 
   @Test(arguments: constructs)
   func documentListsEveryUse(_ construct: String) throws {
-    let document = try String(
-      contentsOf: packageRoot.appendingPathComponent("docs/unsafe.md"),
-      encoding: .utf8
-    )
+    let document = try String(contentsOf: packageRoot.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)
     let rows = document.split(separator: "\n").filter { $0.hasPrefix("|") && $0.contains("`\(construct)`") }
     let named = rows.flatMap { $0.split(separator: "|")[1].split(separator: "`") }.map(String.init)
     var uses = 0

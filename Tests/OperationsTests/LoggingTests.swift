@@ -106,19 +106,11 @@ struct ErrorTextTests {
 
   @Test func settingsHaveARange() async throws {
     for (text, expected) in [("0.25", 250), ("250ms", 250), ("2s", 2_000), ("2", 2_000)] as [(String, Int64)] {
-      let settings = try await Settings(
-        flags: ["event-interval": text],
-        keys: ["event-interval"],
-        environment: [:]
-      )
+      let settings = try await Settings(flags: ["event-interval": text], keys: ["event-interval"], environment: [:])
       #expect(try settings.milliseconds("event-interval", in: 100...60_000) == expected)
     }
     for text in ["99ms", "61s", "250", "soon"] {
-      let settings = try await Settings(
-        flags: ["event-interval": text],
-        keys: ["event-interval"],
-        environment: [:]
-      )
+      let settings = try await Settings(flags: ["event-interval": text], keys: ["event-interval"], environment: [:])
       #expect(throws: SettingsError.self, "\(text)") {
         _ = try settings.milliseconds("event-interval", in: 100...60_000)
       }

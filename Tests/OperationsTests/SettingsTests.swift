@@ -23,12 +23,7 @@ import Testing
         try file.write(toFile: path, atomically: true, encoding: .utf8)
         flags["config"] = path
       }
-      return try await Settings(
-        flags: flags,
-        keys: Self.keys,
-        restrictions: restrictions,
-        environment: environment
-      )
+      return try await Settings(flags: flags, keys: Self.keys, restrictions: restrictions, environment: environment)
     }
   }
 
@@ -44,11 +39,7 @@ import Testing
   @Test func differencesAreNamed() async throws {
     let first = try await settings(file: "loops: 1\nstore: [a:1, b:2]\nlisten: 127.0.0.1:1\n")
     let second = try await settings(file: "loops: 2\nstore: [a:1]\nlisten: 127.0.0.1:1\nmemory: 1G\n")
-    #expect(
-      second.differences(from: first, among: Self.keys.subtracting(["config"])) == [
-        "loops", "memory", "store",
-      ]
-    )
+    #expect(second.differences(from: first, among: Self.keys.subtracting(["config"])) == ["loops", "memory", "store"])
     #expect(second.differences(from: first, among: ["listen", "memory"]) == ["memory"])
     let flags = try await settings(flags: ["loops": "1"], file: "loops: 2\n")
     #expect(flags.differences(from: first, among: ["loops"]).isEmpty)
@@ -70,10 +61,7 @@ import Testing
     #expect(try fromEnvironment.string("jwt-secret-file") == "e")
     let fromFile = try await settings(file: "jwt-secret-file: f\n")
     #expect(try fromFile.string("jwt-secret-file") == "f")
-    let fromJSON = try await settings(
-      file: #"{"jwt-secret-file": "j", "h2c": true, "loops": 4}"#,
-      name: "c.json"
-    )
+    let fromJSON = try await settings(file: #"{"jwt-secret-file": "j", "h2c": true, "loops": 4}"#, name: "c.json")
     #expect(try fromJSON.string("jwt-secret-file") == "j")
     #expect(try fromJSON.flag("h2c"))
     #expect(try fromJSON.integer("loops", in: 1...8) == 4)
@@ -92,18 +80,13 @@ import Testing
   }
 
   @Test func emptyValuesCountAsUnset() async throws {
-    let all = try await settings(
-      flags: ["listen": ""],
-      environment: ["TIDEMARK_LISTEN": ""],
-      file: "listen: a:1\n"
-    )
+    let all = try await settings(flags: ["listen": ""], environment: ["TIDEMARK_LISTEN": ""], file: "listen: a:1\n")
     #expect(try all.string("listen") == "a:1")
   }
 
   /// An unset variable in a script must not lift a restriction.
   @Test(arguments: [
-    (["cors-origin": ""], [:], ""), (["cors-origin": "https://x,"], [:], ""),
-    ([:], ["TIDEMARK_CORS_ORIGIN": ""], ""),
+    (["cors-origin": ""], [:], ""), (["cors-origin": "https://x,"], [:], ""), ([:], ["TIDEMARK_CORS_ORIGIN": ""], ""),
     ([:], ["TIDEMARK_CORS_ORIGIN": ","], ""), ([:], [:], "cors-origin: \"\"\n"),
     ([:], [:], "cors-origin:\n  - https://x\n  - \"\"\n"),
   ])
@@ -127,8 +110,7 @@ import Testing
 
   @Test(arguments: [
     ("16", 16), ("1K", 1024), ("512M", 512 << 20), ("4GiB", 4 << 30), ("2tb", 2 << 40), ("7B", 7),
-  ])
-  func sizeIsParsed(_ text: String, _ value: Int) async throws {
+  ]) func sizeIsParsed(_ text: String, _ value: Int) async throws {
     let all = try await settings(flags: ["memory": text])
     #expect(try all.byteCount("memory", in: 0...Int.max) == value)
   }
@@ -137,10 +119,7 @@ import Testing
     ("loops", "nine", "--loops \"nine\": give a whole number from 1 to 8"),
     ("loops", "9", "--loops \"9\": give a whole number from 1 to 8"),
     ("h2c", "maybe", "--h2c \"maybe\": give true or false"),
-    (
-      "listen", "here",
-      "--listen \"here\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"
-    ),
+    ("listen", "here", "--listen \"here\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"),
     ("memory", "lots", "--memory \"lots\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
     ("memory", "4K", "--memory \"4K\": give a size such as 512M or 4G, from 1 to 2048 bytes"),
     (
@@ -188,8 +167,7 @@ import Testing
     ("{\"listen\": ", "not readable as YAML or JSON"),
     ("listen: [a\n", "not readable as YAML or JSON"),
     ("'liten': 1\n", "unknown key \"liten\""),
-  ])
-  func invalidFilesAreNamed(_ file: String, _ part: String) async throws {
+  ]) func invalidFilesAreNamed(_ file: String, _ part: String) async throws {
     let found = await problem { _ = try await settings(file: file) }
     #expect(found.hasPrefix("--config ") && found.contains(part), "\(found)")
     #expect(!found.contains("\n"))
@@ -220,16 +198,13 @@ import Testing
   }
 
   @Test func commentsAndDocumentMarksAreIgnored() throws {
-    let keys = try ConfigFile.keys(
-      ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n"
-    )
+    let keys = try ConfigFile.keys(ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n")
     #expect(keys == ["listen", "store", "loops"])
   }
 }
 
 func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) async throws -> Result {
-  let directory =
-    FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
+  let directory = FileManager.default.temporaryDirectory.path + "/tidemark-\(UInt64.random(in: 0...UInt64.max))"
   try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
   defer { try? FileManager.default.removeItem(atPath: directory) }
   return try await body(directory)
@@ -243,8 +218,7 @@ func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) asy
   @Test(arguments: [
     ("one", "one", nil), ("one\n", "one", nil), ("one\r\ntwo\r\n", "one", "two"), ("one\ntwo", "one", "two"),
     ("one\n\n", "one", nil), (" spaced \n", " spaced ", nil),
-  ])
-  func secretsAreReadFromLines(_ text: String, _ current: String, _ previous: String?) throws {
+  ]) func secretsAreReadFromLines(_ text: String, _ current: String, _ previous: String?) throws {
     let secrets = try parse(text)
     #expect(secrets == Secrets(current: Array(current.utf8), previous: previous.map { Array($0.utf8) }))
   }
@@ -253,8 +227,7 @@ func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) asy
     ("", "the first line is empty"), ("\n", "the first line is empty"),
     ("\ntwo\n", "the first line is empty"),
     ("a\nb\nc\n", "more than two lines"),
-  ])
-  func invalidSecretFileIsRefused(_ text: String, _ part: String) {
+  ]) func invalidSecretFileIsRefused(_ text: String, _ part: String) {
     let error = #expect(throws: SettingsError.self) { try parse(text) }
     #expect(error?.description.hasPrefix("--secret-file p: ") == true)
     #expect(error?.description.contains(part) == true)

@@ -8,9 +8,7 @@ import TestSupport
 @Suite struct FrameDocumentTests {
   private static let document: FrameDocument = {
     do {
-      return try FrameDocument(
-        String(contentsOf: FrameVectors.proto.appending(path: "frames.md"), encoding: .utf8)
-      )
+      return try FrameDocument(String(contentsOf: FrameVectors.proto.appending(path: "frames.md"), encoding: .utf8))
     } catch {
       fatalError("Proto/frames.md: \(error)")
     }
@@ -26,10 +24,7 @@ import TestSupport
   func documentedFieldsMatchTable(_ row: FrameDocument.Row) throws {
     let spec = try #require(FrameTable.spec(named: row.name))
     #expect(spec.number == row.number)
-    #expect(
-      FrameDocument.agree(row.fields, Self.shape(spec.fields)),
-      "\(row.fields) \(Self.shape(spec.fields))"
-    )
+    #expect(FrameDocument.agree(row.fields, Self.shape(spec.fields)), "\(row.fields) \(Self.shape(spec.fields))")
     guard let fields = row.reply else { return }
     let reply = try #require(FrameTable.spec(named: row.name + "_reply"))
     #expect(reply.number == row.number | 0x80)
@@ -95,9 +90,7 @@ struct FrameDocument: Sendable {
       guard let number = UInt8(cells[0].dropFirst(2), radix: 16), cells.count >= 3 else { continue }
       var fields = shape(cells[2])
       if let same = rows.first(where: { cells[2].hasPrefix("as \($0.name);") }) { fields = same.fields }
-      rows.append(
-        Row(number: number, name: cells[1], fields: fields, reply: cells.count > 3 ? shape(cells[3]) : nil)
-      )
+      rows.append(Row(number: number, name: cells[1], fields: fields, reply: cells.count > 3 ? shape(cells[3]) : nil))
     }
   }
 
@@ -114,8 +107,7 @@ struct FrameDocument: Sendable {
 
   /// Read `- *name*: fields. More text.` and `- *name* and *name*: …`, whose fields may use each other's names.
   private mutating func readCompounds(_ text: String) {
-    guard let section = text.range(of: "The compound fields:"), let end = text.range(of: "\n| option |")
-    else {
+    guard let section = text.range(of: "The compound fields:"), let end = text.range(of: "\n| option |") else {
       return
     }
     for entry in text[section.upperBound..<end.lowerBound].components(separatedBy: "\n- ").dropFirst() {
@@ -143,8 +135,7 @@ struct FrameDocument: Sendable {
     case "string": return [.string]
     case "opt": return [.optional]
     case "the" where words.starts(with: ["the", "bytes"]): return [.rest]
-    case "with" where words.count > 2:
-      return fields(of: item.drop { $0 != " " }.dropFirst().drop { $0 != " " })
+    case "with" where words.count > 2: return fields(of: item.drop { $0 != " " }.dropFirst().drop { $0 != " " })
     case _ where first.hasPrefix("bytes["):
       return Int(first.drop { $0 != "[" }.dropFirst().prefix { $0.isNumber }).map { [.bytes($0)] } ?? []
     case _ where first.hasPrefix("list("):

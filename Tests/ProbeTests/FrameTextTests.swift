@@ -49,9 +49,7 @@ struct FrameTextTests {
       default: buffer.writeMark(user: user.span.bytes, message: message.span.bytes, epoch: 300)
       }
     }
-    let values = [
-      "cid": "a:b", "counter": "9", "user": "bob", "message": "m1", "since": "5", "unread_epoch": "300",
-    ]
+    let values = ["cid": "a:b", "counter": "9", "user": "bob", "message": "m1", "since": "5", "unread_epoch": "300"]
     let names = FrameTable.spec(named: spec.name)?.fields.map(\.name) ?? []
     let line = try names.reduce(spec.name) { try $0 + " \($1)=" + #require(values[$1]) }
     var wireProtocol = StoreFrames(fillsIn: false)
@@ -70,14 +68,12 @@ struct FrameTextTests {
   static let rows = [
     Row("drain", "00000008 07000000 00000000"),
     Row("drain @flags=1 @shard=258 @correlation=16909060", "00000008 07010102 01020304"),
-    Row("drain @length=7", "00000007 07000000 00000000"),
-    Row("0x07", "00000008 07000000 00000000"),
+    Row("drain @length=7", "00000007 07000000 00000000"), Row("0x07", "00000008 07000000 00000000"),
     Row("0x7f payload=0102", "0000000a 7f000000 00000000 0102"),
     Row("get_channel cid=a:b", "0000000c 20000000 00000000 03613a62"),
     Row("get_channel cid=\"a b\"", "0000000c 20000000 00000000 03612062"),
     Row("get_channel cid=\"\\x00\\\"\\\\\"", "0000000c 20000000 00000000 0300225c"),
-    Row("get_channel cid=", "00000009 20000000 00000000 00"),
-    Row("get_channel", "00000009 20000000 00000000 00"),
+    Row("get_channel cid=", "00000009 20000000 00000000 00"), Row("get_channel", "00000009 20000000 00000000 00"),
     Row("mark_delivered cid=a:b counter=0x80 user=u", "00000011 16000000 00000000 03613a62 8001 0175 00"),
     Row("mark_read unread_epoch=0", "0000000d 14000000 00000000 0000000001"),
     Row("mark_read unread_epoch=none", "0000000d 14000000 00000000 0000000000"),
@@ -89,17 +85,13 @@ struct FrameTextTests {
     Row(
       "change_members add=[{user=a} {user=b role=r}] remove=[c]",
       "00000015 11000000 00000000 0000 02 016100 01620172 01 0163"
-    ),
-    Row("statuses_reply statuses=[{found=message_deleted}]", "0000000a a2000000 00000000 0122"),
+    ), Row("statuses_reply statuses=[{found=message_deleted}]", "0000000a a2000000 00000000 0122"),
     Row("get_user @issued=1700000000 user=u", "0000000e 25020000 00000000 0175 6553f100"),
     Row("get_user @flags=1 @issued=0 user=u", "0000000e 25030000 00000000 0175 00000000"),
     Row("get_user @flags=2 user=u", "0000000a 25020000 00000000 0175"),
     Row("list_unsettled @issued=0xffffffff", "0000000c 26020000 00000000 ffffffff"),
     Row("0x7f @issued=1 payload=09", "0000000d 7f020000 00000000 09 00000001"),
-    Row(
-      "acknowledge cid=a:b user=u note=ok messages=[m]",
-      "00000015 19000000 00000000 03613a6200 0175 026f6b 01016d"
-    ),
+    Row("acknowledge cid=a:b user=u note=ok messages=[m]", "00000015 19000000 00000000 03613a6200 0175 026f6b 01016d"),
     Row("patch_user user=u given=1", "0000000e 1a000000 00000000 0175 00010000"),
     Row("settle name=u what=user version=128", "0000000e 1c000000 00000000 0175 00 01 8001"),
     Row(
@@ -124,10 +116,7 @@ struct FrameTextTests {
       "0000000f 17000000 00000000 0000 01 0b 02034b"
     ),
     Row("mark_read @thread=m cid=a:b", "00000012 14040000 00000000 03613a62 00000000 016d"),
-    Row(
-      "mark_read @flags=1 @issued=1 @thread=m cid=a:b",
-      "00000016 14070000 00000000 03613a62 00000000 016d 00000001"
-    ),
+    Row("mark_read @flags=1 @issued=1 @thread=m cid=a:b", "00000016 14070000 00000000 03613a62 00000000 016d 00000001"),
     Row("mark_read @thread= cid=a:b", "00000011 14040000 00000000 03613a62 00000000 00"),
     Row("mark_read @flags=4 cid=a:b", "00000010 14040000 00000000 03613a62 00000000"),
     Row("0x7f @thread=m payload=09", "0000000b 7f040000 00000000 09 016d"),
@@ -147,23 +136,17 @@ struct FrameTextTests {
     Row(
       "list_channels_reply entries=[{cid=a:b row=none} {cid=a:b row=0 member=1 joined=1}] next_cursor=256",
       "00000019 a9000000 00000000 02 03613a62 000000 03613a62 010101 8102"
-    ),
-    Row(
-      "unread_counts channels=[{cid=a:b user=u row=300}]",
-      "00000011 2a000000 00000000 01 03613a62 0175 ac02"
-    ),
+    ), Row("unread_counts channels=[{cid=a:b user=u row=300}]", "00000011 2a000000 00000000 01 03613a62 0175 ac02"),
     Row(
       "unread_counts_reply counts=[{unread_messages=3} {found=channel_not_found}]",
       "0000000f aa000000 00000000 02 0003000000 1f"
-    ),
-    Row("purge round=300", "0000000a 2b000000 00000000 ac02"),
+    ), Row("purge round=300", "0000000a 2b000000 00000000 ac02"),
     Row("purge_reply round=1", "00000009 ab000000 00000000 01"),
     Row("rebuild_index phase=send_again epoch=2", "0000000a 2c000000 00000000 01 02"),
     Row(
       "rebuild_index_reply phase=sweep epoch=2 channels_done=1 channels=2 entries=3",
       "0000000d ac000000 00000000 02 02 01 02 03"
-    ),
-    Row("events through=1", "0000000c 08000000 00000000 01 00 00 00"),
+    ), Row("events through=1", "0000000c 08000000 00000000 01 00 00 00"),
     Row(
       "events lost=1 channels=[{cid=a:b events=[{event=truncated sequence=3 time=4}]}] users=[]",
       "00000014 08000000 00000000 00 01 01 03613a62 01 04 03 04 00"
@@ -187,15 +170,13 @@ struct FrameTextTests {
     Row(
       "events users=[{user=u events=[{event=membership cid=a:b member=1 gone=1} {event=tokens_revoked time=7}]}]",
       "0000001b 08000000 00000000 00 00 00 01 0175 02 01 03613a62 00 01 00 00 01 02 07"
-    ),
-    Row("subscribe flags=1 since=2 channels=[a:b]", "0000000f 30000000 00000000 01 02 01 03613a62"),
+    ), Row("subscribe flags=1 since=2 channels=[a:b]", "0000000f 30000000 00000000 01 02 01 03613a62"),
     Row("unsubscribe channels=[a:b c:d]", "00000011 31000000 00000000 02 03613a62 03633a64"),
     Row("subscribe_user user=u", "0000000b 32000000 00000000 0175 01"),
     Row("subscribe_user user=u on=0", "0000000b 32000000 00000000 0175 00"),
     Row("announce_row user=u channels=[a:b]", "0000000f 33000000 00000000 0175 01 03613a62"),
     Row("subscribe_reply through=1 complete=1", "0000000b b0000000 00000000 01 01 00"),
-    Row("error user_erased", "0000000b 0f000000 00000000 2d0000"),
-    Row("hex:00 07ff", "0007ff"),
+    Row("error user_erased", "0000000b 0f000000 00000000 2d0000"), Row("hex:00 07ff", "0007ff"),
   ]
 
   @Test(arguments: rows.indices)
@@ -236,8 +217,7 @@ struct FrameTextTests {
     (
       "events channels=[{cid=a:b events=[{foo=1}]}]",
       "its fields are: event, thread, own, shown, time, unread_in_channel,"
-    ),
-    ("unread_counts channels=[a:b]", "entries are written {cid=… user=… row=…}"),
+    ), ("unread_counts channels=[a:b]", "entries are written {cid=… user=… row=…}"),
     ("hex:0", "hexadecimal is expected"),
     ("0x07 payload=00", "has no field 'payload'"),
   ]
@@ -264,22 +244,17 @@ struct FrameTextTests {
         == "mark_delivered @shard=\(shard) @correlation=1 cid=messaging:general counter=1 user=a message="
     )
     #expect(
-      try parts("get_channel cid=messaging:general @shard=0")
-        == "get_channel @correlation=2 cid=messaging:general"
+      try parts("get_channel cid=messaging:general @shard=0") == "get_channel @correlation=2 cid=messaging:general"
     )
     #expect(try parts("delete_message cid=\"\" counter=9 message=m @shard=1").contains("counter=9"))
     #expect(
-      try parts("delete_message cid=a:b message=m @correlation=77").contains(
-        "@correlation=77 cid=a:b counter=10"
-      )
+      try parts("delete_message cid=a:b message=m @correlation=77").contains("@correlation=77 cid=a:b counter=10")
     )
     #expect(try parts("ping") == "ping bytes=0000000000000000")
     // A frame about a user or a type goes to its home shard.
     let home = ShardID.owning(Array("carol".utf8).span.bytes, count: 16).rawValue
     #expect(home > 0)
-    #expect(
-      try parts("get_user user=carol @issued=7").hasPrefix("get_user @issued=7 @shard=\(home) @correlation=")
-    )
+    #expect(try parts("get_user user=carol @issued=7").hasPrefix("get_user @issued=7 @shard=\(home) @correlation="))
     #expect(try parts("get_user user=carol @issued=7").hasSuffix(" user=carol"))
     #expect(try parts("settle name=carol what=user").contains("settle @shard=\(home) "))
     #expect(try parts("assign_user user=carol @shard=0").hasPrefix("assign_user @correlation="))
@@ -338,10 +313,7 @@ struct FrameTextTests {
     (
       "read_state_reply rows=[{user=a} {user=x}]", "read_state_reply rows=[{user=a} {user=b}]",
       ["rows[1].user: expected x, received b"]
-    ),
-    (
-      "read_state_reply rows=[]", "read_state_reply rows=[{user=a}]", ["rows: expected 0 entries, received 1"]
-    ),
+    ), ("read_state_reply rows=[]", "read_state_reply rows=[{user=a}]", ["rows: expected 0 entries, received 1"]),
     ("statuses messages=[a *]", "statuses messages=[a b]", []),
     // Some of the entries, in any order, each matched once.
     ("statuses messages=[... b]", "statuses messages=[a b c]", []),
@@ -351,18 +323,14 @@ struct FrameTextTests {
       "statuses messages=[... b b]", "statuses messages=[a b c]",
       ["messages: expected entry 1 is not among the 3 received"]
     ),
-    (
-      "read_state_reply rows=[... {user=b last_read=2}]",
-      "read_state_reply rows=[{user=b} {user=b last_read=2}]", []
-    ),
+    ("read_state_reply rows=[... {user=b last_read=2}]", "read_state_reply rows=[{user=b} {user=b last_read=2}]", []),
     (
       "events channels=[{cid=a:b events=[... {event=truncated sequence=4}]}]",
       "events channels=[{cid=a:b events=[{event=truncated sequence=3} {event=channel_deleted}]}]",
       ["channels[0].events: expected entry 0 is not among the 2 received"]
     ),
     (
-      "events channels=[{events=[{event=truncated user=u}]}]",
-      "events channels=[{cid=a:b events=[{event=truncated}]}]",
+      "events channels=[{events=[{event=truncated user=u}]}]", "events channels=[{cid=a:b events=[{event=truncated}]}]",
       ["channels[0].events[0].user: expected, but it is not there"]
     ),
   ]
@@ -370,10 +338,7 @@ struct FrameTextTests {
   @Test(arguments: comparisons.indices)
   func differencesAreListed(_ index: Int) throws {
     let row = Self.comparisons[index]
-    #expect(
-      try StoreFrames().differences(row.expected, from: frame(row.received)) == row.lines,
-      "\(row.expected)"
-    )
+    #expect(try StoreFrames().differences(row.expected, from: frame(row.received)) == row.lines, "\(row.expected)")
   }
 
   /// Events arrive at any time, so expectations of other frames skip them.

@@ -43,10 +43,7 @@ struct HTTP2ScriptTests {
   }
 
   @Test func variablesAreExpanded() throws {
-    let variables = try ProbeVariables(
-      settings: ["A=1", "B=x=y", "EMPTY="],
-      environment: ["A": "no", "C": "3"]
-    )
+    let variables = try ProbeVariables(settings: ["A=1", "B=x=y", "EMPTY="], environment: ["A": "no", "C": "3"])
     for (text, expanded) in [
       ("a=$A", "a=1"), ("${A}0", "10"), ("$B.$C$EMPTY", "x=y.3"), ("$$A", "$A"), ("5$ $", "5$ $"),
       ("$1", "$1"),
@@ -113,23 +110,17 @@ struct HTTP2ScriptTests {
     ScriptCase(
       script: "open\nsend request :path=/reset\nexpect headers stream=1",
       holds: false,
-      transcript: [
-        "    expected headers, received rst_stream", "    received: rst_stream stream=1 code=CANCEL",
-      ]
+      transcript: ["    expected headers, received rst_stream", "    received: rst_stream stream=1 code=CANCEL"]
     ),
     ScriptCase(
-      script:
-        "open\nsend request :path=/reset\nexpect headers stream=1 or rst_stream stream=1 code=CANCEL\nalive",
+      script: "open\nsend request :path=/reset\nexpect headers stream=1 or rst_stream stream=1 code=CANCEL\nalive",
       holds: true,
       transcript: []
     ),
     ScriptCase(
-      script:
-        "open\nsend request :path=/reset\nexpect goaway code=CANCEL or rst_stream stream=1 code=NO_ERROR",
+      script: "open\nsend request :path=/reset\nexpect goaway code=CANCEL or rst_stream stream=1 code=NO_ERROR",
       holds: false,
-      transcript: [
-        "    not rst_stream stream=1 code=NO_ERROR:", "      code: expected NO_ERROR, received CANCEL",
-      ]
+      transcript: ["    not rst_stream stream=1 code=NO_ERROR:", "      code: expected NO_ERROR, received CANCEL"]
     ),
     ScriptCase(
       script: "open\nsend request :path=/reset\nalive",
@@ -153,8 +144,7 @@ struct HTTP2ScriptTests {
     ),
     // Frames of other streams are kept for later expectations. Within a stream the order matters.
     ScriptCase(
-      script:
-        """
+      script: """
         open
         send request :path=/two then request :path=/ok
         expect headers stream=3
@@ -166,8 +156,7 @@ struct HTTP2ScriptTests {
       transcript: []
     ),
     ScriptCase(
-      script:
-        """
+      script: """
         open
         send ping bytes=0000000000000001 then request :path=/ok
         expect headers stream=1
@@ -180,8 +169,7 @@ struct HTTP2ScriptTests {
       script: "open\nexpect headers within 20ms",
       holds: false,
       transcript: ["    expected headers, nothing came in time"]
-    ),
-    ScriptCase(script: "open\nsend-hex 000004\nsend ping", holds: true, transcript: ["→ 3 raw bytes"]),
+    ), ScriptCase(script: "open\nsend-hex 000004\nsend ping", holds: true, transcript: ["→ 3 raw bytes"]),
     ScriptCase(
       script: "open\nsend ping @length=9 bytes=0102030405060708",
       holds: true,
@@ -194,8 +182,7 @@ struct HTTP2ScriptTests {
     ),
     // Cases are independent.
     ScriptCase(
-      script:
-        """
+      script: """
         case a
         open
         send request :path=/goaway
@@ -243,9 +230,7 @@ struct HTTP2ScriptTests {
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20), showsHex: true) {
       lines.all.append($0)
     }
-    #expect(
-      try await runner.run(try ProbeScript("open\nsend ping bytes=0102030405060708"), in: HTTP2Frames())
-    )
+    #expect(try await runner.run(try ProbeScript("open\nsend ping bytes=0102030405060708"), in: HTTP2Frames()))
     #expect(lines.all.contains("    00000806 00000000 00010203 04050607 08"))
     try await listener.stop()
   }
@@ -262,10 +247,7 @@ struct HTTP2ScriptTests {
       let sender = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
         lines.all.append($0)
       }
-      #expect(
-        try await sender.send(frames, opens: true, in: HTTP2Frames()) == isWell,
-        "\(frames): \(lines.all)"
-      )
+      #expect(try await sender.send(frames, opens: true, in: HTTP2Frames()) == isWell, "\(frames): \(lines.all)")
       #expect(lines.all.contains { $0.hasPrefix(last) }, "\(frames): \(lines.all)")
     }
     try await listener.stop()
@@ -320,8 +302,7 @@ private struct HTTP2Listener {
           send("headers stream=1 :status=200 then data stream=1 end_stream text=late", context)
         }
       case .headers where line.contains(":path=/two"): isCrossed = true
-      case .headers where line.contains(":path=/reset"):
-        send("rst_stream stream=\(stream) code=CANCEL", context)
+      case .headers where line.contains(":path=/reset"): send("rst_stream stream=\(stream) code=CANCEL", context)
       case .headers where line.contains(":path=/goaway"):
         send("goaway code=INTERNAL_ERROR debug=no", context)
         context.close(promise: nil)

@@ -20,8 +20,7 @@ struct HTTP2TextTests {
   static let rows = [
     Row("preface", "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a"),
     Row("data stream=1 end_stream text=test", "000004 00 01 00000001 74657374"),
-    Row("data stream=1", "000000 00 00 00000001"),
-    Row("data stream=1 bytes=00ff", "000002 00 00 00000001 00ff"),
+    Row("data stream=1", "000000 00 00 00000001"), Row("data stream=1 bytes=00ff", "000002 00 00 00000001 00ff"),
     Row("data stream=3 end_stream padding=2 text=ab", "000005 00 09 00000003 02 6162 0000"),
     Row("data stream=3 padding=0 text='{\"a\":1}'", "000008 00 08 00000003 00 7b2261223a317d"),
     Row("headers stream=1 end_stream :method=GET", "000005 01 05 00000001 1203474554"),
@@ -30,27 +29,21 @@ struct HTTP2TextTests {
     Row("headers stream=1 padding=1 dependency=0 weight=1", "000007 01 2c 00000001 01 00000000 00 00"),
     Row("priority stream=5 dependency=1 weight=16", "000005 02 00 00000005 00000001 0f"),
     Row("rst_stream stream=1 code=CANCEL", "000004 03 00 00000001 00000008"),
-    Row("rst_stream stream=1 code=255", "000004 03 00 00000001 000000ff"),
-    Row("settings", "000000 04 00 00000000"),
+    Row("rst_stream stream=1 code=255", "000004 03 00 00000001 000000ff"), Row("settings", "000000 04 00 00000000"),
     Row("settings ack", "000000 04 01 00000000"),
     Row(
       "settings initial_window_size=1 initial_window_size=2 0xff=3",
       "000012 04 00 00000000 0004 00000001 0004 00000002 00ff 00000003"
-    ),
-    Row("push_promise stream=1 promised=2 :method=GET", "000009 05 04 00000001 00000002 1203474554"),
+    ), Row("push_promise stream=1 promised=2 :method=GET", "000009 05 04 00000001 00000002 1203474554"),
     Row("ping bytes=0102030405060708", "000008 06 00 00000000 0102030405060708"),
     Row("ping ack bytes=0102030405060708", "000008 06 01 00000000 0102030405060708"),
     Row("ping stream=1 @reserved bytes=0102030405060708", "000008 06 00 80000001 0102030405060708"),
     Row("ping @flags=0x16 bytes=0102030405060708", "000008 06 16 00000000 0102030405060708"),
-    Row(
-      "goaway last_stream=5 code=ENHANCE_YOUR_CALM debug=bye",
-      "00000b 07 00 00000000 00000005 0000000b 627965"
-    ),
+    Row("goaway last_stream=5 code=ENHANCE_YOUR_CALM debug=bye", "00000b 07 00 00000000 00000005 0000000b 627965"),
     Row("window_update increment=0", "000004 08 00 00000000 00000000"),
     Row("window_update stream=1 increment=2147483647", "000004 08 00 00000001 7fffffff"),
     Row("continuation stream=1 end_headers=0", "000000 09 00 00000001"),
-    Row("0x16 stream=1 @flags=0xff payload=00", "000001 16 ff 00000001 00"),
-    Row("0xfe", "000000 fe 00 00000000"),
+    Row("0x16 stream=1 @flags=0xff payload=00", "000001 16 ff 00000001 00"), Row("0xfe", "000000 fe 00 00000000"),
   ]
 
   @Test(arguments: rows.indices)
@@ -84,10 +77,7 @@ struct HTTP2TextTests {
       "priority stream=1 payload=80000001", "000004 02 00 00000001 80000001",
       "priority stream=1 payload=80000001 (4 bytes, not 5)"
     ),
-    (
-      "rst_stream stream=1 payload=00", "000001 03 00 00000001 00",
-      "rst_stream stream=1 payload=00 (1 bytes, not 4)"
-    ),
+    ("rst_stream stream=1 payload=00", "000001 03 00 00000001 00", "rst_stream stream=1 payload=00 (1 bytes, not 4)"),
     (
       "settings payload=000300", "000003 04 00 00000000 000300",
       "settings payload=000300 (a length that is no multiple of 6)"
@@ -95,18 +85,13 @@ struct HTTP2TextTests {
     (
       "push_promise stream=1 payload=00", "000001 05 00 00000001 00",
       "push_promise stream=1 end_headers=0 payload=00 (shorter than 4 bytes)"
-    ),
-    ("ping bytes=01", "000001 06 00 00000000 01", "ping payload=01 (1 bytes, not 8)"),
+    ), ("ping bytes=01", "000001 06 00 00000000 01", "ping payload=01 (1 bytes, not 8)"),
     ("goaway payload=00", "000001 07 00 00000000 00", "goaway payload=00 (shorter than 8 bytes)"),
-    (
-      "window_update payload=000001", "000003 08 00 00000000 000001",
-      "window_update payload=000001 (3 bytes, not 4)"
-    ),
+    ("window_update payload=000001", "000003 08 00 00000000 000001", "window_update payload=000001 (3 bytes, not 4)"),
     (
       "headers stream=1 end_stream block=80", "000001 01 05 00000001 80",
       "headers stream=1 end_stream block=80 (it does not decode)"
-    ),
-    ("hex:0102 03", "010203", nil),
+    ), ("hex:0102 03", "010203", nil),
   ]
 
   @Test(arguments: malformed.indices)
@@ -159,8 +144,7 @@ struct HTTP2TextTests {
 
   @Test func headerBlocksRoundTrip() throws {
     // Invalid names and values are kept unchanged.
-    let line =
-      """
+    let line = """
       headers stream=1 headers=[{name=:path value=/} {name=X-UPPER value=1} {name="x test" value="a\\x0d\\x0ab"} \
       {name= value=} {name=stream value=9}]
       """
@@ -168,13 +152,9 @@ struct HTTP2TextTests {
     let hex = Hex.text(try wireProtocol.encode(line))
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [line])
     #expect(
-      try wireProtocol.differences("headers x-upper=1", from: unit(hex)) == [
-        "x-upper: expected, but it is not there"
-      ]
+      try wireProtocol.differences("headers x-upper=1", from: unit(hex)) == ["x-upper: expected, but it is not there"]
     )
-    #expect(
-      try wireProtocol.differences("headers X-UPPER=1 headers=[{name=stream value=9}]", from: unit(hex)) == []
-    )
+    #expect(try wireProtocol.differences("headers X-UPPER=1 headers=[{name=stream value=9}]", from: unit(hex)) == [])
   }
 
   @Test func rawBlocksKeepTheirPlaceInTheLine() throws {
@@ -219,15 +199,13 @@ struct HTTP2TextTests {
     var wireProtocol = HTTP2Frames()
     var hex = ""
     for line in [
-      "headers stream=1 end_headers=0 a=1", "continuation stream=1 end_headers=0 b=2",
-      "continuation stream=1 c=3",
+      "headers stream=1 end_headers=0 a=1", "continuation stream=1 end_headers=0 b=2", "continuation stream=1 c=3",
     ] {
       hex += Hex.text(try wireProtocol.encode(line))
     }
     #expect(
       try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [
-        "headers stream=1 end_headers=0 a=1", "continuation stream=1 end_headers=0 b=2",
-        "continuation stream=1 c=3",
+        "headers stream=1 end_headers=0 a=1", "continuation stream=1 end_headers=0 b=2", "continuation stream=1 c=3",
       ]
     )
     // A field that two frames share is complete with the second.
@@ -266,10 +244,7 @@ struct HTTP2TextTests {
     func text(_ line: String) throws -> String {
       try ProbeDecoding.lines(Hex.text(try wireProtocol.encode(line)), in: HTTP2Frames()).text[0]
     }
-    #expect(
-      try text("request")
-        == "headers stream=1 end_stream :method=GET :scheme=https :authority=chat:8443 :path=/"
-    )
+    #expect(try text("request") == "headers stream=1 end_stream :method=GET :scheme=https :authority=chat:8443 :path=/")
     #expect(
       try text("request :path=/x a=b end_stream=0")
         == "headers stream=3 :method=GET :scheme=https :authority=chat:8443 :path=/x a=b"
@@ -309,9 +284,7 @@ struct HTTP2TextTests {
     ("goaway code=PROTOCOL_ERROR", "goaway code=1", []),
     ("goaway code=*", "goaway code=1", []),
     ("goaway code=CANCEL", "goaway code=1", ["code: expected CANCEL, received PROTOCOL_ERROR"]),
-    (
-      "rst_stream stream=3 code=CANCEL", "rst_stream stream=1 code=CANCEL", ["stream: expected 3, received 1"]
-    ),
+    ("rst_stream stream=3 code=CANCEL", "rst_stream stream=1 code=CANCEL", ["stream: expected 3, received 1"]),
     ("ping", "settings", ["expected ping, received settings"]),
     ("ping bytes=00", "ping", ["bytes: expected 00, received 0000000000000000"]),
     ("headers stream=1 :status=200", "headers stream=1 :status=200 date=now", []),
@@ -328,10 +301,7 @@ struct HTTP2TextTests {
     ("data json='{\"a\":1}'", "data stream=1 text='{\"b\":2,\"a\":1}'", []),
     ("data json='{\"a\":[1,{\"b\":\"*\"}]}'", "data stream=1 text='{\"a\":[1,{\"b\":false}]}'", []),
     ("data json='{\"a\":true}'", "data stream=1 text='{\"a\":1}'", ["json.a: expected true, received 1"]),
-    (
-      "data json='{\"a\":{\"b\":1}}'", "data stream=1 text='{\"a\":{}}'",
-      ["json.a.b: expected, but it is not there"]
-    ),
+    ("data json='{\"a\":{\"b\":1}}'", "data stream=1 text='{\"a\":{}}'", ["json.a.b: expected, but it is not there"]),
     ("data json='[1]'", "data stream=1 text='[1,2]'", ["json: expected 1 entries, received 2"]),
     ("data json='{}'", "data stream=1 text=a", ["json: received none: a"]),
     ("data padding=1", "data stream=1 text=a", ["padding: expected, but it is not there"]),
@@ -345,10 +315,7 @@ struct HTTP2TextTests {
     let row = Self.comparisons[index]
     var wireProtocol = HTTP2Frames()
     let bytes = try wireProtocol.encode(row.received)
-    #expect(
-      try wireProtocol.differences(row.expected, from: unit(Hex.text(bytes))) == row.lines,
-      "\(row.expected)"
-    )
+    #expect(try wireProtocol.differences(row.expected, from: unit(Hex.text(bytes))) == row.lines, "\(row.expected)")
   }
 
   /// Which frames an expectation consumes, and which stay for later ones.
@@ -381,9 +348,7 @@ struct HTTP2TextTests {
     #expect(HTTP2Frames.boundary(in: [0, 0, 1, 4, 0, 0, 0, 0, 0]) == .incomplete)
     #expect(HTTP2Frames.boundary(in: Array("PRI * HTTP".utf8)) == .incomplete)
     #expect(HTTP2Frames.boundary(in: HTTP2Frame.preface + [0]) == .unit(24))
-    #expect(
-      HTTP2Frames.boundary(in: Array("HTTP/1.1 400".utf8)) == .broken("a length of 4740180 is no frame's")
-    )
+    #expect(HTTP2Frames.boundary(in: Array("HTTP/1.1 400".utf8)) == .broken("a length of 4740180 is no frame's"))
     #expect(HTTP2Frames.boundary(in: [0x15, 3, 3, 0, 2]) == .broken("a length of 1377027 is no frame's"))
   }
 

@@ -48,10 +48,7 @@ struct ScriptFolderTests {
     // Every request is sent, and every reply is expected.
     for spec in FrameTable.all where StoreFrames.requests.contains(spec.number) {
       #expect(Self.kinds(sent).contains(spec.name), "\(spec.name) is sent by no script")
-      #expect(
-        Self.kinds(expected).contains(spec.name + "_reply"),
-        "\(spec.name)_reply is expected by no script"
-      )
+      #expect(Self.kinds(expected).contains(spec.name + "_reply"), "\(spec.name)_reply is expected by no script")
     }
   }
 
@@ -65,8 +62,7 @@ struct ScriptFolderTests {
       }
       for line in expected {
         // A line with a wildcard cannot be encoded, but its fields have to belong to the kind.
-        let written =
-          line.contains("*") ? String(line.prefix { $0 != " " }) : line.replacing("... ", with: "")
+        let written = line.contains("*") ? String(line.prefix { $0 != " " }) : line.replacing("... ", with: "")
         #expect(throws: Never.self, "\(item.name): \(line)") {
           try wireProtocol.differences(line, from: try wireProtocol.encode(written))
         }
@@ -78,10 +74,7 @@ struct ScriptFolderTests {
     let (sent, expected) = Self.frames(try Self.scripts("scripts/http2"))
     for kind in HTTP2Kind.allCases {
       let isSent = Self.kinds(sent).contains(kind.name)
-      #expect(
-        isSent || kind == .headers && Self.kinds(sent).contains("request"),
-        "\(kind) is sent by no script"
-      )
+      #expect(isSent || kind == .headers && Self.kinds(sent).contains("request"), "\(kind) is sent by no script")
     }
     #expect(sent.contains { $0.hasPrefix("0x") }, "no frame of an unknown type")
     // The frames that a server may send.

@@ -109,8 +109,7 @@ struct ScriptTests {
       script: "open\nsend get_channel cid=a:b\nexpect error busy",
       holds: false,
       transcriptLine: "line 3: expect error busy"
-    ),
-    ScriptCase(script: "send-hex 00000007\nexpect close", holds: true, transcriptLine: "→ 4 raw bytes"),
+    ), ScriptCase(script: "send-hex 00000007\nexpect close", holds: true, transcriptLine: "→ 4 raw bytes"),
     ScriptCase(
       script: "open\ntimeout 20ms\nexpect close",
       holds: false,
@@ -167,12 +166,7 @@ struct ScriptTests {
       script: "open\nconnect\nopen\nclose\nexpect close",
       holds: true,
       transcriptLine: "← ready session=resumed"
-    ),
-    ScriptCase(
-      script: "open\nconnect\nnew-session\nopen",
-      holds: true,
-      transcriptLine: "← ready session=new"
-    ),
+    ), ScriptCase(script: "open\nconnect\nnew-session\nopen", holds: true, transcriptLine: "← ready session=new"),
     ScriptCase(
       script: "wait 1ms\nsend ping\nexpect close",
       holds: true,
@@ -193,10 +187,7 @@ struct ScriptTests {
     }
     let holds = try await runner.run(try ProbeScript(scriptCase.script), in: wireProtocol)
     #expect(holds == scriptCase.holds)
-    #expect(
-      lines.all.contains { $0.hasPrefix(scriptCase.transcriptLine) },
-      "\(lines.all.joined(separator: "\n"))"
-    )
+    #expect(lines.all.contains { $0.hasPrefix(scriptCase.transcriptLine) }, "\(lines.all.joined(separator: "\n"))")
     try await listener.stop()
   }
 
@@ -221,11 +212,7 @@ struct ScriptTests {
     let sender = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
-    let isAnswered = try await sender.send(
-      ["ping", "get_channel cid=a:b", "pong"],
-      opens: true,
-      in: StoreFrames()
-    )
+    let isAnswered = try await sender.send(["ping", "get_channel cid=a:b", "pong"], opens: true, in: StoreFrames())
     #expect(isAnswered)
     #expect(lines.all.filter { $0.hasPrefix("←") }.count == 4)
     let impatient = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(3)) {

@@ -40,13 +40,11 @@ import Testing
       "12 unread in 1 channel and 2 threads"
     ),
     (
-      "message.status",
-      #""user":{"id":"alice"},"from_seq":3,"to_seq":7,"last_message_id":"m7","status":"read""#,
+      "message.status", #""user":{"id":"alice"},"from_seq":3,"to_seq":7,"last_message_id":"m7","status":"read""#,
       "alice's messages from number 3 up to m7 are read in messaging:team"
     ),
     (
-      "message.status",
-      #""user":{"id":"alice"},"from_seq":7,"to_seq":7,"last_message_id":"m7","status":"delivered""#,
+      "message.status", #""user":{"id":"alice"},"from_seq":7,"to_seq":7,"last_message_id":"m7","status":"delivered""#,
       "alice's m7 is delivered in messaging:team"
     ),
     (
@@ -54,8 +52,7 @@ import Testing
       #"""
       "message_id":"m7","receipt_status":"processing","read_count":1,"unread_count":2,\#
       "user":{"id":"bob"},"note":"on it"
-      """#,
-      "m7 is processing in messaging:team, read by 1, not by 2; acknowledged by bob: “on it”"
+      """#, "m7 is processing in messaging:team, read by 1, not by 2; acknowledged by bob: “on it”"
     ),
     (
       "message.receipt", #""message_id":"m7","receipt_status":"expired","read_count":0,"unread_count":3"#,
@@ -68,19 +65,16 @@ import Testing
     (
       "message.new", #""message":{"id":"r1","silent":false,"receipt":true},"thread_id":"m1""#,
       "r1 was sent in the thread of m1 in messaging:team, with a receipt"
-    ),
-    ("message.deleted", #""message_id":"m9""#, "m9 was deleted in messaging:team"),
+    ), ("message.deleted", #""message_id":"m9""#, "m9 was deleted in messaging:team"),
     ("channel.truncated", #""seq":9"#, "messaging:team was truncated"),
     ("channel.updated", #""channel":{"member_count":3}"#, "messaging:team was changed"),
     ("channel.deleted", #""user":null"#, "messaging:team was deleted"),
     (
       "member.added", #""user":{"id":"dave"},"role":"admin","member_count":4"#,
       "dave joined messaging:team as admin, 4 members"
-    ),
-    ("member.removed", #""user":{"id":"dave"},"member_count":1"#, "dave left messaging:team, 1 member"),
+    ), ("member.removed", #""user":{"id":"dave"},"member_count":1"#, "dave left messaging:team, 1 member"),
     ("stream.reset", #""note":null"#, "earlier events may be missing: query the state again"),
-  ])
-  func eventIsFormattedAsSentence(_ type: String, _ fields: String, _ sentence: String) {
+  ]) func eventIsFormattedAsSentence(_ type: String, _ fields: String, _ sentence: String) {
     let line = EventLineFormatter.line(StreamedEvent(type: type, data: "{\(Self.base),\(fields)}"))
     let head = "03:04:05.678  " + type + String(repeating: " ", count: 24 - type.count) + "  "
     #expect(line == head + sentence)
@@ -90,8 +84,7 @@ import Testing
   func unknownEventsAreShownRaw(_ type: String, _ data: String) {
     let padding = String(repeating: " ", count: 24 - type.count + 2)
     #expect(
-      EventLineFormatter.line(StreamedEvent(type: type, data: data)) == String(repeating: " ", count: 14)
-        + type
+      EventLineFormatter.line(StreamedEvent(type: type, data: data)) == String(repeating: " ", count: 14) + type
         + padding + data
     )
   }

@@ -31,11 +31,7 @@ import Testing
     Row("no event without data", "event: a\n\ndata: y\n\n", ["message|y"]),
     Row("several lines", "data: YHOO\ndata: +2\ndata: 10\n\n", ["message|YHOO\n+2\n10"]),
     Row("empty data", "data\n\ndata\ndata\n\ndata:", ["message|", "message|\n"]),
-    Row(
-      "one leading space is removed",
-      "data:a\n\ndata: a\n\ndata:  a\n\n",
-      ["message|a", "message|a", "message| a"]
-    ),
+    Row("one leading space is removed", "data:a\n\ndata: a\n\ndata:  a\n\n", ["message|a", "message|a", "message| a"]),
     Row("a colon in the value", "data: a: b:c\n\n", ["message|a: b:c"]),
     Row("CRLF", "event: a\r\ndata: x\r\n\r\ndata: y\r\n\r\n", ["a|x", "message|y"]),
     Row("CR", "event: a\rdata: x\r\rdata: y\r\r", ["a|x", "message|y"]),
@@ -50,15 +46,13 @@ import Testing
     Row("a zero byte voids an id", "id: 1\n\nid: 2\0\n\n", [], id: "1"),
     Row("an incomplete block has no id", "id: 1\n\nid: 2\ndata: x\n", [], id: "1"),
     Row("an incomplete block is no event", "data: x\n\ndata: y\n", ["message|x"]),
-    Row("retry", "retry: 2500\n\n", [], retry: 2500),
-    Row("retry in an unfinished line", "retry: 5", [], retry: nil),
+    Row("retry", "retry: 2500\n\n", [], retry: 2500), Row("retry in an unfinished line", "retry: 5", [], retry: nil),
     Row(
       "retry that is not a number",
       "retry: 1\nretry: 2s\nretry: -1\nretry:\nretry: 99999999999999999999\n",
       [],
       retry: 1
-    ),
-    Row("a byte order mark", "\u{FEFF}data: x\n\n", ["message|x"]),
+    ), Row("a byte order mark", "\u{FEFF}data: x\n\n", ["message|x"]),
     Row("two byte order marks", "\u{FEFF}\u{FEFF}data: x\n\ndata: y\n\n", ["message|y"]),
     Row("non-ASCII text", "event: é\ndata: ✓\n\n", ["é|✓"]),
   ]

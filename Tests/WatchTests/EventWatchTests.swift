@@ -22,11 +22,7 @@ import TestSupport
   ) async throws -> (events: [String], notes: [String], error: String, requests: [FakeEvents.Request]) {
     try await FakeEvents.run(responses) { endpoint, requests in
       let seen = Mutex((events: [String](), notes: [String](), tokens: 0))
-      var watch = EventWatch(
-        gateway: try #require(GatewayURL("http://\(endpoint)")),
-        tls: nil,
-        request: request
-      ) {
+      var watch = EventWatch(gateway: try #require(GatewayURL("http://\(endpoint)")), tls: nil, request: request) {
         seen.withLock {
           $0.tokens += 1
           return "token-\($0.tokens)"
@@ -50,12 +46,7 @@ import TestSupport
 
   @Test func eventsAreDeliveredUnchanged() async throws {
     let (events, notes, error, requests) = try await watch(
-      [
-        .stream(
-          [":\n\n", "id: s-1\nevent: message.read\ndata: {\"a\":1}\n\nda", "ta: 2\n\n"],
-          thenEnds: false
-        )
-      ],
+      [.stream([":\n\n", "id: s-1\nevent: message.read\ndata: {\"a\":1}\n\nda", "ta: 2\n\n"], thenEnds: false)],
       request: WatchRequest(user: "bob", channels: ["messaging:team"], wantsTotals: true),
       count: 2
     )
@@ -94,8 +85,7 @@ import TestSupport
         "the gateway ended the stream; reconnecting in 0 s, from s-2 on",
         "the stream was reset with HTTP/2 error code 2; reconnecting in 0 s, from s-2 on",
         "the gateway ended the stream; reconnecting in 0 s, from s-4 on",
-        "the gateway answered 503 unavailable soon; reconnecting in 0 s, from s-4 on",
-        "the last event's id is s-4",
+        "the gateway answered 503 unavailable soon; reconnecting in 0 s, from s-4 on", "the last event's id is s-4",
       ]
     )
   }
@@ -105,8 +95,7 @@ import TestSupport
       (
         FakeEvents.Response.problem(403, #"{"code":"not_a_member"}"#, retryAfter: ""),
         "the gateway answered 403 not_a_member"
-      ),
-      (.problem(404, "no document", retryAfter: ""), "the gateway answered 404"),
+      ), (.problem(404, "no document", retryAfter: ""), "the gateway answered 404"),
       (.problem(200, "{}", retryAfter: ""), "the response is not an event stream"),
     ] {
       let (events, notes, error, requests) = try await watch([response], count: 1)
@@ -118,9 +107,7 @@ import TestSupport
   /// A connection without any data is closed after a timeout.
   @Test func silentConnectionTimesOut() async throws {
     let (events, notes, _, requests) = try await watch(
-      [
-        .stream(["retry: 1\nid: s-1\n\n"], thenEnds: false), .stream(["data: 1\n\n"], thenEnds: false),
-      ],
+      [.stream(["retry: 1\nid: s-1\n\n"], thenEnds: false), .stream(["data: 1\n\n"], thenEnds: false)],
       count: 1,
       silenceMax: .seconds(2)
     )
@@ -175,9 +162,7 @@ import TestSupport
       }
     }
     await #expect(throws: CancellationError.self) { try await task.value }
-    #expect(
-      notes.withLock { $0 } == ["127.0.0.1:\(port): Connection refused; reconnecting in 1 s"]
-    )
+    #expect(notes.withLock { $0 } == ["127.0.0.1:\(port): Connection refused; reconnecting in 1 s"])
   }
 
   /// An interrupt ends an open stream, and the last id is printed.
@@ -214,16 +199,13 @@ import TestSupport
     (
       WatchEnd.finished,
       WatchRetryPolicy.Action.retry(afterMilliseconds: 1_000, because: "the gateway ended the stream")
-    ),
-    (.countReached, .stop),
+    ), (.countReached, .stop),
     (.lost("why"), .retry(afterMilliseconds: 1_000, because: "why")),
     (.silent, .retry(afterMilliseconds: 1_000, because: "timed out without events or comments")),
     (.unreadable("why"), .fail("why")),
     (
       .untrusted("why"),
-      .fail(
-        "the gateway's certificate is not accepted (why): give the certificate of its authority with --ca FILE"
-      )
+      .fail("the gateway's certificate is not accepted (why): give the certificate of its authority with --ca FILE")
     ),
     (
       .refused(status: 403, code: "not_a_member", detail: "", retryAfterSeconds: nil),
@@ -245,8 +227,7 @@ import TestSupport
       .refused(status: 502, code: "", detail: "", retryAfterSeconds: nil),
       .retry(afterMilliseconds: 1_000, because: "the gateway answered 502")
     ),
-  ])
-  func endDeterminesNextAction(_ end: WatchEnd, _ action: WatchRetryPolicy.Action) {
+  ]) func endDeterminesNextAction(_ end: WatchEnd, _ action: WatchRetryPolicy.Action) {
     var policy = WatchRetryPolicy()
     #expect(policy.ended(end, hasOpened: true, retryMilliseconds: nil) == action)
   }
@@ -254,12 +235,7 @@ import TestSupport
   private static func delays(_ opened: [Bool], retry: Int? = nil) -> [Int] {
     var policy = WatchRetryPolicy()
     return opened.map { hasOpened in
-      guard
-        case .retry(let milliseconds, _) = policy.ended(
-          .lost(""),
-          hasOpened: hasOpened,
-          retryMilliseconds: retry
-        )
+      guard case .retry(let milliseconds, _) = policy.ended(.lost(""), hasOpened: hasOpened, retryMilliseconds: retry)
       else { return -1 }
       return milliseconds
     }
@@ -319,8 +295,7 @@ final class FakeEvents: HTTP2ServerDelegate {
       Request(
         path: text(request.path),
         authorization: text(request.authorization),
-        lastEventID: request.header("last-event-id")?.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-          ?? ""
+        lastEventID: request.header("last-event-id")?.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } ?? ""
       )
     }
     guard let request else { return }

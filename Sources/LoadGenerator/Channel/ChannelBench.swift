@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import CommandSupport
 internal import HTTP2Session
-internal import LocalStack
 internal import ReceiptModel
 
 /// Command `tidemark bench channel`: one channel with many members. All responses are compared with the known
@@ -66,12 +65,12 @@ struct ChannelBench: Benchmark {
   func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { services in
       let plan = MovePlan(members: members, moves: moves)
-      let dataset = LargeChannel(client: services.client, plan: plan)
-      try await dataset.create(run.note)
+      let dataset = LargeChannel(client: services.client, plan: plan, note: run.note)
+      try await dataset.create()
       let start = MonotonicClock.now
-      try await dataset.move(run.note)
+      try await dataset.move()
       let seconds = MonotonicClock.seconds(since: start)
-      let compared = try await dataset.compare(run.note)
+      let compared = try await dataset.compare()
       let resident = await services.stack.storeResidentBytes
       var measurements: [Timed<Question>] = []
       func add(_ question: String, _ latencies: Latencies) {
@@ -135,10 +134,7 @@ struct ShardCounting: ~Copyable {
     slot = state.insert(number, cid: "messaging:large", created: time, own: OptionPatch())
     for member in 0..<plan.members {
       let row = MemberOrdinal(UInt32(member))
-      state.assign(
-        .rowAssigned(row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)),
-        to: slot
-      )
+      state.assign(.rowAssigned(row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)), to: slot)
     }
     for message in 1...plan.messageCount {
       let record = MessageRecord(id: "m\(message)", sender: "", flags: [], registeredAt: time)

@@ -61,20 +61,21 @@ struct LargeChannel: Sendable {
 
   let client: BenchClient
   let plan: MovePlan
+  let note: ProgressHandler
 
   private static func user(_ member: Int) -> String { "member-\(member)" }
   private var path: String { "/v1/channels/\(Self.cid)" }
 
   // MARK: Set-up
 
-  func create(_ note: @escaping ProgressHandler) async throws {
+  func create() async throws {
     try await client.putChannel(Self.cid, members: (0..<plan.members).map(Self.user)) { joined in
       note("\(Figures.count(joined)) of \(Figures.count(plan.members)) members joined")
     }
     try await client.register(1..<plan.messageCount + 1) { (Self.cid, "m\($0)") }
   }
 
-  func move(_ note: @escaping ProgressHandler) async throws {
+  func move() async throws {
     let progress = (note, "members have moved")
     try await inParallel(plan.members, atOnce: Self.inFlight, progress: progress) { [self] member in
       let user = Self.user(member)
@@ -88,9 +89,7 @@ struct LargeChannel: Sendable {
             "/v1/channels/delivered",
             #"{"user_id":"\#(user)","latest_delivered_messages":[{"cid":"\#(Self.cid)","id":"\#(message)"}]}"#
           )
-          guard text.contains(#""ok":true"#) else {
-            throw LoadError("not marked delivered: \(text.prefix(300))")
-          }
+          guard text.contains(#""ok":true"#) else { throw LoadError("not marked delivered: \(text.prefix(300))") }
         }
       }
     }
@@ -140,10 +139,10 @@ struct LargeChannel: Sendable {
   /// Compare the counts of every message, three lists of three messages, and the whole read state.
   ///
   /// - Returns: the number of compared responses.
-  func compare(_ note: @escaping ProgressHandler) async throws -> Int {
+  func compare() async throws -> Int {
     let read = (0..<plan.members).map(plan.read)
     let delivered = (0..<plan.members).map(plan.delivered)
-    var compared = try await compareStatuses(read, delivered, note)
+    var compared = try await compareStatuses(read, delivered)
     for message in [1, plan.messageCount / 2, plan.messageCount - 150] {
       note("comparing the lists of message \(message)")
       compared += try await compareList("readers", message) { read[$0] >= message }
@@ -166,11 +165,7 @@ struct LargeChannel: Sendable {
     return compared
   }
 
-  private func compareStatuses(
-    _ read: [Int],
-    _ delivered: [Int],
-    _ note: ProgressHandler
-  ) async throws -> Int {
+  private func compareStatuses(_ read: [Int], _ delivered: [Int]) async throws -> Int {
     /// Return the number of positions at or behind each message.
     func reached(_ positions: [Int]) -> [Int] {
       var counts = Array(repeating: 0, count: plan.messageCount + 2)
@@ -192,14 +187,11 @@ struct LargeChannel: Sendable {
       let isRight =
         response.statuses.count == messages.count
         && zip(messages, response.statuses).allSatisfy { message, found in
-          found.seq == message && found.read_count == readers[message]
-            && found.delivered_count == receivers[message]
+          found.seq == message && found.read_count == readers[message] && found.delivered_count == receivers[message]
             && found.status == (readers[message] > 0 ? "read" : receivers[message] > 0 ? "delivered" : "sent")
             && found.unread_count == plan.members - readers[message] && found.member_count == plan.members
         }
-      guard isRight else {
-        throw LoadError("wrong counts of messages \(first) to \(messages.upperBound - 1)")
-      }
+      guard isRight else { throw LoadError("wrong counts of messages \(first) to \(messages.upperBound - 1)") }
     }
     return plan.messageCount
   }
@@ -210,17 +202,13 @@ struct LargeChannel: Sendable {
     var pages = 0
     var next: String? = ""
     while let cursor = next {
-      let page: MembersResponse = try await client.get(
-        "\(path)/messages/m\(message)/\(list)?cursor=\(cursor)"
-      )
+      let page: MembersResponse = try await client.get("\(path)/messages/m\(message)/\(list)?cursor=\(cursor)")
       found += page.members.map(\.user.id)
       pages += 1
       next = page.next
     }
     guard found == expected else {
-      throw LoadError(
-        "message \(message), \(list): \(found.count) members, expected \(expected.count) others"
-      )
+      throw LoadError("message \(message), \(list): \(found.count) members, expected \(expected.count) others")
     }
     return pages
   }

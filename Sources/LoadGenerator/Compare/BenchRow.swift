@@ -46,14 +46,9 @@ enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByA
         form: .hashSet,
         programs: [.nghttpx, .webdis, .redisServer, .redisCLI]
       )
-    case .storeFrames:
-      .init(title: "store alone, mark_read frames", transport: .pipeline, peer: .redis, form: .frame)
+    case .storeFrames: .init(title: "store alone, mark_read frames", transport: .pipeline, peer: .redis, form: .frame)
     case .redis:
-      .init(
-        title: "redis-benchmark, HSET",
-        transport: .pipeline,
-        programs: [.redisServer, .redisBenchmark, .redisCLI]
-      )
+      .init(title: "redis-benchmark, HSET", transport: .pipeline, programs: [.redisServer, .redisBenchmark, .redisCLI])
     }
   }
 

@@ -58,9 +58,7 @@ struct Comparison: Benchmark {
       throw ValidationError("--streams: give 1 to 100; nghttpd does not allow more")
     }
     try seconds?.validate("--seconds", in: 0.1...600)
-    guard Set(rows.joined()).count == rows.joined().count else {
-      throw ValidationError("--rows: give each row once")
-    }
+    guard Set(rows.joined()).count == rows.joined().count else { throw ValidationError("--rows: give each row once") }
   }
 
   func text(_ report: [Measurement]) -> String {
@@ -77,9 +75,7 @@ struct Comparison: Benchmark {
 
   func output(_ report: [Measurement]) throws -> String {
     if Machine.isInMemory(options.parentDirectory) {
-      Terminal.printError(
-        "The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk."
-      )
+      Terminal.printError("The data was in memory (tmpfs), where a sync costs nothing: give --directory on a disk.")
     }
     return options.json ? try ReportDocument.pretty(ComparisonTable(report).lines) : text(report)
   }
@@ -199,8 +195,7 @@ private struct ComparisonRun: Sendable {
   private func own() async throws -> RunFigures {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
     let secrets =
-      row == .storeFrames
-      ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
+      row == .storeFrames ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
     let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
@@ -223,11 +218,7 @@ private struct ComparisonRun: Sendable {
   }
 
   private func redis(_ service: Peers.Service) async throws -> RunFigures {
-    let benchmark = RedisBenchmark(
-      endpoint: service.endpoint,
-      connections: comparison.connections,
-      pipeline: streams
-    )
+    let benchmark = RedisBenchmark(endpoint: service.endpoint, connections: comparison.connections, pipeline: streams)
     let directory = stack.files.directory
     run.note("finding its rate")
     let trial = try await benchmark.run(
@@ -237,11 +228,7 @@ private struct ComparisonRun: Sendable {
     )
     let requests = benchmark.requests(rate: trial.rate, seconds: comparison.measuredSeconds)
     run.note("\(Figures.count(requests)) commands")
-    let figures = try await benchmark.run(
-      requests: requests,
-      server: service.processes,
-      directory: directory
-    )
+    let figures = try await benchmark.run(requests: requests, server: service.processes, directory: directory)
     try await peers.checkRedis()
     return figures
   }

@@ -56,9 +56,7 @@ struct ComparisonTable: Sendable {
         guard let rate = figures.medianValue(\.rate) else { continue }
         var cpu: [String: Double] = [:]
         for name in Set(figures.flatMap { $0.cpu.map(\.process) }) {
-          cpu[name] = figures.compactMap { $0.cpu.first { $0.process == name }?.perRequest }.medianValue(
-            \.self
-          )
+          cpu[name] = figures.compactMap { $0.cpu.first { $0.process == name }?.perRequest }.medianValue(\.self)
         }
         processes[row] = figures.first?.cpu.map(\.process).filter { $0 != Self.generator }
         let servers = cpu.filter { $0.key != Self.generator }
@@ -111,9 +109,7 @@ struct ComparisonTable: Sendable {
       .microseconds("generator", \.generatorCPU), .microseconds("servers", \.serverCPU),
       .text("of them") { line in
         let names = processes[line.row] ?? []
-        return (names.count < 2 ? names : names.map { "\($0) \(decimal(line.cpu[$0]))" }).joined(
-          separator: ", "
-        )
+        return (names.count < 2 ? names : names.map { "\($0) \(decimal(line.cpu[$0]))" }).joined(separator: ", ")
       },
     ]
     return ReportTable(columns: columns)

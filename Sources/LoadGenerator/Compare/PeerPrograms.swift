@@ -27,19 +27,14 @@ enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   ///
   /// - Throws: ``LoadError`` that names the package to install.
   func path(find: (String) -> String? = Executables.find) throws(LoadError) -> String {
-    guard let path = find(rawValue) else {
-      throw LoadError("\(rawValue) is not installed: apt-get install \(package)")
-    }
+    guard let path = find(rawValue) else { throw LoadError("\(rawValue) is not installed: apt-get install \(package)") }
     return path
   }
 
   /// Check that all programs of the rows are installed.
   ///
   /// - Throws: ``LoadError`` that names every missing program and one command that installs them.
-  static func check(
-    _ rows: [BenchRow],
-    find: (String) -> String? = Executables.find
-  ) throws(LoadError) {
+  static func check(_ rows: [BenchRow], find: (String) -> String? = Executables.find) throws(LoadError) {
     let needed = allCases.filter { program in rows.contains { $0.programs.contains(program) } }
     let missing = needed.filter { find($0.rawValue) == nil }
     guard !missing.isEmpty else { return }
@@ -56,12 +51,7 @@ enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   /// - Throws: ``LoadError`` if it fails. A cancelled task ends it.
   func output(_ arguments: [String], in directory: String) async throws -> String {
     let log = "\(directory)/\(rawValue)-\(UInt32.random(in: 0...UInt32.max)).log"
-    let child = try ChildProcess(
-      name: rawValue,
-      executable: try path(),
-      arguments: arguments,
-      logFile: log
-    )
+    let child = try ChildProcess(name: rawValue, executable: try path(), arguments: arguments, logFile: log)
     let status = await withTaskCancellationHandler {
       await child.waitForExit()
     } onCancel: {

@@ -47,10 +47,7 @@ actor Peers {
 
   private func startNghttpd() async throws -> Service {
     let endpoint = try LoopbackPorts.free(1)[0]
-    let child = try start(
-      .nghttpd,
-      ["--no-tls", "-d", try makeDocuments(), "-a", endpoint.host, "\(endpoint.port)"]
-    )
+    let child = try start(.nghttpd, ["--no-tls", "-d", try makeDocuments(), "-a", endpoint.host, "\(endpoint.port)"])
     try await waitForFile(endpoint, child)
     return Service(endpoint: endpoint, processes: [("nghttpd", child.processID)])
   }
@@ -71,10 +68,7 @@ actor Peers {
     try await waitUntilListening(ports[0], nginx)
     let proxy = try await startProxy(listen: ports[1], backend: ports[0])
     try await waitForFile(ports[1], proxy)
-    return Service(
-      endpoint: ports[1],
-      processes: [("nghttpx", proxy.processID), ("nginx", nginx.processID)]
-    )
+    return Service(endpoint: ports[1], processes: [("nghttpx", proxy.processID), ("nginx", nginx.processID)])
   }
 
   private func startWebdis() async throws -> Service {

@@ -78,11 +78,7 @@ struct RedisBenchmark: Sendable {
   /// - Parameters:
   ///   - server: processes whose CPU time is measured.
   ///   - directory: directory of the output.
-  func run(
-    requests: Int,
-    server: [(name: String, processID: Int32)],
-    directory: String
-  ) async throws -> RunFigures {
+  func run(requests: Int, server: [(name: String, processID: Int32)], directory: String) async throws -> RunFigures {
     let meter = ProcessCPUMeter(processIDs: server.map(\.processID))
     let before = meter.sample()
     let ownBefore = ProcessCPUMeter.endedChildren
@@ -121,7 +117,7 @@ struct WebdisBench: Sendable {
     self.service = service
     self.connections = connections
     self.streams = streams
-    channelCount = (max(channels, streams) + streams - 1) / streams * streams
+    channelCount = RequestWalk.channelCount(atLeast: channels, streams: streams)
   }
 
   /// Return the plan of a run, without set-up, because Redis creates a hash with the first write.
@@ -152,11 +148,8 @@ struct WebdisBench: Sendable {
   ///
   /// - Returns: the problems.
   func verify(_ report: LoadReport) async throws -> [String] {
-    var problems = report.problems
     let check = ResponseCheck(names: names, form: .hashSet, positions: nil)
-    for (connection, samples) in report.samples.enumerated() {
-      problems += samples.compactMap { check.problem($0, of: connection) }
-    }
+    var problems = report.problems + check.problems(report)
     let caller = try await AsyncHTTP2Client.connect(to: service.endpoint)
     try await withCleanup {
       for channel in 0..<channelCount where problems.count <= 20 {
@@ -165,9 +158,7 @@ struct WebdisBench: Sendable {
         let hash = try? JSONDecoder().decode([String: [String: String]].self, from: Data(response.body))
         for (connection, walk) in report.walks.enumerated() {
           let acknowledged = Int(walk?.acknowledged[channel] ?? 0)
-          let expected =
-            acknowledged > 0
-            ? BenchNames.digits(acknowledged - 1, width: DigitTemplate.messageWidth) : nil
+          let expected = acknowledged > 0 ? BenchNames.digits(acknowledged - 1, width: DigitTemplate.messageWidth) : nil
           let actual = hash?["HGETALL"]?[names.user(connection)]
           if actual != expected {
             problems.append(

@@ -6,10 +6,9 @@ extension EventBench {
   private static let eventTimeout = TimeAmount.seconds(20)
 
   /// Open idle streams, measure the gateway's memory, then send events to all streams.
-  func measureStreams(_ environment: Environment, _ note: @escaping ProgressHandler) async throws
-    -> (EventReport.Idle, EventReport.FanOut)
-  {
-    try await environment.dataset.makeViewers(streams, channelsEach: channels, note)
+  func measureStreams(_ environment: Environment) async throws -> (EventReport.Idle, EventReport.FanOut) {
+    let note = environment.services.note
+    try await environment.dataset.makeViewers(streams, channelsEach: channels)
     note("making tokens")
     var requests: [EventStreamRequest] = []
     for viewer in 0..<streams {
@@ -27,10 +26,11 @@ extension EventBench {
     return try await withCleanup {
       let open = try environment.gatewayBytes
       let known = try await environment.gatewayMetric("tidemark_gateway_event_streams")
-      guard Int(known) == streams else {
-        throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)")
+      guard Int(known) == streams else { throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)") }
+      if awaitsHeartbeat {
+        note("waiting for a heartbeat of each stream")
+        try await waitForHeartbeats(opened)
       }
-      if awaitsHeartbeat { try await waitForHeartbeats(opened, note) }
       let idle = EventReport.Idle(
         streams: streams,
         connections: connections,
@@ -39,14 +39,13 @@ extension EventBench {
         bytesOpen: open,
         bytesAfterHeartbeat: awaitsHeartbeat ? try environment.gatewayBytes : nil
       )
-      return (idle, try await measureFanOut(opened, environment, note))
+      return (idle, try await measureFanOut(opened, environment))
     } cleanUp: {
       await opened.close()
     }
   }
 
-  private func waitForHeartbeats(_ opened: EventLoadStreams, _ note: ProgressHandler) async throws {
-    note("waiting for a heartbeat of each stream")
+  private func waitForHeartbeats(_ opened: EventLoadStreams) async throws {
     for _ in 0..<60 {
       if try await opened.heartbeats >= 1 { return }
       try await Task.sleep(for: .seconds(1))
@@ -54,16 +53,13 @@ extension EventBench {
     throw LoadError("timed out after 60 s waiting for a heartbeat on every stream")
   }
 
-  private func measureFanOut(
-    _ opened: EventLoadStreams,
-    _ environment: Environment,
-    _ note: @escaping ProgressHandler
-  ) async throws -> EventReport.FanOut {
+  private func measureFanOut(_ opened: EventLoadStreams, _ environment: Environment) async throws -> EventReport.FanOut
+  {
     let meter = ProcessCPUMeter(processIDs: environment.processes.map(\.processID))
     let cpuStart = meter.sample()
     var outcomes: [(first: Double, median: Double, last: Double)] = []
     for number in 1...events {
-      note("event \(number) of \(events) to \(Figures.count(streams)) streams")
+      environment.services.note("event \(number) of \(events) to \(Figures.count(streams)) streams")
       let message = "to-all-\(number)"
       let (streams, timed) = (streams, environment.timed)
       let listening = try await opened.listen { promise in

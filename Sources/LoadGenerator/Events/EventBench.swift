@@ -24,10 +24,7 @@ struct EventBench: Benchmark {
 
   enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
 
-  @Option(
-    parsing: .upToNextOption,
-    help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
-  )
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts"))
   var parts = [CommaList(Part.allCases)]
   @Option(help: "Number of rounds.")
   var rounds = 3
@@ -72,15 +69,15 @@ struct EventBench: Benchmark {
       if parts.contains(.streams) {
         // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
         let (idle, fanOut) = try await withEnvironment(run, "-\(round)-streams", gateways: 2) {
-          try await measureStreams($0, run.note)
+          try await measureStreams($0)
         }
         report.idle.append(idle)
         report.fanOuts.append(fanOut)
       }
       guard parts.contains(.latency) || parts.contains(.cost) else { continue }
       try await withEnvironment(run, "-\(round)-marks") { environment in
-        if parts.contains(.latency) { report.latencies += try await measureLatencies(environment, run.note) }
-        if parts.contains(.cost) { report.costs += try await measureCosts(environment, run.note) }
+        if parts.contains(.latency) { report.latencies += try await measureLatencies(environment) }
+        if parts.contains(.cost) { report.costs += try await measureCosts(environment) }
       }
     }
     return report
@@ -110,9 +107,7 @@ struct EventBench: Benchmark {
       }
     }
 
-    func openStream(_ request: EventStreamRequest, on eventLoop: any EventLoop) async throws
-      -> EventLoadStreams
-    {
+    func openStream(_ request: EventStreamRequest, on eventLoop: any EventLoop) async throws -> EventLoadStreams {
       try await EventLoadStreams.open([request], at: endpoint, connections: 1, on: eventLoop)
     }
 
@@ -135,7 +130,7 @@ struct EventBench: Benchmark {
       let environment = Environment(
         services: services,
         gateway: services.stack.plan.gateways[gateways - 1],
-        dataset: EventDataset(client: services.client),
+        dataset: EventDataset(services: services),
         timed: group.next(),
         checked: group.next(),
         processes: try await services.stack.measuredProcesses()
@@ -160,11 +155,8 @@ struct EventBench: Benchmark {
   /// Time in seconds that the load runs before the first and after the last timed mark.
   private static let loadMargin = 0.5
 
-  private func measureLatencies(_ environment: Environment, _ note: @escaping ProgressHandler)
-    async throws
-    -> [EventReport.Latency]
-  {
-    note("registering the messages to mark")
+  private func measureLatencies(_ environment: Environment) async throws -> [EventReport.Latency] {
+    environment.services.note("registering the messages to mark")
     let count = EventLatency.marksMax(seconds: seconds.seconds)
     for load in EventReport.Load.allCases {
       try await environment.dataset.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
@@ -174,7 +166,7 @@ struct EventBench: Benchmark {
     return try await withCleanup {
       var rows: [EventReport.Latency] = []
       for load in EventReport.Load.allCases {
-        rows.append(try await measureLatency(beside: load, environment, streams, note))
+        rows.append(try await measureLatency(beside: load, environment, streams))
       }
       return rows
     } cleanUp: {
@@ -188,8 +180,7 @@ struct EventBench: Benchmark {
   private func measureLatency(
     beside load: EventReport.Load,
     _ environment: Environment,
-    _ streams: EventLoadStreams,
-    _ note: @escaping ProgressHandler
+    _ streams: EventLoadStreams
   ) async throws -> EventReport.Latency {
     let seconds = seconds.seconds
     let latency = EventLatency(
@@ -202,7 +193,7 @@ struct EventBench: Benchmark {
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
-      note("timing marks and their events, \(load.title)")
+      environment.services.note("timing marks and their events, \(load.title)")
       return try await latency.run(streams, at: environment.endpoint, on: environment.timed)
     }
     if load == .none { return EventReport.Latency(load, try await measure(), loadRate: nil) }
@@ -212,8 +203,7 @@ struct EventBench: Benchmark {
       of: try gatewayBench(environment, streams: Self.loadChannels, requests: requests),
       pace: pace,
       environment,
-      isWatched: load == .watched,
-      note
+      isWatched: load == .watched
     ) {
       try await Task.sleep(for: .seconds(Self.loadMargin))
       return try await measure()
@@ -247,10 +237,9 @@ struct EventBench: Benchmark {
     pace: (rate: Double, seconds: Double)?,
     _ environment: Environment,
     isWatched: Bool,
-    _ note: @escaping ProgressHandler,
     _ body: @escaping @Sendable () async throws -> Outcome
   ) async throws -> (Outcome, LoadReport, Int) {
-    note("registering the messages of the load")
+    environment.services.note("registering the messages of the load")
     var plan = try await bench.prepare()
     plan.rate = pace?.rate
     plan.duration = pace?.seconds
@@ -261,7 +250,7 @@ struct EventBench: Benchmark {
       let outcome = try await body()
       let report = try await load
       let events = try await watch?.finish(report) ?? 0
-      note("checking the marks")
+      environment.services.note("checking the marks")
       if let problem = try await bench.verify(report).first { throw LoadError(problem) }
       return (outcome, report, events)
     } cleanUp: {
@@ -274,14 +263,11 @@ struct EventBench: Benchmark {
   private static let otherChannel = "messaging:elsewhere"
   private static let costStreams = 10
 
-  private func measureCosts(_ environment: Environment, _ note: @escaping ProgressHandler)
-    async throws
-    -> [EventReport.Cost]
-  {
+  private func measureCosts(_ environment: Environment) async throws -> [EventReport.Cost] {
     try await environment.services.client.putChannel(Self.otherChannel, members: [EventDataset.sender])
     var rows: [EventReport.Cost] = []
     for watched in EventReport.Watched.allCases {
-      note("counting CPU time of marks, \(watched.title)")
+      environment.services.note("counting CPU time of marks, \(watched.title)")
       let bench = try gatewayBench(
         environment,
         streams: Self.costStreams,
@@ -300,8 +286,7 @@ struct EventBench: Benchmark {
         of: bench,
         pace: nil,
         environment,
-        isWatched: watched == .markedChannels,
-        note
+        isWatched: watched == .markedChannels
       ) {}
       await other?.close()
       rows.append(EventReport.Cost(watched, report, events: events))
@@ -349,17 +334,19 @@ struct EventDataset: Sendable {
   /// Viewers of each small channel.
   private static let groupSize = 10
 
-  let client: BenchClient
+  let services: BenchServices
+
+  private var client: BenchClient { services.client }
 
   static func viewer(_ number: Int) -> String { "viewer-\(number)" }
 
   /// Create viewers, ten to each small channel and all in one large channel.
   ///
   /// - Parameter channelsEach: small channels of each viewer.
-  func makeViewers(_ count: Int, channelsEach: Int, _ note: @escaping ProgressHandler) async throws {
+  func makeViewers(_ count: Int, channelsEach: Int) async throws {
     let groups = (count + Self.groupSize - 1) / Self.groupSize
     let channels = groups * channelsEach
-    try await inParallel(channels, atOnce: Self.inFlight, progress: (note, "channels made")) { channel in
+    try await inParallel(channels, atOnce: Self.inFlight, progress: (services.note, "channels made")) { channel in
       let first = channel / channelsEach * Self.groupSize
       let members = (first..<min(first + Self.groupSize, count)).map(Self.viewer)
       try await client.putChannel("messaging:group-\(channel)", members: members)

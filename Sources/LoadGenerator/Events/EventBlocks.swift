@@ -96,9 +96,7 @@ extension UnsafeRawBufferPointer {
   /// Return the bytes behind a prefix; nil without the prefix.
   fileprivate func after(_ prefix: StaticString) -> UnsafeRawBufferPointer? {
     let length = prefix.utf8CodeUnitCount
-    guard count >= length, let baseAddress, memcmp(baseAddress, prefix.utf8Start, length) == 0 else {
-      return nil
-    }
+    guard count >= length, let baseAddress, memcmp(baseAddress, prefix.utf8Start, length) == 0 else { return nil }
     return UnsafeRawBufferPointer(rebasing: self[length...])
   }
 
@@ -118,9 +116,7 @@ extension UnsafeRawBufferPointer {
   var leadingNumber: Int? {
     var value: Int?
     for byte in self {
-      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte), (value ?? 0) < Int.max / 100 else {
-        break
-      }
+      guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte), (value ?? 0) < Int.max / 100 else { break }
       value = (value ?? 0) * 10 + Int(byte - UInt8(ascii: "0"))
     }
     return value

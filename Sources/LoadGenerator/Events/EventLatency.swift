@@ -30,9 +30,7 @@ struct EventLatency: Sendable {
   static func marksMax(seconds: Double) -> Int { max(1, Int(seconds * 1e9) / Int(pauseNanoseconds)) }
 
   /// - Parameter streams: the sender's stream.
-  func run(_ streams: EventLoadStreams, at endpoint: Endpoint, on eventLoop: any EventLoop) async throws
-    -> Outcome
-  {
+  func run(_ streams: EventLoadStreams, at endpoint: Endpoint, on eventLoop: any EventLoop) async throws -> Outcome {
     let listening = try await streams.listen { promise in
       let run = EventLatencyRun(self, promise, eventLoop: eventLoop, authority: "\(endpoint)")
       let bound = NIOLoopBound(run, eventLoop: eventLoop)
@@ -148,11 +146,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
     completed(.response)
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<EventLatencyRun>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventLatencyRun>) {
     promise.fail(LoadError("mark \(number) failed with HTTP/2 error \(errorCode)"))
   }
 
@@ -223,9 +217,7 @@ final class EventPositions: EventSink {
   }
 
   func received(_ event: EventBlock, stream: Int, now: UInt64) throws(LoadError) {
-    if event.isType("notification.mark_read"),
-      event.text(after: #""user":{"id":""#)?.equals(names.user(0)) == true
-    {
+    if event.isType("notification.mark_read"), event.text(after: #""user":{"id":""#)?.equals(names.user(0)) == true {
       count += 1
       return
     }

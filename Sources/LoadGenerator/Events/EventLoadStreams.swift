@@ -299,11 +299,7 @@ final class EventConnection: HTTP2ClientDelegate {
     readers.fail(LoadError("event stream \(token) was ended with status \(response.status): \(text)"))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<EventConnection>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventConnection>) {
     readers.fail(LoadError("event stream \(token) failed with HTTP/2 error \(errorCode)"))
   }
 

@@ -104,24 +104,20 @@ struct EventReport: Sendable, Codable {
   /// Medians over the rounds, as Markdown.
   var markdown: String {
     [
-      latencyTable.markdown(Self.rounds(latencies, by: \.load)),
-      Self.idleTable.markdown(idle.isEmpty ? [] : [idle]),
+      latencyTable.markdown(Self.rounds(latencies, by: \.load)), Self.idleTable.markdown(idle.isEmpty ? [] : [idle]),
       Self.fanOutTable.markdown(fanOuts.isEmpty ? [] : [fanOuts]),
       Self.costTable.markdown(Self.rounds(costs, by: \.watched)),
     ].compactMap(\.self).joined(separator: "\n\n")
   }
 
   /// Return the measurements of each case, in the order of the cases.
-  private static func rounds<Row, Case: CaseIterable & Equatable>(_ rows: [Row], by key: (Row) -> Case)
-    -> [[Row]]
-  {
+  private static func rounds<Row, Case: CaseIterable & Equatable>(_ rows: [Row], by key: (Row) -> Case) -> [[Row]] {
     Case.allCases.map { value in rows.filter { key($0) == value } }.filter { !$0.isEmpty }
   }
 
   private var latencyTable: ReportTable<[Latency]> {
     ReportTable(columns: [
-      .text("beside") { $0[0].load.title + rateText($0) },
-      .count("marks") { $0.reduce(0) { $0 + $1.marks } },
+      .text("beside") { $0[0].load.title + rateText($0) }, .count("marks") { $0.reduce(0) { $0 + $1.marks } },
       .time("answer p50") { $0.median(\.answerP50) }, .time("answer p99") { $0.median(\.answerP99) },
       .time("event p50") { $0.median(\.eventP50) }, .time("event p99") { $0.median(\.eventP99) },
       .time("longest") { $0.median(\.eventMax) },
@@ -131,8 +127,7 @@ struct EventReport: Sendable, Codable {
   private func rateText(_ rows: [Latency]) -> String {
     guard let reached = rows.compactMap(\.loadRate).medianValue(\.self) else { return "" }
     let text = ", \(Figures.count(Int(reached.rounded()))) a second"
-    return reached >= rate * Self.reachedShare
-      ? text : text + " (of \(Figures.count(Int(rate))): not reached)"
+    return reached >= rate * Self.reachedShare ? text : text + " (of \(Figures.count(Int(rate))): not reached)"
   }
 
   private static func kibibytes(_ bytes: Double) -> String {
@@ -146,8 +141,7 @@ struct EventReport: Sendable, Codable {
       .number("gateway, each") { kibibytes($0.median(\.bytesPerStream)) },
       .number("after a heartbeat") {
         $0.compactMap(\.bytesPerStreamAfterHeartbeat).medianValue(\.self).map(kibibytes) ?? ""
-      },
-      .number("gateway before") { kibibytes($0.median { Double($0.bytesBefore) }) },
+      }, .number("gateway before") { kibibytes($0.median { Double($0.bytesBefore) }) },
     ])
   }
 
@@ -165,8 +159,7 @@ struct EventReport: Sendable, Codable {
 
   private static var costTable: ReportTable<[Cost]> {
     ReportTable(columns: [
-      .text("who watches") { $0[0].watched.title },
-      .count("marks") { Int($0.median { Double($0.marks) }) },
+      .text("who watches") { $0[0].watched.title }, .count("marks") { Int($0.median { Double($0.marks) }) },
       .count("marks/s") { Int($0.median(\.marksPerSecond)) },
       .microseconds("gateway, a mark") { $0.median(\.gatewayMicroseconds) },
       .microseconds("store, a mark") { $0.median(\.storeMicroseconds) },

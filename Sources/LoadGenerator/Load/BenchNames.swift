@@ -82,12 +82,7 @@ struct DigitTemplate: Sendable {
   }
 
   @inline(__always)
-  private static func write(
-    _ number: Int,
-    _ width: Int,
-    into bytes: UnsafeMutableRawBufferPointer,
-    at offset: Int
-  ) {
+  private static func write(_ number: Int, _ width: Int, into bytes: UnsafeMutableRawBufferPointer, at offset: Int) {
     var rest = UInt32(truncatingIfNeeded: number)
     var index = offset + width
     while index > offset {

@@ -21,14 +21,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   private var client: StoreClient<FrameConnection>?
   private var timeout: Scheduled<Void>?
 
-  init(
-    number: Int,
-    loop: LoadLoop,
-    eventLoop: any EventLoop,
-    endpoint: Endpoint,
-    walk: RequestWalk,
-    streams: Int
-  ) {
+  init(number: Int, loop: LoadLoop, eventLoop: any EventLoop, endpoint: Endpoint, walk: RequestWalk, streams: Int) {
     self.number = number
     self.loop = loop
     self.eventLoop = eventLoop
@@ -109,9 +102,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
 
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     let stream = Int(truncatingIfNeeded: token)
-    guard kind == .markReadReply else {
-      return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue))
-    }
+    guard kind == .markReadReply else { return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue)) }
     if sampler.countResponse(), let walk {
       payload.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
     }

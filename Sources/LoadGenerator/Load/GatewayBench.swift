@@ -46,7 +46,7 @@ struct GatewayBench: Sendable {
     self.streams = streams
     self.requests = requests
     self.warmup = warmup
-    channelCount = (max(channels, streams) + streams - 1) / streams * streams
+    channelCount = RequestWalk.channelCount(atLeast: channels, streams: streams)
     guard channelCount <= BenchNames.channelsMax else {
       throw LoadError("at most \(BenchNames.channelsMax) channels; that would be \(channelCount)")
     }
@@ -85,9 +85,7 @@ struct GatewayBench: Sendable {
   /// Create channels, members and messages, and plan the run.
   ///
   /// - Parameter progress: called with the messages registered so far.
-  func prepare(
-    progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }
-  ) async throws -> LoadPlan {
+  func prepare(progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }) async throws -> LoadPlan {
     let serverToken = try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       let members = (0..<memberCount).map { names.user($0) }
       for channel in 0..<channelCount {
@@ -177,11 +175,8 @@ struct GatewayBench: Sendable {
     if report.responses > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
       problems.append("no answer was kept for the check")
     }
-    for (connection, samples) in report.samples.enumerated() {
-      problems += samples.compactMap { check.problem($0, of: connection) }
-      if problems.count > Self.problemsMax { return problems }
-    }
-    guard form.isWrite else { return problems }
+    problems += check.problems(report).prefix(Self.problemsMax)
+    guard form.isWrite, problems.count < Self.problemsMax else { return problems }
     return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       for channel in 0..<channelCount where problems.count <= Self.problemsMax {
         let name = names.channel(channel)

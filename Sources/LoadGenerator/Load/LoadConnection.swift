@@ -77,11 +77,7 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
 
   @discardableResult
   @inline(__always)
-  private func submit(
-    _ stream: Int,
-    _ now: UInt64,
-    on connection: HTTP2ClientConnection<LoadConnection>
-  ) -> Bool {
+  private func submit(_ stream: Int, _ now: UInt64, on connection: HTTP2ClientConnection<LoadConnection>) -> Bool {
     guard loop.takeRequest() else { return false }
     var isSubmitted: Bool
     if walk == nil {
@@ -126,11 +122,7 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
     if idle != nil { idle?.append(stream) } else { submit(stream, now, on: connection) }
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<LoadConnection>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<LoadConnection>) {
     // Not repeated: the outcome of a mark without a response is unknown, so the walk ends.
     loop.failed(errorCode: errorCode)
   }

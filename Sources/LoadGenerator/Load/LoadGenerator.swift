@@ -1,4 +1,3 @@
-internal import HTTP2Session
 internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
@@ -72,9 +71,8 @@ enum LoadGenerator {
     var runs: [LoopRun] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       func share(_ total: Int) -> Int { total / eventLoops.count + (index < total % eventLoops.count ? 1 : 0) }
-      let (connectionCount, requests, warmup) = (
-        share(plan.connections.count), share(plan.requests), share(plan.warmup)
-      )
+      let connectionCount = share(plan.connections.count)
+      let (requests, warmup) = (share(plan.requests), share(plan.warmup))
       // The first loop measures CPU time for all; they start and end within milliseconds.
       let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
       let responses = ResponseCount()

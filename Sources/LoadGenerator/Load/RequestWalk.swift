@@ -59,15 +59,13 @@ struct RequestWalk: Sendable {
   private var path: DigitTemplate
   private var body: DigitTemplate
 
+  /// Return a number of channels that gives all streams equally many.
+  static func channelCount(atLeast channels: Int, streams: Int) -> Int {
+    (max(channels, streams) + streams - 1) / streams * streams
+  }
+
   /// - Precondition: there are at least as many channels as streams.
-  init(
-    names: BenchNames,
-    form: RequestForm,
-    connection: Int,
-    channelCount: Int,
-    messageCount: Int,
-    streams: Int
-  ) {
+  init(names: BenchNames, form: RequestForm, connection: Int, channelCount: Int, messageCount: Int, streams: Int) {
     precondition(channelCount >= streams && channelCount <= BenchNames.channelsMax)
     precondition(messageCount >= 1 && messageCount <= BenchNames.messagesMax)
     self.names = names
@@ -83,8 +81,7 @@ struct RequestWalk: Sendable {
     let message = "\(names.prefix)-{c}-{m}"
     var body = ""
     switch form {
-    case .query:
-      path = DigitTemplate("/v1/channels/\(cid)/read?message_id=\(message)")
+    case .query: path = DigitTemplate("/v1/channels/\(cid)/read?message_id=\(message)")
     case .body:
       path = DigitTemplate("/v1/channels/\(cid)/read")
       body = #"{"message_id":"\#(message)"}"#

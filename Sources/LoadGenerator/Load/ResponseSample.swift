@@ -59,6 +59,13 @@ struct ResponseCheck: Sendable {
   /// Positions of the members; nil for writes.
   let positions: BenchPositions?
 
+  /// Return the problems of all kept responses.
+  func problems(_ report: LoadReport) -> [String] {
+    report.samples.enumerated().flatMap { connection, samples in
+      samples.compactMap { problem($0, of: connection) }
+    }
+  }
+
   /// Return the problem of a response to a connection's request; nil for a correct answer.
   func problem(_ sample: ResponseSample, of connection: Int) -> String? {
     let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
@@ -107,8 +114,7 @@ struct ResponseCheck: Sendable {
       let readCount = positions?.readCount(of: sample.message) ?? 0
       return response.message_id == names.message(sample.message, of: sample.channel)
         && response.seq == sample.message + 1 && response.read_count == readCount
-        && response.member_count == positions?.memberCount
-        && response.status == (readCount > 0 ? "read" : "sent")
+        && response.member_count == positions?.memberCount && response.status == (readCount > 0 ? "read" : "sent")
         ? nil : unexpected("not the message's status")
     case .hashSet:
       guard let response = decode([String: Int].self)?["HSET"] else { return unexpected("not HSET's answer") }

@@ -8,8 +8,7 @@ internal import NIOPosix
 /// back.
 struct PushBench: Benchmark {
   static let name = "push"
-  static let abstract =
-    "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
+  static let abstract = "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, again for each \
     run, with data in new directories under ./.tidemark. Creates channels, members, messages and tickets first, then \
@@ -62,9 +61,9 @@ struct PushBench: Benchmark {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
     try await run.withServices(suffix: suffix, gateways: 2) { services in
       let processes = try await services.stack.measuredProcesses().map(\.processID)
-      let dataset = PushDataset(walk: walk, client: services.client)
-      try await dataset.make(run.note)
-      let bodies = try await dataset.bodies(mode, run.note)
+      let dataset = PushDataset(walk: walk, client: services.client, note: run.note)
+      try await dataset.make()
+      let bodies = try await dataset.bodies(mode)
       let stream = PushStream(
         endpoint: services.stack.plan.gateways[1].listen,
         token: services.client.token,
@@ -95,9 +94,7 @@ struct MemoryPeak: Sendable {
   }
 
   func growth() throws(LoadError) -> PushReport.Memory {
-    guard let most = ProcessFigures.peakBytes(of: processID) else {
-      throw LoadError("process \(processID) has exited")
-    }
+    guard let most = ProcessFigures.peakBytes(of: processID) else { throw LoadError("process \(processID) has exited") }
     return PushReport.Memory(before: first, most: max(first, most))
   }
 }

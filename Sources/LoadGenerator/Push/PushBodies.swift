@@ -50,13 +50,7 @@ struct PushBodies: Sendable {
   /// Encode one piece.
   ///
   /// - Parameter tickets: tickets of its push acks; empty for push acks by name.
-  static func piece(
-    _ piece: Int,
-    ofMessage message: Int,
-    _ walk: PushWalk,
-    _ mode: PushMode,
-    tickets: [String]
-  )
+  static func piece(_ piece: Int, ofMessage message: Int, _ walk: PushWalk, _ mode: PushMode, tickets: [String])
     -> ByteBuffer
   {
     var buffer = ByteBuffer()
@@ -87,12 +81,7 @@ struct PushBodies: Sendable {
   /// Command counter: the gateway replaces it.
   private static let counter: UInt64 = 1
 
-  private static func writeNames(
-    _ message: Int,
-    _ position: Int,
-    _ walk: PushWalk,
-    into buffer: inout ByteBuffer
-  ) {
+  private static func writeNames(_ message: Int, _ position: Int, _ walk: PushWalk, into buffer: inout ByteBuffer) {
     buffer.writeField(PushWalk.cid(walk.channel(at: position)))
     buffer.writeVarint(counter)
     buffer.writeAcknowledgePush(

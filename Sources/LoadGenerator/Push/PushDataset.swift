@@ -73,9 +73,10 @@ struct PushDataset: Sendable {
 
   let walk: PushWalk
   let client: BenchClient
+  let note: ProgressHandler
 
   /// Create the channels and register their messages.
-  func make(_ note: @escaping ProgressHandler) async throws {
+  func make() async throws {
     try await inParallel(walk.channels, atOnce: Self.inFlight, progress: (note, "channels made")) { channel in
       let cid = PushWalk.cid(channel)
       try await client.putChannel(cid, members: members(channel))
@@ -88,7 +89,7 @@ struct PushDataset: Sendable {
   }
 
   /// Return all pieces of the request's body, with their tickets.
-  func bodies(_ mode: PushMode, _ note: @escaping ProgressHandler) async throws -> PushBodies {
+  func bodies(_ mode: PushMode) async throws -> PushBodies {
     let perBlock = PushBodies.piecesPerBlock(walk)
     let made = Mutex([ByteBuffer?](repeating: nil, count: perBlock * walk.messages))
     try await inParallel(perBlock * walk.messages, atOnce: Self.ticketRequestsInFlight) { number in

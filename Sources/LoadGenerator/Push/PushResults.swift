@@ -59,17 +59,13 @@ struct PushLines: PushResults {
 
   init(_ walk: PushWalk) {
     self.walk = walk
-    channels = Pieces(
-      (0..<walk.channels).map { #"{"ok":true,"cid":"\#(PushWalk.cid($0))","message_id":""# }
-    )
+    channels = Pieces((0..<walk.channels).map { #"{"ok":true,"cid":"\#(PushWalk.cid($0))","message_id":""# })
     messages = Pieces((1...walk.messages).map { #"\#(PushWalk.message($0))","user_id":""# })
     users = Pieces((0..<walk.pairs).map { "\(PushWalk.user($0))\"}\n" })
   }
 
   func end() throws(LoadError) {
-    guard input.count == 0 else {
-      throw LoadError("the answers end within a line, or with an unexpected one")
-    }
+    guard input.count == 0 else { throw LoadError("the answers end within a line, or with an unexpected one") }
     guard count == walk.count else { throw LoadError("\(count) answers to \(walk.count) acknowledgements") }
   }
 
@@ -77,9 +73,7 @@ struct PushLines: PushResults {
     guard let base = bytes.baseAddress else { return 0 }
     var offset = 0
     while offset < bytes.count {
-      guard count < walk.count else {
-        throw LoadError("more answers than acknowledgements: \(line(bytes, offset))")
-      }
+      guard count < walk.count else { throw LoadError("more answers than acknowledgements: \(line(bytes, offset))") }
       let channel = walk.channel(at: position)
       let message = walk.message(ofBlock: block) - 1
       let user = walk.user(at: position)
@@ -125,9 +119,7 @@ struct PushReplies: PushResults {
   func end() throws(LoadError) {
     guard input.count == 0 else { throw LoadError("the replies end within a frame") }
     guard count == walk.count else { throw LoadError("\(count) replies to \(walk.count) acknowledgements") }
-    guard moves == walk.moves else {
-      throw LoadError("\(moves) watermarks were moved, expected \(walk.moves)")
-    }
+    guard moves == walk.moves else { throw LoadError("\(moves) watermarks were moved, expected \(walk.moves)") }
   }
 
   mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {

@@ -157,16 +157,10 @@ private final class PushConnection: HTTP2ClientDelegate {
     }
     isOver = true
     let cpu = zip(stream.meter.sample(), cpuBefore).map { ($0 ?? 0) - ($1 ?? 0) }
-    promise.succeed(
-      PushStream.Outcome(seconds: Double(MonotonicClock.now - began) / 1e9, cpuSeconds: cpu)
-    )
+    promise.succeed(PushStream.Outcome(seconds: Double(MonotonicClock.now - began) / 1e9, cpuSeconds: cpu))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<PushConnection>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<PushConnection>) {
     fail(LoadError("after \(answers.count) answers the stream was reset with HTTP/2 error \(errorCode)"))
   }
 

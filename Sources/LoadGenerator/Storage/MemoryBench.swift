@@ -2,14 +2,12 @@ internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
-internal import Operations
 internal import Synchronization
 
 /// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.
 struct MemoryBench: Benchmark {
   static let name = "memory"
-  static let abstract =
-    "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
+  static let abstract = "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. 70 % of the requests read a read state, 15 % mark a message read, and 15 % \
@@ -57,9 +55,7 @@ struct MemoryBench: Benchmark {
       ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
     ])
     try seconds.validate("--seconds", in: 0.001...3600)
-    guard exponent > 0, exponent < 1 else {
-      throw ValidationError("--exponent: give more than 0 and less than 1")
-    }
+    guard exponent > 0, exponent < 1 else { throw ValidationError("--exponent: give more than 0 and less than 1") }
   }
 
   func text(_ report: Timed<Load>) -> String {
@@ -79,8 +75,8 @@ struct MemoryBench: Benchmark {
   func measure(_ run: BenchRun) async throws -> Timed<Load> {
     try await run.withServices { services in
       let stack = services.stack
-      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
-      try await dataset.create(run.note)
+      let dataset = RecoveryDataset(services, channels: channels, members: members)
+      try await dataset.create()
       let dataSet = await stack.storeResidentBytes
       let memoryBytes = memory << 20
       try await stack.restartStore(memoryBytes: memoryBytes)
@@ -89,7 +85,7 @@ struct MemoryBench: Benchmark {
       let watch = MemoryWatch(stack: stack)
       let watching = Task { await watch.run() }
       let start = MonotonicClock.now
-      let results = try await use(dataset, until: start + UInt64(seconds.seconds * 1e9), run.note)
+      let results = try await use(dataset, until: start + UInt64(seconds.seconds * 1e9), note: run.note)
       let elapsed = MonotonicClock.seconds(since: start)
       watching.cancel()
       await watching.value
@@ -122,7 +118,7 @@ struct MemoryBench: Benchmark {
   private func use(
     _ dataset: RecoveryDataset,
     until end: UInt64,
-    _ note: @escaping ProgressHandler
+    note: @escaping ProgressHandler
   ) async throws -> Results {
     let zipf = Zipf(count: channels, exponent: exponent)
     let total = RequestCount()

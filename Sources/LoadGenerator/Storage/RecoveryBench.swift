@@ -3,7 +3,6 @@ internal import CommandSupport
 internal import Foundation
 internal import Glibc
 internal import LocalStack
-internal import Operations
 
 /// Command `tidemark bench recovery`: restart times of a store after `kill -9`.
 struct RecoveryBench: Benchmark {
@@ -85,15 +84,14 @@ struct RecoveryBench: Benchmark {
 
   func measure(_ run: BenchRun) async throws -> [Measurement] {
     try await run.withServices { services in
-      let stack = services.stack
-      let dataset = RecoveryDataset(services.client, channels: channels, members: members)
+      let dataset = RecoveryDataset(services, channels: channels, members: members)
       if !options.json { run.show(Self.table.heading) }
-      try await dataset.create(run.note)
+      try await dataset.create()
       var measurements: [Measurement] = []
       for state in KilledState.allCases {
         let measurement =
           state == .underLoad
-          ? try await loadAndKill(stack, dataset, run.note) : try await killAndStart(stack, dataset, state, run.note)
+          ? try await loadAndKill(services, dataset) : try await killAndStart(services, dataset, state)
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
@@ -101,15 +99,11 @@ struct RecoveryBench: Benchmark {
     }
   }
 
-  private func loadAndKill(
-    _ stack: LocalStack,
-    _ dataset: RecoveryDataset,
-    _ note: @escaping ProgressHandler
-  ) async throws -> Measurement {
-    let marks = Task { try await dataset.load(note) }
+  private func loadAndKill(_ services: BenchServices, _ dataset: RecoveryDataset) async throws -> Measurement {
+    let marks = Task { try await dataset.load() }
     do {
       try await Task.sleep(for: .seconds(load.seconds))
-      return try await killAndStart(stack, dataset, .underLoad, note, marks: marks)
+      return try await killAndStart(services, dataset, .underLoad, marks: marks)
     } catch {
       marks.cancel()
       _ = try? await marks.value
@@ -118,12 +112,12 @@ struct RecoveryBench: Benchmark {
   }
 
   private func killAndStart(
-    _ stack: LocalStack,
+    _ services: BenchServices,
     _ dataset: RecoveryDataset,
     _ state: KilledState,
-    _ note: @escaping ProgressHandler,
     marks: Task<Void, any Error>? = nil
   ) async throws -> Measurement {
+    let (stack, note) = (services.stack, services.note)
     await stack.killStore()
     // The gateway sends the requests in flight again; no new ones are made.
     dataset.stopLoad()

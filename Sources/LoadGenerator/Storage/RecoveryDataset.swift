@@ -26,12 +26,14 @@ final class RecoveryDataset: Sendable {
   private let channels: Int
   private let members: Int
   private let client: BenchClient
+  private let note: ProgressHandler
   private let state: Mutex<State>
 
-  init(_ client: BenchClient, channels: Int, members: Int) {
+  init(_ services: BenchServices, channels: Int, members: Int) {
     self.channels = channels
     self.members = members
-    self.client = client
+    client = services.client
+    note = services.note
     state = Mutex(State(watermarks: Array(repeating: 0, count: channels * members)))
   }
 
@@ -45,7 +47,7 @@ final class RecoveryDataset: Sendable {
   // MARK: Set-up
 
   /// Create the channels, register their messages, and mark the first message read for the first member of each.
-  func create(_ note: @escaping ProgressHandler) async throws {
+  func create() async throws {
     try await inParallel(channels, atOnce: Self.creating, progress: (note, "channels made")) {
       [self] channel in
       let group = channel / Self.groupSize
@@ -100,7 +102,7 @@ final class RecoveryDataset: Sendable {
   }
 
   /// Make marks until ``stopLoad()``, or until there are no more messages.
-  func load(_ note: @escaping ProgressHandler) async throws {
+  func load() async throws {
     state.withLock { $0.isStopped = false }
     try await inParallel(Self.marking, atOnce: Self.marking) { [self] _ in
       while let mark = nextMark() {

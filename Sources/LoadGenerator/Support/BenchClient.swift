@@ -129,11 +129,7 @@ final class BenchClient: Sendable {
         let (cid, id) = message(number)
         return #"{"cid":"\#(cid)","id":"\#(id)"\#(author)}"#
       }
-      let text = try await expect(
-        .post,
-        "/v1/messages",
-        #"{"messages":[\#(entries.joined(separator: ","))]}"#
-      )
+      let text = try await expect(.post, "/v1/messages", #"{"messages":[\#(entries.joined(separator: ","))]}"#)
       guard !text.contains(#""code""#) else { throw LoadError("messages were refused: \(text.prefix(300))") }
       progress(batch.upperBound - numbers.lowerBound)
       try Task.checkCancellation()

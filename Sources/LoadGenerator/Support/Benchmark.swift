@@ -2,7 +2,6 @@ internal import ArgumentParser
 internal import CommandSupport
 internal import Foundation
 internal import LocalStack
-internal import Operations
 
 /// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement
 /// and its report.
@@ -118,7 +117,7 @@ struct BenchRun: Sendable {
       try await stack.start()
       let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
       return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
-        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client))
+        try await body(BenchServices(stack: stack, tokenIssuer: tokenIssuer, client: client, note: note))
       }
     }
   }
@@ -154,6 +153,8 @@ struct BenchServices: Sendable {
   let tokenIssuer: TokenIssuer
   /// Client of the first gateway, for set-up and checks.
   let client: BenchClient
+  /// Show progress.
+  let note: ProgressHandler
 
   /// Issue a user's token, valid for the whole run.
   func token(_ user: String) async throws -> String {

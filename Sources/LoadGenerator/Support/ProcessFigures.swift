@@ -170,9 +170,7 @@ extension LocalStack {
         let tail = await storeMetric("tidemark_store_tail_channels")
       {
         if Int(dirty) <= dirtyPagesMax, tail == 0 { return }
-        note(
-          "\(Figures.count(Int(dirty))) pages to write, \(Figures.count(Int(tail))) channels of the log to load"
-        )
+        note("\(Figures.count(Int(dirty))) pages to write, \(Figures.count(Int(tail))) channels of the log to load")
       }
       try await Task.sleep(for: .milliseconds(100))
     }

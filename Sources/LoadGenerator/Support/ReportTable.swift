@@ -22,11 +22,7 @@ struct ReportTable<Row> {
     static func time(_ heading: String, _ microseconds: @escaping (Row) -> Double) -> Column {
       number(heading) { Figures.time(microseconds: microseconds($0)) }
     }
-    static func milliseconds(
-      _ heading: String,
-      digits: Int = 3,
-      _ microseconds: @escaping (Row) -> Int
-    ) -> Column {
+    static func milliseconds(_ heading: String, digits: Int = 3, _ microseconds: @escaping (Row) -> Int) -> Column {
       number(heading) { "\(Figures.decimal(Double(microseconds($0)) / 1_000, digits: digits)) ms" }
     }
     static func seconds(_ heading: String, _ value: @escaping (Row) -> Double) -> Column {
@@ -70,8 +66,7 @@ struct ReportTable<Row> {
   private func rule(_ widths: [Int]) -> String {
     line(
       zip(columns, widths).map { column, width in
-        column.isLeftAligned
-          ? String(repeating: "-", count: width) : String(repeating: "-", count: width - 1) + ":"
+        column.isLeftAligned ? String(repeating: "-", count: width) : String(repeating: "-", count: width - 1) + ":"
       }
     )
   }

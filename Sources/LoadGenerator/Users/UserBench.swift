@@ -1,13 +1,11 @@
 internal import ArgumentParser
 internal import CommandSupport
-internal import LocalStack
 
 /// Command `tidemark bench users`: requests about all channels of a user. All responses are compared with the known
 /// unread counts.
 struct UserBench: Benchmark {
   static let name = "users"
-  static let abstract =
-    "Times unread totals, badge counts and marking everything read, for users in many channels."
+  static let abstract = "Times unread totals, badge counts and marking everything read, for users in many channels."
   static let discussion = """
     Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
     new directory under ./.tidemark. Sends queries first with all channels in memory, then after a restart with \
@@ -16,10 +14,7 @@ struct UserBench: Benchmark {
     during badge-count queries, the creation of large channels, and an index rebuild.
     """
 
-  @Option(
-    parsing: .upToNextOption,
-    help: ArgumentHelp("Channel counts, one user each.", valueName: "channels")
-  )
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("Channel counts, one user each.", valueName: "channels"))
   var sizes = [CommaList([10, 1000, 10000])]
   @Option(help: "Times that each query is sent.")
   var questions = 100
@@ -64,8 +59,7 @@ struct UserBench: Benchmark {
 
   func validate() throws {
     let sizes: [Int] = sizes.joined()
-    guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
-      sizes.count <= 10
+    guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count, sizes.count <= 10
     else { throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000") }
     try validateRanges([
       ("questions", questions, 1...100_000), ("marks", marks, 1...1_000), ("memory", memory, 1...1 << 20),
@@ -82,8 +76,7 @@ struct UserBench: Benchmark {
     )
     let besides = ReportTable<Timed<Beside>>(
       columns: [
-        .text("marks beside", \.work),
-        .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
+        .text("marks beside", \.work), .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
         .milliseconds("it took", \.workMicroseconds), .count("marks", \.count),
       ] + Timed.columns()
     )
@@ -101,25 +94,26 @@ struct UserBench: Benchmark {
     try await run.withServices { services in
       let stack = services.stack
       let dataset = try await UserDataset(services, sizes: sizes.joined())
-      try await dataset.create(run.note)
+      try await dataset.create()
       let resident = await stack.storeResidentBytes
-      var measurements = try await totals(dataset, isCold: false, run.note)
-      measurements += try await markAll(dataset, isCold: false, run.note)
-      try await dataset.postEverywhere(run.note)
+      let warm = UserQuestions(bench: self, dataset: dataset, isCold: false)
+      var measurements = try await warm.totals() + warm.markAll()
+      try await dataset.postEverywhere()
       let work = WideWork(services: services, dataset: dataset)
       run.note("making the channels to mark in beside wide work")
       for isCold in [false, true] {
         for kind in WideWork.Kind.measured(isCold: isCold) { try await work.prepare(kind, isCold: isCold) }
       }
-      var besides = try await work.measure(isCold: false, run.note)
+      var besides = try await work.measure(isCold: false)
       run.note("restarting the store with little memory")
       try await stack.restartStore(memoryBytes: memory << 20)
       // Channels that only the log has would be loaded first.
       try await stack.waitUntilIdle(within: 120, run.note)
-      measurements += try await totals(dataset, isCold: true, run.note)
+      let cold = UserQuestions(bench: self, dataset: dataset, isCold: true)
+      measurements += try await cold.totals()
       let coldResident = await stack.storeResidentBytes
-      measurements += try await markAll(dataset, isCold: true, run.note)
-      besides += try await work.measure(isCold: true, run.note)
+      measurements += try await cold.markAll()
+      besides += try await work.measure(isCold: true)
       return Report(
         channels: dataset.channels,
         memoryBytes: memory << 20,
@@ -130,57 +124,43 @@ struct UserBench: Benchmark {
       )
     }
   }
+}
 
-  private func totals(
-    _ dataset: UserDataset,
-    isCold: Bool,
-    _ note: ProgressHandler
-  ) async throws -> [Timed<Question>] {
-    var measurements: [Timed<Question>] = []
+/// Questions of a ``UserBench`` with all channels in memory, or on storage.
+private struct UserQuestions {
+  let bench: UserBench
+  let dataset: UserDataset
+  let isCold: Bool
+
+  func totals() async throws -> [Timed<UserBench.Question>] {
+    var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
-      note("timing: totals of a user in \(Figures.count(size)) channels")
+      dataset.note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure("totals of one user", dataset, isCold: isCold, channels: size, times: questions) {
-          try await dataset.checkTotals(size)
-        }
+        try await time("totals of one user", channels: size, bench.questions) { try await dataset.checkTotals(size) }
       )
     }
     let badges = "badge counts of \(UserDataset.badgeUsers) users"
-    note("timing: \(badges)")
+    dataset.note("timing: \(badges)")
     measurements.append(
-      try await measure(badges, dataset, isCold: isCold, channels: dataset.channels, times: questions) {
-        try await dataset.checkBadges()
-      }
+      try await time(badges, channels: dataset.channels, bench.questions) { try await dataset.checkBadges() }
     )
     return measurements
   }
 
-  private func markAll(
-    _ dataset: UserDataset,
-    isCold: Bool,
-    _ note: ProgressHandler
-  ) async throws -> [Timed<Question>] {
-    var measurements: [Timed<Question>] = []
+  func markAll() async throws -> [Timed<UserBench.Question>] {
+    var measurements: [Timed<UserBench.Question>] = []
     for size in dataset.sizes {
-      note("timing: everything read by a user in \(Figures.count(size)) channels")
+      dataset.note("timing: everything read by a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure(
-          "everything marked read, all of it new",
-          dataset,
-          isCold: isCold,
-          channels: size,
-          times: marks,
-          before: { if $0 > 0 { try await dataset.post(toFirst: size) } }
-        ) { try await dataset.markAll(size) }
+        try await time("everything marked read, all of it new", channels: size, bench.marks) {
+          if $0 > 0 { try await dataset.post(toFirst: size) }
+        } _: {
+          try await dataset.markAll(size)
+        }
       )
       measurements.append(
-        try await measure(
-          "the same again, none of it new",
-          dataset,
-          isCold: isCold,
-          channels: size,
-          times: marks
-        ) {
+        try await time("the same again, none of it new", channels: size, bench.marks) {
           try await dataset.markAll(size)
         }
       )
@@ -189,20 +169,18 @@ struct UserBench: Benchmark {
     return measurements
   }
 
-  private func measure(
+  private func time(
     _ question: String,
-    _ dataset: UserDataset,
-    isCold: Bool,
     channels: Int,
-    times: Int,
+    _ count: Int,
     before: (Int) async throws -> Void = { _ in },
     _ request: () async throws -> Void
-  ) async throws -> Timed<Question> {
+  ) async throws -> Timed<UserBench.Question> {
     let loadsBefore = await dataset.loads
-    let latencies = try await Latencies.timing(times, before: before) { _ in try await request() }
+    let latencies = try await Latencies.timing(count, before: before) { _ in try await request() }
     let loads = await dataset.loads - loadsBefore
     return Timed(
-      Question(question: question, isCold: isCold, channels: channels, count: times, loads: loads),
+      UserBench.Question(question: question, isCold: isCold, channels: channels, count: count, loads: loads),
       latencies
     )
   }

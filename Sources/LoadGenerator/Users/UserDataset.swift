@@ -14,6 +14,7 @@ final class UserDataset: Sendable {
   let sizes: [Int]
   private let stack: LocalStack
   private let client: BenchClient
+  let note: ProgressHandler
   /// Tokens by the number of the user's channels.
   private let tokens: [Int: String]
   private let state: Mutex<State>
@@ -28,6 +29,7 @@ final class UserDataset: Sendable {
   init(_ services: BenchServices, sizes: [Int]) async throws {
     stack = services.stack
     client = services.client
+    note = services.note
     self.sizes = sizes
     channels = max(sizes.max() ?? 0, Self.badgeUsers)
     var tokens: [Int: String] = [:]
@@ -51,18 +53,17 @@ final class UserDataset: Sendable {
 
   // MARK: Set-up
 
-  func create(_ note: @escaping ProgressHandler) async throws {
+  func create() async throws {
     try await inParallel(channels, atOnce: Self.inFlight, progress: (note, "channels made")) {
       [self] channel in
-      let users =
-        sizes.filter { channel < $0 }.map(Self.user) + [Self.badgeUser(channel % Self.badgeUsers)]
+      let users = sizes.filter { channel < $0 }.map(Self.user) + [Self.badgeUser(channel % Self.badgeUsers)]
       try await client.putChannel(Self.cid(channel), members: users)
     }
-    for _ in 0..<Self.messages { try await postEverywhere(note) }
+    for _ in 0..<Self.messages { try await postEverywhere() }
   }
 
   /// Register another message in every channel.
-  func postEverywhere(_ note: ProgressHandler) async throws {
+  func postEverywhere() async throws {
     note("registering a message in each channel")
     try await post(toFirst: channels)
   }

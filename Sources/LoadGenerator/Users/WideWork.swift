@@ -1,5 +1,5 @@
-internal import IndexRebuild
 internal import HTTP2Session
+internal import IndexRebuild
 internal import LocalStack
 internal import Operations
 internal import Synchronization
@@ -31,12 +31,12 @@ struct WideWork: Sendable {
   let dataset: UserDataset
 
   /// Do the work of each kind, and time marks until it is done.
-  func measure(isCold: Bool, _ note: ProgressHandler) async throws -> [Timed<UserBench.Beside>] {
+  func measure(isCold: Bool) async throws -> [Timed<UserBench.Beside>] {
     let gateway = services.stack.plan.gateways[0].listen
     return try await BenchClient.with(gateway, tokenIssuer: services.tokenIssuer) { marker in
       var besides: [Timed<UserBench.Beside>] = []
       for kind in Kind.measured(isCold: isCold) {
-        note("timing: marks beside \(kind.rawValue)")
+        services.note("timing: marks beside \(kind.rawValue)")
         besides.append(try await measure(kind, isCold: isCold, marker))
       }
       return besides
@@ -56,7 +56,7 @@ struct WideWork: Sendable {
       var number = 0
       while kind == .nothing ? number < Self.marks : !isDone.isSet {
         let start = MonotonicClock.now
-        try await mark(kind, isCold, number, marker)
+        try await mark(kind, isCold: isCold, number, marker)
         latencies.record(since: start)
         number += 1
       }
@@ -85,26 +85,26 @@ struct WideWork: Sendable {
 
   // MARK: Marks
 
-  private static func cid(_ kind: Kind, _ isCold: Bool, _ channel: Int) -> String {
+  private static func cid(_ kind: Kind, isCold: Bool, _ channel: Int) -> String {
     "messaging:beside-\(kind)-\(isCold ? "cold" : "warm")-\(channel)"
   }
 
   /// Create the channels of one measurement.
   func prepare(_ kind: Kind, isCold: Bool) async throws {
     try await inParallel(Self.markedChannels, atOnce: 128) { [self] channel in
-      try await services.client.putChannel(Self.cid(kind, isCold, channel), members: ["reader"])
+      try await services.client.putChannel(Self.cid(kind, isCold: isCold, channel), members: ["reader"])
     }
     try await services.client.register(0..<Self.messages * Self.markedChannels) { number in
       let (message, channel) = number.quotientAndRemainder(dividingBy: Self.markedChannels)
-      return (Self.cid(kind, isCold, channel), "b\(channel)-\(message)")
+      return (Self.cid(kind, isCold: isCold, channel), "b\(channel)-\(message)")
     }
   }
 
   /// Move the reader by one message in the next channel, as long as there are messages.
-  private func mark(_ kind: Kind, _ isCold: Bool, _ number: Int, _ marker: BenchClient) async throws {
+  private func mark(_ kind: Kind, isCold: Bool, _ number: Int, _ marker: BenchClient) async throws {
     let channel = number % Self.markedChannels
     let message = min(number / Self.markedChannels, Self.messages - 1)
-    let path = "/v1/channels/\(Self.cid(kind, isCold, channel))/read"
+    let path = "/v1/channels/\(Self.cid(kind, isCold: isCold, channel))/read"
     try await marker.expect(.post, path + "?message_id=b\(channel)-\(message)&user_id=reader")
   }
 }

@@ -37,11 +37,7 @@ package final class AdminServer: Service {
     // Clients of this listener never count as authenticated. The oldest connection is closed for a new one, so that a
     // probe always gets in.
     let gate = ConnectionGate(
-      limits: ConnectionLimits(
-        total: connectionsMax,
-        perAddress: connectionsMax,
-        unauthenticated: connectionsMax - 1
-      ),
+      limits: ConnectionLimits(total: connectionsMax, perAddress: connectionsMax, unauthenticated: connectionsMax - 1),
       logger: logger
     )
     let scrapes = Scrapes(metrics)
@@ -203,8 +199,7 @@ private final class AdminHandler: ChannelInboundHandler {
           switch result {
           case .success(let text):
             Response(status: .ok, body: text, contentType: "text/plain; version=0.0.4; charset=utf-8")
-          case .failure:
-            .json(.internalServerError, #"{"error":"the metrics could not be collected"}"#)
+          case .failure: .json(.internalServerError, #"{"error":"the metrics could not be collected"}"#)
           }
         handler.write(response, head, context)
       }

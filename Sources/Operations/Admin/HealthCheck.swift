@@ -14,10 +14,7 @@ package enum HealthCheck {
   /// Request `http://HOST[:PORT][/PATH]` and report the result in one line.
   ///
   /// - Returns: the exit code, 0 for a status of 200 to 299, else 1, and the line.
-  package static func run(
-    _ url: String,
-    timeout: TimeAmount = .seconds(5)
-  ) async -> (exitCode: Int32, line: String) {
+  package static func run(_ url: String, timeout: TimeAmount = .seconds(5)) async -> (exitCode: Int32, line: String) {
     guard let target = HTTPURL(url), !target.usesTLS else {
       return (1, "--health-check \"\(url)\": give http://HOST:PORT/ready")
     }
@@ -25,18 +22,14 @@ package enum HealthCheck {
     let outcome = await request(target, group: group, timeout: timeout)
     try? await group.shutdownGracefully()
     switch outcome {
-    case .success(let response) where (200..<300).contains(response.status):
-      return (0, "\(url): \(response.status)")
+    case .success(let response) where (200..<300).contains(response.status): return (0, "\(url): \(response.status)")
     case .success(let response): return (1, "\(url): \(response.status)")
     case .failure(let error): return (1, "\(url): \(ErrorText.of(error))")
     }
   }
 
   /// Return the whole response, such as the text of `/metrics`; nil if there is none.
-  package static func get(
-    _ url: String,
-    timeout: TimeAmount = .seconds(5)
-  ) async -> (status: Int, body: String)? {
+  package static func get(_ url: String, timeout: TimeAmount = .seconds(5)) async -> (status: Int, body: String)? {
     guard let target = HTTPURL(url), !target.usesTLS else { return nil }
     let outcome = await request(target, group: MultiThreadedEventLoopGroup.singleton, timeout: timeout)
     guard case .success(let response) = outcome else { return nil }
@@ -110,8 +103,7 @@ private final class RequestHandler: ChannelInboundHandler {
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     switch unwrapInboundIn(data) {
     case .head(let head): status = Int(head.status.code)
-    case .body(var part):
-      if body.readableBytes < HealthCheck.bodyBytesMax { body.writeBuffer(&part) }
+    case .body(var part): if body.readableBytes < HealthCheck.bodyBytesMax { body.writeBuffer(&part) }
     case .end:
       response.succeed(HealthCheck.Response(status: status, body: String(buffer: body)))
       context.close(promise: nil)

@@ -193,12 +193,7 @@ package final class ConnectionGate: Sendable {
   /// - Parameters:
   ///   - reason: as in the metric.
   ///   - address: of the client, which a proxy may have named.
-  private func logRefusal(
-    _ reason: String,
-    detail: String? = nil,
-    address: PeerAddress?,
-    _ channel: (any Channel)?
-  ) {
+  private func logRefusal(_ reason: String, detail: String? = nil, address: PeerAddress?, _ channel: (any Channel)?) {
     guard let count = logThrottle.occurrencesToLog(reason) else { return }
     var metadata: Logger.Metadata = [
       "count": "\(count)", "reason": "\(reason)", "open": "\(openCount)",
@@ -315,8 +310,7 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
   /// Stop accepting for a moment. NIO's AcceptBackoffHandler only delays the next read. The listener repeats the failed
   /// read as long as a connection is pending: 45,000 times a second.
   private func wait(_ listener: any Channel) {
-    guard !isWaiting, let options = listener.syncOptions,
-      (try? options.setOption(.autoRead, value: false)) != nil
+    guard !isWaiting, let options = listener.syncOptions, (try? options.setOption(.autoRead, value: false)) != nil
     else { return }
     isWaiting = true
     let bound = NIOLoopBound(self, eventLoop: listener.eventLoop)
@@ -373,8 +367,7 @@ package final class RefusalLog: Sendable {
   /// - Parameter address: nil if it is unknown.
   package func record(_ kind: Kind, from address: PeerAddress?) {
     state.withLockedValue { state in
-      guard let network = address?.network,
-        state.addresses.count < Self.addressesMax || state.addresses[network] != nil
+      guard let network = address?.network, state.addresses.count < Self.addressesMax || state.addresses[network] != nil
       else {
         state.others.byKind[kind.rawValue] += 1
         return
@@ -401,8 +394,7 @@ package final class RefusalLog: Sendable {
       "Refused in the last \(Self.interval.nanoseconds / 1_000_000_000) s",
       metadata: [
         "address": "\(address)", "tokens": "\(counts.byKind[Kind.token.rawValue])",
-        "requests": "\(counts.byKind[Kind.rate.rawValue])",
-        "connections": "\(counts.byKind[Kind.connection.rawValue])",
+        "requests": "\(counts.byKind[Kind.rate.rawValue])", "connections": "\(counts.byKind[Kind.connection.rawValue])",
       ]
     )
   }

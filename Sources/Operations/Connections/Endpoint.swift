@@ -64,9 +64,7 @@ package struct HTTPURL: Hashable, Sendable, CustomStringConvertible {
     let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
     let tail = rest.dropFirst(authority.count).prefix { $0 != "#" }
     guard tail.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
-    guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):\(usesTLS ? 443 : 80)") else {
-      return nil
-    }
+    guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):\(usesTLS ? 443 : 80)") else { return nil }
     self.endpoint = endpoint
     path = tail.hasPrefix("/") ? String(tail) : "/" + tail
   }

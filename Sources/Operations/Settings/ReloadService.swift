@@ -39,12 +39,7 @@ package final class ReloadService: Service {
   /// - Parameters:
   ///   - files: paths of the files read at startup.
   ///   - prefix: prefix of the metric names, such as `tidemark_gateway`.
-  package init(
-    files: [String],
-    prefix: String,
-    logger: Logger,
-    reload: @escaping Reload
-  ) {
+  package init(files: [String], prefix: String, logger: Logger, reload: @escaping Reload) {
     self.prefix = prefix
     self.logger = logger
     self.reload = reload
@@ -137,8 +132,7 @@ package final class ReloadService: Service {
     for (result, count) in [("ok", state.good), ("failed", state.failed)] {
       samples.counter(
         "\(prefix)_reloads_total",
-        help:
-          "Reloads of settings, secrets and certificates, on SIGHUP or a file change.",
+        help: "Reloads of settings, secrets and certificates, on SIGHUP or a file change.",
         labels: ["result": result],
         count
       )

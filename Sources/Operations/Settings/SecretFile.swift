@@ -44,11 +44,7 @@ package enum SecretFile {
   }
 
   /// Read the bytes of a file that the setting `key` names, with the same checks of its permissions.
-  package static func bytes(
-    _ path: String,
-    key: String,
-    warn: (String) -> Void
-  ) throws(SettingsError) -> [UInt8] {
+  package static func bytes(_ path: String, key: String, warn: (String) -> Void) throws(SettingsError) -> [UInt8] {
     let data: [UInt8]
     do throws(FileFault) {
       data = try RegularFile.bytes(path, byteCountMax: byteCountMax)
@@ -65,12 +61,7 @@ package enum SecretFile {
     return data
   }
 
-  static func parse(
-    _ bytes: [UInt8],
-    path: String,
-    key: String,
-    byteCountMin: Int
-  ) throws(SettingsError) -> Secrets {
+  static func parse(_ bytes: [UInt8], path: String, key: String, byteCountMin: Int) throws(SettingsError) -> Secrets {
     let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { line in
       line.last == UInt8(ascii: "\r") ? Array(line.dropLast()) : Array(line)
     }

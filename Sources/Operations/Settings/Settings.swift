@@ -39,8 +39,7 @@ package struct Settings: Sendable {
             (AbsoluteConfigKey([$0.key]), ConfigValue(.string($0.value), isSecret: false))
           }
         )
-      ),
-      EnvironmentVariablesProvider(environmentVariables: variables).prefixKeys(with: ConfigKey(["tidemark"])),
+      ), EnvironmentVariablesProvider(environmentVariables: variables).prefixKeys(with: ConfigKey(["tidemark"])),
     ]
     if let file {
       let found = try ConfigFile.keys(of: file)
@@ -66,9 +65,7 @@ package struct Settings: Sendable {
       let entries = given.map {
         $0.split(separator: ",", omittingEmptySubsequences: false).map { $0.trimmed }
       }
-      guard (entries ?? (layers.count > 2 ? Self.entries(key, in: layers[2]) : [])).contains("") else {
-        continue
-      }
+      guard (entries ?? (layers.count > 2 ? Self.entries(key, in: layers[2]) : [])).contains("") else { continue }
       throw SettingsError(key, "is empty, or has an empty entry: give a value, or leave the setting out")
     }
   }
@@ -97,16 +94,11 @@ package struct Settings: Sendable {
   }
 
   /// Throw for an unknown variable: a misspelt one must not be ignored.
-  private static func check(
-    _ variables: [String: String],
-    _ keys: Set<String>
-  ) throws(SettingsError) {
+  private static func check(_ variables: [String: String], _ keys: Set<String>) throws(SettingsError) {
     let known = keys.map(variable)
     let unknown = Set(variables.keys).subtracting(known).filter { !isServiceLink($0) }
     guard let name = unknown.min() else { return }
-    throw SettingsError(
-      "\(name) is not a setting of this process; known are \(known.sorted().joined(separator: ", "))"
-    )
+    throw SettingsError("\(name) is not a setting of this process; known are \(known.sorted().joined(separator: ", "))")
   }
 
   /// Return the text of a setting, or nil if it is not set.
@@ -172,10 +164,7 @@ package struct Settings: Sendable {
   package func integer(_ key: String, in range: ClosedRange<Int>) throws(SettingsError) -> Int? {
     guard let text = try string(key) else { return nil }
     guard let value = Int(text), range.contains(value) else {
-      throw SettingsError(
-        key,
-        "\"\(text)\": give a whole number from \(range.lowerBound) to \(range.upperBound)"
-      )
+      throw SettingsError(key, "\"\(text)\": give a whole number from \(range.lowerBound) to \(range.upperBound)")
     }
     return value
   }
@@ -223,10 +212,7 @@ package struct Settings: Sendable {
 
   private static func endpoint(_ key: String, _ text: String) throws(SettingsError) -> Endpoint {
     guard let endpoint = Endpoint(text) else {
-      throw SettingsError(
-        key,
-        "\"\(text)\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535"
-      )
+      throw SettingsError(key, "\"\(text)\": give HOST:PORT, as in 127.0.0.1:8443 or [::1]:8443, port 0 to 65535")
     }
     return endpoint
   }
@@ -337,9 +323,7 @@ enum ConfigFile {
     }
     // A file of comments only has no value, or an empty one behind `---`.
     guard let root, root.scalar?.string.isEmpty != true else { return [] }
-    guard let mapping = root.mapping else {
-      throw SettingsError("the file is not `key: value` lines or a JSON object")
-    }
+    guard let mapping = root.mapping else { throw SettingsError("the file is not `key: value` lines or a JSON object") }
     return try mapping.keys.map { (key: Node) throws(SettingsError) in
       guard let name = key.string else { throw SettingsError("a key is not a text") }
       return name

@@ -172,9 +172,7 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
     switch outcome {
     case .unit(let unit):
       if lines.isEmpty {
-        return [
-          "expected the end of the connection, received a frame", "received: \(wireProtocol.text(unit))",
-        ]
+        return ["expected the end of the connection, received a frame", "received: \(wireProtocol.text(unit))"]
       }
       var differences: [String] = []
       for line in lines {
@@ -186,8 +184,7 @@ final class ProbeExchange<WireProtocol: ProbeProtocol> {
     case .closed where lines.count < all.count: return []
     case .closed: return ["expected \(line), the connection was closed"]
     case .timedOut: return ["expected \(Self.named(line)), nothing came in time"]
-    case .broken(let reason):
-      return ["expected \(Self.named(line)), received bytes that are not a frame: \(reason)"]
+    case .broken(let reason): return ["expected \(Self.named(line)), received bytes that are not a frame: \(reason)"]
     }
   }
 

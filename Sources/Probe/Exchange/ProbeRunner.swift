@@ -4,12 +4,7 @@ struct ProbeRunner {
   let timeout: Duration
   let printer: ProbePrinter
 
-  init(
-    target: ProbeTarget,
-    timeout: Duration,
-    showsHex: Bool = false,
-    output: @escaping ProbeOutput
-  ) {
+  init(target: ProbeTarget, timeout: Duration, showsHex: Bool = false, output: @escaping ProbeOutput) {
     self.target = target
     self.timeout = timeout
     printer = ProbePrinter(showsHex: showsHex, output: output)
@@ -19,9 +14,7 @@ struct ProbeRunner {
   ///
   /// - Returns: whether every step succeeded.
   /// - Throws: ``ProbeError`` without a connection.
-  func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
-    async throws -> Bool
-  {
+  func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol) async throws -> Bool {
     var exchange = try await connect(wireProtocol, timeout)
     var failed: [String] = []
     var current: ProbeScript.Step?

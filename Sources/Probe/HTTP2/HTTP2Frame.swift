@@ -125,8 +125,7 @@ struct HTTP2Fields: Equatable {
     case .window_update:
       try require(payload, 4)
       add("increment", .number(UInt32(bigEndian: payload)))
-    case .continuation:
-      block = Array(payload)
+    case .continuation: block = Array(payload)
     }
   }
 
@@ -157,8 +156,7 @@ extension UInt32 {
 
 /// Frame types of RFC 9113 section 6.
 enum HTTP2Kind: UInt8, CaseIterable {
-  case data = 0, headers, priority, rst_stream, settings, push_promise, ping, goaway, window_update,
-    continuation
+  case data = 0, headers, priority, rst_stream, settings, push_promise, ping, goaway, window_update, continuation
 
   /// Name in a line.
   var name: String { "\(self)" }

@@ -64,9 +64,7 @@ struct HTTP2Frames: ProbeProtocol {
 
   mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
-      guard let bytes = Hex.bytes(line.dropFirst(4)) else {
-        throw ProbeError("hexadecimal is expected: \(line)")
-      }
+      guard let bytes = Hex.bytes(line.dropFirst(4)) else { throw ProbeError("hexadecimal is expected: \(line)") }
       return bytes
     }
     if line == "preface" { return HTTP2Frame.preface }
@@ -106,9 +104,7 @@ struct HTTP2Frames: ProbeProtocol {
 
   mutating func pingExchange() -> (send: String, expect: String) {
     pingCount += 1
-    let bytes = Hex.text(
-      [0x61, 0x6c, 0x76] + [UInt8](repeating: 0, count: 1) + UInt32(pingCount).bigEndianBytes
-    )
+    let bytes = Hex.text([0x61, 0x6c, 0x76] + [UInt8](repeating: 0, count: 1) + UInt32(pingCount).bigEndianBytes)
     return ("ping bytes=\(bytes)", "ping ack bytes=\(bytes)")
   }
 
@@ -255,8 +251,7 @@ struct HTTP2Frames: ProbeProtocol {
       return data.firstRange(of: wanted) != nil
         ? [] : ["contains: expected \(Hex.word(wanted)), which is not in \(Hex.word(data))"]
     case "json": return try JSONComparison.differences(wanted, from: data)
-    default:
-      return wanted == data ? [] : ["text: expected \(Hex.word(wanted)), received \(Hex.word(data))"]
+    default: return wanted == data ? [] : ["text: expected \(Hex.word(wanted)), received \(Hex.word(data))"]
     }
   }
 
@@ -351,8 +346,7 @@ extension HTTP2Frames {
   /// Return whether a name in a line can only be a header.
   private func isPlain(_ name: [UInt8]) -> Bool {
     let others: Set<String> = [
-      "stream", "payload", "block", "headers", "indexed", "end_stream", "end_headers", "padding",
-      "pad_length",
+      "stream", "payload", "block", "headers", "indexed", "end_stream", "end_headers", "padding", "pad_length",
       "dependency", "weight", "exclusive", "promised",
     ]
     let breaks = Set("={}[]\"@'\\".utf8)

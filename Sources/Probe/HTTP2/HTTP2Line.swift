@@ -46,9 +46,7 @@ struct HTTP2Line {
   func flag(_ name: String) -> Bool? { flags.last { $0.name == name }?.isSet }
 
   // Names that need no value.
-  private static let words: Set<String> = [
-    "end_stream", "end_headers", "ack", "exclusive", "indexed", "@reserved",
-  ]
+  private static let words: Set<String> = ["end_stream", "end_headers", "ack", "exclusive", "indexed", "@reserved"]
 
   /// Throw ``ProbeError``.
   init(_ line: String) throws {
@@ -61,9 +59,7 @@ struct HTTP2Line {
       type = number
     } else {
       let names = HTTP2Kind.allCases.map(\.name).joined(separator: ", ")
-      throw ProbeError(
-        "there is no frame '\(word)'; frames are: \(names), a type such as 0x16, preface, request"
-      )
+      throw ProbeError("there is no frame '\(word)'; frames are: \(names), a type such as 0x16, preface, request")
     }
     for pair in pairs { try parse(pair) }
   }
@@ -86,9 +82,7 @@ struct HTTP2Line {
         try parseHeader(pair)
       } else {
         let names = ["stream"] + (kind?.flags.map(\.name) ?? []) + (kind?.fields ?? []) + ["payload"]
-        throw ProbeError(
-          "\(name) has no field '\(pair.name)'; its fields are: \(names.joined(separator: ", "))"
-        )
+        throw ProbeError("\(name) has no field '\(pair.name)'; its fields are: \(names.joined(separator: ", "))")
       }
     }
   }
@@ -120,8 +114,7 @@ struct HTTP2Line {
     let text = try text(literal, name)
     if name == "code", let code = HTTP2Names.errors.firstIndex(of: text) { return UInt32(code) }
     guard let number = FieldCoding.number(text) else {
-      let what =
-        name == "code" ? "a number or one of \(HTTP2Names.errors.joined(separator: ", "))" : "a number"
+      let what = name == "code" ? "a number or one of \(HTTP2Names.errors.joined(separator: ", "))" : "a number"
       throw ProbeError("\(name)=\(text): \(what) is expected")
     }
     guard number <= UInt64(most) else { throw ProbeError("\(name)=\(text): at most \(most)") }
@@ -199,12 +192,10 @@ extension HTTP2Line {
         let number =
           try HTTP2Names.settings.first { $0.name == field.name }.map { UInt32($0.number) }
           ?? Self.number(.word(Array(field.name.utf8), isQuoted: false), "setting", most: UInt32(UInt16.max))
-        return Array(number.bigEndianBytes.suffix(2))
-          + (try Self.number(field.value, field.name)).bigEndianBytes
+        return Array(number.bigEndianBytes.suffix(2)) + (try Self.number(field.value, field.name)).bigEndianBytes
       }
     case .push_promise: return try number("promised").bigEndianBytes + block(encoder)
-    case .ping:
-      return try field("bytes").map { try Self.bytes($0, "bytes") } ?? [UInt8](repeating: 0, count: 8)
+    case .ping: return try field("bytes").map { try Self.bytes($0, "bytes") } ?? [UInt8](repeating: 0, count: 8)
     case .goaway:
       return try number("last_stream").bigEndianBytes + number("code").bigEndianBytes
         + (field("debug").map { try Self.word($0, "debug") } ?? [])
@@ -242,9 +233,7 @@ extension HTTP2Line {
     for piece in pieces {
       switch piece {
       case .field(let name, let value):
-        gathered.append(
-          HeaderField(name: name, value: try Self.word(value, String(decoding: name, as: UTF8.self)))
-        )
+        gathered.append(HeaderField(name: name, value: try Self.word(value, String(decoding: name, as: UTF8.self))))
       case .block(let bytes):
         if !gathered.isEmpty { block += encoder.encode(gathered, indexed: isIndexed) }
         gathered = []

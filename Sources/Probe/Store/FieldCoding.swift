@@ -24,9 +24,7 @@ enum FieldCoding {
   /// Return the values of `specs` from `pairs`, or their presets.
   ///
   /// - Throws: ``ProbeError`` for an unknown or repeated field.
-  static func values(_ specs: [FieldSpec], from pairs: [NamedLiteral], in place: String) throws
-    -> [NamedValue]
-  {
+  static func values(_ specs: [FieldSpec], from pairs: [NamedLiteral], in place: String) throws -> [NamedValue] {
     var given: [String: Literal] = [:]
     for pair in pairs {
       guard specs.contains(where: { $0.name == pair.name }) else {
@@ -69,18 +67,14 @@ enum FieldCoding {
       return .bytes(bytes)
     case (.blob, .word(let word, _)), (.rest, .word(let word, _)):
       let text = String(decoding: word, as: UTF8.self)
-      guard let bytes = Hex.bytes(text) else {
-        throw ProbeError("\(spec.name)=\(text): hexadecimal is expected")
-      }
+      guard let bytes = Hex.bytes(text) else { throw ProbeError("\(spec.name)=\(text): hexadecimal is expected") }
       return .bytes(bytes)
-    case (.string, .word(let word, _)):
-      return .bytes(word)
+    case (.string, .word(let word, _)): return .bytes(word)
     case (.list(let specs), .list(let entries)):
       return .list(
         try entries.map { entry in
           switch entry {
-          case .fields(let pairs):
-            return try values(specs, from: pairs, in: "an entry of '\(spec.name)'")
+          case .fields(let pairs): return try values(specs, from: pairs, in: "an entry of '\(spec.name)'")
           case .value(let literal):
             guard specs.count == 1 else {
               throw ProbeError(
@@ -122,9 +116,7 @@ enum FieldCoding {
   /// Return whether a field exists, given the fields before it.
   private static func isPresent(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
-    guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
-      return false
-    }
+    guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else { return false }
     return condition.values.contains(number & condition.mask)
   }
 
@@ -145,8 +137,7 @@ enum FieldCoding {
       case (.list(let specs), .list(let entries)):
         buffer.writeVarint(entries.count)
         for entry in entries { write(entry, as: specs, into: &buffer) }
-      default:
-        preconditionFailure("the value of \(spec.name) is not of its type")
+      default: preconditionFailure("the value of \(spec.name) is not of its type")
       }
     }
   }
@@ -219,17 +210,13 @@ enum FieldCoding {
         continue
       }
       if pair.value.isWildcard { continue }
-      if case .list(let specs) = spec.type, case .list(let expected) = pair.value,
-        case .list(let entries) = actual
-      {
+      if case .list(let specs) = spec.type, case .list(let expected) = pair.value, case .list(let entries) = actual {
         lines += try listDifferences(expected, from: entries, as: specs, path: "\(path)\(pair.name)")
         continue
       }
       let expected = try value(spec, from: pair.value)
       if expected != actual {
-        lines.append(
-          "\(path)\(pair.name): expected \(text(expected, as: spec)), received \(text(actual, as: spec))"
-        )
+        lines.append("\(path)\(pair.name): expected \(text(expected, as: spec)), received \(text(actual, as: spec))")
       }
     }
     return lines
@@ -274,14 +261,11 @@ enum FieldCoding {
     return lines
   }
 
-  private static func pairs(of entry: Literal.Entry, as specs: [FieldSpec], path: String) throws
-    -> [NamedLiteral]
-  {
+  private static func pairs(of entry: Literal.Entry, as specs: [FieldSpec], path: String) throws -> [NamedLiteral] {
     switch entry {
     case .fields(let fields): return fields
     case .value(let literal) where literal.isWildcard: return []
-    case .value(let literal) where specs.count == 1:
-      return [NamedLiteral(name: specs[0].name, value: literal)]
+    case .value(let literal) where specs.count == 1: return [NamedLiteral(name: specs[0].name, value: literal)]
     case .value: throw ProbeError("\(path): entries are written {name=value …}")
     }
   }

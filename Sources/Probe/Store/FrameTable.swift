@@ -84,8 +84,7 @@ enum FrameTable {
       "channel": """
       cid created options:[option:varint(option) value:blob] member_count newest_sequence newest_message:string \
       newest_registered
-      """,
-      "entry": "cid row:optional member:byte joined deleted?member=2...3",
+      """, "entry": "cid row:optional member:byte joined deleted?member=2...3",
       "row": """
       user last_read last_read_message:string last_read_sequence last_delivered last_delivered_message:string \
       last_delivered_sequence flags (unread_messages first_unread_message:string unread_epoch)?flags&1 \
@@ -96,22 +95,19 @@ enum FrameTable {
       """,
       "thread": """
       parent_sequence parent unread_messages last_read_message:string first_unread_message:string newest_message:string
-      """,
-      "uncounted": "uncounted:byte(uncounted)~",
+      """, "uncounted": "uncounted:byte(uncounted)~",
       "status": """
       (sequence status:byte(status) receipt_status:byte(receipt_status) read_count delivered_count unread_count \
       member_count flags created)?found=0 acknowledged_count?flags=4...7
       """,
       "member_status": """
       user found:varint(error) (status:byte(status) read delivered flags:byte)?found=0 acknowledged?flags=4...7
-      """,
-      "settings": "version flags read_shown_since delivered_shown_since tokens_revoked_before",
+      """, "settings": "version flags read_shown_since delivered_shown_since tokens_revoked_before",
       "type": "type version options:[option:varint(option) value:blob]",
     ].mapValues { fields($0[...]) }
     groups["channel_event"] = channelEvent(row: groups["row"] ?? [], channel: groups["channel"] ?? [])
     groups["user_event"] = event([
-      1: ("membership", (groups["entry"] ?? []) + fields("time gone:byte")),
-      2: ("tokens_revoked", fields("time")),
+      1: ("membership", (groups["entry"] ?? []) + fields("time gone:byte")), 2: ("tokens_revoked", fields("time")),
     ])
     return groups
   }()
@@ -119,16 +115,14 @@ enum FrameTable {
   /// Types of field names that are not varints.
   private static let types: [Substring: FieldType] = Dictionary(
     uniqueKeysWithValues: [
-      "address", "cid", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type",
-      "user",
+      "address", "cid", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type", "user",
       "viewer",
     ].map { ($0, .string) }
   )
 
   /// Names of numbers.
   private static let numbers: [Substring: [UInt64: String]] = [
-    "session": [0: "new", 1: "resumed"],
-    "settled": [0: "channel_type", 1: "user"],
+    "session": [0: "new", 1: "resumed"], "settled": [0: "channel_type", 1: "user"],
     "list": [0: "readers", 1: "delivered", 2: "unread", 3: "acknowledged", 4: "unacknowledged"],
     "order": [0: "joined", 1: "time", 2: "time_desc"],
     "asked_phase": [0: "ask", 1: "send_again", 2: "sweep"],
@@ -214,14 +208,10 @@ enum FrameTable {
     }
   }
 
-  private static func parseCondition(_ text: Substring) -> (
-    field: String, values: ClosedRange<UInt64>, mask: UInt64
-  ) {
+  private static func parseCondition(_ text: Substring) -> (field: String, values: ClosedRange<UInt64>, mask: UInt64) {
     let field = text.prefix { $0 != "=" && $0 != "&" }
     let bounds = text[field.endIndex...].dropFirst().split(separator: "...").compactMap { UInt64($0) }
-    guard let first = bounds.first, let last = bounds.last else {
-      return (String(field), 1...UInt64.max, .max)
-    }
+    guard let first = bounds.first, let last = bounds.last else { return (String(field), 1...UInt64.max, .max) }
     return (String(field), first...last, text.contains("&") ? first : .max)
   }
 }
@@ -289,8 +279,7 @@ extension FrameTable {
           acknowledged_count acknowledged_at
           """
         )
-      ),
-      32: ("limits", fields("limits:[from through hidden:byte joined_sequence]")),
+      ), 32: ("limits", fields("limits:[from through hidden:byte joined_sequence]")),
     ])
   }
 

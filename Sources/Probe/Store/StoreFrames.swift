@@ -64,9 +64,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
     // A frame that does not parse is compared.
     guard let values = try? events.fields().values else { return true }
     return pairs.allSatisfy { pair in
-      guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else {
-        return true
-      }
+      guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else { return true }
       let given = values.first { $0.name == pair.name }?.value
       return expected.isEmpty == (given == .list([]))
     }
@@ -102,9 +100,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
 
   mutating func encode(_ line: String) throws -> [UInt8] {
     if line.hasPrefix("hex:") {
-      guard let bytes = Hex.bytes(line.dropFirst(4)) else {
-        throw ProbeError("hexadecimal is expected: \(line)")
-      }
+      guard let bytes = Hex.bytes(line.dropFirst(4)) else { throw ProbeError("hexadecimal is expected: \(line)") }
       return bytes
     }
     var (word, pairs) = try LineParser.command(Self.withCode(line))
@@ -138,10 +134,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
     FieldCoding.write(values, as: spec.fields, into: &buffer)
     if let thread = header.thread { buffer.writeField(thread.span.bytes) }
     if let issued = header["@issued"] { buffer.writeInteger(UInt32(truncatingIfNeeded: issued)) }
-    buffer.setInteger(
-      UInt32(truncatingIfNeeded: header["@length"] ?? UInt64(buffer.writerIndex - 4)),
-      at: 0
-    )
+    buffer.setInteger(UInt32(truncatingIfNeeded: header["@length"] ?? UInt64(buffer.writerIndex - 4)), at: 0)
     return Array(buffer.readableBytesView)
   }
 
@@ -250,13 +243,10 @@ struct StoreFrames: ProbeProtocol, Sendable {
         continue
       }
       guard let limit = limits[pair.name] else {
-        throw ProbeError(
-          "'\(pair.name)' is not of the header: @flags, @thread, @issued, @shard, @correlation, @length"
-        )
+        throw ProbeError("'\(pair.name)' is not of the header: @flags, @thread, @issued, @shard, @correlation, @length")
       }
       if pair.value.isWildcard { continue }
-      guard
-        case .number(let value) = try FieldCoding.value(FieldSpec(pair.name, .varint()), from: pair.value),
+      guard case .number(let value) = try FieldCoding.value(FieldSpec(pair.name, .varint()), from: pair.value),
         value <= limit
       else { throw ProbeError("\(pair.name) is at most \(limit)") }
       header.numbers[pair.name] = value
@@ -278,9 +268,7 @@ struct StoreFrames: ProbeProtocol, Sendable {
     if word.hasPrefix("0x"), let number = UInt8(word.dropFirst(2), radix: 16) {
       return FrameTable.spec(numbered: number) ?? DecodedFrame.unknown(number)
     }
-    throw ProbeError(
-      "there is no kind '\(word)'; kinds are: \(FrameTable.all.map(\.name).joined(separator: ", "))"
-    )
+    throw ProbeError("there is no kind '\(word)'; kinds are: \(FrameTable.all.map(\.name).joined(separator: ", "))")
   }
 }
 
@@ -347,9 +335,7 @@ extension StoreFrames {
 /// the two check each other.
 extension StoreFrames {
   static func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
-    guard line.isEmpty else {
-      throw ProbeError("a store is opened without fields; send hello and proof by hand")
-    }
+    guard line.isEmpty else { throw ProbeError("a store is opened without fields; send hello and proof by hand") }
     let frames = exchange.wireProtocol
     let session = frames.session ?? (0..<16).map { _ in UInt8.random(in: .min ... .max) }
     let nonce = (0..<32).map { _ in UInt8.random(in: .min ... .max) }
@@ -357,8 +343,7 @@ extension StoreFrames {
     try await exchange.send("hello session=\(Hex.text(session)) session_age=\(age) nonce=\(Hex.text(nonce))")
 
     let challenge = try await answer("challenge", exchange)
-    guard case .bytes(let theirNonce)? = challenge["nonce"],
-      case .bytes(let theirProof)? = challenge["proof"],
+    guard case .bytes(let theirNonce)? = challenge["nonce"], case .bytes(let theirProof)? = challenge["proof"],
       case .number(let shards)? = challenge["shard_count"]
     else { throw ProbeError("the challenge lacks a field") }
     var proof: [UInt8] = []
@@ -372,9 +357,7 @@ extension StoreFrames {
           using: key
         )
       else { throw ProbeError("the store does not prove that it holds the secret") }
-      proof = Array(
-        HMAC<SHA256>.authenticationCode(for: Array("tidemark gateway 1".utf8) + material, using: key)
-      )
+      proof = Array(HMAC<SHA256>.authenticationCode(for: Array("tidemark gateway 1".utf8) + material, using: key))
     }
     try await exchange.send("proof proof=\(Hex.text(proof))")
     _ = try await answer("ready", exchange)

@@ -1,4 +1,42 @@
 package import NIOCore
+internal import Synchronization
+
+/// Metrics of a process, collected from its event loops.
+///
+/// An atomic operation per request is too expensive on a hot path. A loop therefore keeps plain integers and registers
+/// a collector, which runs on that loop when scraped.
+package final class MetricsRegistry: Sendable {
+  private struct Collector: Sendable {
+    var eventLoop: any EventLoop
+    var collect: @Sendable (inout MetricSamples) -> Void
+  }
+
+  private let collectors = Mutex<[Collector]>([])
+
+  package init() {}
+
+  /// Call `collect` on `eventLoop` at each scrape, as long as the loop runs.
+  package func register(on eventLoop: any EventLoop, _ collect: @escaping @Sendable (inout MetricSamples) -> Void) {
+    collectors.withLock { $0.append(Collector(eventLoop: eventLoop, collect: collect)) }
+  }
+
+  /// Collect all samples. Loops that are shut down are skipped.
+  package func collect(on eventLoop: any EventLoop) -> EventLoopFuture<MetricSamples> {
+    let parts = collectors.withLock { $0 }.map { collector in
+      collector.eventLoop.submit {
+        var samples = MetricSamples()
+        collector.collect(&samples)
+        return samples
+      }.recover { _ in MetricSamples() }
+    }
+    return EventLoopFuture.whenAllSucceed(parts, on: eventLoop).map { parts in
+      var samples = MetricSamples()
+      for part in parts { samples.merge(part) }
+      ProcessMetrics.add(to: &samples)
+      return samples
+    }
+  }
+}
 
 /// Samples of one scrape, and their text form (Prometheus text exposition format 0.0.4).
 ///
@@ -34,7 +72,7 @@ package struct MetricSamples: Sendable {
     labels: KeyValuePairs<String, String> = [:],
     _ value: Int64
   ) {
-    add(name, .counter, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .integer(value))
+    add(name, .counter, help: help, labels: labels, .integer(value))
   }
 
   /// Add to a gauge.
@@ -44,12 +82,12 @@ package struct MetricSamples: Sendable {
     labels: KeyValuePairs<String, String> = [:],
     _ value: Double
   ) {
-    add(name, .gauge, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .number(value))
+    add(name, .gauge, help: help, labels: labels, .number(value))
   }
 
   /// Add to a gauge that reports the maximum of all added values.
   package mutating func highest(_ name: String, help: String, _ value: Double) {
-    add(name, .gauge, help: help, labels: [], .highest(value))
+    add(name, .gauge, help: help, labels: [:], .highest(value))
   }
 
   /// Add to a histogram; a name for durations should end in `_seconds`.
@@ -59,7 +97,7 @@ package struct MetricSamples: Sendable {
     labels: KeyValuePairs<String, String> = [:],
     _ value: Histogram
   ) {
-    add(name, .histogram, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .histogram(value))
+    add(name, .histogram, help: help, labels: labels, .histogram(value))
   }
 
   /// Add the samples of another scrape.
@@ -71,8 +109,8 @@ package struct MetricSamples: Sendable {
     }
   }
 
-  mutating func add(_ name: String, _ kind: Kind, help: String, labels: [(String, String)], _ value: Value) {
-    add(Self.name(name), kind, help: help, labelText: Self.labelText(labels), value)
+  mutating func add(_ name: String, _ kind: Kind, help: String, labels: KeyValuePairs<String, String>, _ value: Value) {
+    add(name, kind, help: help, labelText: Self.text(labels), value)
   }
 
   private mutating func add(_ name: String, _ kind: Kind, help: String, labelText: String, _ value: Value) {
@@ -106,20 +144,14 @@ package struct MetricSamples: Sendable {
       for (labels, value) in family.series.sorted(by: { $0.key < $1.key }) {
         switch value {
         case .integer(let integer): buffer.writeString("\(name)\(labels) \(integer)\n")
-        case .number(let number), .highest(let number):
-          buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
+        case .number(let number), .highest(let number): buffer.writeString("\(name)\(labels) \(Self.text(number))\n")
         case .histogram(let histogram): Self.write(histogram, name, labels, into: &buffer)
         }
       }
     }
   }
 
-  private static func write(
-    _ histogram: Histogram,
-    _ name: String,
-    _ labels: String,
-    into buffer: inout ByteBuffer
-  ) {
+  private static func write(_ histogram: Histogram, _ name: String, _ labels: String, into buffer: inout ByteBuffer) {
     var cumulated: UInt64 = 0
     for (bucket, count) in histogram.counts.enumerated() {
       cumulated += count
@@ -138,24 +170,9 @@ package struct MetricSamples: Sendable {
     return "\(number)"
   }
 
-  /// Return a valid metric name. Metric names are `[a-zA-Z_:][a-zA-Z0-9_:]*`; other characters become underscores.
-  static func name(_ text: String) -> String { sanitized(text, alsoAllowed: ":") }
-
-  static func labelText(_ labels: [(String, String)]) -> String {
-    guard !labels.isEmpty else { return "" }
-    let pairs = labels.map { "\(sanitized($0.0, alsoAllowed: nil))=\"\(escapedLabel($0.1))\"" }
-    return "{\(pairs.joined(separator: ","))}"
-  }
-
-  private static func sanitized(_ text: String, alsoAllowed: Character?) -> String {
-    var result = ""
-    for character in text {
-      let isLetter = character.isASCII && (character.isLetter || character == "_" || character == alsoAllowed)
-      let isDigit = character.isASCII && character.isNumber
-      if isDigit && result.isEmpty { result.append("_") }
-      result.append(isLetter || isDigit ? character : "_")
-    }
-    return result.isEmpty ? "_" : result
+  private static func text(_ labels: KeyValuePairs<String, String>) -> String {
+    let pairs = labels.map { "\($0.key)=\"\(escapedLabel($0.value))\"" }
+    return pairs.isEmpty ? "" : "{\(pairs.joined(separator: ","))}"
   }
 
   private static func escapedLabel(_ text: String) -> String {
@@ -185,8 +202,6 @@ package struct Histogram: Sendable, Equatable {
   package static let durations = Histogram(bounds: [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
   ])
-  /// Buckets for counts and sizes, from 1 to 2^24 in powers of four.
-  package static let sizes = Histogram(bounds: (0...12).map { Double(1 << (2 * $0)) })
 
   /// Count a value.
   package mutating func record(_ value: Double) {
