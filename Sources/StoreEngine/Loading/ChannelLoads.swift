@@ -196,7 +196,7 @@ final class ChannelLoads: ShardPart {
   }
 
   private func isWanted(_ load: ChannelLoad, _ reference: ChannelReference) -> Bool {
-    // The log's tail, a user's index, and what a rebuild looks at are loaded without a request.
+    // Loads for the log's tail, for a user's index and for a rebuild have no request.
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.indexRebuild.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
