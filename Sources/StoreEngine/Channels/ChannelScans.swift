@@ -322,7 +322,7 @@ final class ChannelScans: ShardPart {
   // MARK: Results of reads
 
   /// Handle a finished or failed load of a channel that a scan waits for.
-  func scanLoaded(_ pending: PendingLoad, isReadable: Bool) {
+  func loaded(_ pending: PendingLoad, isReadable: Bool) {
     guard var scan = take(pending.scanID) else { return }
     scan.loading -= 1
     if let slot = shard.state.slot(of: pending.cid.span.bytes) {

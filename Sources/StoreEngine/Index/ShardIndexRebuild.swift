@@ -84,7 +84,7 @@ final class ShardIndexRebuild: ShardPart {
   // MARK: Running
 
   /// Run one slice. Results of reads come back to it.
-  func resumeRebuild() {
+  func resume() {
     var slots = Self.slotsPerSlice
     while shard.loop.budget.changes > 0, let stage = rebuild?.stage {
       switch stage {
@@ -215,7 +215,7 @@ final class ShardIndexRebuild: ShardPart {
   }
 
   /// Handle a failed load by name.
-  func rebuildUnreadable(_ reference: ChannelReference, _ error: StorageError) {
+  func recordUnreadable(_ reference: ChannelReference, _ error: StorageError) {
     guard case .loading(let name, let number)? = rebuild?.stage, reference == .cid(name) else { return }
     if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
   }

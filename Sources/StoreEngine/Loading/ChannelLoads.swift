@@ -84,8 +84,8 @@ final class ChannelLoads: ShardPart {
   /// Resume work whose load has finished or failed.
   private func resume(_ waiter: LoadWaiter, isReadable: Bool) {
     switch waiter {
-    case .unread(let entry): shard.unreadQueries.unreadLoaded(entry, isReadable: isReadable)
-    case .scan(let pending): shard.scans.scanLoaded(pending, isReadable: isReadable)
+    case .unread(let entry): shard.unreadQueries.loaded(entry, isReadable: isReadable)
+    case .scan(let pending): shard.scans.loaded(pending, isReadable: isReadable)
     }
   }
 
@@ -164,9 +164,9 @@ final class ChannelLoads: ShardPart {
       for item in waiting { refuseUnreadable(item) }
       for waiter in waiters { resume(waiter, isReadable: false) }
       if load.isForChanges {
-        shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
+        shard.indexes.recordUnreadable(reference, error, number: (try? result.get())?.number)
       }
-      shard.indexRebuild.rebuildUnreadable(reference, error)
+      shard.indexRebuild.recordUnreadable(reference, error)
       return
     }
     for (index, request) in waiting.enumerated() {
@@ -253,7 +253,7 @@ final class ChannelLoads: ShardPart {
     let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
     if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
     if shard.state[slot].isBeingDeleted {
-      shard.deletions.resumeDeletion(slot, at: begun ?? shard.log.closed)
+      shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }
     return slot
   }
