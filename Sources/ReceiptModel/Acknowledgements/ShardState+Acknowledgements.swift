@@ -45,19 +45,6 @@ extension ShardState {
   /// - Parameter note: at most ``Acknowledgement/noteLengthMax`` bytes; empty: none.
   package func decideAcknowledge(
     _ slot: ChannelSlot,
-    user: RawSpan,
-    message: RawSpan,
-    note: String,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) throws(Refusal) {
-    let row = try member(user, in: slot)
-    try decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
-  }
-
-  /// Do the same for a member whose row is known.
-  package func decideAcknowledge(
-    _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     message: RawSpan,
     note: String,

@@ -169,11 +169,7 @@ final class ShardIndexRebuild: ShardPart {
   func nameRead(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
     guard case .number(let number) = reference, case .naming(number)? = rebuild?.stage else { return }
     do throws(StorageError) {
-      let stored: StoredChannel?
-      switch result {
-      case .success(let found): stored = found
-      case .failure(let error): throw error
-      }
+      let stored = try result.get()
       rebuild?.stage = .looking
       guard let name = try shard.loads.name(of: number, stored) else {
         // Deleted long ago, or in memory only.

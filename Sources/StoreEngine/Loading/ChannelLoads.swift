@@ -139,11 +139,7 @@ final class ChannelLoads: ShardPart {
     var waiting = shard.waiting.take(.load(reference))
     var waiters = load.waiters
     do throws(StorageError) {
-      let slot: ChannelSlot?
-      switch result {
-      case .success(let stored): slot = try install(stored, reference)
-      case .failure(let error): throw error
-      }
+      let slot = try install(result.get(), reference)
       if case .number = reference {
         tailLoads -= 1
         // Serve the requests that wait for it by name first; later requests find it in memory.

@@ -188,13 +188,8 @@ final class StepSegments: ShardPart {
     known: [UInt32: [UInt8]] = [:]
   ) throws(StorageError) -> [(key: SegmentKey, bytes: [UInt8])] {
     var found: [SegmentKey: [UInt8]] = [:]
-    let stored: [StoredSegment]
-    switch result {
-    case .success(let segments): stored = segments
-    case .failure(let error): throw error
-    }
     let channel = "shard \(shard.state.id.rawValue), channel \(request.channel.rawValue)"
-    for segment in stored where known[segment.segment] == nil {
+    for segment in try result.get() where known[segment.segment] == nil {
       let page = PageID.steps(segment.rowPage, segment.segment)
       let location = "\(channel), page \(page)"
       let stored = try ShardEngine.page(segment.bytes, location)
