@@ -193,7 +193,7 @@ final class ChannelScans: ShardPart {
         return false
       }
       if events.contains(where: \.isReceipt) {
-        scan.expiry = max(scan.expiry, shard.state.lastExpiry(in: slot))
+        scan.expiry = max(scan.expiry, shard.state[slot].lastExpiry(through: shard.state.time))
       }
     case .row(let user, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)

@@ -94,7 +94,7 @@ final class AcknowledgementShard {
     case "truncate":
       let id = Array((words.first ?? "").utf8)
       do {
-        try decide { try state.decideTruncate(slot, before: id.span.bytes, at: $0, into: &$1) }
+        try decide { try state[slot].decideTruncate(before: id.span.bytes, at: $0, into: &$1) }
       } catch let refusal as Refusal {
         return "\(refusal)"
       }
