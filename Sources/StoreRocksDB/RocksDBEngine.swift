@@ -201,27 +201,17 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       )
     }
     for trim in group.stepTrims {
-      func key(_ segment: UInt32) -> StorageKey {
-        StorageKey.page(
-          PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, segment))
-        )
-      }
-      deleteRange(batch, from: key(0), to: key(trim.before), in: pages)
+      deleteRange(
+        batch,
+        from: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, 0)),
+        to: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, trim.before)),
+        in: pages
+      )
     }
     if let position = group.position {
       put(batch, meta, StorageKey.position(position.group), position.cursor.stored())
     }
-    var failure: UnsafeMutablePointer<CChar>?
-    unsynced.withLockedValue { $0.writeBegan() }
-    rocksdb_write(database, handles!.write.pointer, batch, &failure)
-    unsynced.withLockedValue { $0.writeEnded() }
-    if let text = Self.consumeError(&failure) {
-      guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
-      foundDamage.withLockedValue { $0 = true }
-      throw .corrupt(
-        "\(directory): \(text); compaction is off until the store is restarted; restore from a backup"
-      )
-    }
+    try write(batch)
     let isDue = loggedSincePresync.withLockedValue { logged in
       logged += group.logBytes
       guard logged >= Self.presyncBytes else { return false }
@@ -229,6 +219,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       return true
     }
     if isDue { presyncLog() }
+  }
+
+  private func write(_ batch: OpaquePointer?) throws(StorageError) {
+    var failure: UnsafeMutablePointer<CChar>?
+    unsynced.withLockedValue { $0.writeBegan() }
+    rocksdb_write(database, handles!.write.pointer, batch, &failure)
+    unsynced.withLockedValue { $0.writeEnded() }
+    guard let text = Self.consumeError(&failure) else { return }
+    guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
+    foundDamage.withLockedValue { $0 = true }
+    throw .corrupt(
+      "\(directory): \(text); compaction is off until the store is restarted; restore from a backup"
+    )
   }
 
   package func sync() throws(StorageError) {
@@ -265,15 +268,15 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
     guard let number = try number(shard, channel) else { return nil }
     if case .head = channel {
-      let key = StorageKey.page(PageKey(shard: shard, channel: number, page: .head))
-      return try get(pages, key).map { StoredChannel(number: number, pages: [(.head, $0)]) }
+      let head = try get(pages, StorageKey.page(shard, number, .head))
+      return head.map { StoredChannel(number: number, pages: [(.head, $0)]) }
     }
     var found: [(page: PageID, bytes: ByteBuffer)] = []
     try scan(
       pages,
       from: StorageKey.pages(shard, number),
       // Steps are read on demand.
-      to: StorageKey.page(PageKey(shard: shard, channel: number, page: .steps(0, 0)))
+      to: StorageKey.page(shard, number, .steps(0, 0))
     ) {
       key,
       value throws(StorageError) in
@@ -292,8 +295,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     switch selection {
     case .pages(let asked):
       for page in asked {
-        let key = StorageKey.page(PageKey(shard: shard, channel: number, page: page))
-        if let bytes = try get(pages, key) { found.append((page, bytes)) }
+        if let bytes = try get(pages, StorageKey.page(shard, number, page)) { found.append((page, bytes)) }
       }
     case .threads(let pagesMax):
       try scan(
@@ -331,7 +333,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment] {
     func key(_ segment: UInt32) -> StorageKey {
-      StorageKey.page(PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment)))
+      StorageKey.page(shard, channel, .steps(rowPage, segment))
     }
     var found: [StoredSegment] = []
     // An iterator costs as much as some ten look-ups.

@@ -52,8 +52,10 @@ struct StorageKey {
     return key
   }
 
-  static func page(_ page: PageKey) -> StorageKey {
-    self.page(page.shard, page.channel, sortKey: page.page.sortKey)
+  static func page(_ key: PageKey) -> StorageKey { page(key.shard, key.channel, key.page) }
+
+  static func page(_ shard: ShardID, _ channel: ChannelNumber, _ page: PageID) -> StorageKey {
+    self.page(shard, channel, sortKey: page.sortKey)
   }
 
   /// Return the key of a page with this ``PageID/sortKey``, whether or not it exists.

@@ -45,19 +45,6 @@ extension ShardState {
   /// - Parameter note: at most ``Acknowledgement/noteLengthMax`` bytes; empty: none.
   package func decideAcknowledge(
     _ slot: ChannelSlot,
-    user: RawSpan,
-    message: RawSpan,
-    note: String,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) throws(Refusal) {
-    let row = try member(user, in: slot)
-    try decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
-  }
-
-  /// Do the same for a member whose row is known.
-  package func decideAcknowledge(
-    _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     message: RawSpan,
     note: String,
@@ -78,11 +65,6 @@ extension ShardState {
     guard !self[slot].acknowledgementTable.hasAcknowledged(sequence, row) else { return }
     let keptMax = options(slot).receiptMembersMax.map { Int($0) }
     self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
-  }
-
-  /// Return when a message's acknowledgement request expires; none: never, or there is no such message.
-  package func acknowledgementExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
-    self[slot].messages.find(message).map { self[slot].acknowledgementTable.expiresAt($0) } ?? .none
   }
 
   /// Acknowledge messages for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
@@ -185,52 +167,50 @@ extension ChannelState {
 
 /// Expiring acknowledgement requests (R9). The shard's time (R20) expires an acknowledgement request, not an effect. A
 /// channel's subscribers are notified once that time has come.
-extension ShardState {
-  /// Record the acknowledgement requests of a channel that have expired between two times without being done. Requires
-  /// ``refresh(_:)``.
+extension ChannelState {
+  /// Record the acknowledgement requests of the channel that have expired between two times without being done.
+  /// Requires that users' settings are applied.
   ///
   /// - Parameters:
   ///   - after: acknowledgement requests that expired up to then were recorded before.
   ///   - end: at most the shard's time.
   /// - Returns: whether there are any.
   package func recordExpiries(
-    in slot: ChannelSlot,
     after: Timestamp,
     through end: Timestamp,
     _ pending: inout PendingChannelEvents
   ) -> Bool {
-    guard after < end, !self[slot].acknowledgementTable.isEmpty else { return false }
-    let first = Timestamp(milliseconds: after.milliseconds + 1)
-    let expired = self[slot].expired(in: first...end)
-    for sequence in expired {
-      pending.expire(sequence, at: self[slot].acknowledgementTable.expiresAt(sequence))
-    }
+    guard after < end, !acknowledgementTable.isEmpty else { return false }
+    let expired = expired(in: Timestamp(milliseconds: after.milliseconds + 1)...end)
+    for sequence in expired { pending.expire(sequence, at: acknowledgementTable.expiresAt(sequence)) }
     return !expired.isEmpty
   }
 
   /// Return when the channel's next acknowledgement request after a time expires; none: no acknowledgement request
   /// does.
-  package func nextExpiry(in slot: ChannelSlot, after time: Timestamp) -> Timestamp {
-    self[slot].acknowledgementTable.isEmpty ? .none : self[slot].acknowledgementTable.nextExpiry(after: time)
+  package func nextExpiry(after time: Timestamp) -> Timestamp {
+    acknowledgementTable.isEmpty ? .none : acknowledgementTable.nextExpiry(after: time)
   }
 
-  /// Return when the channel's last expired acknowledgement request expired; none: none has.
-  package func lastExpiry(in slot: ChannelSlot) -> Timestamp {
+  /// Return when the channel's last acknowledgement request that has expired by a time expired; none: none has.
+  package func lastExpiry(through time: Timestamp) -> Timestamp {
     guard time > .none else { return .none }
-    let expired = self[slot].acknowledgementTable.expiring(in: Timestamp(milliseconds: 1)...time)
-    return expired.map { self[slot].acknowledgementTable.expiresAt($0) }.max() ?? .none
+    let expired = acknowledgementTable.expiring(in: Timestamp(milliseconds: 1)...time)
+    return expired.map { acknowledgementTable.expiresAt($0) }.max() ?? .none
   }
-}
 
-extension ChannelState {
+  /// Return when a message's acknowledgement request expires; none: never, or there is no such message.
+  package func acknowledgementExpiry(of message: RawSpan) -> Timestamp {
+    messages.find(message).map { acknowledgementTable.expiresAt($0) } ?? .none
+  }
+
   /// Return the messages whose acknowledgement requests expire in a range of times and are not done.
   func expired(in times: ClosedRange<Timestamp>) -> [SequenceNumber] {
     acknowledgementTable.expiring(in: times).filter { !isGone($0) && !acknowledgementProgress($0).isDone }
   }
-}
 
-/// The state of a message's acknowledgement request (R9).
-extension ChannelState {
+  // MARK: Status
+
   /// Return the status of an acknowledgement request. It is `done` once every recipient who does not hide reads has
   /// acknowledged it, of whom there must be at least one; otherwise `expired` or `processing`.
   ///

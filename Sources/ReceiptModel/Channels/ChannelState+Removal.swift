@@ -58,6 +58,21 @@ extension ChannelState {
 
   // MARK: Deciding
 
+  /// Remove the messages before `message`, or all if it is empty. Their ids still mark positions and are never reused.
+  package func decideTruncate(
+    before message: RawSpan,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    var through = messages.newest
+    if !message.isEmpty {
+      guard let first = messages.find(message) else { throw .messageNotFound }
+      through = SequenceNumber(first.rawValue - 1)
+    }
+    guard through > messages.truncatedThrough else { return }
+    effects.append(.channel(number, .truncated(through: through, at: time)))
+  }
+
   /// Erase a user in the channel and all its threads: times and notes of their acknowledgements, the sender of their
   /// messages, and their rows; the channel's rows come last.
   ///

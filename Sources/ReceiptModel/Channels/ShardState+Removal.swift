@@ -2,22 +2,6 @@
 extension ShardState {
   // MARK: Channels
 
-  /// Remove the messages before `message`, or all if it is empty. Their ids still mark positions and are never reused.
-  package func decideTruncate(
-    _ slot: ChannelSlot,
-    before message: RawSpan,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) throws(Refusal) {
-    var through = self[slot].messages.newest
-    if !message.isEmpty {
-      guard let first = self[slot].messages.find(message) else { throw .messageNotFound }
-      through = SequenceNumber(first.rawValue - 1)
-    }
-    guard through > self[slot].messages.truncatedThrough else { return }
-    effects.append(.channel(self[slot].number, .truncated(through: through, at: time)))
-  }
-
   /// Delete a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
   /// can no longer be found from the first slice on. The slot is free once the last slice's effects are assigned.
   ///

@@ -153,6 +153,31 @@ extension ChannelState {
     a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
   }
 
+  // MARK: Roster
+
+  /// Return a page of the channel's members in join order. Rosters are not history (R6).
+  ///
+  /// - Parameters:
+  ///   - limit: entries in the page, 1 to 100.
+  ///   - cursor: the first row to examine.
+  package func roster(limit: Int, cursor: UInt32?) -> (rows: [MemberOrdinal], next: UInt32?) {
+    var found: [MemberOrdinal] = []
+    var next = Int(cursor ?? 0)
+    let end = rows.rowCount
+    var scanBudget = ShardState.rosterScanLimit
+    while next < end, found.count < limit, scanBudget > 0 {
+      let row = MemberOrdinal(UInt32(next))
+      if rows.isActive(row) { found.append(row) }
+      next += 1
+      scanBudget -= 1
+    }
+    while next < end, scanBudget > 0, !rows.isActive(MemberOrdinal(UInt32(next))) {
+      next += 1
+      scanBudget -= 1
+    }
+    return (found, next < end ? UInt32(next) : nil)
+  }
+
   // MARK: Chosen members
 
   /// Return one recipient's status for a message, from others' viewpoint or their own.

@@ -145,31 +145,6 @@ extension ShardState {
   /// deleted, has fewer entries than requested, and a next page.
   package static let rosterScanLimit = 8_192
 
-  /// Return a page of a channel's members in join order. Rosters are not history (R6).
-  ///
-  /// - Parameters:
-  ///   - limit: entries in the page, 1 to 100.
-  ///   - cursor: the first row to examine.
-  package func roster(_ slot: ChannelSlot, limit: Int, cursor: UInt32?) -> (
-    rows: [MemberOrdinal], next: UInt32?
-  ) {
-    var rows: [MemberOrdinal] = []
-    var next = Int(cursor ?? 0)
-    let end = self[slot].rows.rowCount
-    var scanBudget = Self.rosterScanLimit
-    while next < end, rows.count < limit, scanBudget > 0 {
-      let row = MemberOrdinal(UInt32(next))
-      if self[slot].rows.isActive(row) { rows.append(row) }
-      next += 1
-      scanBudget -= 1
-    }
-    while next < end, scanBudget > 0, !self[slot].rows.isActive(MemberOrdinal(UInt32(next))) {
-      next += 1
-      scanBudget -= 1
-    }
-    return (rows, next < end ? UInt32(next) : nil)
-  }
-
   /// A registered message that is not deleted.
   package struct ListedMessage: Hashable, Sendable {
     /// The channel, or for a reply the thread.

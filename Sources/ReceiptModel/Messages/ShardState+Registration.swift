@@ -58,7 +58,7 @@ package struct NewMessage: ~Escapable {
   }
 }
 
-/// Registers and deletes messages (R5, R16). `ShardState+ThreadReplies.swift` has what is special about replies.
+/// Registers and deletes messages (R5, R16). `ShardState+ThreadReplies.swift` does so for replies.
 extension ShardState {
   /// The result of registering a message.
   package enum Registration: Hashable, Sendable {

@@ -57,7 +57,7 @@ struct Roster: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Append a row of nobody.
+  /// Append a row without a user.
   mutating func append() {
     users.append(0)
     // Keeps the column rising while rows are assigned out of order.

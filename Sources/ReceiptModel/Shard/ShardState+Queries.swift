@@ -27,12 +27,6 @@ extension ShardState {
     self[slot].shownRow(row, options: options(slot), settings: settings, withOwnDetails: withOwnDetails)
   }
 
-  /// Return the times from which a member's positions moved while hidden count (R7); none for positions not moved while
-  /// hidden.
-  package func shownSince(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UserSettingsTable.ShownSince {
-    withUser(slot, row) { settings.shownSince($0) }
-  }
-
   /// Return a page of a channel's read state (R12).
   ///
   /// - Parameters:
@@ -56,16 +50,7 @@ extension ShardState {
     )
   }
 
-  /// Return one message's status and counts (R1, R10).
-  package func status(
-    _ slot: ChannelSlot,
-    message: RawSpan,
-    viewer: ChannelViewer = .server
-  ) throws(Refusal) -> ShownStatus {
-    status(slot, try shownMessage(message, in: slot, viewer), viewer: viewer)
-  }
-
-  /// Return the status of a registered message that is not deleted.
+  /// Return the status and counts of a registered message that is not deleted (R1, R10).
   package func status(
     _ slot: ChannelSlot,
     _ sequence: SequenceNumber,

@@ -155,18 +155,15 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     return oldestTombstone.number
   }
 
-  /// Return whether a user is being erased: nothing new is created in their name. If no user is, nobody is looked up.
+  /// Return whether a user is being erased: nothing new is created in their name. Costs one comparison while no user
+  /// is.
   @inline(__always)
-  package func isErasing(_ user: RawSpan) -> Bool { erasingCount > 0 && isErasingNow(user) }
-
-  /// Return whether a user is being erased.
-  func isErasing(_ user: String) -> Bool {
-    guard erasingCount > 0 else { return false }
-    var user = user
-    return user.withUTF8 { isErasingNow($0.span.bytes) }
+  package func isErasing(_ user: RawSpan) -> Bool {
+    erasingCount > 0 && find(user).map { records[Int($0)].isErasing } ?? false
   }
 
-  private func isErasingNow(_ user: RawSpan) -> Bool { find(user).map { records[Int($0)].isErasing } ?? false }
+  /// Return whether a user is being erased.
+  func isErasing(_ user: String) -> Bool { erasingCount > 0 && find(user).map { records[Int($0)].isErasing } ?? false }
 
   /// Return whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
   package func canErase(_ user: String) -> Bool {
@@ -182,9 +179,8 @@ package struct UserSettingsTable: ~Copyable, Sendable {
   /// - Parameter issued: in seconds since 1970; 0 if the token has no issue time, which counts as before every
   ///   revocation.
   @inline(__always)
-  package func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool { hasRevoked && isRevokedNow(user, issued: issued) }
-
-  private func isRevokedNow(_ user: RawSpan, issued: UInt32) -> Bool {
+  package func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool {
+    guard hasRevoked else { return false }
     let before =
       find(user).map { records[Int($0)].tokensRevokedBefore }
       ?? tombstone(of: user)?.tokensRevokedBefore.milliseconds ?? 0

@@ -122,8 +122,8 @@ extension ChannelState {
     return min(max(count, StepTable.tailStepsMin), StepTable.tailStepsMax)
   }
 
-  /// Return the highest step number that is dropped; later steps are kept. One step more than the option says is kept:
-  /// the position of the step before the oldest tells whether that one was the first to reach a message.
+  /// Return the highest step number that is dropped; later steps are kept. One step more is kept than the option
+  /// says: its position shows whether the step after it was the first to reach a message.
   private func dropped(_ row: MemberOrdinal, _ kind: StepKind, kept: UInt16) -> UInt32 {
     let count = kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row)
     return count > UInt32(kept) + 1 ? count - UInt32(kept) - 1 : 0

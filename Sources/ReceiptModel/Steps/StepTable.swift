@@ -289,7 +289,7 @@ package struct StepTable: ~Copyable, Sendable {
     }
     if search.isNext { gap = nil }
     if let gap, !read.isFull {
-      // Read more segments at a time the more were read in vain.
+      // The more segments were read without result, the more are read at a time.
       let most = Int(max(2, min(read.count(of: rowPage), 256)))
       let end = min(gap.upperBound, gap.lowerBound + most)
       return .stored(

@@ -134,7 +134,7 @@ extension ShardState {
   }
 
   /// The members that a reply mentions by name, by their rows in the channel, each once, without its sender. A mention
-  /// of all names nobody.
+  /// of all names no member.
   private func mentionedMembers(
     _ mentions: NewMessage.Mentions,
     in channel: ChannelSlot,

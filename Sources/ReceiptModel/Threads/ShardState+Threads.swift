@@ -273,17 +273,6 @@ extension ShardState {
     return self[slot].messages.flags(asked.sequence).contains(.requestsAcknowledgement) ? self[slot].rows.rowCount : 0
   }
 
-  /// Return a member's unread messages of the channel and its threads with unread replies (R14).
-  package func unread(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UnreadCounts {
-    UnreadCounts(
-      messages: self[slot].unreadMessages(row),
-      threads: self[slot].unreadThreads(row),
-      mentions: self[slot].unreadMentions(row),
-      isFlagged: self[slot].rows.isFlaggedUnread(row),
-      isMuted: self[slot].rows.isMuted(row)
-    )
-  }
-
   /// Messages that the member of a thread's row has not read in its channel.
   package func unreadMessagesOfChannel(_ thread: ChannelSlot, _ row: MemberOrdinal) -> UInt32 {
     let channel = thread.channel
@@ -291,9 +280,16 @@ extension ShardState {
     return self[channel].unreadMessages(member)
   }
 
-  /// Return the unread counts of a current member.
+  /// Return the unread counts of a current member in the channel and its threads (R14).
   package func unread(_ slot: ChannelSlot, _ user: RawSpan) throws(Refusal) -> UnreadCounts {
-    unread(slot, try member(user, in: slot))
+    let row = try member(user, in: slot)
+    return UnreadCounts(
+      messages: self[slot].unreadMessages(row),
+      threads: self[slot].unreadThreads(row),
+      mentions: self[slot].unreadMentions(row),
+      isFlagged: self[slot].rows.isFlaggedUnread(row),
+      isMuted: self[slot].rows.isMuted(row)
+    )
   }
 }
 

@@ -110,7 +110,7 @@ final class ChannelDeletions: ShardPart {
   /// Resume the deletion of a channel that was loaded.
   ///
   /// - Parameter index: log index at which the deletion began.
-  func resumeDeletion(_ slot: ChannelSlot, at index: LogIndex) {
+  func resume(_ slot: ChannelSlot, at index: LogIndex) {
     slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: shard.state.outbox.last))
     if !shard.loop.isFollowing { shard.loop.slices.queueForWork(shard) }
   }
@@ -155,7 +155,7 @@ final class ChannelDeletions: ShardPart {
 
   /// Run one slice of each deletion, while this turn has room. Uses at most half of the outbox and resumes when it
   /// drains: the rest is for members who join now.
-  func resumeDeletions() {
+  func resume() {
     for _ in 0..<slicedDeletions.count {
       guard shard.loop.budget.changes > 0, !shard.isBatchFull else {
         return shard.loop.slices.queueForWork(shard)

@@ -193,7 +193,7 @@ final class ChannelScans: ShardPart {
         return false
       }
       if events.contains(where: \.isReceipt) {
-        scan.expiry = max(scan.expiry, shard.state.lastExpiry(in: slot))
+        scan.expiry = max(scan.expiry, shard.state[slot].lastExpiry(through: shard.state.time))
       }
     case .row(let user, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)
@@ -323,7 +323,7 @@ final class ChannelScans: ShardPart {
   // MARK: Results of reads
 
   /// Handle a finished or failed load of a channel that a scan waits for.
-  func scanLoaded(_ pending: PendingLoad, isReadable: Bool) {
+  func loaded(_ pending: PendingLoad, isReadable: Bool) {
     guard var scan = take(pending.scanID) else { return }
     scan.loading -= 1
     if let slot = shard.state.slot(of: pending.cid.span.bytes) {

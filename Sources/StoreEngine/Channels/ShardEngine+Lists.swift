@@ -42,7 +42,7 @@ extension ShardEngine {
       }
       guard isDone else { return waiting.add(request, for: .slice(slot), progress: .list(scan)) }
       guard scan.times.missing.isEmpty else {
-        return steps.needSteps(&request, slot, scan.times.missing)
+        return steps.wait(&request, slot, for: scan.times.missing)
       }
       let isFirst = fields.cursor.isEmpty
       let total = isFirst ? state.total(list, targetSlot, scan.message, viewer: viewer) : 0
@@ -85,7 +85,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    guard times.missing.isEmpty else { return steps.needSteps(&request, slot, times.missing) }
+    guard times.missing.isEmpty else { return steps.wait(&request, slot, for: times.missing) }
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(results.count)
       var index = 0

@@ -244,7 +244,7 @@ extension ShardEngine {
       } catch {
         codes.append(Self.code(error))
         if error == .receiptExpired {
-          expiry = max(expiry, state.acknowledgementExpiry(slot, message: message))
+          expiry = max(expiry, state[slot].acknowledgementExpiry(of: message))
         }
       }
       guard !request.effects.isEmpty else { continue }

@@ -149,7 +149,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    let page = state.roster(slot, limit: Int(fields.limit), cursor: fields.cursor)
+    let page = state[slot].roster(limit: Int(fields.limit), cursor: fields.cursor)
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
       for row in page.rows {

@@ -108,12 +108,8 @@ extension ShardEngine {
   func truncateChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let message = try MessageRequest(&request.fields).message
     do throws(Refusal) {
-      try state.decideTruncate(
-        slot,
-        before: message,
-        at: advanceTime(),
-        into: &request.effects
-      )
+      let time = advanceTime()
+      try state[slot].decideTruncate(before: message, at: time, into: &request.effects)
     } catch {
       return refused(error, slot)
     }

@@ -203,7 +203,7 @@ final class ShardEvents: ShardPart {
   func findExpiry(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
-    subscriptions.expires(number, at: shard.state.nextExpiry(in: slot, after: after))
+    subscriptions.expires(number, at: shard.state[slot].nextExpiry(after: after))
   }
 
   /// Report acknowledgement requests in watched channels that have expired. Loads channels that were evicted since they
@@ -223,9 +223,9 @@ final class ShardEvents: ShardPart {
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
     var hasExpiries = false
     subscriptions.recordChange(in: slot) {
-      hasExpiries = shard.state.recordExpiries(in: slot, after: after, through: now, &$0.pending)
+      hasExpiries = shard.state[slot].recordExpiries(after: after, through: now, &$0.pending)
     }
-    subscriptions.expired(number, through: now, next: shard.state.nextExpiry(in: slot, after: now))
+    subscriptions.expired(number, through: now, next: shard.state[slot].nextExpiry(after: now))
     guard hasExpiries, !shard.log.hasOpenBatch else { return }
     shard.logTimeNow()
   }

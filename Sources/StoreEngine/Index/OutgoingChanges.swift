@@ -56,8 +56,6 @@ final class OutgoingChanges: ShardPart {
   /// Record the last change of the batch that was closed.
   func batchClosed(through number: UInt64) { closed = number }
 
-  private func committed() { durable = closed }
-
   /// Confirmed changes after which the confirmation is logged at once.
   private static let unloggedMax = 16_384
 
@@ -198,8 +196,8 @@ final class OutgoingChanges: ShardPart {
   // MARK: Sending
 
   /// Send changes that have become durable, and confirm applied ones.
-  func outgoingChangesDurable() {
-    committed()
+  func committed() {
+    durable = closed
     for (source, through) in shard.indexes.takeDurable() {
       shard.loop.crossShard.confirm(
         MembershipConfirmation(to: source, from: shard.state.id, through: through)
@@ -290,7 +288,7 @@ final class OutgoingChanges: ShardPart {
   }
 
   /// Run timed work: resend unconfirmed changes, log confirmed ones, and time out deferred replies.
-  func tickOutgoing() {
+  func tick() {
     let now = shard.loop.elapsedMilliseconds
     for position in sendings.indices {
       let sending = sendings[position]

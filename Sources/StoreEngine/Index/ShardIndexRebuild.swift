@@ -84,7 +84,7 @@ final class ShardIndexRebuild: ShardPart {
   // MARK: Running
 
   /// Run one slice. Results of reads come back to it.
-  func resumeRebuild() {
+  func resume() {
     var slots = Self.slotsPerSlice
     while shard.loop.budget.changes > 0, let stage = rebuild?.stage {
       switch stage {
@@ -169,11 +169,7 @@ final class ShardIndexRebuild: ShardPart {
   func nameRead(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
     guard case .number(let number) = reference, case .naming(number)? = rebuild?.stage else { return }
     do throws(StorageError) {
-      let stored: StoredChannel?
-      switch result {
-      case .success(let found): stored = found
-      case .failure(let error): throw error
-      }
+      let stored = try result.get()
       rebuild?.stage = .looking
       guard let name = try shard.loads.name(of: number, stored) else {
         // Deleted long ago, or in memory only.
@@ -215,7 +211,7 @@ final class ShardIndexRebuild: ShardPart {
   }
 
   /// Handle a failed load by name.
-  func rebuildUnreadable(_ reference: ChannelReference, _ error: StorageError) {
+  func recordUnreadable(_ reference: ChannelReference, _ error: StorageError) {
     guard case .loading(let name, let number)? = rebuild?.stage, reference == .cid(name) else { return }
     if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
   }

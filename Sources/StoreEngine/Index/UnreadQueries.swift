@@ -247,7 +247,7 @@ final class UnreadQueries: ShardPart {
   }
 
   /// Handle a finished or failed load of a channel that an entry waits for.
-  func unreadLoaded(_ entry: UnreadRequest.PendingEntry, isReadable: Bool) {
+  func loaded(_ entry: UnreadRequest.PendingEntry, isReadable: Bool) {
     guard var request = unreadRequests.removeValue(forKey: entry.requestID) else { return }
     request.loading -= 1
     if !fillIn(entry.open, &request) {

@@ -179,7 +179,7 @@ final class UserIndexes: ShardPart {
   /// missing until the index is rebuilt.
   ///
   /// - Parameter number: the channel number under which the index was found, if it was.
-  func indexUnreadable(_ reference: ChannelReference, _ error: StorageError, number: ChannelNumber?) {
+  func recordUnreadable(_ reference: ChannelReference, _ error: StorageError, number: ChannelNumber?) {
     guard case .cid(let name) = reference else { return }
     let count = failures[name, default: 0] + 1
     if case .failed = error, count < Self.failuresMax {

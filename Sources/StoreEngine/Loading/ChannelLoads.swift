@@ -84,8 +84,8 @@ final class ChannelLoads: ShardPart {
   /// Resume work whose load has finished or failed.
   private func resume(_ waiter: LoadWaiter, isReadable: Bool) {
     switch waiter {
-    case .unread(let entry): shard.unreadQueries.unreadLoaded(entry, isReadable: isReadable)
-    case .scan(let pending): shard.scans.scanLoaded(pending, isReadable: isReadable)
+    case .unread(let entry): shard.unreadQueries.loaded(entry, isReadable: isReadable)
+    case .scan(let pending): shard.scans.loaded(pending, isReadable: isReadable)
     }
   }
 
@@ -139,11 +139,7 @@ final class ChannelLoads: ShardPart {
     var waiting = shard.waiting.take(.load(reference))
     var waiters = load.waiters
     do throws(StorageError) {
-      let slot: ChannelSlot?
-      switch result {
-      case .success(let stored): slot = try install(stored, reference)
-      case .failure(let error): throw error
-      }
+      let slot = try install(result.get(), reference)
       if case .number = reference {
         tailLoads -= 1
         // Serve the requests that wait for it by name first; later requests find it in memory.
@@ -164,9 +160,9 @@ final class ChannelLoads: ShardPart {
       for item in waiting { refuseUnreadable(item) }
       for waiter in waiters { resume(waiter, isReadable: false) }
       if load.isForChanges {
-        shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
+        shard.indexes.recordUnreadable(reference, error, number: (try? result.get())?.number)
       }
-      shard.indexRebuild.rebuildUnreadable(reference, error)
+      shard.indexRebuild.recordUnreadable(reference, error)
       return
     }
     for (index, request) in waiting.enumerated() {
@@ -196,7 +192,7 @@ final class ChannelLoads: ShardPart {
   }
 
   private func isWanted(_ load: ChannelLoad, _ reference: ChannelReference) -> Bool {
-    // The log's tail, a user's index, and what a rebuild looks at are loaded without a request.
+    // Loads for the log's tail, for a user's index and for a rebuild have no request.
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.indexRebuild.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
@@ -253,7 +249,7 @@ final class ChannelLoads: ShardPart {
     let slot = shard.install(content, number, cid: head.cid, created: head.created, own: head.own)
     if shard.events.channelLoaded(cid, slot) { shard.events.findExpiry(slot) }
     if shard.state[slot].isBeingDeleted {
-      shard.deletions.resumeDeletion(slot, at: begun ?? shard.log.closed)
+      shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }
     return slot
   }

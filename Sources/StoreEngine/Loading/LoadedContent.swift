@@ -123,8 +123,8 @@ struct LoadedParts {
 
   init(isThread: Bool) { self.isThread = isThread }
 
-  /// Return whether an effect is consistent with those before it. The part that it assigns must exist; further
-  /// conditions stand here. ``LoadedContent`` takes effects on threads apart.
+  /// Return whether an effect is consistent with those before it. The part that it assigns must exist; each
+  /// case adds its own conditions. ``LoadedContent`` unwraps effects on threads.
   mutating func accepts(_ effect: ChannelEffect) -> Bool {
     switch effect {
     case .rowAssigned(let row, let record):

@@ -63,7 +63,7 @@ final class StepSegments: ShardPart {
 
   /// Let a query wait until these segments are read. The query is then performed again from its beginning, with the
   /// segments.
-  func needSteps(_ request: inout Request, _ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange]) -> Outcome {
+  func wait(_ request: inout Request, _ slot: ChannelSlot, for ranges: [StepTime.SegmentRange]) -> Outcome {
     guard stepReads.count < shard.configuration.stepReadsMax, hasRoom(for: request) else {
       return .refused(.busy, retryAfterMilliseconds: 100, "too many steps are being read")
     }
@@ -188,13 +188,8 @@ final class StepSegments: ShardPart {
     known: [UInt32: [UInt8]] = [:]
   ) throws(StorageError) -> [(key: SegmentKey, bytes: [UInt8])] {
     var found: [SegmentKey: [UInt8]] = [:]
-    let stored: [StoredSegment]
-    switch result {
-    case .success(let segments): stored = segments
-    case .failure(let error): throw error
-    }
     let channel = "shard \(shard.state.id.rawValue), channel \(request.channel.rawValue)"
-    for segment in stored where known[segment.segment] == nil {
+    for segment in try result.get() where known[segment.segment] == nil {
       let page = PageID.steps(segment.rowPage, segment.segment)
       let location = "\(channel), page \(page)"
       let stored = try ShardEngine.page(segment.bytes, location)
@@ -223,7 +218,7 @@ final class StepSegments: ShardPart {
   // MARK: Trimming
 
   /// Start a trim if a row page has twice the segments it needs: read them, to rewrite them as fewer.
-  func trimSteps(_ slot: ChannelSlot, _ rowPage: UInt32) {
+  func trimIfDue(_ slot: ChannelSlot, _ rowPage: UInt32) {
     let key = TrimKey(channel: shard.state[slot].number, rowPage: rowPage)
     guard shard.state.needsTrim(slot, rowPage), !trimsInFlight.contains(key) else { return }
     guard stepReads.values.count(where: { $0.isForTrim }) < shard.configuration.stepTrimsMax else {

@@ -31,8 +31,8 @@ extension StoreLoop {
   /// Assumed size of an effect that waits in the log's tail, for ``hasRoomToFollow``.
   private static let tailEffectBytes = 128
 
-  /// Whether the loop may be given more batches. If not, ask again after the next commit or load. ``follow(_:)`` takes
-  /// what it is given all the same.
+  /// Whether the loop asks for more batches. If not, ask again after the next commit or load. ``follow(_:)`` applies a
+  /// batch in either case.
   package var hasRoomToFollow: Bool {
     let inTails = shards.reduce(0) { $0 + $1.tail.effectCount } * Self.tailEffectBytes
     return commits.waitingBytes + inTails < configuration.followWaitingBytesMax

@@ -68,7 +68,7 @@ extension ShardEngine {
     let kept = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
     if let kept {
       if effect.traits.contains(.changesMessageCounts) { touch(kept, .head, index) }
-      if case .deletionBegun = effect { deletions.resumeDeletion(kept, at: index) }
+      if case .deletionBegun = effect { deletions.resume(kept, at: index) }
     }
     return kept
   }

@@ -108,7 +108,7 @@ final class ShardEngine {
     }
     if hasWideIDs { requireExtendedIDFormat() }
     if let session { sessions.markChanged(session) }
-    if let sealedPage { steps.trimSteps(slot!, sealedPage) }
+    if let sealedPage { steps.trimIfDue(slot!, sealedPage) }
     if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
   }
@@ -461,7 +461,7 @@ final class ShardEngine {
   func committed() {
     log.committed()
     events.committed()
-    outgoing.outgoingChangesDurable()
+    outgoing.committed()
   }
 }
 
@@ -499,14 +499,14 @@ extension ShardEngine {
     }
     if indexRebuild.isRunning {
       if isAfterRead { loop.budget.allowChange() }
-      indexRebuild.resumeRebuild()
+      indexRebuild.resume()
     }
-    if deletions.hasSliced { deletions.resumeDeletions() }
+    if deletions.hasSliced { deletions.resume() }
   }
 
   /// Run the timed work of the outbox and the indexes.
   func tickIndexes() {
-    outgoing.tickOutgoing()
+    outgoing.tick()
     resumeIndexWork()
   }
 

@@ -94,7 +94,7 @@ final class AcknowledgementShard {
     case "truncate":
       let id = Array((words.first ?? "").utf8)
       do {
-        try decide { try state.decideTruncate(slot, before: id.span.bytes, at: $0, into: &$1) }
+        try decide { try state[slot].decideTruncate(before: id.span.bytes, at: $0, into: &$1) }
       } catch let refusal as Refusal {
         return "\(refusal)"
       }
@@ -132,7 +132,7 @@ final class AcknowledgementShard {
       let id = Array(words.first!.utf8)
       state.refresh(slot)
       do throws(Refusal) {
-        let status = try state.status(slot, message: id.span.bytes)
+        let status = state.status(slot, try state.shownMessage(id.span.bytes, in: slot, .server))
         return "\(status.readCount) of \(status.memberCount)"
       } catch {
         return "\(error)"
@@ -186,7 +186,7 @@ final class AcknowledgementShard {
       try decide {
         try state.decideAcknowledge(
           slot,
-          user: user.span.bytes,
+          state.member(user.span.bytes, in: slot),
           message: message.span.bytes,
           note: note,
           at: $0,

@@ -80,8 +80,7 @@ struct EventStory {
       let now = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))
       let number = shard.state[slot].number
       shard.state.refresh(slot)
-      _ = shard.state.recordExpiries(
-        in: slot,
+      _ = shard.state[slot].recordExpiries(
         after: expiredThrough,
         through: now,
         &shard.pending![number, default: PendingChannelEvents()]

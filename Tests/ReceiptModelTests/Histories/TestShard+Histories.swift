@@ -74,7 +74,7 @@ extension TestShard {
     case .truncate(let cid, let before):
       return deciding(cid, clock) { slot, time, effects throws(Refusal) in
         let before = Array(before.utf8)
-        try state.decideTruncate(slot, before: before.span.bytes, at: time, into: &effects)
+        try state[slot].decideTruncate(before: before.span.bytes, at: time, into: &effects)
         apply(effects)
         let newest = Int(state[slot].messages.newest.rawValue)
         return .channel(isNew: false, members: state[slot].rows.activeCount, newest: newest)

@@ -37,7 +37,7 @@ extension TestShard {
     var lines: [String] = []
     var cursor: UInt32?
     repeat {
-      let page = state.roster(slot, limit: limit, cursor: cursor)
+      let page = state[slot].roster(limit: limit, cursor: cursor)
       if page.rows.count > limit { faults.append("a page of \(page.rows.count) members") }
       lines += page.rows.map { row in
         let user = state.withUser(slot, row) { $0.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
@@ -89,7 +89,7 @@ struct RosterTests {
     _ = shard.perform(.put(cid: cid, settings: [:], members: members), clock: 1)
     _ = shard.perform(.change(cid: cid, add: [], remove: (1..<(count - 1)).map { "u\($0)" }), clock: 2)
     let slot = try #require(shard.slot(cid))
-    let page = shard.state.roster(slot, limit: 100, cursor: nil)
+    let page = shard.state[slot].roster(limit: 100, cursor: nil)
     #expect(page.rows.count == 1 && page.next == UInt32(ShardState.rosterScanLimit))
     #expect(shard.roster(cid, limit: 100) == ["u0  1", "u\(count - 1)  1"])
 

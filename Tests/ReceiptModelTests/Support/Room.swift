@@ -101,7 +101,7 @@ final class Room {
     try decide { [now, slot] in
       try $0.decideAcknowledge(
         slot,
-        user: user.span.bytes,
+        $0.member(user.span.bytes, in: slot),
         message: id.span.bytes,
         note: "",
         at: now,

@@ -22,7 +22,8 @@ extension TestShard {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
       let place = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
-      return .status(StatusView(try state.status(place, message: id.span.bytes, viewer: viewer)))
+      let sequence = try state.shownMessage(id.span.bytes, in: place, viewer)
+      return .status(StatusView(state.status(place, sequence, viewer: viewer)))
     } catch {
       return .refused(error.wireName)
     }
@@ -192,7 +193,7 @@ extension TestShard {
       case .exact(let at): return NaiveModel.Moment(at: Int(at.milliseconds))
       case .latest(let at): return NaiveModel.Moment(at: Int(at.milliseconds), isExact: false)
       case .hidden:
-        let since = state.shownSince(slot, row)
+        let since = state.withUser(slot, row) { state.settings.shownSince($0) }
         let at = kind == .read ? since.read : since.delivered
         return NaiveModel.Moment(at: Int(at.milliseconds), isExact: false)
       case .stored(let range):
@@ -401,7 +402,7 @@ extension ShardState {
   func statusResult(_ slot: ChannelSlot, _ id: String) -> StatusResult {
     let id = Array(id.utf8)
     do throws(Refusal) {
-      return .status(StatusView(try status(slot, message: id.span.bytes)))
+      return .status(StatusView(status(slot, try shownMessage(id.span.bytes, in: slot, .server))))
     } catch {
       return .refused(error.wireName)
     }

@@ -110,7 +110,7 @@ struct StepsTests {
   ) throws {
     var request = try Request(header, payload.readableBytesSpan, gateway.lane)
     request.attempt = attempt
-    let outcome = shard(harness).steps.needSteps(&request, try slot(harness), ranges)
+    let outcome = shard(harness).steps.wait(&request, try slot(harness), for: ranges)
     shard(harness).finish(outcome, &request)
   }
 
