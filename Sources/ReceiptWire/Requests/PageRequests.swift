@@ -254,6 +254,25 @@ extension ByteBuffer {
   }
 }
 
+/// The flags of *status*.
+private struct StatusFlags: FlagSet {
+  let rawValue: UInt8
+
+  static let readEvents = Self(rawValue: 1)
+  static let deliveryEvents = Self(rawValue: 2)
+  static let withAcknowledgedCount = Self(rawValue: 4)
+  static let known = Self(rawValue: 7)
+
+  init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  init(_ status: ShownStatus) {
+    self.init()
+    if status.readEvents { insert(.readEvents) }
+    if status.deliveryEvents { insert(.deliveryEvents) }
+    if status.acknowledgedCount != nil { insert(.withAcknowledgedCount) }
+  }
+}
+
 extension FieldReader {
   @_lifetime(self: copy self)
   package mutating func status() throws(WireError) -> ShownStatus {
@@ -265,10 +284,9 @@ extension FieldReader {
     let unread = try varint32()
     let members = try varint32()
     guard read <= members, unread == members - read else { throw .badValue(.count) }
-    let flags = try varint()
-    guard flags <= 7 else { throw .badValue(.flags) }
+    let flags = try flags(known: StatusFlags.known)
     let created = try time()
-    let acknowledged = flags & 4 != 0 ? try varint32() : nil
+    let acknowledged = flags.contains(.withAcknowledgedCount) ? try varint32() : nil
     if let acknowledged, acknowledged > members { throw .badValue(.count) }
     return ShownStatus(
       sequence: sequence,
@@ -277,8 +295,8 @@ extension FieldReader {
       readCount: read,
       deliveredCount: delivered,
       memberCount: members,
-      readEvents: flags & 1 != 0,
-      deliveryEvents: flags & 2 != 0,
+      readEvents: flags.contains(.readEvents),
+      deliveryEvents: flags.contains(.deliveryEvents),
       createdAt: created,
       acknowledgedCount: acknowledged
     )
@@ -294,8 +312,7 @@ extension ByteBuffer {
     writeVarint(status.deliveredCount)
     writeVarint(status.unreadCount)
     writeVarint(status.memberCount)
-    let flags: UInt64 = (status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)
-    writeVarint(flags | (status.acknowledgedCount == nil ? 0 : 4))
+    writeFlags(StatusFlags(status))
     writeTime(status.createdAt)
     if let acknowledged = status.acknowledgedCount { writeVarint(acknowledged) }
   }
@@ -460,6 +477,25 @@ package struct MemberStatusFields: ~Escapable {
   }
 }
 
+/// The flags of *member status*.
+private struct MemberStatusFlags: FlagSet {
+  let rawValue: UInt8
+
+  static let readIsExact = Self(rawValue: 1)
+  static let deliveredIsExact = Self(rawValue: 2)
+  static let withAcknowledgedAt = Self(rawValue: 4)
+  static let known = Self(rawValue: 7)
+
+  init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  init(_ status: MemberStatus) {
+    self.init()
+    if status.readIsExact { insert(.readIsExact) }
+    if status.deliveredIsExact { insert(.deliveredIsExact) }
+    if status.acknowledgedAt != .none { insert(.withAcknowledgedAt) }
+  }
+}
+
 extension FieldReader {
   /// Read *member status* of Proto/frames.md.
   @_lifetime(self: copy self)
@@ -467,15 +503,14 @@ extension FieldReader {
     guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
     let readAt = try time()
     let deliveredAt = try time()
-    let flags = try byte()
-    guard flags <= 7 else { throw .badValue(.flags) }
+    let flags = try byteOfFlags(known: MemberStatusFlags.known)
     return MemberStatus(
       status: status,
       readAt: readAt,
       deliveredAt: deliveredAt,
-      readIsExact: flags & 1 != 0,
-      deliveredIsExact: flags & 2 != 0,
-      acknowledgedAt: flags & 4 != 0 ? try time() : .none
+      readIsExact: flags.contains(.readIsExact),
+      deliveredIsExact: flags.contains(.deliveredIsExact),
+      acknowledgedAt: flags.contains(.withAcknowledgedAt) ? try time() : .none
     )
   }
 }
@@ -496,11 +531,8 @@ extension ByteBuffer {
     writeInteger(status.status.rawValue)
     writeTime(status.readAt)
     writeTime(status.deliveredAt)
-    let isAcknowledged = status.acknowledgedAt != .none
-    let flags =
-      (status.readIsExact ? 1 : 0) | (status.deliveredIsExact ? 2 : 0) | (isAcknowledged ? 4 : 0) as UInt8
-    writeInteger(flags)
-    if isAcknowledged { writeTime(status.acknowledgedAt) }
+    writeInteger(MemberStatusFlags(status).rawValue)
+    if status.acknowledgedAt != .none { writeTime(status.acknowledgedAt) }
   }
 
   /// Write one member without a status in the reply to *member_statuses*, with the reason.
@@ -570,7 +602,7 @@ package struct MessageEntryFields: ~Escapable {
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     package static let silent = Flags(rawValue: 1)
     package static let requestsAcknowledgement = Flags(rawValue: 2)
-    static let known: UInt8 = 3
+    static let known = Flags(rawValue: 3)
   }
 
   package let sequence: SequenceNumber
@@ -589,10 +621,7 @@ package struct MessageEntryFields: ~Escapable {
     parent = try reader.string()
     sender = try reader.string()
     createdAt = try reader.time()
-    guard let raw = UInt8(exactly: try reader.varint()), raw & ~Flags.known == 0 else {
-      throw .badValue(.flags)
-    }
-    flags = Flags(rawValue: raw)
+    flags = try reader.flags(known: Flags.known)
   }
 
   /// Write what ``init(_:)`` reads.
@@ -610,6 +639,6 @@ package struct MessageEntryFields: ~Escapable {
     buffer.writeField(parent)
     buffer.writeField(sender)
     buffer.writeTime(createdAt)
-    buffer.writeVarint(UInt64(flags.rawValue))
+    buffer.writeFlags(flags)
   }
 }
