@@ -149,7 +149,8 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .listChannelTypesReply: _ = try reader.channelTypeRecords()
   case .acknowledgeReply: return _ = try AcknowledgeReply(payload)
   case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .listChannelsReply: return _ = try reader.channelList { _ in }
+  case .listChannelsReply:
+    _ = try reader.channelList { channel throws(WireError) in _ = try ChannelEntryFields(channel) }
   case .unreadCountsReply: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
   case .rebuildIndexReply: return _ = try RebuildIndexReply(payload)
   case .listUnsettledReply: return _ = try UnsettledReply(payload)

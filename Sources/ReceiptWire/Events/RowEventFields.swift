@@ -161,21 +161,20 @@ package struct RowEventRow: Hashable, Sendable {
     lastDelivered = try reader.time()
     lastDeliveredMessage = try reader.text()
     lastDeliveredSequence = try reader.sequence()
-    let flags = try reader.varint()
-    guard RowFieldFlags.areValid(flags) else { throw .badValue(.flags) }
-    if flags & RowFieldFlags.details != 0 {
+    let flags = try reader.rowFlags()
+    if flags.contains(.details) {
       let unread = try reader.varint32()
       let first = try reader.text()
       own = OwnDetails(
         unreadMessages: unread,
         firstUnreadMessage: first,
         unreadEpoch: try reader.varint32(),
-        isOwn: flags & RowFieldFlags.own != 0,
-        isFlaggedUnread: flags & RowFieldFlags.flagged != 0
+        isOwn: flags.contains(.own),
+        isFlaggedUnread: flags.contains(.flagged)
       )
-      if flags & RowFieldFlags.own != 0 { own?.unreadMentions = try reader.varint32() }
+      if flags.contains(.own) { own?.unreadMentions = try reader.varint32() }
     }
-    if flags & RowFieldFlags.joined != 0 { joined = try reader.sequence() }
+    if flags.contains(.joined) { joined = try reader.sequence() }
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -186,13 +185,13 @@ package struct RowEventRow: Hashable, Sendable {
     buffer.writeTime(lastDelivered)
     buffer.writeField(lastDeliveredMessage)
     buffer.writeSequence(lastDeliveredSequence)
-    var flags: UInt64 = joined == nil ? 0 : RowFieldFlags.joined
+    var flags = joined == nil ? RowFieldFlags() : RowFieldFlags.joined
     if let own {
-      flags |= RowFieldFlags.details
-      if own.isOwn { flags |= RowFieldFlags.own }
-      if own.isFlaggedUnread { flags |= RowFieldFlags.flagged }
+      flags.insert(.details)
+      if own.isOwn { flags.insert(.own) }
+      if own.isFlaggedUnread { flags.insert(.flagged) }
     }
-    buffer.writeVarint(flags)
+    buffer.writeFlags(flags)
     if let own {
       buffer.writeVarint(own.unreadMessages)
       buffer.writeField(own.firstUnreadMessage)

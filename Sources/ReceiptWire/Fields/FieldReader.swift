@@ -66,6 +66,23 @@ package struct FieldReader: ~Escapable {
     return flag == 1
   }
 
+  /// Read a varint of flags, of which only `known` may be set.
+  @_lifetime(self: copy self)
+  mutating func flags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags {
+    guard let rawValue = UInt8(exactly: try varint()), rawValue & ~known.rawValue == 0 else {
+      throw .badValue(.flags)
+    }
+    return Flags(rawValue: rawValue)
+  }
+
+  /// Read a byte of flags, of which only `known` may be set.
+  @_lifetime(self: copy self)
+  mutating func byteOfFlags<Flags: FlagSet>(known: Flags) throws(WireError) -> Flags {
+    let rawValue = try byte()
+    guard rawValue & ~known.rawValue == 0 else { throw .badValue(.flags) }
+    return Flags(rawValue: rawValue)
+  }
+
   @_lifetime(self: copy self)
   package mutating func varint32() throws(WireError) -> UInt32 {
     guard let value = UInt32(exactly: try varint()) else { throw .badVarint }

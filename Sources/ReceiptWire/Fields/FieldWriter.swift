@@ -18,6 +18,9 @@ extension ByteBuffer {
     }
   }
 
+  /// Write flags as a varint.
+  mutating func writeFlags(_ flags: some FlagSet) { writeVarint(UInt64(flags.rawValue)) }
+
   /// Write a byte that is 0 or 1.
   package mutating func writeFlag(_ value: Bool) { writeInteger(UInt8(value ? 1 : 0)) }
 

@@ -24,10 +24,7 @@ package struct LogBatch: Hashable, Sendable {
     time = try reader.time()
     sessions = []
     for _ in 0..<(try reader.count(elementBytesMin: 19)) { sessions.append(try reader.sessionRecord()) }
-    let count = try reader.count(elementBytesMin: 2)
-    effects = []
-    effects.reserveCapacity(count)
-    for _ in 0..<count { effects.append(try reader.effect()) }
+    effects = try reader.effects()
     try reader.end()
   }
 
@@ -66,10 +63,7 @@ package struct Page: Hashable, Sendable {
     var reader = FieldReader(bytes)
     guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
     index = LogIndex(try reader.varint())
-    let count = try reader.count(elementBytesMin: 2)
-    effects = []
-    effects.reserveCapacity(count)
-    for _ in 0..<count { effects.append(try reader.effect()) }
+    effects = try reader.effects()
     try reader.end()
   }
 
@@ -78,6 +72,17 @@ package struct Page: Hashable, Sendable {
     buffer.writeVarint(index.rawValue)
     buffer.writeVarint(effects.count)
     for effect in effects { buffer.writeEffect(effect) }
+  }
+}
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  fileprivate mutating func effects() throws(WireError) -> [Effect] {
+    let count = try count(elementBytesMin: 2)
+    var effects: [Effect] = []
+    effects.reserveCapacity(count)
+    for _ in 0..<count { effects.append(try effect()) }
+    return effects
   }
 }
 

@@ -148,11 +148,10 @@ package struct RowFields: ~Escapable {
     lastDelivered = try reader.time()
     lastDeliveredMessage = try reader.string()
     lastDeliveredSequence = try reader.sequence()
-    let flags = try reader.varint()
-    guard RowFieldFlags.areValid(flags) else { throw .badValue(.flags) }
-    hasOwnDetails = flags & RowFieldFlags.details != 0
-    isOwn = flags & RowFieldFlags.own != 0
-    isFlaggedUnread = flags & RowFieldFlags.flagged != 0
+    let flags = try reader.rowFlags()
+    hasOwnDetails = flags.contains(.details)
+    isOwn = flags.contains(.own)
+    isFlaggedUnread = flags.contains(.flagged)
     if hasOwnDetails {
       unreadMessages = try reader.varint32()
       firstUnreadMessage = try reader.string()
@@ -163,7 +162,7 @@ package struct RowFields: ~Escapable {
       unreadEpoch = 0
     }
     unreadMentions = isOwn ? try reader.varint32() : 0
-    joined = flags & RowFieldFlags.joined != 0 ? try reader.sequence() : nil
+    joined = flags.contains(.joined) ? try reader.sequence() : nil
   }
 
   /// Write what ``init(_:)`` reads, in one pass: every mark is answered with a row.
@@ -191,13 +190,13 @@ package struct RowFields: ~Escapable {
       fields.time(row.lastDelivered)
       fields.string(lastDeliveredMessage)
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      var flags = includesJoin ? RowFieldFlags.joined : 0
+      var flags = includesJoin ? RowFieldFlags.joined : RowFieldFlags()
       if let own = row.own {
-        flags |= RowFieldFlags.details
-        if own.isOwn { flags |= RowFieldFlags.own }
-        if own.isFlaggedUnread { flags |= RowFieldFlags.flagged }
+        flags.insert(.details)
+        if own.isOwn { flags.insert(.own) }
+        if own.isFlaggedUnread { flags.insert(.flagged) }
       }
-      fields.varint(flags)
+      fields.byte(flags.rawValue)
       if let own = row.own {
         fields.varint(UInt64(own.unreadMessages))
         fields.string(firstUnreadMessage)
@@ -210,21 +209,34 @@ package struct RowFields: ~Escapable {
 }
 
 /// The flags of *row* in Proto/frames.md.
-package enum RowFieldFlags {
-  /// Own details follow.
-  package static let details: UInt64 = 1
-  /// The row is the viewer's own.
-  package static let own: UInt64 = 2
-  /// The channel is flagged unread as a whole (R4).
-  package static let flagged: UInt64 = 4
-  /// The newest message at the member's join follows.
-  package static let joined: UInt64 = 64
+struct RowFieldFlags: FlagSet {
+  let rawValue: UInt8
 
-  /// Return whether a combination is valid: the viewer's own row has details, and only it has the unread flag.
-  static func areValid(_ flags: UInt64) -> Bool {
-    switch flags & ~joined {
-    case 0, details, details | own, details | own | flagged: true
-    default: false
-    }
+  /// Own details follow.
+  static let details = Self(rawValue: 1)
+  /// The row is the viewer's own.
+  static let own = Self(rawValue: 2)
+  /// The channel is flagged unread as a whole (R4).
+  static let flagged = Self(rawValue: 4)
+  /// The newest message at the member's join follows.
+  static let joined = Self(rawValue: 64)
+  private static let known = Self(rawValue: 71)
+
+  init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  /// Whether the combination is valid: the viewer's own row has details, and only it has the unread flag.
+  var isValid: Bool {
+    Self.known.contains(self) && (contains(.details) || !contains(.own)) && (contains(.own) || !contains(.flagged))
+  }
+}
+
+extension FieldReader {
+  /// Read the flags of a row.
+  @_lifetime(self: copy self)
+  mutating func rowFlags() throws(WireError) -> RowFieldFlags {
+    guard let rawValue = UInt8(exactly: try varint()) else { throw .badValue(.flags) }
+    let flags = RowFieldFlags(rawValue: rawValue)
+    guard flags.isValid else { throw .badValue(.flags) }
+    return flags
   }
 }

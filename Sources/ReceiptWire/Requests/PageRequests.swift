@@ -14,24 +14,6 @@ extension RequestSpec {
       reply: "rows:[@row] next_cursor:optional"
     ),
     RequestSpec(
-      .statuses,
-      "statuses",
-      "cid @viewer messages:[message]",
-      reply: "statuses:[found:byte(error) @status]"
-    ),
-    RequestSpec(
-      .listMembers,
-      "list_members",
-      "cid @viewer message list:byte(list) order:byte(order) limit cursor:string",
-      reply: "entries:[user time exact:byte note] next_cursor:string total~"
-    ),
-    RequestSpec(
-      .memberStatuses,
-      "member_statuses",
-      "cid @viewer message users:[user]",
-      reply: "statuses:[@member_status]"
-    ),
-    RequestSpec(
       .threadReadState,
       "thread_read_state",
       "cid @viewer parent limit cursor:string",
@@ -110,58 +92,6 @@ package struct ListMessagesRequest: Sendable {
   }
 }
 
-/// The fields of list_members (R11).
-package struct ListMembersRequest: ~Escapable {
-  package let viewer: ViewerFields
-  package let message: RawSpan
-  /// A ``MemberList``, if known.
-  package let list: UInt8
-  /// A ``ListOrder``, if known.
-  package let order: UInt8
-  package let limit: UInt64
-  /// Empty: the first page.
-  package let cursor: RawSpan
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewer = try ViewerFields(&reader)
-    message = try reader.string()
-    list = try reader.byte()
-    order = try reader.byte()
-    limit = try reader.varint()
-    cursor = try reader.string()
-    try reader.end()
-  }
-}
-
-/// The fields of member_statuses.
-package struct MemberStatusesRequest: ~Escapable {
-  package let viewer: ViewerFields
-  package let message: RawSpan
-  package let users: StringListFields
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewer = try ViewerFields(&reader)
-    message = try reader.string()
-    users = try StringListFields(&reader)
-    try reader.end()
-  }
-}
-
-/// The fields of statuses.
-package struct StatusesRequest: ~Escapable {
-  package let viewer: ViewerFields
-  package let messages: StringListFields
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewer = try ViewerFields(&reader)
-    messages = try StringListFields(&reader)
-    try reader.end()
-  }
-}
-
 /// The fields of user_receipts and user_threads.
 package struct OwnListRequest: ~Escapable {
   package let user: RawSpan
@@ -209,42 +139,6 @@ extension ByteBuffer {
     writeMessageListCursor(cursor)
   }
 
-  /// Write what ``ListMembersRequest`` reads.
-  package mutating func writeListMembers(
-    viewer: RawSpan,
-    isServer: Bool,
-    message: RawSpan,
-    list: MemberList,
-    order: ListOrder,
-    limit: Int,
-    cursor: RawSpan
-  ) {
-    writeViewer(viewer, isServer: isServer)
-    writeField(message)
-    writeInteger(list.rawValue)
-    writeInteger(order.rawValue)
-    writeVarint(limit)
-    writeField(cursor)
-  }
-
-  /// Write what ``MemberStatusesRequest`` reads, up to its users: `userCount` strings (1 to 100) must follow.
-  package mutating func writeMemberStatuses(
-    viewer: RawSpan,
-    isServer: Bool,
-    message: RawSpan,
-    userCount: Int
-  ) {
-    writeViewer(viewer, isServer: isServer)
-    writeField(message)
-    writeVarint(userCount)
-  }
-
-  /// Write what ``StatusesRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
-  package mutating func writeStatuses(viewer: RawSpan, isServer: Bool, messageCount: Int) {
-    writeViewer(viewer, isServer: isServer)
-    writeVarint(messageCount)
-  }
-
   /// Write what ``OwnListRequest`` reads.
   package mutating func writeOwnList(user: RawSpan, selection: UInt8, limit: Int, below: SequenceNumber?) {
     writeField(user)
@@ -252,85 +146,6 @@ extension ByteBuffer {
     writeVarint(limit)
     writeOptional(below.map { UInt64($0.rawValue) })
   }
-}
-
-extension FieldReader {
-  @_lifetime(self: copy self)
-  package mutating func status() throws(WireError) -> ShownStatus {
-    let sequence = try sequence()
-    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
-    guard let acknowledgement = AcknowledgementStatus(rawValue: try byte()) else { throw .badValue(.status) }
-    let read = try varint32()
-    let delivered = try varint32()
-    let unread = try varint32()
-    let members = try varint32()
-    guard read <= members, unread == members - read else { throw .badValue(.count) }
-    let flags = try varint()
-    guard flags <= 7 else { throw .badValue(.flags) }
-    let created = try time()
-    let acknowledged = flags & 4 != 0 ? try varint32() : nil
-    if let acknowledged, acknowledged > members { throw .badValue(.count) }
-    return ShownStatus(
-      sequence: sequence,
-      status: status,
-      acknowledgement: acknowledgement,
-      readCount: read,
-      deliveredCount: delivered,
-      memberCount: members,
-      readEvents: flags & 1 != 0,
-      deliveryEvents: flags & 2 != 0,
-      createdAt: created,
-      acknowledgedCount: acknowledged
-    )
-  }
-}
-
-extension ByteBuffer {
-  package mutating func writeStatus(_ status: ShownStatus) {
-    writeSequence(status.sequence)
-    writeInteger(status.status.rawValue)
-    writeInteger(status.acknowledgement.rawValue)
-    writeVarint(status.readCount)
-    writeVarint(status.deliveredCount)
-    writeVarint(status.unreadCount)
-    writeVarint(status.memberCount)
-    let flags: UInt64 = (status.readEvents ? 1 : 0) | (status.deliveryEvents ? 2 : 0)
-    writeVarint(flags | (status.acknowledgedCount == nil ? 0 : 4))
-    writeTime(status.createdAt)
-    if let acknowledged = status.acknowledgedCount { writeVarint(acknowledged) }
-  }
-}
-
-/// One result in the reply to statuses.
-package enum StatusResultFields: Hashable, Sendable {
-  case found(ShownStatus)
-  /// Nil: a code that this build does not know.
-  case refused(ErrorCode?)
-
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    let code = try reader.byte()
-    self = code == 0 ? .found(try reader.status()) : .refused(ErrorCode(rawValue: UInt16(code)))
-  }
-
-  /// Read a whole reply.
-  package static func all(_ payload: RawSpan) throws(WireError) -> [StatusResultFields] {
-    var reader = FieldReader(payload)
-    var results: [StatusResultFields] = []
-    for _ in 0..<(try reader.count()) { results.append(try StatusResultFields(&reader)) }
-    try reader.end()
-    return results
-  }
-}
-
-extension ByteBuffer {
-  /// Write a found status as ``StatusResultFields`` reads it.
-  package mutating func writeStatusResult(_ status: ShownStatus) {
-    writeInteger(UInt8(0))
-    writeStatus(status)
-  }
-
-  /// Write a refusal as ``StatusResultFields`` reads it.
-  package mutating func writeStatusResult(refused code: ErrorCode) { writeInteger(UInt8(code.rawValue)) }
 }
 
 /// One entry of the reply to user_receipts, with its strings read in place.
@@ -425,91 +240,6 @@ package struct OwnThreadFields: ~Escapable {
   }
 }
 
-/// *entry* of Proto/frames.md, one member in a list, with its strings read in place.
-package struct ListEntryFields: ~Escapable {
-  package let user: RawSpan
-  /// When the member read it, had it delivered, or acknowledged it; none in the lists of members who have not.
-  package let at: Timestamp
-  package let isExact: Bool
-  /// Empty: none.
-  package let note: RawSpan
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    user = try reader.string()
-    at = try reader.time()
-    isExact = try reader.flag()
-    note = try reader.string()
-  }
-}
-
-/// One member in the reply to *member_statuses*: the user, and their status for the message or the reason for its
-/// absence.
-package struct MemberStatusFields: ~Escapable {
-  package let user: RawSpan
-  /// 0, or an ``ErrorCode``: `not_a_member`, `not_expected`, `counts_not_visible`.
-  package let code: UInt32
-  /// Set if the code is 0.
-  package let status: MemberStatus?
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    user = try reader.string()
-    code = try reader.varint32()
-    status = code == 0 ? try reader.memberStatus() : nil
-  }
-}
-
-extension FieldReader {
-  /// Read *member status* of Proto/frames.md.
-  @_lifetime(self: copy self)
-  package mutating func memberStatus() throws(WireError) -> MemberStatus {
-    guard let status = MessageStatus(rawValue: try byte()) else { throw .badValue(.status) }
-    let readAt = try time()
-    let deliveredAt = try time()
-    let flags = try byte()
-    guard flags <= 7 else { throw .badValue(.flags) }
-    return MemberStatus(
-      status: status,
-      readAt: readAt,
-      deliveredAt: deliveredAt,
-      readIsExact: flags & 1 != 0,
-      deliveredIsExact: flags & 2 != 0,
-      acknowledgedAt: flags & 4 != 0 ? try time() : .none
-    )
-  }
-}
-
-extension ByteBuffer {
-  /// Write *entry* of Proto/frames.md.
-  package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
-    writeField(user)
-    writeTime(entry.at)
-    writeFlag(entry.isExact)
-    writeField(entry.note)
-  }
-
-  /// Write one member with a status in the reply to *member_statuses*.
-  package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
-    writeField(user)
-    writeVarint(UInt64(0))
-    writeInteger(status.status.rawValue)
-    writeTime(status.readAt)
-    writeTime(status.deliveredAt)
-    let isAcknowledged = status.acknowledgedAt != .none
-    let flags =
-      (status.readIsExact ? 1 : 0) | (status.deliveredIsExact ? 2 : 0) | (isAcknowledged ? 4 : 0) as UInt8
-    writeInteger(flags)
-    if isAcknowledged { writeTime(status.acknowledgedAt) }
-  }
-
-  /// Write one member without a status in the reply to *member_statuses*, with the reason.
-  package mutating func writeMemberStatus(user: RawSpan, refused code: ErrorCode) {
-    writeField(user)
-    writeVarint(UInt64(code.rawValue))
-  }
-}
-
 extension FieldReader {
   /// Read an optional sequence number, then an optional reply, which is none if there is no sequence number.
   @_lifetime(self: copy self)
@@ -570,7 +300,7 @@ package struct MessageEntryFields: ~Escapable {
     package init(rawValue: UInt8) { self.rawValue = rawValue }
     package static let silent = Flags(rawValue: 1)
     package static let requestsAcknowledgement = Flags(rawValue: 2)
-    static let known: UInt8 = 3
+    static let known = Flags(rawValue: 3)
   }
 
   package let sequence: SequenceNumber
@@ -589,10 +319,7 @@ package struct MessageEntryFields: ~Escapable {
     parent = try reader.string()
     sender = try reader.string()
     createdAt = try reader.time()
-    guard let raw = UInt8(exactly: try reader.varint()), raw & ~Flags.known == 0 else {
-      throw .badValue(.flags)
-    }
-    flags = Flags(rawValue: raw)
+    flags = try reader.flags(known: Flags.known)
   }
 
   /// Write what ``init(_:)`` reads.
@@ -610,6 +337,6 @@ package struct MessageEntryFields: ~Escapable {
     buffer.writeField(parent)
     buffer.writeField(sender)
     buffer.writeTime(createdAt)
-    buffer.writeVarint(UInt64(flags.rawValue))
+    buffer.writeFlags(flags)
   }
 }

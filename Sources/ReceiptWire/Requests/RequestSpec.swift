@@ -25,7 +25,8 @@ package struct RequestSpec: Sendable {
 
   /// All requests, by their numbers.
   package static let all: [RequestSpec] = [
-    channelRequests, markRequests, pageRequests, pushRequests, settingsRequests, userRequests, backupRequests,
+    channelRequests, markRequests, pageRequests, pushRequests, settingsRequests, statusRequests, userRequests,
+    backupRequests,
   ].flatMap { $0 }.sorted { $0.kind.rawValue < $1.kind.rawValue }
 }
 

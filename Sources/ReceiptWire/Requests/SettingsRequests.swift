@@ -305,6 +305,13 @@ package struct RevokedTokensReply: Equatable, Sendable {
   package var ended: Timestamp
   package var revocations: [TokenRevocation]
 
+  private struct Flags: FlagSet {
+    let rawValue: UInt8
+    static let anew = Self(rawValue: 1)
+    static let more = Self(rawValue: 2)
+    static let known = Self(rawValue: 3)
+  }
+
   package init(
     version: UInt64,
     isAnew: Bool,
@@ -322,10 +329,9 @@ package struct RevokedTokensReply: Equatable, Sendable {
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     version = try reader.varint()
-    let flags = try reader.varint()
-    guard flags <= 3 else { throw .badValue(.flags) }
-    isAnew = flags & 1 != 0
-    hasMore = flags & 2 != 0
+    let flags = try reader.flags(known: Flags.known)
+    isAnew = flags.contains(.anew)
+    hasMore = flags.contains(.more)
     ended = try reader.time()
     revocations = []
     for _ in 0..<(try reader.count(elementBytesMin: 3)) {
@@ -338,7 +344,7 @@ package struct RevokedTokensReply: Equatable, Sendable {
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeVarint(version)
-    buffer.writeVarint(UInt64((isAnew ? 1 : 0) | (hasMore ? 2 : 0)))
+    buffer.writeFlags(Flags().setting(.anew, isAnew).setting(.more, hasMore))
     buffer.writeTime(ended)
     buffer.writeVarint(revocations.count)
     for revocation in revocations { buffer.writeTokenRevocation(revocation) }

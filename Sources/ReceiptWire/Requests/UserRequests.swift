@@ -196,13 +196,23 @@ package struct ChannelEntryFields: Hashable, Sendable {
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(cid)
     buffer.writeOptional(row.map(UInt64.init))
-    buffer.writeInteger(UInt8((isMember ? 1 : 0) | (deletedAt == .none ? 0 : 2)))
+    let flags = ChannelEntryFlags().setting(.member, isMember).setting(.withDeletedAt, deletedAt != .none)
+    buffer.writeInteger(flags.rawValue)
     buffer.writeTime(joinedAt)
     if deletedAt != .none { buffer.writeTime(deletedAt) }
   }
 
   /// Minimum size of an entry in bytes.
   package static let byteCountMin = 4
+}
+
+/// The flags of *channel entry*.
+private struct ChannelEntryFlags: FlagSet {
+  let rawValue: UInt8
+
+  static let member = Self(rawValue: 1)
+  static let withDeletedAt = Self(rawValue: 2)
+  static let known = Self(rawValue: 3)
 }
 
 /// The same fields as ``ChannelEntryFields``, with the cid read in place.
@@ -218,11 +228,10 @@ package struct ListedChannel: ~Escapable {
   fileprivate init(_ reader: inout FieldReader) throws(WireError) {
     cid = try reader.string()
     row = try reader.optional32()
-    let flags = try reader.byte()
-    guard flags <= 3 else { throw .badValue(.flags) }
-    isMember = flags & 1 != 0
+    let flags = try reader.byteOfFlags(known: ChannelEntryFlags.known)
+    isMember = flags.contains(.member)
     joinedAt = try reader.time()
-    deletedAt = flags & 2 == 0 ? .none : try reader.time()
+    deletedAt = flags.contains(.withDeletedAt) ? try reader.time() : .none
   }
 }
 
@@ -269,10 +278,9 @@ package enum UnreadCountFields: Hashable, Sendable {
       counts.messages = try reader.varint32()
       counts.threads = try reader.varint32()
       counts.mentions = try reader.varint32()
-      let flags = try reader.byte()
-      guard flags <= 3 else { throw .badValue(.flags) }
-      counts.isFlagged = flags & 1 != 0
-      counts.isMuted = flags & 2 != 0
+      let flags = try reader.byteOfFlags(known: UnreadCountFlags.known)
+      counts.isFlagged = flags.contains(.flagged)
+      counts.isMuted = flags.contains(.muted)
       self = .found(counts)
       return
     }
@@ -287,11 +295,21 @@ package enum UnreadCountFields: Hashable, Sendable {
       buffer.writeVarint(counts.messages)
       buffer.writeVarint(counts.threads)
       buffer.writeVarint(counts.mentions)
-      buffer.writeInteger(UInt8((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0)))
+      let flags = UnreadCountFlags().setting(.flagged, counts.isFlagged).setting(.muted, counts.isMuted)
+      buffer.writeInteger(flags.rawValue)
     case .refused(let code):
       buffer.writeVarint(UInt64(code.rawValue))
     }
   }
+}
+
+/// The flags of the counts in the reply to unread_counts.
+private struct UnreadCountFlags: FlagSet {
+  let rawValue: UInt8
+
+  static let flagged = Self(rawValue: 1)
+  static let muted = Self(rawValue: 2)
+  static let known = Self(rawValue: 3)
 }
 
 /// The progress of rebuilding an index in one shard, in the reply to rebuild_index (Proto/frames.md).
