@@ -229,7 +229,7 @@ extension ChannelRoutes {
   }
 }
 
-/// Removal of channels and messages (R16), for servers only. For users see Erasures.
+/// Removal of channels and messages (R16), for servers only. Users are erased by ``ErasurePart``.
 extension ChannelRoutes {
   /// Handle `DELETE /v1/channels/{cid}`: succeed also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {

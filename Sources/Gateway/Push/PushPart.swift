@@ -190,8 +190,8 @@ extension PushPart {
   ///   - source: the source to count the entries under; nil: each entry's own kind.
   ///   - countMax: maximum number of entries.
   /// - Returns: its index, valid until ``end(_:)`` was called and all entries are done.
-  func begin(_ caller: AckBatch.Caller, source: AckSource?, countMax: Int) -> SlotIndex {
-    let batch = AckBatch(caller, source: source, countMax: countMax)
+  func begin(_ recipient: AckBatch.Recipient, source: AckSource?, countMax: Int) -> SlotIndex {
+    let batch = AckBatch(recipient, source: source, countMax: countMax)
     deviceEntries += batch.deviceEntries
     return batches.insert(batch)
   }
@@ -246,7 +246,7 @@ extension PushPart {
     guard !batch.isOpen, batch.order.waiting == 0 else { return }
     batches.remove(index)
     deviceEntries -= batch.deviceEntries
-    switch batch.caller {
+    switch batch.recipient {
     case .closure(let finished): finished(batch.codes)
     case .body(let context, let route):
       loop.respond(route, to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
@@ -371,7 +371,7 @@ extension KnownFields {
 /// Push acks that are answered together: of one request body, or on behalf of a webhook.
 final class AckBatch {
   /// The recipient of the results.
-  enum Caller {
+  enum Recipient {
     /// A request, answered with `{"results": […]}`.
     case body(RequestContext, Route)
     /// A callback with the result of each; nil: it succeeded.
@@ -379,7 +379,7 @@ final class AckBatch {
   }
 
   let source: AckSource?
-  let caller: Caller
+  let recipient: Recipient
   /// Maximum number of entries, for a device without a token; else 0.
   let deviceEntries: Int
   var order: AckOrder
@@ -391,10 +391,10 @@ final class AckBatch {
   /// - Parameters:
   ///   - source: the source to count the entries under; nil: each entry's own kind.
   ///   - countMax: maximum number of entries.
-  init(_ caller: Caller, source: AckSource?, countMax: Int) {
-    self.caller = caller
+  init(_ recipient: Recipient, source: AckSource?, countMax: Int) {
+    self.recipient = recipient
     self.source = source
-    switch caller {
+    switch recipient {
     case .body(let context, _): deviceEntries = context.caller.isServer ? 0 : countMax
     case .closure: deviceEntries = 0
     }
@@ -403,7 +403,7 @@ final class AckBatch {
 
   /// Whether the response names what each entry marked.
   var wantsNames: Bool {
-    switch caller {
+    switch recipient {
     case .body: true
     case .closure: false
     }
