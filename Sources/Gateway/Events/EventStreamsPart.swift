@@ -395,7 +395,7 @@ extension EventStreamsPart: OpenStreamOwner {
     if stream.hasBegun { end(stream, text) } else { hub.fail(stream.ref, problem) }
   }
 
-  /// Forget a stream whose client takes no events, and drop its queue. The client can resume from its last event.
+  /// Remove a stream whose client takes no events, and drop its queue. The client can resume from its last event.
   func removeStalled(_ stream: OpenStream) {
     guard let stream = table.stream(of: stream.handle) else { return }
     stalled &+= 1

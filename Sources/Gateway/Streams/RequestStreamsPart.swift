@@ -201,7 +201,7 @@ extension RequestStreamsPart: OpenStreamOwner {
     schedule(stream)
   }
 
-  /// Forget a stream whose client neither reads its responses nor finishes what it has begun to send.
+  /// Remove a stream whose client neither reads its responses nor finishes what it has begun to send.
   func removeStalled(_ stream: OpenStream) {
     stalled &+= 1
     aborted(stream.handle)

@@ -12,8 +12,8 @@ struct WaitingRequest {
   let deadline: NIODeadline
 }
 
-/// The requests that wait until the store has room for them, and the metrics and cancellation of all that waits in a
-/// loop.
+/// Batches and queries that wait until the store has room for them. Also the metrics and the cancellation of every
+/// ``WaitingQueue`` of a loop.
 ///
 /// A *batch* waits until the store's request window has room for all of its entries: sent at once, those that exceed
 /// the window would be refused as `store_busy`, although there is room a moment later. At its deadline it begins
@@ -100,7 +100,7 @@ final class WaitingRequestsPart: GatewayPart {
       remaining -= 1
       begin(query.request)
     }
-    // The others of this turn have been refused, or are gone: no reply continues with what waits.
+    // The others of this turn have been refused, or are gone: no reply continues with the queries that wait.
     if !queries.isEmpty, hasRoomForQuery { continueLater() }
   }
 
@@ -111,7 +111,8 @@ final class WaitingRequestsPart: GatewayPart {
 
   // MARK: End of waiting
 
-  /// Cancel whatever waits for a stream that has closed.
+  /// Cancel the waiting request of a stream that has closed. Long-lived streams cancel their own entries when they are
+  /// removed.
   func cancel(_ stream: HTTP2StreamHandle) {
     batches.cancel(stream)
     queries.cancel(stream)
