@@ -50,7 +50,7 @@ final class FrameStream: RequestStreamState, RequestStream {
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     self.limits = limits
     decoder = FrameDecoder(lengthLimit: limits.frameLength)
-    super.init(context, .frames)
+    super.init(context)
   }
 
   var isReading: Bool {

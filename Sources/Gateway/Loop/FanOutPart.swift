@@ -11,9 +11,9 @@ final class FanOutPart: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> FanOutSender {
-    let index = fanOuts.insert(FanOut(context, route, count: count, response))
-    return FanOutSender(part: self, index: index, context: context, route: route)
+  func begin(_ context: RequestContext, count: Int, _ response: FanOut.Response) -> FanOutSender {
+    let index = fanOuts.insert(FanOut(context, count: count, response))
+    return FanOutSender(part: self, index: index, context: context)
   }
 
   /// Add the names of the next entry for the response.
@@ -154,15 +154,13 @@ struct FanOutSender {
   fileprivate let part: FanOutPart
   let index: SlotIndex
   fileprivate let context: RequestContext
-  fileprivate let route: Route
   /// The index of the current entry.
   private(set) var entry = -1
 
-  fileprivate init(part: FanOutPart, index: SlotIndex, context: RequestContext, route: Route) {
+  fileprivate init(part: FanOutPart, index: SlotIndex, context: RequestContext) {
     self.part = part
     self.index = index
     self.context = context
-    self.route = route
   }
 
   /// Go to the next entry, with its names for the response; nil: it has none, or no string.
@@ -174,7 +172,7 @@ struct FanOutSender {
   /// Send the entry's request.
   func send(_ kind: FrameKind, to destination: StoreDestination, _ fields: (inout ByteBuffer) -> Void) {
     let target = ReplyTarget.fanOut(index, entry: UInt32(entry))
-    let request = PendingRequest(target, route: route, isServer: context.caller.isServer)
+    let request = PendingRequest(target, route: context.route, isServer: context.caller.isServer)
     let isSent = part.loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
     if !isSent { refuse(.storeBusy) }
   }
@@ -230,10 +228,10 @@ final class FanOut {
   /// The problem of the whole request; nil: none.
   var problem: Problem?
 
-  init(_ context: RequestContext, _ route: Route, count: Int, _ response: Response) {
+  init(_ context: RequestContext, count: Int, _ response: Response) {
     connection = context.connection
     stream = context.stream
-    self.route = route
+    route = context.route
     self.response = response
     results = Array(repeating: Result(), count: count)
     waiting = count + 1

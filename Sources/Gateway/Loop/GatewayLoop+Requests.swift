@@ -145,13 +145,14 @@ extension GatewayLoop: HTTP2ServerDelegate {
     try checkBody(request, match.route, caller)
     let address = request.bodyStreams && rates.isOn ? rates.client(request, index) : nil
     let context = RequestContext(
+      route: match.route,
       caller: caller,
       connection: index,
       stream: stream,
       address: address,
       hasWaited: admission.hasWaited
     )
-    if match.route.isQuery, try !waitingRequests.beginOrEnqueue(query: match.route, context) { return }
+    if match.route.isQuery, try !waitingRequests.beginOrEnqueueQuery(context) { return }
     try dispatch(match, context, request)
   }
 

@@ -122,13 +122,12 @@ extension GatewayLoop {
 
   /// Write the response to a request, unless its client has disconnected.
   func respond(
-    _ route: Route,
     to context: RequestContext,
     contentType: HTTP2ContentType = .json,
     body: (inout ByteBuffer) -> Void
   ) {
     guard let connection = connections.answering(context.stream, on: context.connection) else { return }
-    respond(route, stream: context.stream, connection: connection, contentType: contentType, body: body)
+    respond(context.route, stream: context.stream, connection: connection, contentType: contentType, body: body)
   }
 
   /// Answer where a bug of the gateway leaves no response: 500 with a log line, never an empty success. Traps in debug

@@ -252,14 +252,13 @@ extension GatewayLoop {
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    route: Route,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = PendingRequest(
       .response(context.stream, connection: context.connection),
-      route: route,
+      route: context.route,
       isServer: context.caller.isServer,
-      isQuery: route.isQuery
+      isQuery: context.route.isQuery
     )
     guard trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
       throw Problem(.storeBusy)

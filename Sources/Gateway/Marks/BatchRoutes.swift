@@ -21,7 +21,7 @@ struct BatchRoutes {
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 201, Self.writePositions)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       fanOut.addEntry(cid: entry.member("cid")?.string, id: entry.member("id")?.string)
@@ -94,7 +94,7 @@ struct BatchRoutes {
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writePositions)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: channels.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: channels.count, response)
     iterator = channels.members
     while let member = iterator.next() {
       let message = try member.value.asString()
@@ -193,7 +193,7 @@ struct BatchRoutes {
     }
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writeRegistrations)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     iterator = entries.elements
     while let entry = iterator.next() {
       let cid = try entry.requiredString("cid")

@@ -85,7 +85,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, to: .channel(match.subject, thread: parent), context, route: match.route) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -124,7 +124,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, route: match.route) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

@@ -31,14 +31,13 @@ extension MessageRoutes {
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
     guard count > 0 else {
-      return loop.respond(match.route, to: context) { Self.writeAcknowledged([], names, into: &$0) }
+      return loop.respond(to: context) { Self.writeAcknowledged([], names, into: &$0) }
     }
     let response = EchoingResponse.acknowledged(names)
     try loop.echoingResponses.send(
       .acknowledge,
       to: .channel(match.subject),
       context,
-      route: match.route,
       response: response
     ) {
       buffer in

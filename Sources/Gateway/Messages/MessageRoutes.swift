@@ -21,7 +21,6 @@ struct MessageRoutes {
       .registerMessage,
       to: .channel(match.subject, thread: message.thread),
       context,
-      route: match.route,
       response: .registration(cid: match.subject.bytes, id: message.id.bytes)
     ) { message.write(into: &$0) }
   }
@@ -34,7 +33,6 @@ struct MessageRoutes {
       .deleteMessage,
       to: .channel(match.subject),
       context,
-      route: match.route,
       response: response
     ) {
       $0.writeMessageRequest(message)
@@ -78,7 +76,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursorText.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, to: .channel(match.subject), context, route: match.route) {
+      return try loop.send(.threadReadState, to: .channel(match.subject), context) {
         buffer in
         buffer.writeThreadReadState(
           viewer: viewer,
@@ -91,7 +89,7 @@ extension MessageRoutes {
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
-    try loop.send(.readState, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.readState, to: .channel(match.subject), context) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
@@ -108,7 +106,6 @@ extension MessageRoutes {
       .statuses,
       to: .channel(match.subject),
       context,
-      route: match.route,
       response: response
     ) {
       buffer in
@@ -144,14 +141,13 @@ extension MessageRoutes {
     // The store requires at least one message in the query.
     guard count > 0 else {
       let cid = match.subject
-      return loop.respond(match.route, to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
+      return loop.respond(to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
     }
     let response = EchoingResponse.statuses(cid: match.subject.bytes, names)
     try loop.echoingResponses.send(
       .statuses,
       to: .channel(match.subject),
       context,
-      route: match.route,
       response: response
     ) {
       buffer in

@@ -54,7 +54,7 @@ extension PushPart {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       let device = Self.device(entry)
@@ -130,7 +130,7 @@ extension PushPart {
       if request.bodyStreams {
         return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
       }
-      return loop.streams.respondEmpty(match.route, context, contentType: .ndjson)
+      return loop.streams.respondEmpty(context, contentType: .ndjson)
     }
     let body = try loop.object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil
@@ -154,7 +154,7 @@ extension PushPart {
     // One more for every four entries.
     let address = loop.rates.client(request, context.connection)
     loop.rates.chargeMore(entries.count / 4, context.caller, from: address)
-    let batch = begin(.body(context, match.route), source: nil, countMax: max(1, entries.count))
+    let batch = begin(.body(context), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {
       do throws(ProblemCode) {
@@ -248,8 +248,8 @@ extension PushPart {
     deviceEntries -= batch.deviceEntries
     switch batch.recipient {
     case .closure(let finished): finished(batch.codes)
-    case .body(let context, let route):
-      loop.respond(route, to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
+    case .body(let context):
+      loop.respond(to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
     }
   }
 
@@ -373,7 +373,7 @@ final class AckBatch {
   /// The recipient of the results.
   enum Recipient {
     /// A request, answered with `{"results": […]}`.
-    case body(RequestContext, Route)
+    case body(RequestContext)
     /// A callback with the result of each; nil: it succeeded.
     case closure((_ codes: [ProblemCode?]) -> Void)
   }
@@ -395,7 +395,7 @@ final class AckBatch {
     self.recipient = recipient
     self.source = source
     switch recipient {
-    case .body(let context, _): deviceEntries = context.caller.isServer ? 0 : countMax
+    case .body(let context): deviceEntries = context.caller.isServer ? 0 : countMax
     case .closure: deviceEntries = 0
     }
     order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))

@@ -70,13 +70,13 @@ final class RequestStreamsPart: GatewayPart {
   ) throws(Problem) {
     guard match.route.streams(request.contentType) else { throw Problem(.contentTypeNotSupported) }
     // A body that ended with the headers has no frames.
-    guard request.bodyStreams else { return respondEmpty(match.route, context, contentType: .frames) }
+    guard request.bodyStreams else { return respondEmpty(context, contentType: .frames) }
     try open(FrameStream(context, loop.limits), contentType: .frames)
   }
 
   /// Answer a streamed request without a body.
-  func respondEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
-    loop.respond(route, to: context, contentType: contentType) { _ in }
+  func respondEmpty(_ context: RequestContext, contentType: HTTP2ContentType) {
+    loop.respond(to: context, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events

@@ -142,7 +142,6 @@ extension TokensPart {
       kind,
       to: .shard(shard, name: match.subject),
       context,
-      route: match.route,
       response: response,
       fields
     )

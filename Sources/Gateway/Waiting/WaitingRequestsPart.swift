@@ -65,9 +65,9 @@ final class WaitingRequestsPart: GatewayPart {
   ///
   /// - Returns: whether it may begin now.
   /// - Throws: `store_busy` where too many wait.
-  func beginOrEnqueue(query route: Route, _ context: RequestContext) throws(Problem) -> Bool {
+  func beginOrEnqueueQuery(_ context: RequestContext) throws(Problem) -> Bool {
     if context.hasWaited || queries.isEmpty && hasRoomForQuery { return true }
-    let query = Query(request: waiting(context, for: loop.limits.queryWait), route: route)
+    let query = Query(request: waiting(context, for: loop.limits.queryWait), route: context.route)
     guard queries.append(query, id: context.stream, share: context.caller.key) else { throw Self.tooManyQueries }
     scheduleCheck()
     return false
