@@ -257,10 +257,7 @@ final class AuthenticationPart: GatewayPart {
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
     refusals &+= 1
-    var problem = Problem(
-      .rateLimited,
-      "too many tokens with invalid signatures came from here; retry later"
-    )
+    var problem = Problem(.rateLimited, "too many tokens with invalid signatures came from here; retry later")
     problem.retryAfterSeconds = retryAfterSeconds
     problem.isForBadTokens = true
     return problem

@@ -132,13 +132,7 @@ struct ChannelRoutes {
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
     let response = EchoingResponse.member(match.member.bytes)
-    try loop.echoingResponses.send(
-      .setMember,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.setMember, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }
@@ -198,12 +192,7 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    loop.valueChanges.begin(
-      .patchChannelType,
-      at: .shard(home, name: match.subject),
-      context,
-      route: match.route
-    ) {
+    loop.valueChanges.begin(.patchChannelType, at: .shard(home, name: match.subject), context, route: match.route) {
       $0.writeOptionPatch(patch)
     }
   }
@@ -211,9 +200,7 @@ extension ChannelRoutes {
   /// Handle `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context) {
-      _ in
-    }
+    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context) { _ in }
   }
 
   /// Handle `GET /v1/channel-types`: query all shards, since a shard that missed a PUT may lack the newest value.
@@ -233,14 +220,7 @@ extension ChannelRoutes {
   /// Handle `DELETE /v1/channels/{cid}`: succeed also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let response = EchoingResponse.deletedChannel(cid: match.subject.bytes)
-    try loop.echoingResponses.send(
-      .deleteChannel,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
-      _ in
-    }
+    try loop.echoingResponses.send(.deleteChannel, to: .channel(match.subject), context, response: response) { _ in }
   }
 
   /// Handle `POST /v1/channels/{cid}/truncate`: remove the messages before the named one; all messages with

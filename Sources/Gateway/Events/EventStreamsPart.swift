@@ -162,12 +162,7 @@ final class EventStreamsPart: GatewayPart {
       }
     case .list(let ref, let user, let issued, let cursor, let since):
       trySend(.listChannels, to: home(of: user), name: user, request: .list(ref), issued: issued) {
-        $0.writeListChannels(
-          withAll: since != nil,
-          limit: UserChannelScan.listMax,
-          cursor: cursor,
-          deletedSince: since
-        )
+        $0.writeListChannels(withAll: since != nil, limit: UserChannelScan.listMax, cursor: cursor, deletedSince: since)
       }
     case .subscribe(let frame, let since):
       let cids = hub.cids(of: frame)

@@ -103,12 +103,7 @@ final class FanOutPart: GatewayPart {
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
-      return loop.answer(
-        Problem(.tokenRevoked),
-        route: fanOut.route,
-        stream: fanOut.stream,
-        connection: connection
-      )
+      return loop.answer(Problem(.tokenRevoked), route: fanOut.route, stream: fanOut.stream, connection: connection)
     }
     switch fanOut.response {
     case .results(let status, let write):
@@ -130,12 +125,7 @@ final class FanOutPart: GatewayPart {
   private func respondChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
-      return loop.answer(
-        fanOut.problem ?? Problem(code),
-        route: route,
-        stream: fanOut.stream,
-        connection: connection
-      )
+      return loop.answer(fanOut.problem ?? Problem(code), route: route, stream: fanOut.stream, connection: connection)
     }
     let records = fanOut.records.values.sorted { $0.name < $1.name }
     loop.respond(route, stream: fanOut.stream, connection: connection) { buffer in

@@ -98,10 +98,7 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   func logMalformedReply(_ error: WireError, _ kind: FrameKind) {
-    shared.logger.error(
-      "Malformed reply from the store",
-      metadata: ["kind": "\(kind)", "error": "\(error)"]
-    )
+    shared.logger.error("Malformed reply from the store", metadata: ["kind": "\(kind)", "error": "\(error)"])
   }
 }
 
@@ -158,10 +155,7 @@ extension GatewayLoop {
     }
     counters.answered(route, status: status)
     if status >= 500 && problem.code != .notImplemented {
-      shared.logger.debug(
-        "Request not served",
-        metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"]
-      )
+      shared.logger.debug("Request not served", metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"])
     }
   }
 }

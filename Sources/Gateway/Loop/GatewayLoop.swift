@@ -79,10 +79,7 @@ package final class GatewayLoop {
     self.shared = shared
     self.limits = limits
     self.storeConnectivityChanged = storeConnectivityChanged
-    self.resources = HTTP2ServerResources(
-      limits: configuration.http2,
-      streamedContentTypes: [.ndjson, .frames]
-    )
+    self.resources = HTTP2ServerResources(limits: configuration.http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = configuration.origins
     self.tape = JSONTape(limits: limits.json)
     self.hooks = HooksPart(configuration.hooks)
@@ -90,12 +87,7 @@ package final class GatewayLoop {
     self.events = EventStreamsPart(limits)
     self.tokens = TokensPart(shared)
     self.authentication = AuthenticationPart(
-      Authenticator(
-        verifier: verifier,
-        revokedTokens: shared.revokedTokens,
-        limits: limits,
-        seed: random.next()
-      )
+      Authenticator(verifier: verifier, revokedTokens: shared.revokedTokens, limits: limits, seed: random.next())
     )
     self.rates = RatesPart(shared.rates)
     self.waitingRequests = WaitingRequestsPart(limits.waiting)

@@ -60,10 +60,7 @@ struct BatchRoutes {
     guard let channels = map else {
       let user = try context.actingUser(body, parameters)
       guard all else {
-        throw Problem(
-          .invalidField,
-          "the body has to have \"read_by_channel\", or \"all\": true for every channel"
-        )
+        throw Problem(.invalidField, "the body has to have \"read_by_channel\", or \"all\": true for every channel")
       }
       guard try body.optionalObject("unread_epochs") == nil else {
         throw Problem(.invalidField, "field \"unread_epochs\" goes with \"read_by_channel\"")

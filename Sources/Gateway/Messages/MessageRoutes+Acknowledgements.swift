@@ -34,13 +34,7 @@ extension MessageRoutes {
       return loop.respond(to: context) { Self.writeAcknowledged([], names, into: &$0) }
     }
     let response = EchoingResponse.acknowledged(names)
-    try loop.echoingResponses.send(
-      .acknowledge,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.acknowledge, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

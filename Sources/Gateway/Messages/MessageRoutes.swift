@@ -29,12 +29,7 @@ struct MessageRoutes {
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
     let response = EchoingResponse.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingResponses.send(
-      .deleteMessage,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
+    try loop.echoingResponses.send(.deleteMessage, to: .channel(match.subject), context, response: response) {
       $0.writeMessageRequest(message)
     }
   }
@@ -76,15 +71,8 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursorText.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, to: .channel(match.subject), context) {
-        buffer in
-        buffer.writeThreadReadState(
-          viewer: viewer,
-          isServer: isServer,
-          parent: thread,
-          limit: limit,
-          cursor: cursor
-        )
+      return try loop.send(.threadReadState, to: .channel(match.subject), context) { buffer in
+        buffer.writeThreadReadState(viewer: viewer, isServer: isServer, parent: thread, limit: limit, cursor: cursor)
       }
     }
     let row = PageCursor.row(cursor)
@@ -102,13 +90,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let response = EchoingResponse.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingResponses.send(
-      .statuses,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.statuses, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
@@ -144,13 +126,7 @@ extension MessageRoutes {
       return loop.respond(to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
     }
     let response = EchoingResponse.statuses(cid: match.subject.bytes, names)
-    try loop.echoingResponses.send(
-      .statuses,
-      to: .channel(match.subject),
-      context,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.statuses, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

@@ -95,9 +95,7 @@ extension PushPart {
         buffer.writeStaticString("\"}")
         return
       }
-      let place = parts.readableBytesSpan.extracting(
-        result.partStart..<(result.partStart + result.partCount)
-      )
+      let place = parts.readableBytesSpan.extracting(result.partStart..<(result.partStart + result.partCount))
       buffer.writeStaticString("\"")
       tickets.write(
         expiry: expiry,
@@ -142,10 +140,7 @@ extension PushPart {
     } else {
       try requireServer(context)
     }
-    let entries = try body.requiredArray(
-      hasTickets ? "tickets" : "acks",
-      countMax: loop.limits.pushesPerRequest
-    )
+    let entries = try body.requiredArray(hasTickets ? "tickets" : "acks", countMax: loop.limits.pushesPerRequest)
     guard context.caller.isServer || deviceEntries + entries.count <= loop.limits.deviceAcks else {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }

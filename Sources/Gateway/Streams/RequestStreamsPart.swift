@@ -26,10 +26,7 @@ final class RequestStreamsPart: GatewayPart {
   func open(_ stream: any RequestStream, contentType: HTTP2ContentType) throws(Problem) {
     try loop.openStreams.checkNotDraining()
     guard count < loop.limits.requestStreams else {
-      throw Problem(
-        .storeBusy,
-        "this event loop's limit of \(loop.limits.requestStreams) streamed requests is reached"
-      )
+      throw Problem(.storeBusy, "this event loop's limit of \(loop.limits.requestStreams) streamed requests is reached")
     }
     let own = loop.limits.requestStreamsPerToken
     guard table.count(of: stream.caller.key) < own else {
@@ -37,12 +34,7 @@ final class RequestStreamsPart: GatewayPart {
       throw Problem(.storeBusy, detail)
     }
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    connection.startStreaming(
-      stream.handle,
-      status: 200,
-      contentType: contentType,
-      headers: [.noStore]
-    )
+    connection.startStreaming(stream.handle, status: 200, contentType: contentType, headers: [.noStore])
     loop.counters.answered(stream.route, status: 200)
     table.insert(stream)
     opened &+= 1
@@ -171,11 +163,7 @@ final class RequestStreamsPart: GatewayPart {
   }
 
   override func collect(into samples: inout MetricSamples) {
-    samples.gauge(
-      "tidemark_gateway_request_streams",
-      help: "Streamed requests open.",
-      Double(count)
-    )
+    samples.gauge("tidemark_gateway_request_streams", help: "Streamed requests open.", Double(count))
     samples.counter(
       "tidemark_gateway_request_streams_opened_total",
       help: "Streamed requests begun.",

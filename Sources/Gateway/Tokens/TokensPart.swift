@@ -138,13 +138,7 @@ extension TokensPart {
   ) throws(Problem) {
     let response = EchoingResponse.token(match.subject.bytes)
     let shard = ShardState.tokenShard
-    try loop.echoingResponses.send(
-      kind,
-      to: .shard(shard, name: match.subject),
-      context,
-      response: response,
-      fields
-    )
+    try loop.echoingResponses.send(kind, to: .shard(shard, name: match.subject), context, response: response, fields)
   }
 }
 

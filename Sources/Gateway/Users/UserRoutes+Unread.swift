@@ -27,13 +27,7 @@ extension UserRoutes {
     try loop.userScans.checkRoom(for: context)
     let page = UnreadPage(start: parameters.cursor, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
-    let scan = UserChannelScan(
-      .count,
-      users: [user],
-      shardCount: loop.store.shardCount,
-      page: page,
-      limits: scanLimits
-    )
+    let scan = UserChannelScan(.count, users: [user], shardCount: loop.store.shardCount, page: page, limits: scanLimits)
     loop.userScans.begin(UserScanJob(context, scan))
   }
 

@@ -28,12 +28,7 @@ final class UserListPart: GatewayPart {
       of: "pending",
       "acknowledged"
     )
-    try begin(
-      .receipts(parameters.choice == 1 ? .acknowledged : .pending),
-      parameters: parameters,
-      match,
-      context
-    )
+    try begin(.receipts(parameters.choice == 1 ? .acknowledged : .pending), parameters: parameters, match, context)
   }
 
   /// Handle `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
