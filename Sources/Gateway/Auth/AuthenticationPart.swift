@@ -24,7 +24,7 @@ final class AuthenticationPart: GatewayPart {
   /// Replace the keys of tokens. Every connection's credential is checked again.
   func replace(_ tokens: GatewayUpdate.Tokens) {
     authenticator.replace(tokens.verifier, verified: tokens.verified, now: loop.now)
-    loop.connections.forgetCredentials()
+    loop.connections.clearCredentials()
   }
 
   /// Return the caller of a request; nil if the request now waits for its token's verification.
@@ -257,10 +257,7 @@ final class AuthenticationPart: GatewayPart {
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
     refusals &+= 1
-    var problem = Problem(
-      .rateLimited,
-      "too many tokens with invalid signatures came from here; retry later"
-    )
+    var problem = Problem(.rateLimited, "too many tokens with invalid signatures came from here; retry later")
     problem.retryAfterSeconds = retryAfterSeconds
     problem.isForBadTokens = true
     return problem

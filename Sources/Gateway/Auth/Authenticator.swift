@@ -42,10 +42,7 @@ package struct Authenticator {
     self.verifier = verifier
     self.revokedTokens = revokedTokens
     cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
-    waiting = WaitingQueue(
-      limit: limits.waiting.verifications,
-      limitPerShare: limits.waiting.verificationsPerOrigin
-    )
+    waiting = WaitingQueue(limit: limits.waiting.verifications, limitPerShare: limits.waiting.verificationsPerOrigin)
   }
 
   /// The cached tokens. Before new keys are applied, they are verified with these.

@@ -69,7 +69,7 @@ extension ProblemCode {
   var isTransient: Bool { self == .tokenNotYetValid || self == .tokenRevoked || self == .storeUnavailable }
 }
 
-/// What a connection has shown of its clients' tokens.
+/// Results of the tokens that a connection has shown.
 struct ConnectionCredentials {
   /// The credential checked last; 0: none. HTTP/2 gives equal headers of one connection equal numbers, so the next
   /// request with the same credential skips the token lookup.
@@ -101,8 +101,8 @@ struct ConnectionCredentials {
     }
   }
 
-  /// Forget the credential, for instance after the keys have changed.
-  mutating func forget() {
+  /// Clear the cached result, for instance after the keys have changed.
+  mutating func clear() {
     identity = 0
     caller = nil
   }

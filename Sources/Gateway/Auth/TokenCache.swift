@@ -91,10 +91,7 @@ package struct TokenCache {
     var hash = seed ^ UInt64(bytes.byteCount)
     var at = 0
     while at + 8 <= bytes.byteCount {
-      hash = fold(
-        hash ^ bytes.unsafeLoadUnaligned(fromByteOffset: at, as: UInt64.self),
-        0x9E37_79B9_7F4A_7C15
-      )
+      hash = fold(hash ^ bytes.unsafeLoadUnaligned(fromByteOffset: at, as: UInt64.self), 0x9E37_79B9_7F4A_7C15)
       at += 8
     }
     var rest: UInt64 = 0

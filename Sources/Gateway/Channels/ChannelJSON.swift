@@ -39,8 +39,7 @@ package enum ChannelJSON {
 
   /// Write `{"cid","deleted"}`.
   static func writeDeleted(_ cid: RawSpan, existed: Bool, into buffer: inout ByteBuffer) {
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
-      out in
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + OutputRawSpan.jsonStringByteMax(cid.byteCount)) { out in
       out.literal("{\"cid\":")
       out.jsonString(cid)
       out.literal(",\"deleted\":")

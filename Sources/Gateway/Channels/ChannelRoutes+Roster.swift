@@ -27,7 +27,7 @@ extension ChannelRoutes {
     }
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
-    try loop.send(.listRoster, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.listRoster, to: .channel(match.subject), context) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: cursor)
     }
   }
@@ -46,7 +46,7 @@ extension ChannelRoutes {
         cursor = message
       }
     }
-    try loop.send(.listMessages, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.listMessages, to: .channel(match.subject), context) { buffer in
       buffer.writeListMessages(limit: limit, cursor: cursor)
     }
   }
@@ -72,7 +72,7 @@ extension ChannelRoutes {
     let isServer = context.caller.isServer
     let limit = loop.limits.rowsPerPage
     let response = FanOut.Response.results(status: 200, Self.writeReadStates)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: cids.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: cids.count, response)
     iterator = cids.elements
     while let cid = try iterator.next()?.asString() {
       fanOut.addEntry(cid: cid)

@@ -20,7 +20,7 @@ struct ChannelRoutes {
     if let members { count = try checkMembers(members) }
     var patch = OptionPatch()
     if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-    try loop.send(.putChannel, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.putChannel, to: .channel(match.subject), context) { buffer in
       buffer.writeOptionPatch(patch)
       buffer.writeVarint(count)
       if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
@@ -43,7 +43,7 @@ struct ChannelRoutes {
       _ = try fields.optionalObject("options")
     }
     let response = FanOut.Response.results(status: 200, Self.writeChannels)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     iterator = entries.elements
     while let entry = iterator.next() {
       let cid = try entry.requiredString("cid")
@@ -82,7 +82,7 @@ struct ChannelRoutes {
 
   /// Handle `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    try loop.send(.getChannel, to: .channel(match.subject), context, route: match.route) { _ in }
+    try loop.send(.getChannel, to: .channel(match.subject), context) { _ in }
   }
 
   /// Handle `POST /v1/channels/{cid}/members`.
@@ -101,7 +101,7 @@ struct ChannelRoutes {
     guard addedCount + removedCount <= loop.limits.membersPerRequest else {
       throw Problem(.invalidField, "a request may name at most \(loop.limits.membersPerRequest) members")
     }
-    try loop.send(.changeMembers, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.changeMembers, to: .channel(match.subject), context) { buffer in
       buffer.writeVarint(addedCount)
       if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
       buffer.writeVarint(removedCount)
@@ -132,14 +132,7 @@ struct ChannelRoutes {
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
     let response = EchoingResponse.member(match.member.bytes)
-    try loop.echoingResponses.send(
-      .setMember,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.setMember, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }
@@ -199,12 +192,7 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    loop.valueChanges.begin(
-      .patchChannelType,
-      at: .shard(home, name: match.subject),
-      context,
-      route: match.route
-    ) {
+    loop.valueChanges.begin(.patchChannelType, at: .shard(home, name: match.subject), context, route: match.route) {
       $0.writeOptionPatch(patch)
     }
   }
@@ -212,15 +200,13 @@ extension ChannelRoutes {
   /// Handle `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, route: match.route) {
-      _ in
-    }
+    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context) { _ in }
   }
 
   /// Handle `GET /v1/channel-types`: query all shards, since a shard that missed a PUT may lack the newest value.
   func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    var fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
+    var fanOut = loop.fanOuts.begin(context, count: loop.store.shardCount, .channelTypes)
     for shard in 0..<loop.store.shardCount {
       fanOut.addEntry()
       fanOut.send(.listChannelTypes, to: .shard(ShardID(UInt16(shard)), name: nil)) { _ in }
@@ -229,20 +215,12 @@ extension ChannelRoutes {
   }
 }
 
-/// Removal of channels and messages (R16), for servers only. For users see Erasures.
+/// Removal of channels and messages (R16), for servers only. Users are erased by ``ErasurePart``.
 extension ChannelRoutes {
   /// Handle `DELETE /v1/channels/{cid}`: succeed also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let response = EchoingResponse.deletedChannel(cid: match.subject.bytes)
-    try loop.echoingResponses.send(
-      .deleteChannel,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
-      _ in
-    }
+    try loop.echoingResponses.send(.deleteChannel, to: .channel(match.subject), context, response: response) { _ in }
   }
 
   /// Handle `POST /v1/channels/{cid}/truncate`: remove the messages before the named one; all messages with
@@ -262,7 +240,7 @@ extension ChannelRoutes {
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }
-    try loop.send(.truncateChannel, to: .channel(match.subject), context, route: match.route) {
+    try loop.send(.truncateChannel, to: .channel(match.subject), context) {
       $0.writeMessageRequest(before)
     }
   }

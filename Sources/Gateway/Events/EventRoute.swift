@@ -90,10 +90,7 @@ struct EventParameters {
 
   static func cursor(_ text: RawSpan, _ name: String) throws(Problem) -> EventCursor {
     guard let cursor = EventCursor(text) else {
-      throw Problem(
-        .invalidField,
-        "\(name) is not the id of an event: leave it out, or give the last id that came"
-      )
+      throw Problem(.invalidField, "\(name) is not the id of an event: leave it out, or give the last id that came")
     }
     return cursor
   }

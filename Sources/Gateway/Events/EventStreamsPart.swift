@@ -168,12 +168,7 @@ final class EventStreamsPart: GatewayPart {
       }
     case .list(let ref, let user, let issued, let cursor, let since):
       trySend(.listChannels, to: home(of: user), name: user, request: .list(ref), issued: issued) {
-        $0.writeListChannels(
-          withAll: since != nil,
-          limit: UserChannelScan.listMax,
-          cursor: cursor,
-          deletedSince: since
-        )
+        $0.writeListChannels(withAll: since != nil, limit: UserChannelScan.listMax, cursor: cursor, deletedSince: since)
       }
     case .subscribe(let frame, let since):
       let cids = hub.cids(of: frame)
@@ -401,7 +396,7 @@ extension EventStreamsPart: OpenStreamOwner {
     if stream.hasBegun { end(stream, text) } else { hub.fail(stream.ref, problem) }
   }
 
-  /// Forget a stream whose client takes no events, and drop its queue. The client can resume from its last event.
+  /// Remove a stream whose client takes no events, and drop its queue. The client can resume from its last event.
   func removeStalled(_ stream: OpenStream) {
     guard let stream = table.stream(of: stream.handle) else { return }
     stalled &+= 1

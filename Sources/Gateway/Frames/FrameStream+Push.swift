@@ -77,11 +77,7 @@ extension FrameStream {
       replyBytes: UInt32(truncatingIfNeeded: replyBytes)
     )
     let place = ticket.place
-    let isSent = loop.trySend(
-      .redeemTicket,
-      to: .shard(ticket.shard, name: nil),
-      pendingRequest(request)
-    ) {
+    let isSent = loop.trySend(.redeemTicket, to: .shard(ticket.shard, name: nil), pendingRequest(request)) {
       $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)
     }
     sent(isSent, request, loop)

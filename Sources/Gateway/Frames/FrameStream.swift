@@ -50,7 +50,7 @@ final class FrameStream: RequestStreamState, RequestStream {
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     self.limits = limits
     decoder = FrameDecoder(lengthLimit: limits.frameLength)
-    super.init(context, .frames)
+    super.init(context)
   }
 
   var isReading: Bool {
@@ -208,12 +208,7 @@ final class FrameStream: RequestStreamState, RequestStream {
   private func failed(_ request: FrameStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     let refusal = FrameRefusal(failure)
     count(PushCounters.Outcome(refusedWith: refusal.code), request, loop)
-    refuse(
-      request.correlation,
-      refusal.code,
-      refusal.detail,
-      retryAfterMilliseconds: refusal.retryAfterMilliseconds
-    )
+    refuse(request.correlation, refusal.code, refusal.detail, retryAfterMilliseconds: refusal.retryAfterMilliseconds)
   }
 
   static let retryAfterMilliseconds: UInt32 = 1_000
@@ -224,12 +219,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     _ detail: String = "",
     retryAfterMilliseconds: UInt32 = 0
   ) {
-    output.writeError(
-      code,
-      correlation: correlation,
-      retryAfterMilliseconds: retryAfterMilliseconds,
-      detail: detail
-    )
+    output.writeError(code, correlation: correlation, retryAfterMilliseconds: retryAfterMilliseconds, detail: detail)
   }
 
   /// Pass the pending replies to HTTP/2, as one buffer.

@@ -135,10 +135,7 @@ private struct JSONDocument {
   @inline(__always)
   func string(_ index: UInt32) -> UnsafeRawBufferPointer {
     let payload = self[index].payload
-    return UnsafeRawBufferPointer(
-      start: text + Int(UInt32(truncatingIfNeeded: payload)),
-      count: Int(payload >> 32)
-    )
+    return UnsafeRawBufferPointer(start: text + Int(UInt32(truncatingIfNeeded: payload)), count: Int(payload >> 32))
   }
 }
 

@@ -84,15 +84,15 @@ final class ConnectionTable {
   @inline(__always)
   func isShared(_ index: ConnectionIndex) -> Bool { self[index].isShared }
 
-  /// What a connection has shown of its clients' tokens, changed in place.
+  /// The results of a connection's tokens, changed in place.
   subscript(credentialsOf index: ConnectionIndex) -> ConnectionCredentials {
     @inline(__always) _read { yield entries[Int(index.rawValue)].credentials }
     @inline(__always) _modify { yield &entries[Int(index.rawValue)].credentials }
   }
 
-  /// Forget every connection's credential.
-  func forgetCredentials() {
-    for index in entries.indices { entries[index].credentials.forget() }
+  /// Clear every connection's cached credential.
+  func clearCredentials() {
+    for index in entries.indices { entries[index].credentials.clear() }
   }
 
   /// Record where a connection comes from.

@@ -40,16 +40,15 @@ final class EchoingResponsesPart: GatewayPart {
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    route: Route,
     response: EchoingResponse,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = waiting.insert(response)
     let request = PendingRequest(
       .echoingResponse(index, context.stream, connection: context.connection),
-      route: route,
+      route: context.route,
       isServer: context.caller.isServer,
-      isQuery: route.isQuery
+      isQuery: context.route.isQuery
     )
     guard loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
       waiting.remove(index)

@@ -11,9 +11,9 @@ final class FanOutPart: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  func begin(_ context: RequestContext, _ route: Route, count: Int, _ response: FanOut.Response) -> FanOutSender {
-    let index = fanOuts.insert(FanOut(context, route, count: count, response))
-    return FanOutSender(part: self, index: index, context: context, route: route)
+  func begin(_ context: RequestContext, count: Int, _ response: FanOut.Response) -> FanOutSender {
+    let index = fanOuts.insert(FanOut(context, count: count, response))
+    return FanOutSender(part: self, index: index, context: context)
   }
 
   /// Add the names of the next entry for the response.
@@ -100,12 +100,7 @@ final class FanOutPart: GatewayPart {
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
-      return loop.answer(
-        Problem(.tokenRevoked),
-        route: fanOut.route,
-        stream: fanOut.stream,
-        connection: connection
-      )
+      return loop.answer(Problem(.tokenRevoked), route: fanOut.route, stream: fanOut.stream, connection: connection)
     }
     switch fanOut.response {
     case .results(let status, let write):
@@ -127,12 +122,7 @@ final class FanOutPart: GatewayPart {
   private func respondChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
-      return loop.answer(
-        fanOut.problem ?? Problem(code),
-        route: route,
-        stream: fanOut.stream,
-        connection: connection
-      )
+      return loop.answer(fanOut.problem ?? Problem(code), route: route, stream: fanOut.stream, connection: connection)
     }
     let records = fanOut.records.values.sorted { $0.name < $1.name }
     loop.respond(route, stream: fanOut.stream, connection: connection) { buffer in
@@ -151,15 +141,13 @@ struct FanOutSender {
   fileprivate let part: FanOutPart
   let index: SlotIndex
   fileprivate let context: RequestContext
-  fileprivate let route: Route
   /// The index of the current entry.
   private(set) var entry = -1
 
-  fileprivate init(part: FanOutPart, index: SlotIndex, context: RequestContext, route: Route) {
+  fileprivate init(part: FanOutPart, index: SlotIndex, context: RequestContext) {
     self.part = part
     self.index = index
     self.context = context
-    self.route = route
   }
 
   /// Go to the next entry, with its names for the response; nil: it has none, or no string.
@@ -171,7 +159,7 @@ struct FanOutSender {
   /// Send the entry's request.
   func send(_ kind: FrameKind, to destination: StoreDestination, _ fields: (inout ByteBuffer) -> Void) {
     let target = ReplyTarget.fanOut(index, entry: UInt32(entry))
-    let request = PendingRequest(target, route: route, isServer: context.caller.isServer)
+    let request = PendingRequest(target, route: context.route, isServer: context.caller.isServer)
     let isSent = part.loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
     if !isSent { refuse(.storeBusy) }
   }
@@ -227,10 +215,10 @@ final class FanOut {
   /// The problem of the whole request; nil: none.
   var problem: Problem?
 
-  init(_ context: RequestContext, _ route: Route, count: Int, _ response: Response) {
+  init(_ context: RequestContext, count: Int, _ response: Response) {
     connection = context.connection
     stream = context.stream
-    self.route = route
+    route = context.route
     self.response = response
     results = Array(repeating: Result(), count: count)
     waiting = count + 1

@@ -65,11 +65,7 @@ final class GatewayCounters {
         )
       }
     }
-    samples.counter(
-      "tidemark_gateway_connections_total",
-      help: "Connections accepted.",
-      Int64(connectionsOpened)
-    )
+    samples.counter("tidemark_gateway_connections_total", help: "Connections accepted.", Int64(connectionsOpened))
     samples.counter(
       "tidemark_gateway_http1_refused_total",
       help: "Connections answered with 505 because their client spoke HTTP/1.",
@@ -89,9 +85,7 @@ final class GatewayCounters {
       ("resets_sent", "RST_STREAM frames sent.", counters.resetsSent),
       ("protocol_errors", "HTTP/2 protocol errors, and input that was not HTTP/2.", counters.protocolErrors),
       ("limits_hit", "Streams and connections closed because a limit was exceeded.", counters.limitsHit),
-      (
-        "bodies_delayed", "Request bodies that waited for others of their connection.", counters.bodiesDelayed
-      ),
+      ("bodies_delayed", "Request bodies that waited for others of their connection.", counters.bodiesDelayed),
       ("received_bytes", "Bytes of HTTP/2 received.", counters.bytesIn),
       ("sent_bytes", "Bytes of HTTP/2 sent.", counters.bytesOut),
     ]
@@ -106,11 +100,7 @@ extension GatewayLoop {
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
     for part in parts { part.collect(into: &samples) }
-    samples.gauge(
-      "tidemark_gateway_connections",
-      help: "HTTP/2 connections open.",
-      Double(connections.count)
-    )
+    samples.gauge("tidemark_gateway_connections", help: "HTTP/2 connections open.", Double(connections.count))
     samples.gauge(
       "tidemark_gateway_held_bytes",
       help: "Memory held by requests, unsent answers and open streams, in bytes (--gateway-memory).",

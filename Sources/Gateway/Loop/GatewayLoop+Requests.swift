@@ -133,25 +133,19 @@ extension GatewayLoop: HTTP2ServerDelegate {
       }
     }
     if rates.isOn {
-      try rates.chargeRates(
-        match.route,
-        caller,
-        request,
-        stream: stream,
-        connection: connection,
-        admission: &admission
-      )
+      try rates.chargeRates(match.route, caller, request, stream: stream, connection: connection, admission: &admission)
     }
     try checkBody(request, match.route, caller)
     let address = request.bodyStreams && rates.isOn ? rates.client(request, index) : nil
     let context = RequestContext(
+      route: match.route,
       caller: caller,
       connection: index,
       stream: stream,
       address: address,
       hasWaited: admission.hasWaited
     )
-    if match.route.isQuery, try !waitingRequests.beginOrEnqueue(query: match.route, context) { return }
+    if match.route.isQuery, try !waitingRequests.beginOrEnqueueQuery(context) { return }
     try dispatch(match, context, request)
   }
 
@@ -191,13 +185,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     do throws(Problem) {
       guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(
-          request,
-          caller: caller,
-          stream: stream,
-          connection: connection,
-          admission: &admission
-        )
+        try self.receive(request, caller: caller, stream: stream, connection: connection, admission: &admission)
       }
     } catch {
       answer(error, route: admission.route, stream: stream, connection: connection)

@@ -114,10 +114,7 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   func logMalformedReply(_ error: WireError, _ kind: FrameKind) {
-    shared.logger.error(
-      "Malformed reply from the store",
-      metadata: ["kind": "\(kind)", "error": "\(error)"]
-    )
+    shared.logger.error("Malformed reply from the store", metadata: ["kind": "\(kind)", "error": "\(error)"])
   }
 }
 
@@ -138,13 +135,12 @@ extension GatewayLoop {
 
   /// Write the response to a request, unless its client has disconnected.
   func respond(
-    _ route: Route,
     to context: RequestContext,
     contentType: HTTP2ContentType = .json,
     body: (inout ByteBuffer) -> Void
   ) {
     guard let connection = connections.answering(context.stream, on: context.connection) else { return }
-    respond(route, stream: context.stream, connection: connection, contentType: contentType, body: body)
+    respond(context.route, stream: context.stream, connection: connection, contentType: contentType, body: body)
   }
 
   /// Answer where a bug of the gateway leaves no response: 500 with a log line, never an empty success. Traps in debug
@@ -175,10 +171,7 @@ extension GatewayLoop {
     }
     counters.answered(route, status: status)
     if status >= 500 && problem.code != .notImplemented {
-      shared.logger.debug(
-        "Request not served",
-        metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"]
-      )
+      shared.logger.debug("Request not served", metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"])
     }
   }
 }

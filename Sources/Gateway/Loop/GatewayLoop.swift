@@ -79,10 +79,7 @@ package final class GatewayLoop {
     self.shared = shared
     self.limits = limits
     self.storeConnectivityChanged = storeConnectivityChanged
-    self.resources = HTTP2ServerResources(
-      limits: configuration.http2,
-      streamedContentTypes: [.ndjson, .frames]
-    )
+    self.resources = HTTP2ServerResources(limits: configuration.http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = configuration.origins
     self.tape = JSONTape(limits: limits.json)
     self.hooks = HooksPart(configuration.hooks)
@@ -90,12 +87,7 @@ package final class GatewayLoop {
     self.events = EventStreamsPart(limits)
     self.tokens = TokensPart(shared)
     self.authentication = AuthenticationPart(
-      Authenticator(
-        verifier: verifier,
-        revokedTokens: shared.revokedTokens,
-        limits: limits,
-        seed: random.next()
-      )
+      Authenticator(verifier: verifier, revokedTokens: shared.revokedTokens, limits: limits, seed: random.next())
     )
     self.rates = RatesPart(shared.rates)
     self.waitingRequests = WaitingRequestsPart(limits.waiting)
@@ -252,14 +244,13 @@ extension GatewayLoop {
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    route: Route,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = PendingRequest(
       .response(context.stream, connection: context.connection),
-      route: route,
+      route: context.route,
       isServer: context.caller.isServer,
-      isQuery: route.isQuery
+      isQuery: context.route.isQuery
     )
     guard trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
       throw Problem(.storeBusy)

@@ -14,6 +14,7 @@ struct RequestAdmission {
 
 /// What a route needs to know of a request besides its bytes.
 struct RequestContext {
+  let route: Route
   let caller: Caller
   /// The connection's index in the ``ConnectionTable``.
   let connection: ConnectionIndex

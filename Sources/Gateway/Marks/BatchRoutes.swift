@@ -21,7 +21,7 @@ struct BatchRoutes {
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 201, Self.writePositions)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       fanOut.addEntry(cid: entry.member("cid")?.string, id: entry.member("id")?.string)
@@ -60,10 +60,7 @@ struct BatchRoutes {
     guard let channels = map else {
       let user = try context.actingUser(body, parameters)
       guard all else {
-        throw Problem(
-          .invalidField,
-          "the body has to have \"read_by_channel\", or \"all\": true for every channel"
-        )
+        throw Problem(.invalidField, "the body has to have \"read_by_channel\", or \"all\": true for every channel")
       }
       guard try body.optionalObject("unread_epochs") == nil else {
         throw Problem(.invalidField, "field \"unread_epochs\" goes with \"read_by_channel\"")
@@ -94,7 +91,7 @@ struct BatchRoutes {
     let user = try context.actingUser(body, parameters)
     guard loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writePositions)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: channels.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: channels.count, response)
     iterator = channels.members
     while let member = iterator.next() {
       let message = try member.value.asString()
@@ -193,7 +190,7 @@ struct BatchRoutes {
     }
     guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writeRegistrations)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     iterator = entries.elements
     while let entry = iterator.next() {
       let cid = try entry.requiredString("cid")

@@ -85,7 +85,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, to: .channel(match.subject, thread: parent), context, route: match.route) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -94,9 +94,7 @@ struct MarkRoutes {
   private static func since(_ body: JSONValue) throws(Problem) -> Int64? {
     guard let text = try body.optionalNonNullString("message_timestamp") else { return nil }
     guard let time = CivilTime.milliseconds(parsing: text), time > 0 else {
-      throw try body.required("message_timestamp").error(
-        "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
-      )
+      throw try body.required("message_timestamp").error("must be a time since 1970, as in 2026-01-31T12:00:00.000Z")
     }
     return time
   }
@@ -113,18 +111,12 @@ struct MarkRoutes {
   ) throws(Problem) {
     let time = Timestamp(milliseconds: since)
     if wantsTotals {
-      return try UserRoutes(loop: loop).markWithTotals(
-        .markUnreadSince,
-        match,
-        context,
-        user: user,
-        thread: thread
-      ) {
+      return try UserRoutes(loop: loop).markWithTotals(.markUnreadSince, match, context, user: user, thread: thread) {
         $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, route: match.route) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

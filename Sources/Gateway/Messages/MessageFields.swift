@@ -51,9 +51,7 @@ struct MessageFields: ~Escapable {
     }
     if let text = try body.optionalString("created_at") {
       guard let time = CivilTime.milliseconds(parsing: text) else {
-        throw try body.required("created_at").error(
-          "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
-        )
+        throw try body.required("created_at").error("must be a time since 1970, as in 2026-01-31T12:00:00.000Z")
       }
       createdAt = time
     } else {

@@ -31,17 +31,10 @@ extension MessageRoutes {
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
     guard count > 0 else {
-      return loop.respond(match.route, to: context) { Self.writeAcknowledged([], names, into: &$0) }
+      return loop.respond(to: context) { Self.writeAcknowledged([], names, into: &$0) }
     }
     let response = EchoingResponse.acknowledged(names)
-    try loop.echoingResponses.send(
-      .acknowledge,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.acknowledge, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

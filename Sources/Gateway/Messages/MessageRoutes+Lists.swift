@@ -34,7 +34,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let list = match.route.memberList
-    try loop.send(.listMembers, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.listMembers, to: .channel(match.subject), context) { buffer in
       buffer.writeListMembers(
         viewer: viewer,
         isServer: isServer,
@@ -82,8 +82,7 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     let message = match.message
-    try loop.send(.memberStatuses, to: .channel(match.subject), context, route: match.route) {
-      buffer in
+    try loop.send(.memberStatuses, to: .channel(match.subject), context) { buffer in
       buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
       buffer.writeImmutableBuffer(chosen)
     }

@@ -21,7 +21,6 @@ struct MessageRoutes {
       .registerMessage,
       to: .channel(match.subject, thread: message.thread),
       context,
-      route: match.route,
       response: .registration(cid: match.subject.bytes, id: message.id.bytes)
     ) { message.write(into: &$0) }
   }
@@ -30,13 +29,7 @@ struct MessageRoutes {
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
     let response = EchoingResponse.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingResponses.send(
-      .deleteMessage,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
+    try loop.echoingResponses.send(.deleteMessage, to: .channel(match.subject), context, response: response) {
       $0.writeMessageRequest(message)
     }
   }
@@ -78,20 +71,13 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursorText.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, to: .channel(match.subject), context, route: match.route) {
-        buffer in
-        buffer.writeThreadReadState(
-          viewer: viewer,
-          isServer: isServer,
-          parent: thread,
-          limit: limit,
-          cursor: cursor
-        )
+      return try loop.send(.threadReadState, to: .channel(match.subject), context) { buffer in
+        buffer.writeThreadReadState(viewer: viewer, isServer: isServer, parent: thread, limit: limit, cursor: cursor)
       }
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
-    try loop.send(.readState, to: .channel(match.subject), context, route: match.route) { buffer in
+    try loop.send(.readState, to: .channel(match.subject), context) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
@@ -104,14 +90,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let response = EchoingResponse.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingResponses.send(
-      .statuses,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.statuses, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
@@ -144,17 +123,10 @@ extension MessageRoutes {
     // The store requires at least one message in the query.
     guard count > 0 else {
       let cid = match.subject
-      return loop.respond(match.route, to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
+      return loop.respond(to: context) { Self.writeStatuses([], cid: cid, names, into: &$0) }
     }
     let response = EchoingResponse.statuses(cid: match.subject.bytes, names)
-    try loop.echoingResponses.send(
-      .statuses,
-      to: .channel(match.subject),
-      context,
-      route: match.route,
-      response: response
-    ) {
-      buffer in
+    try loop.echoingResponses.send(.statuses, to: .channel(match.subject), context, response: response) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

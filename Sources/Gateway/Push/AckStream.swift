@@ -23,7 +23,7 @@ final class AckStream: RequestStreamState, RequestStream {
 
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     order = AckOrder(limits: limits.acks)
-    super.init(context, .acknowledgePushes)
+    super.init(context)
   }
 
   var isReading: Bool {

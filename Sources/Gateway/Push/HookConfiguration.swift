@@ -39,10 +39,7 @@ package enum HookConfiguration {
     guard let root = root as? [String: Any], Set(root.keys) == ["hooks"],
       let hooks = root["hooks"] as? [String: Any], !hooks.isEmpty
     else {
-      throw SettingsError(
-        key,
-        "\(path): the file has to be `hooks:` with a hook's name and settings below it"
-      )
+      throw SettingsError(key, "\(path): the file has to be `hooks:` with a hook's name and settings below it")
     }
     var read: [PushHook] = []
     for name in hooks.keys.sorted() {
@@ -75,10 +72,7 @@ package enum HookConfiguration {
       self.path = path
       self.name = name
       guard let values = value as? [String: Any] else {
-        throw SettingsError(
-          HookConfiguration.key,
-          "\(path): hook \"\(name)\" has no settings; give at least `secrets`"
-        )
+        throw SettingsError(HookConfiguration.key, "\(path): hook \"\(name)\" has no settings; give at least `secrets`")
       }
       self.values = values
     }

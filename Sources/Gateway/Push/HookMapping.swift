@@ -79,11 +79,7 @@ package struct HookMapping: Sendable, Equatable {
     guard let cid = try string(event, cid), let message = try string(event, message),
       let user = try string(event, user)
     else { throw .invalidField }
-    return HookDelivery(
-      mark: .names(cid: cid, message: message, user: user),
-      device: device,
-      ackedAt: ackedAt
-    )
+    return HookDelivery(mark: .names(cid: cid, message: message, user: user), device: device, ackedAt: ackedAt)
   }
 
   /// Return the provider's id of the message, for logs.

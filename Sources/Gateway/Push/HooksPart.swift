@@ -239,7 +239,7 @@ final class HooksPart: GatewayPart {
 
   private func answer(_ index: SlotIndex, _ job: HookJob) {
     jobs.remove(index)
-    loop.respond(.receiveHook, to: job.context) {
+    loop.respond(to: job.context) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
   }

@@ -84,14 +84,7 @@ package struct PushAck: ~Escapable {
       self = try PushAck(ticket: ticket, provider: provider, device: device, ackedAt: ackedAt)
     } else {
       guard let cid, let message, let user else { throw .invalidField }
-      self = try PushAck(
-        cid: cid,
-        message: message,
-        user: user,
-        provider: provider,
-        device: device,
-        ackedAt: ackedAt
-      )
+      self = try PushAck(cid: cid, message: message, user: user, provider: provider, device: device, ackedAt: ackedAt)
     }
   }
 

@@ -54,7 +54,7 @@ extension PushPart {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, response)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     var iterator = entries.elements
     while let entry = iterator.next() {
       let device = Self.device(entry)
@@ -95,9 +95,7 @@ extension PushPart {
         buffer.writeStaticString("\"}")
         return
       }
-      let place = parts.readableBytesSpan.extracting(
-        result.partStart..<(result.partStart + result.partCount)
-      )
+      let place = parts.readableBytesSpan.extracting(result.partStart..<(result.partStart + result.partCount))
       buffer.writeStaticString("\"")
       tickets.write(
         expiry: expiry,
@@ -130,7 +128,7 @@ extension PushPart {
       if request.bodyStreams {
         return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
       }
-      return loop.streams.respondEmpty(match.route, context, contentType: .ndjson)
+      return loop.streams.respondEmpty(context, contentType: .ndjson)
     }
     let body = try loop.object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil
@@ -142,10 +140,7 @@ extension PushPart {
     } else {
       try requireServer(context)
     }
-    let entries = try body.requiredArray(
-      hasTickets ? "tickets" : "acks",
-      countMax: loop.limits.pushesPerRequest
-    )
+    let entries = try body.requiredArray(hasTickets ? "tickets" : "acks", countMax: loop.limits.pushesPerRequest)
     guard context.caller.isServer || deviceEntries + entries.count <= loop.limits.deviceAcks else {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }
@@ -154,7 +149,7 @@ extension PushPart {
     // One more for every four entries.
     let address = loop.rates.client(request, context.connection)
     loop.rates.chargeMore(entries.count / 4, context.caller, from: address)
-    let batch = begin(.body(context, match.route), source: nil, countMax: max(1, entries.count))
+    let batch = begin(.body(context), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {
       do throws(ProblemCode) {
@@ -190,8 +185,8 @@ extension PushPart {
   ///   - source: the source to count the entries under; nil: each entry's own kind.
   ///   - countMax: maximum number of entries.
   /// - Returns: its index, valid until ``end(_:)`` was called and all entries are done.
-  func begin(_ caller: AckBatch.Caller, source: AckSource?, countMax: Int) -> SlotIndex {
-    let batch = AckBatch(caller, source: source, countMax: countMax)
+  func begin(_ recipient: AckBatch.Recipient, source: AckSource?, countMax: Int) -> SlotIndex {
+    let batch = AckBatch(recipient, source: source, countMax: countMax)
     deviceEntries += batch.deviceEntries
     return batches.insert(batch)
   }
@@ -246,10 +241,10 @@ extension PushPart {
     guard !batch.isOpen, batch.order.waiting == 0 else { return }
     batches.remove(index)
     deviceEntries -= batch.deviceEntries
-    switch batch.caller {
+    switch batch.recipient {
     case .closure(let finished): finished(batch.codes)
-    case .body(let context, let route):
-      loop.respond(route, to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
+    case .body(let context):
+      loop.respond(to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
     }
   }
 
@@ -369,15 +364,15 @@ extension KnownFields {
 /// Push acks that are answered together: of one request body, or on behalf of a webhook.
 final class AckBatch {
   /// The recipient of the results.
-  enum Caller {
+  enum Recipient {
     /// A request, answered with `{"results": […]}`.
-    case body(RequestContext, Route)
+    case body(RequestContext)
     /// A callback with the result of each; nil: it succeeded.
     case closure((_ codes: [ProblemCode?]) -> Void)
   }
 
   let source: AckSource?
-  let caller: Caller
+  let recipient: Recipient
   /// Maximum number of entries, for a device without a token; else 0.
   let deviceEntries: Int
   var order: AckOrder
@@ -389,11 +384,11 @@ final class AckBatch {
   /// - Parameters:
   ///   - source: the source to count the entries under; nil: each entry's own kind.
   ///   - countMax: maximum number of entries.
-  init(_ caller: Caller, source: AckSource?, countMax: Int) {
-    self.caller = caller
+  init(_ recipient: Recipient, source: AckSource?, countMax: Int) {
+    self.recipient = recipient
     self.source = source
-    switch caller {
-    case .body(let context, _): deviceEntries = context.caller.isServer ? 0 : countMax
+    switch recipient {
+    case .body(let context): deviceEntries = context.caller.isServer ? 0 : countMax
     case .closure: deviceEntries = 0
     }
     order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))
@@ -401,7 +396,7 @@ final class AckBatch {
 
   /// Whether the response names what each entry marked.
   var wantsNames: Bool {
-    switch caller {
+    switch recipient {
     case .body: true
     case .closure: false
     }

@@ -33,9 +33,7 @@ struct DocumentRoute {
 
 /// The file's response body: one copy for all loops.
 enum ServedDocument {
-  static let body = ByteBuffer(
-    bytes: UnsafeRawBufferPointer(start: tm_api_document(), count: tm_api_document_size())
-  )
+  static let body = ByteBuffer(bytes: UnsafeRawBufferPointer(start: tm_api_document(), count: tm_api_document_size()))
   /// A strong entity tag, equal for the same bytes on every gateway (RFC 9110 section 8.8.3).
   static let tag = "\"" + String(StableHash.hash(body.readableBytesSpan), radix: 16) + "\""
 

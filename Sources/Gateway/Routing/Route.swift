@@ -148,14 +148,7 @@ extension RouteSpec {
     case .getToken: RouteSpec("get_token", .get, "/v1/tokens/{jti}", .server)
     case .deleteChannel: RouteSpec("delete_channel", .delete, "/v1/channels/{cid}", .server, cost: 10)
     case .truncateChannel:
-      RouteSpec(
-        "truncate_channel",
-        .post,
-        "/v1/channels/{cid}/truncate",
-        .server,
-        cost: 10,
-        body: .truncateChannel
-      )
+      RouteSpec("truncate_channel", .post, "/v1/channels/{cid}/truncate", .server, cost: 10, body: .truncateChannel)
     case .deleteUser: RouteSpec("delete_user", .delete, "/v1/users/{user}", .server, cost: 10)
     case .unreadOfUser: page("unread_of_user", "/v1/users/{user}/unread", cost: 5, query: paging)
     case .channelsOfUser: page("channels_of_user", "/v1/users/{user}/channels", query: paging)
@@ -174,14 +167,7 @@ extension RouteSpec {
     case .frames: RouteSpec("frames", .post, "/v1/frames", .server, cost: 5)
     case .issueTickets: batch("issue_tickets", "/v1/push/tickets", .server, body: .issueTickets)
     case .acknowledgePushes:
-      RouteSpec(
-        "acknowledge_pushes",
-        .post,
-        "/v1/push/acks",
-        .credentialInBody,
-        cost: 2,
-        body: .acknowledgePushes
-      )
+      RouteSpec("acknowledge_pushes", .post, "/v1/push/acks", .credentialInBody, cost: 2, body: .acknowledgePushes)
     case .receiveHook: RouteSpec("receive_hook", .post, "/v1/push/hooks/{name}", .unauthenticated, query: nil)
     case .notImplemented:
       RouteSpec(

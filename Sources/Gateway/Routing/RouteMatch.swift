@@ -73,8 +73,13 @@ package final class PathScratch {
 
   deinit { bytes.deallocate() }
 
-  /// Discard the decoded text.
-  func clear() { used = 0 }
+  /// Discard the decoded text. In debug builds it becomes invalid UTF-8, so that a later use fails.
+  func clear() {
+    #if DEBUG
+      bytes.initializeMemory(as: UInt8.self, repeating: 0xFF, count: used)
+    #endif
+    used = 0
+  }
 
   /// How many bytes are in use.
   var mark: Int { used }

@@ -103,14 +103,7 @@ package struct Router {
       slash = end
     }
     for index in patterns[count].indices where Self.fits(patterns[count][index], path, ends) {
-      return try routed(
-        patterns[count][index],
-        method,
-        path: path,
-        ends: ends,
-        query: query,
-        scratch: scratch
-      )
+      return try routed(patterns[count][index], method, path: path, ends: ends, query: query, scratch: scratch)
     }
     throw Problem(.routeNotFound)
   }

@@ -56,10 +56,7 @@ package struct GatewayConfiguration: Sendable {
     let defaults = HTTP2Limits()
     http2.memoryBytesMax = memoryByteCount / loops
     http2.connectionMemoryBytesMax = min(defaults.connectionMemoryBytesMax, http2.memoryBytesMax / 4)
-    http2.unauthenticatedMemoryBytesMax = min(
-      defaults.unauthenticatedMemoryBytesMax,
-      http2.memoryBytesMax / 16
-    )
+    http2.unauthenticatedMemoryBytesMax = min(defaults.unauthenticatedMemoryBytesMax, http2.memoryBytesMax / 16)
   }
 
   /// Half of the processors; the other half is left to the store, the kernel and other processes.
@@ -197,12 +194,7 @@ package struct GatewayConfiguration: Sendable {
     if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }
     if let path = try settings.string("ticket-secret-file") {
       let byteCountMin = TicketKeys.secretByteCountMin
-      let secrets = try SecretFile.load(
-        path,
-        key: "ticket-secret-file",
-        byteCountMin: byteCountMin,
-        warn: warn
-      )
+      let secrets = try SecretFile.load(path, key: "ticket-secret-file", byteCountMin: byteCountMin, warn: warn)
       ticketKeys = TicketKeys(secrets: secrets.all)
     } else if hooks.contains(where: { $0.mapping.ticket != nil }) {
       warn("--hooks-file without --ticket-secret-file: deliveries by ticket are answered 501")

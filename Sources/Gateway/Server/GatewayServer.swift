@@ -50,10 +50,7 @@ package final class GatewayServer: Service {
     self.refusalTicker = refusalTicker
     self.readiness = readiness
     currentTokenKeys = Mutex(configuration.tokenKeys)
-    address = Endpoint(
-      host: configuration.listen.host,
-      port: listener.localAddress?.port ?? configuration.listen.port
-    )
+    address = Endpoint(host: configuration.listen.host, port: listener.localAddress?.port ?? configuration.listen.port)
   }
 
   /// Connect to the store and start to listen.
@@ -72,12 +69,7 @@ package final class GatewayServer: Service {
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let refusals = RefusalLog(logger: logger)
     let gate = ConnectionGate(limits: configuration.connections, logger: logger, refusals: refusals)
-    let shared = SharedServices(
-      logger: logger,
-      rates: RateLimiter(configuration.rates),
-      gate: gate,
-      refusals: refusals
-    )
+    let shared = SharedServices(logger: logger, rates: RateLimiter(configuration.rates), gate: gate, refusals: refusals)
     let refusalTicker = eventLoops[0].scheduleRepeatedTask(
       initialDelay: RefusalLog.interval,
       delay: RefusalLog.interval

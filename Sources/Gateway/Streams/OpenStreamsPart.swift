@@ -31,7 +31,7 @@ class OpenStream {
   }
 }
 
-/// When a client last made progress: it read queued bytes, or sent more of an incomplete frame or line.
+/// Detector of a client without progress: it neither reads queued bytes nor sends more of an incomplete frame or line.
 struct ClientProgress {
   private var bytesMoved: UInt64 = 0
   /// Nil before the first check.
@@ -72,16 +72,16 @@ protocol OpenStreamOwner: GatewayPart {
 
   /// End a stream after what it has begun; ``streamsEnded()`` follows.
   func end(_ stream: OpenStream, _ reason: StreamEnd)
-  /// Forget a stream whose client has stalled, and count it; ``streamsEnded()`` follows.
+  /// Remove a stream whose client has stalled, and count it; ``streamsEnded()`` follows.
   func removeStalled(_ stream: OpenStream)
-  /// Perform what the ends of some streams lead to.
+  /// Continue after some streams have ended.
   func streamsEnded()
   /// Continue after each check.
   func streamsChecked()
 }
 
-/// The streams that stay open, of all kinds: their one timer, and their end when a token expires or is revoked, when a
-/// client stalls, and when the gateway shuts down.
+/// Streams of both kinds that stay open: their one timer, and their end when a token expires or is revoked, when a client
+/// stalls, and when the gateway shuts down.
 final class OpenStreamsPart: GatewayPart {
   private var ticker: RepeatedTask?
   private var ticks = 0

@@ -73,9 +73,9 @@ class RequestStreamState: OpenStream {
   /// Whether it continues in a later turn.
   fileprivate var isScheduledLater = false
 
-  init(_ context: RequestContext, _ route: Route) {
+  override init(_ context: RequestContext) {
     address = context.address
-    self.route = route
+    route = context.route
     super.init(context)
   }
 

@@ -26,10 +26,7 @@ final class RequestStreamsPart: GatewayPart {
   func open(_ stream: any RequestStream, contentType: HTTP2ContentType) throws(Problem) {
     try loop.openStreams.checkNotDraining()
     guard count < loop.limits.requestStreams else {
-      throw Problem(
-        .storeBusy,
-        "this event loop's limit of \(loop.limits.requestStreams) streamed requests is reached"
-      )
+      throw Problem(.storeBusy, "this event loop's limit of \(loop.limits.requestStreams) streamed requests is reached")
     }
     let own = loop.limits.requestStreamsPerToken
     guard table.count(of: stream.caller.key) < own else {
@@ -37,12 +34,7 @@ final class RequestStreamsPart: GatewayPart {
       throw Problem(.storeBusy, detail)
     }
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    connection.startStreaming(
-      stream.handle,
-      status: 200,
-      contentType: contentType,
-      headers: [.noStore]
-    )
+    connection.startStreaming(stream.handle, status: 200, contentType: contentType, headers: [.noStore])
     loop.counters.answered(stream.route, status: 200)
     table.insert(stream)
     opened &+= 1
@@ -70,13 +62,13 @@ final class RequestStreamsPart: GatewayPart {
   ) throws(Problem) {
     guard match.route.streams(request.contentType) else { throw Problem(.contentTypeNotSupported) }
     // A body that ended with the headers has no frames.
-    guard request.bodyStreams else { return respondEmpty(match.route, context, contentType: .frames) }
+    guard request.bodyStreams else { return respondEmpty(context, contentType: .frames) }
     try open(FrameStream(context, loop.limits), contentType: .frames)
   }
 
   /// Answer a streamed request without a body.
-  func respondEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
-    loop.respond(route, to: context, contentType: contentType) { _ in }
+  func respondEmpty(_ context: RequestContext, contentType: HTTP2ContentType) {
+    loop.respond(to: context, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events
@@ -171,11 +163,7 @@ final class RequestStreamsPart: GatewayPart {
   }
 
   override func collect(into samples: inout MetricSamples) {
-    samples.gauge(
-      "tidemark_gateway_request_streams",
-      help: "Streamed requests open.",
-      Double(count)
-    )
+    samples.gauge("tidemark_gateway_request_streams", help: "Streamed requests open.", Double(count))
     samples.counter(
       "tidemark_gateway_request_streams_opened_total",
       help: "Streamed requests begun.",
@@ -201,7 +189,7 @@ extension RequestStreamsPart: OpenStreamOwner {
     schedule(stream)
   }
 
-  /// Forget a stream whose client neither reads its responses nor finishes what it has begun to send.
+  /// Remove a stream whose client neither reads its responses nor finishes what it has begun to send.
   func removeStalled(_ stream: OpenStream) {
     stalled &+= 1
     aborted(stream.handle)

@@ -135,14 +135,7 @@ extension TokensPart {
   ) throws(Problem) {
     let response = EchoingResponse.token(match.subject.bytes)
     let shard = RevokedTokenTable.shard
-    try loop.echoingResponses.send(
-      kind,
-      to: .shard(shard, name: match.subject),
-      context,
-      route: match.route,
-      response: response,
-      fields
-    )
+    try loop.echoingResponses.send(kind, to: .shard(shard, name: match.subject), context, response: response, fields)
   }
 }
 

@@ -15,7 +15,7 @@ extension UserRoutes {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, route: match.route) {
+    try loop.send(.listChannels, to: .shard(home, name: match.subject), context) {
       $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.cursor)
     }
   }
@@ -27,14 +27,8 @@ extension UserRoutes {
     try loop.userScans.checkRoom(for: context)
     let page = UnreadPage(start: parameters.cursor, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
-    let scan = UserChannelScan(
-      .count,
-      users: [user],
-      shardCount: loop.store.shardCount,
-      page: page,
-      limits: scanLimits
-    )
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan))
+    let scan = UserChannelScan(.count, users: [user], shardCount: loop.store.shardCount, page: page, limits: scanLimits)
+    loop.userScans.begin(UserScanJob(context, scan))
   }
 
   /// Handle `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -63,7 +57,7 @@ extension UserRoutes {
       }
     }
     let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan, entries: entries))
+    loop.userScans.begin(UserScanJob(context, scan, entries: entries))
   }
 
   /// Handle `POST /v1/channels/read` with `{"all":true}`: mark every channel of the user read up to its newest message.
@@ -82,7 +76,7 @@ extension UserRoutes {
       includesThreads: threads,
       limits: scanLimits
     )
-    loop.userScans.begin(UserScanJob(context, route: match.route, scan))
+    loop.userScans.begin(UserScanJob(context, scan))
   }
 
   /// Mark a channel with `?totals=true`: the totals are counted after the mark.
@@ -103,7 +97,7 @@ extension UserRoutes {
       shardCount: loop.store.shardCount,
       limits: scanLimits
     )
-    let job = UserScanJob(context, route: match.route, scan)
+    let job = UserScanJob(context, scan)
     let parent = thread.isEmpty ? nil : thread
     try loop.userScans.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }

@@ -18,7 +18,7 @@ struct UserRoutes {
     try context.check(match.subject)
     let patch = try UserJSON.patch(try loop.object(request, .putUser))
     if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
-    try patchUser(match.subject, patch, context, route: match.route)
+    try patchUser(match.subject, patch, context)
   }
 
   /// Handle `POST /v1/users`: change many users, each like a PUT of its own.
@@ -32,7 +32,7 @@ struct UserRoutes {
     var iterator = entries.elements
     while let entry = iterator.next() { _ = try entry.object().requiredString("id") }
     let results = FanOut.Response.results(status: 200, Self.writeUsers)
-    var fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, results)
+    var fanOut = loop.fanOuts.begin(context, count: entries.count, results)
     iterator = entries.elements
     while let entry = iterator.next() {
       fanOut.addEntry(id: entry.member("id")?.string)
@@ -40,7 +40,7 @@ struct UserRoutes {
         let user = try entry.requiredString("id")
         guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
         let response = ValueChange.Response.entry(of: fanOut.index, at: fanOut.entry)
-        try patchUser(user, try UserJSON.patch(entry), context, route: match.route, as: response)
+        try patchUser(user, try UserJSON.patch(entry), context, as: response)
       } catch {
         fanOut.refuse(error.code)
       }
@@ -62,7 +62,6 @@ struct UserRoutes {
     _ user: RawSpan,
     _ patch: UserSettingsPatch,
     _ context: RequestContext,
-    route: Route,
     as response: ValueChange.Response = .value
   ) throws(Problem) {
     let home = try loop.homeShard(of: user)
@@ -71,7 +70,7 @@ struct UserRoutes {
       .patchUser,
       at: .shard(home, name: user),
       context,
-      route: route,
+      route: context.route,
       as: response,
       changesPrivacy: changesPrivacy
     ) {
@@ -83,7 +82,7 @@ struct UserRoutes {
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getUser, to: .shard(home, name: match.subject), context, route: match.route) { _ in }
+    try loop.send(.getUser, to: .shard(home, name: match.subject), context) { _ in }
   }
 }
 

@@ -1,6 +1,6 @@
 internal import DequeModule
 
-/// How much may wait on each event loop, by what it waits for. Each kind has a ``WaitingQueue``.
+/// Limits on the ``WaitingQueue``s of each event loop.
 package struct WaitingLimits: Sendable {
   /// Requests whose token is being verified; one more is answered 503.
   package var verifications = 4_096
@@ -13,14 +13,14 @@ package struct WaitingLimits: Sendable {
   package var batches = 32_768
   /// Event streams that wait to be opened; one more is answered 503.
   package var openings = 10_000
-  // Streamed requests that wait for room are at most all that are open (``GatewayLimits/requestStreams``), and users
-  // whose totals are due have an open event stream each.
+  // Two queues need no limit of their own: streamed requests that wait for room are open
+  // (``GatewayLimits/requestStreams``), and users whose totals are due have an open event stream each.
 
   package init() {}
 }
 
-/// What waits until a limit lets it begin: bounded in number, oldest first, and cancelled by its id. A pure state
-/// machine.
+/// Queue of entries that wait until a limit lets them begin: bounded in number, oldest first, cancelled by id. A pure
+/// state machine.
 ///
 /// Shares, such as callers, take turns, so that the many entries of one do not delay those of others.
 struct WaitingQueue<ID: Hashable, Entry> {
@@ -86,7 +86,7 @@ struct WaitingQueue<ID: Hashable, Entry> {
     return true
   }
 
-  /// Add an entry, whatever the limits are: it has begun before, and waits to continue.
+  /// Add an entry that has begun before and waits to continue, whatever the limits are.
   mutating func requeue(_ entry: Entry, id: ID, share: UInt64 = 0) {
     assert(entries[id] == nil, "an entry waits twice")
     entries[id] = Waiting(entry: entry, share: share)
@@ -126,7 +126,7 @@ struct WaitingQueue<ID: Hashable, Entry> {
     return popped
   }
 
-  /// Remove an entry that waits no longer; nil: it does not wait.
+  /// Remove an entry whose owner has gone; nil: it does not wait.
   @discardableResult
   mutating func cancel(_ id: ID) -> Entry? {
     guard !entries.isEmpty, let cancelled = entries.removeValue(forKey: id) else { return nil }

@@ -12,8 +12,8 @@ struct WaitingRequest {
   let deadline: NIODeadline
 }
 
-/// The requests that wait until the store has room for them, and the metrics and cancellation of all that waits in a
-/// loop.
+/// Batches and queries that wait until the store has room for them. Also the metrics and the cancellation of every
+/// ``WaitingQueue`` of a loop.
 ///
 /// A *batch* waits until the store's request window has room for all of its entries: sent at once, those that exceed
 /// the window would be refused as `store_busy`, although there is room a moment later. At its deadline it begins
@@ -65,9 +65,9 @@ final class WaitingRequestsPart: GatewayPart {
   ///
   /// - Returns: whether it may begin now.
   /// - Throws: `store_busy` where too many wait.
-  func beginOrEnqueue(query route: Route, _ context: RequestContext) throws(Problem) -> Bool {
+  func beginOrEnqueueQuery(_ context: RequestContext) throws(Problem) -> Bool {
     if context.hasWaited || queries.isEmpty && hasRoomForQuery { return true }
-    let query = Query(request: waiting(context, for: loop.limits.queryWait), route: route)
+    let query = Query(request: waiting(context, for: loop.limits.queryWait), route: context.route)
     guard queries.append(query, id: context.stream, share: context.caller.key) else { throw Self.tooManyQueries }
     scheduleCheck()
     return false
@@ -100,7 +100,7 @@ final class WaitingRequestsPart: GatewayPart {
       remaining -= 1
       begin(query.request)
     }
-    // The others of this turn have been refused, or are gone: no reply continues with what waits.
+    // The others of this turn have been refused, or are gone: no reply continues with the queries that wait.
     if !queries.isEmpty, hasRoomForQuery { continueLater() }
   }
 
@@ -111,7 +111,8 @@ final class WaitingRequestsPart: GatewayPart {
 
   // MARK: End of waiting
 
-  /// Cancel whatever waits for a stream that has closed.
+  /// Cancel the waiting request of a stream that has closed. Long-lived streams cancel their own entries when they are
+  /// removed.
   func cancel(_ stream: HTTP2StreamHandle) {
     batches.cancel(stream)
     queries.cancel(stream)

@@ -241,6 +241,7 @@ extension EventRouteTests {
         let openings = UInt32(value.limits.events.openings)
         for number in 0..<openings + 5_000 {
           let context = RequestContext(
+            route: .events,
             caller: .unauthenticated,
             connection: connection,
             stream: handle(number)

@@ -257,6 +257,36 @@ import Testing
   }
 }
 
+struct ClientProgressTests {
+  /// Each row has a check's time in seconds, the bytes moved so far, and whether the client has to act.
+  @Test func clientIsStalledAfterTheTimeoutWithoutProgress() {
+    let step = UInt64(HTTP2Limits.progressBytesMin)
+    let rows: [(at: Int64, moved: UInt64, mustAct: Bool, isStalled: Bool)] = [
+      (0, 0, true, false),
+      (9, 0, true, false),
+      (10, 0, true, true),
+      // A client that has moved enough since, or has nothing to do, begins anew.
+      (11, step, true, false),
+      (20, 2 * step - 1, true, false),
+      (21, 2 * step - 1, true, true),
+      (22, 2 * step - 1, false, false),
+      (31, 2 * step - 1, true, false),
+      (32, 2 * step - 1, true, true),
+    ]
+    var progress = ClientProgress()
+    for row in rows {
+      let now = NIODeadline.uptimeNanoseconds(0) + .seconds(row.at)
+      let isStalled = progress.isStalled(
+        moved: row.moved,
+        clientMustAct: row.mustAct,
+        at: now,
+        timeout: .seconds(10)
+      )
+      #expect(isStalled == row.isStalled, "\(row)")
+    }
+  }
+}
+
 extension ByteBuffer {
   /// Write one HTTP/2 frame (RFC 9113 section 4.1).
   fileprivate mutating func writeFrame(type: UInt8, flags: UInt8, stream: UInt32, _ payload: ByteBuffer) {

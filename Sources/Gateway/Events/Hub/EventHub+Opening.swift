@@ -9,10 +9,7 @@ extension EventHub {
   mutating func open(_ request: Request) throws(Problem) -> Ref {
     guard shardCount > 0 else { throw Problem(.storeUnavailable) }
     guard streamCount < limits.streams else {
-      throw Problem(
-        .storeBusy,
-        "this gateway's limit of open streams is reached; retry, another gateway may have room"
-      )
+      throw Problem(.storeBusy, "this gateway's limit of open streams is reached; retry, another gateway may have room")
     }
     guard !streams.isFull else { throw Problem(.storeBusy, "too many streams are being opened") }
     let user = request.user.map { findOrInsert(user: $0) }
@@ -104,9 +101,7 @@ extension EventHub {
   private mutating func list(_ ref: Ref, cursor: UInt64? = nil) {
     guard let stream = self[ref], let user = stream.user.flatMap({ users[$0] }) else { return }
     let since = stream.listResumesFrom.map { membershipStart($0) }
-    emit(
-      .list(ref, user: user.name, issued: stream.request.issued, cursor: cursor, since: since)
-    )
+    emit(.list(ref, user: user.name, issued: stream.request.issued, cursor: cursor, since: since))
   }
 
   /// Handle a page of the user's channels.

@@ -273,9 +273,6 @@ struct EventHub {
 
   /// Check the invariants in debug builds, while the tables are small: the check reads all of them.
   private func assertInvariants() {
-    assert(
-      streamCount > 64 || channelCount > 256 || brokenInvariant == nil,
-      "broken: \(brokenInvariant ?? "")"
-    )
+    assert(streamCount > 64 || channelCount > 256 || brokenInvariant == nil, "broken: \(brokenInvariant ?? "")")
   }
 }

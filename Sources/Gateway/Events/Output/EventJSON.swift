@@ -111,10 +111,7 @@ enum EventJSON {
       buffer.member("last_delivered_seq", UInt64(shown.lastDeliveredSequence.rawValue))
     case .markRead:
       buffer.memberIfAny("last_read_message_id", event.ownRow.lastReadMessage)
-      buffer.member(
-        "unread_messages",
-        UInt64(event.unreadInChannel ?? event.ownRow.own?.unreadMessages ?? 0)
-      )
+      buffer.member("unread_messages", UInt64(event.unreadInChannel ?? event.ownRow.own?.unreadMessages ?? 0))
       buffer.member("unread_epoch", UInt64(event.ownRow.own?.unreadEpoch ?? 0))
       buffer.member("marked_unread", event.ownRow.own?.isFlaggedUnread ?? false)
     case .markUnread:

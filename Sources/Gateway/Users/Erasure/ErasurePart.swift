@@ -22,14 +22,8 @@ final class ErasurePart: GatewayPart {
   func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     guard count < loop.limits.erasures else { throw Problem(.storeBusy) }
-    let erasure = ErasureMachine(
-      user: match.subject.withUnsafeBytes { Array($0) },
-      shardCount: loop.store.shardCount
-    )
-    let job = ErasureJob(
-      erasure,
-      .stream(context.stream, connection: context.connection, route: match.route)
-    )
+    let erasure = ErasureMachine(user: match.subject.withUnsafeBytes { Array($0) }, shardCount: loop.store.shardCount)
+    let job = ErasureJob(erasure, .stream(context.stream, connection: context.connection, route: match.route))
     let index = jobs.insert(job)
     job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
       // The erasure continues without its request.
@@ -258,25 +252,14 @@ final class ErasurePart: GatewayPart {
   }
 
   private static var partlyErased: Problem {
-    Problem(
-      .outcomeUnknown,
-      "the erasure continues in the background; repeat the request to learn its result"
-    )
+    Problem(.outcomeUnknown, "the erasure continues in the background; repeat the request to learn its result")
   }
 
   // MARK: Metrics
 
   override func collect(into samples: inout MetricSamples) {
-    samples.gauge(
-      "tidemark_gateway_erasures",
-      help: "Users who are being erased.",
-      Double(count)
-    )
-    samples.counter(
-      "tidemark_gateway_users_erased_total",
-      help: "Users completely erased.",
-      Int64(erasedCount)
-    )
+    samples.gauge("tidemark_gateway_erasures", help: "Users who are being erased.", Double(count))
+    samples.counter("tidemark_gateway_users_erased_total", help: "Users completely erased.", Int64(erasedCount))
   }
 }
 

@@ -28,12 +28,7 @@ final class UserListPart: GatewayPart {
       of: "pending",
       "acknowledged"
     )
-    try begin(
-      .receipts(parameters.choice == 1 ? .acknowledged : .pending),
-      parameters: parameters,
-      match,
-      context
-    )
+    try begin(.receipts(parameters.choice == 1 ? .acknowledged : .pending), parameters: parameters, match, context)
   }
 
   /// Handle `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
@@ -67,7 +62,7 @@ final class UserListPart: GatewayPart {
       from: parameters.cursor,
       channelsMax: loop.limits.countedChannels
     )
-    let job = UserListJob(context, match.route, scan)
+    let job = UserListJob(context, scan)
     jobs.insert(job)
     perform(scan.begin(), job)
   }
@@ -213,8 +208,8 @@ enum UserListStoreRequest {
 final class UserListJob: Job {
   var scan: UserListScan
 
-  init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
+  init(_ context: RequestContext, _ scan: UserListScan) {
     self.scan = scan
-    super.init(ScanRequest(context, route))
+    super.init(ScanRequest(context))
   }
 }

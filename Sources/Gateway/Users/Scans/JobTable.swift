@@ -85,11 +85,11 @@ struct ScanRequest {
   /// The cost of requests to the store that is not charged yet, in twentieths of a request.
   private var unchargedCost = 0
 
-  init(_ context: RequestContext, _ route: Route) {
+  init(_ context: RequestContext) {
     connection = context.connection
     stream = context.stream
     caller = context.caller
-    self.route = route
+    route = context.route
   }
 
   private init() {

@@ -293,10 +293,7 @@ struct UserChannelScan {
     case .markRead: marks.append(cid.bytes)
     case .count, .announce:
       let shard = Int(ShardID.owning(cid, count: shardCount).rawValue)
-      frames.append(
-        CountFrames.Channel(user: user, pagePosition: pagePosition, cid: cid, row: row),
-        shard: shard
-      )
+      frames.append(CountFrames.Channel(user: user, pagePosition: pagePosition, cid: cid, row: row), shard: shard)
     }
   }
 

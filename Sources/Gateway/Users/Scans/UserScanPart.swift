@@ -292,11 +292,11 @@ final class UserScanJob: Job {
   /// `{"read": row}` of the first mark; empty where there was none.
   var row = ByteBuffer()
 
-  init(_ context: RequestContext, route: Route, _ scan: UserChannelScan, entries: [Entry] = []) {
+  init(_ context: RequestContext, _ scan: UserChannelScan, entries: [Entry] = []) {
     purpose = .response
     self.scan = scan
     self.entries = entries
-    super.init(ScanRequest(context, route))
+    super.init(ScanRequest(context))
   }
 
   /// A job without an HTTP/2 request of its own.

@@ -72,7 +72,7 @@ struct WaitingQueueTests {
     #expect(queue.append(4, id: 4) && queue.isFull && !queue.append(5, id: 5))
     queue.cancel(1)
     #expect(append(6, of: "eve", to: &queue) && !append(7, of: "eve", to: &queue))
-    // What has begun before is not refused.
+    // An entry that has begun before is not refused.
     queue.requeue(8, id: 8)
     #expect(queue.count == 5 && queue.addedCount == 6)
   }
