@@ -46,6 +46,7 @@ final class SimulatedLink: GroupLog {
   }
 
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
+    simulation.tally.claims += 1
     request(failed: .unclear, done) { [node] simulation in simulation.log.claim(claim, by: node) }
   }
 
@@ -72,6 +73,7 @@ final class SimulatedLink: GroupLog {
   }
 
   func trim(_ trim: GroupTrim) {
+    simulation.tally.trims += 1
     request(failed: (), { _ in }, { simulation in simulation.log.trim(trim) })
   }
 
