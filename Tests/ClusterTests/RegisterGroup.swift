@@ -124,7 +124,6 @@ final class RegisterGroup: SimulatedGroup {
     case .fetchSnapshot(let reason): simulation.oracle.stranded(node.id, id, reason)
     case .claim(let claim, let attempt):
       lastSentAt[claim.record.position] = node.clock
-      simulation.tally.claims += 1
       process.link.claim(claim) { [self] outcome in handle(.answered(attempt, outcome)) }
     case .append(let append, let attempt): send(append, attempt)
     case .committed(let record): committed(record)
@@ -135,9 +134,7 @@ final class RegisterGroup: SimulatedGroup {
     case .drain: isDraining = true
     case .halt(let reason):
       halt(reason)
-    case .trim(let trim):
-      simulation.tally.trims += 1
-      process.link.trim(trim)
+    case .trim(let trim): process.link.trim(trim)
     }
   }
 

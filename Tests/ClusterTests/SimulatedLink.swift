@@ -47,6 +47,7 @@ final class SimulatedLink: GroupLog {
   }
 
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
+    simulation.tally.claims += 1
     request(failed: .unclear, done) { [node] simulation in simulation.log.claim(claim, by: node) }
   }
 
@@ -73,6 +74,7 @@ final class SimulatedLink: GroupLog {
   }
 
   func trim(_ trim: GroupTrim) {
+    simulation.tally.trims += 1
     request(failed: (), { _ in }, { simulation in simulation.log.trim(trim) })
   }
 

@@ -17,6 +17,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private var loop: StoreLoop { replica.loop }
   private var wasOwner = false
   private var isSliceRequested = false
+  private var lastAppended: GroupRecord?
   /// When the last write to storage ends, in the simulation's time.
   private var storedAt: Int64 = 0
 
@@ -173,6 +174,12 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   var sharedLog: any GroupLog { process.link }
 
   func append(_ append: GroupAppend, as attempt: Ownership.Attempt) {
+    if append.record == lastAppended {
+      simulation.tally.resends += 1
+    } else if case .release = append.record.kind {
+      simulation.tally.releases += 1
+    }
+    lastAppended = append.record
     process.writer.append(append) { [self] outcome in handle(.answered(attempt, outcome)) }
   }
 

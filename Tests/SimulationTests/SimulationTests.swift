@@ -129,6 +129,7 @@ struct SimulationTests {
     try first.run(steps: 3_000)
     let second = Simulation(seed: seed)
     try second.run(steps: 3_000)
-    #expect(first.tally == second.tally && first.issued == second.issued && first.clock == second.clock)
+    #expect(first.issued > 0 && first.tally == second.tally)
+    #expect(first.issued == second.issued && first.clock == second.clock)
   }
 }

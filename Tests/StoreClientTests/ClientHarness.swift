@@ -66,6 +66,42 @@ extension StoreClientConfiguration {
   }
 }
 
+/// A client's connection to a fake store, without a socket.
+final class FakeLink {
+  let channel: EmbeddedChannel
+  let connection: FakeConnection
+
+  init(_ node: StoreNode<Recorder>, to store: EchoStore, on loop: EmbeddedEventLoop) {
+    channel = EmbeddedChannel(handler: StoreConnectionHandler(node: node), loop: loop)
+    connection = store.open()
+  }
+
+  func connect() -> EventLoopFuture<any Channel> {
+    channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { [channel] in channel }
+  }
+
+  /// Take what the client has sent in one write; nil: nothing.
+  func takeSent() -> ByteBuffer? { (try? channel.readOutbound(as: ByteBuffer.self)) ?? nil }
+
+  /// Take at most `countMax` bytes that the store has sent; nil: nothing.
+  func takeReceived(_ countMax: Int = .max) -> ByteBuffer? {
+    let count = min(countMax, connection.output.readableBytes)
+    return count > 0 ? connection.output.readSlice(length: count) : nil
+  }
+
+  /// Deliver bytes to the client as one read.
+  func deliver(_ bytes: ByteBuffer) {
+    channel.pipeline.fireChannelRead(bytes)
+    channel.pipeline.fireChannelReadComplete()
+  }
+
+  /// Close the link, with all data in flight.
+  func cut() {
+    connection.close()
+    if channel.isActive { channel.close(promise: nil) }
+  }
+}
+
 /// A client and fake stores on one embedded event loop, without sockets or threads. Time advances only on request.
 final class ClientHarness {
   let loop = EmbeddedEventLoop()
@@ -76,8 +112,7 @@ final class ClientHarness {
   var down: Set<Int> = []
   private(set) var attempts: [Int] = []
   private(set) var client: StoreClient<Recorder>!
-  private(set) var channel: EmbeddedChannel?
-  private(set) var connection: FakeConnection?
+  private var link: FakeLink?
   /// The bytes that a side may still send on the current connection before it is cut; nil: no limit.
   var bytesUp: Int?
   var bytesDown: Int?
@@ -95,14 +130,15 @@ final class ClientHarness {
       let index = address.port - 1
       attempts.append(index)
       if down.contains(index) { return loop.makeFailedFuture(Refused()) }
-      let channel = EmbeddedChannel(handler: StoreConnectionHandler(node: node), loop: loop)
-      self.channel = channel
-      connection = stores[index].open()
-      return channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { channel }
+      let link = FakeLink(node, to: stores[index], on: loop)
+      self.link = link
+      return link.connect()
     }
   }
 
   var store: EchoStore { stores[0] }
+  var channel: EmbeddedChannel? { link?.channel }
+  var connection: FakeConnection? { link?.connection }
 
   /// Start the client and complete the handshake.
   func open() {
@@ -118,29 +154,23 @@ final class ClientHarness {
   /// Deliver one piece in one direction; return false if there is none.
   func step() -> Bool {
     loop.run()
-    guard let channel, let connection, channel.isActive else { return false }
-    if let sent = try? channel.readOutbound(as: ByteBuffer.self) {
-      var sent = sent
-      if let left = bytesUp {
-        connection.receive(sent.readSlice(length: min(left, sent.readableBytes))!)
-        bytesUp = left - min(left, sent.readerIndex)
-        if bytesUp == 0 { cut() }
-      } else {
-        connection.receive(sent)
-      }
+    guard let link, link.channel.isActive else { return false }
+    if var sent = link.takeSent() {
+      let count = min(bytesUp ?? .max, sent.readableBytes)
+      link.connection.receive(sent.readSlice(length: count)!)
+      bytesUp = bytesUp.map { $0 - count }
+      if bytesUp == 0 { cut() }
       return true
     }
-    if connection.output.readableBytes > 0 {
-      var count = min(pieceMax, connection.output.readableBytes)
-      if let left = bytesDown { count = min(count, left) }
-      if count > 0 { deliver(connection.output.readSlice(length: count)!) }
-      if let left = bytesDown {
-        bytesDown = left - count
-        if bytesDown == 0, self.connection === connection { cut() }
-      }
+    if let received = link.takeReceived(min(pieceMax, bytesDown ?? .max)) {
+      link.deliver(received)
+      // The client may have replaced the link.
+      guard self.link === link else { return true }
+      bytesDown = bytesDown.map { $0 - received.readableBytes }
+      if bytesDown == 0 { cut() }
       return true
     }
-    if connection.isClosed {
+    if link.connection.isClosed {
       cut()
       return true
     }
@@ -148,20 +178,15 @@ final class ClientHarness {
   }
 
   /// Deliver bytes to the client as one read.
-  func deliver(_ bytes: ByteBuffer) {
-    guard let channel else { return }
-    channel.pipeline.fireChannelRead(bytes)
-    channel.pipeline.fireChannelReadComplete()
-  }
+  func deliver(_ bytes: ByteBuffer) { link?.deliver(bytes) }
 
   /// Cut the connection, with all data in flight.
   func cut() {
-    guard let channel else { return }
-    self.channel = nil
-    connection = nil
+    guard let link else { return }
+    self.link = nil
     bytesUp = nil
     bytesDown = nil
-    if channel.isActive { channel.close(promise: nil) }
+    link.cut()
     loop.run()
   }
 

@@ -15,8 +15,8 @@ final class ClusterHarness {
   let nodes: [EchoStore]
   let commands = AppliedCommands()
   private(set) var client: StoreClient<Recorder>!
-  /// The newest connection to each node.
-  private var connections: [Int: (channel: EmbeddedChannel, connection: FakeConnection)] = [:]
+  /// The newest link to each node.
+  private var links: [Int: FakeLink] = [:]
   /// Nodes that refuse connections.
   var down: Set<Int> = []
 
@@ -38,9 +38,9 @@ final class ClusterHarness {
       [unowned self] node, address in
       let index = address.port - 1
       if down.contains(index) { return loop.makeFailedFuture(Refused()) }
-      let channel = EmbeddedChannel(handler: StoreConnectionHandler(node: node), loop: loop)
-      connections[index] = (channel, nodes[index].open())
-      return channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { channel }
+      let link = FakeLink(node, to: nodes[index], on: loop)
+      links[index] = link
+      return link.connect()
     }
   }
 
@@ -57,7 +57,7 @@ final class ClusterHarness {
 
   /// Send events of a shard from a node.
   func events(_ node: Int, of shard: UInt16) {
-    connections[node]?.connection.sendEvents(of: shard)
+    links[node]?.connection.sendEvents(of: shard)
     pump()
   }
 
@@ -81,18 +81,16 @@ final class ClusterHarness {
     while isBusy {
       loop.run()
       isBusy = false
-      for (index, pair) in connections.sorted(by: { $0.key < $1.key }) where pair.channel.isActive {
-        while let sent = try? pair.channel.readOutbound(as: ByteBuffer.self) {
-          pair.connection.receive(sent)
+      for (index, link) in links.sorted(by: { $0.key < $1.key }) where link.channel.isActive {
+        while let sent = link.takeSent() {
+          link.connection.receive(sent)
           isBusy = true
         }
-        if pair.connection.output.readableBytes > 0 {
-          let bytes = pair.connection.output.readSlice(length: pair.connection.output.readableBytes)!
-          pair.channel.pipeline.fireChannelRead(bytes)
-          pair.channel.pipeline.fireChannelReadComplete()
+        if let received = link.takeReceived() {
+          link.deliver(received)
           isBusy = true
         }
-        if pair.connection.isClosed {
+        if link.connection.isClosed {
           cut(index)
           isBusy = true
         }
@@ -102,9 +100,8 @@ final class ClusterHarness {
 
   /// Cut the connection to a node, with all data in flight.
   func cut(_ node: Int) {
-    guard let pair = connections.removeValue(forKey: node) else { return }
-    pair.connection.close()
-    if pair.channel.isActive { pair.channel.close(promise: nil) }
+    guard let link = links.removeValue(forKey: node) else { return }
+    link.cut()
     loop.run()
   }
 
@@ -144,7 +141,7 @@ final class ClusterHarness {
     nodes[node].holdsReplies = false
     let waiting = nodes[node].waiting
     nodes[node].waiting = []
-    guard let connection = connections[node]?.connection else { return }
+    guard let connection = links[node]?.connection else { return }
     for request in waiting where request.connection == connection.number { connection.reply(request) }
     pump()
   }

@@ -56,7 +56,7 @@ extension RealProcesses {
           token: services.serverToken
         )
         #expect(status.body.contains(#""status":"delivered""#), "\(status)")
-        let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let log = try services.log(of: "gateway-h2c")
         let lines = log.split(separator: "\n").filter { $0.contains("cannot be acknowledged") }
         let escaped = #"provider_message_id=id\n2026 forged \u{1B}[31m\u{9B}1m\u{2028}end"#
         #expect(lines.contains { $0.contains(escaped) }, "\(lines)")

@@ -24,7 +24,7 @@ extension RealProcesses {
         let erased = try await Self.run(services, "erase")
         #expect(erased == "ok 21 users, 8 channels, 9 messages\n")
         for program in ["tidemark-store", "gateway-h2c"] {
-          let log = try String(contentsOfFile: services.stack.files.log(of: program), encoding: .utf8)
+          let log = try services.log(of: program)
           for id in ["auth0", "example.org", "Zo", "quoted"] {
             #expect(!log.contains(id), "\(program) logs ids")
           }

@@ -85,7 +85,7 @@ extension RealProcesses {
           let response = try await services.curl("GET", path, token: token)
           #expect(response.status == expected, "\(token): \(response)")
         }
-        let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let log = try services.log(of: "gateway-h2c")
         let lines = log.split(separator: "\n").filter { $0.contains("Skipping a key of the key set") }
         #expect(lines.count == 2, "\(log)")
         for kid in ["for-encryption", "another-curve"] {

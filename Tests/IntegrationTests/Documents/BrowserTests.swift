@@ -28,7 +28,7 @@ extension RealProcesses {
           #expect(browser.count("queryAnew") == 0)
           #expect(browser.count("broken") == 0)
           for gateway in services.stack.plan.gateways {
-            let log = try String(contentsOfFile: services.stack.files.log(of: gateway.name), encoding: .utf8)
+            let log = try services.log(of: gateway.name)
             #expect(!log.contains(first) && !log.contains(second) && !log.contains("access_token"))
           }
         } catch {

@@ -402,7 +402,7 @@ extension RealProcesses {
     }
 
     private static func log(_ services: TestServices) throws -> [Substring] {
-      try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+      try services.log(of: "tidemark-store")
         .split(separator: "\n")
     }
   }

@@ -53,10 +53,7 @@ extension RealProcesses {
             }
             if found.contains(where: { $0 == nil }) {
               counts.unread += 1
-              let log = try String(
-                contentsOfFile: services.stack.files.log(of: "tidemark-store"),
-                encoding: .utf8
-              )
+              let log = try services.log(of: "tidemark-store")
               let report = log.split(separator: "\n").last { $0.contains("Stored data cannot be used") } ?? ""
               #expect(report.contains(services.stack.files.data), "\(name): not reported: \(log.suffix(500))")
             } else {
@@ -154,7 +151,7 @@ extension RealProcesses {
     }
 
     private static func storeLog(_ services: TestServices) -> String {
-      (try? String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
+      (try? services.log(of: "tidemark-store")) ?? ""
     }
 
     /// Leave a wrong byte in the services' data that makes a channel unreadable; return the responses served from it.

@@ -2,6 +2,7 @@ import Foundation
 import LocalStack
 import Operations
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -29,17 +30,16 @@ extension RealProcesses {
             token: services.token("user-0")
           )
         }
-        try await Task.sleep(for: .milliseconds(300))
+        let port = services.stack.plan.store.port
+        func recorded() throws -> SyncTrace {
+          SyncTrace(try String(contentsOfFile: trace, encoding: .utf8), port: port)
+        }
+        try await eventually("a sync") { try recorded().events.contains(.syncReturned) }
         await strace.stop()
-        let recorded = SyncTrace(
-          try String(contentsOfFile: trace, encoding: .utf8),
-          port: services.stack.plan.store.port
-        )
-        #expect(recorded.replies.bare > 0, "every reply waited for a sync")
-        #expect(recorded.events.contains(.syncReturned), "nothing was ever synced")
+        #expect(try recorded().replies.bare > 0, "every reply waited for a sync")
         let admin = services.stack.plan.storeAdmin
         #expect(try await Scrape.value("tidemark_store_sync_interval_milliseconds", of: admin) == 100)
-        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        let log = try services.log(of: "tidemark-store")
         #expect(log.contains("if the machine fails, those since the last sync are lost"))
       }
     }

@@ -43,7 +43,7 @@ extension RealProcesses {
         try await refuses("its files were removed or replaced")
         // A loss is logged after it is reported.
         try await eventually("the store has logged three losses") {
-          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          try services.log(of: "tidemark-store")
             .split(separator: "\n").count { $0.contains("The data directory is gone") } == 3
         }
         let store = try #require(await services.stack.storeProcess)
@@ -60,7 +60,7 @@ extension RealProcesses {
         let store = try #require(await services.stack.storeProcess)
         let before = 4_096
         func log() throws -> String {
-          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          try services.log(of: "tidemark-store")
         }
         for (round, spare) in [6, 14].enumerated() {
           let user = "user-\(round)"

@@ -28,7 +28,7 @@ extension RealProcesses {
     @Test func gatewayWithoutDescriptorsPausesAccepting() async throws {
       try await Self.play("descriptors", gatewayFlags: ["--loops", "1"]) { services, driver in
         let line = try await driver.lastLine()
-        let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let log = try services.log(of: "gateway-h2c")
         let refused = log.split(separator: "\n").filter { $0.contains("Connections are refused") }
         #expect((1...8).contains(refused.count), "\(refused)")
         return line
@@ -47,7 +47,7 @@ extension RealProcesses {
       try await Self.play("broken_protocol") { services, driver in
         let line = try await driver.lastLine()
         try await eventually("the log counts the connections of the attacker's address") {
-          let log = try String(contentsOfFile: services.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+          let log = try services.log(of: "gateway-h2c")
           let counts = log.matches(of: /address=127\.0\.0\.3 connections=(\d+) .*Refused in the last/)
           return counts.reduce(0) { $0 + (Int($1.1) ?? 0) } == 5
         }
@@ -60,7 +60,7 @@ extension RealProcesses {
       try await Self.play("refused") { services, driver in
         func lines() throws -> [Substring] {
           try ["tidemark-store", "gateway-tls", "gateway-h2c"].flatMap { name in
-            try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8).split(
+            try services.log(of: name).split(
               separator: "\n"
             )
           }

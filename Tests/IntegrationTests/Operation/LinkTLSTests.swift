@@ -88,17 +88,11 @@ extension RealProcesses {
           try await eventually("the store has counted three failed handshakes") {
             try await Self.failedHandshakes(services) == before + 3
           }
-          let log = try String(
-            contentsOfFile: services.stack.files.log(of: "tidemark-store"),
-            encoding: .utf8
-          )
+          let log = try services.log(of: "tidemark-store")
           #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
           // A failed handshake is logged after it is counted.
           try await eventually("the store has logged the peer without a certificate") {
-            let log = try String(
-              contentsOfFile: services.stack.files.log(of: "tidemark-store"),
-              encoding: .utf8
-            )
+            let log = try services.log(of: "tidemark-store")
             return log.contains("the peer presented no certificate")
               && log.contains("remedy=give the gateway --store-tls-cert and --store-tls-key")
           }
@@ -139,7 +133,7 @@ extension RealProcesses {
     @Test func storeWithoutTLSListensLocally() async throws {
       try await Self.withTLS(isUsed: false) { services in
         let address = "\(services.stack.plan.store)"
-        let log = try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+        let log = try services.log(of: "tidemark-store")
         #expect(log.contains("tidemark-store is listening on \(address) (plaintext)"), "\(log)")
         let own = Self.link(services, "gateway")
         let gateway = try await Self.gateway(services, "tls", store: address, own)
@@ -147,7 +141,7 @@ extension RealProcesses {
           try String(contentsOfFile: gateway.log, encoding: .utf8).contains("the store does not speak TLS")
         }
         try await eventually("the store says that a peer speaks TLS") {
-          try String(contentsOfFile: services.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          try services.log(of: "tidemark-store")
             .contains("the peer speaks TLS and this store does not")
         }
         #expect(gateway.process.isRunning)

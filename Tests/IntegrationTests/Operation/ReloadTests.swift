@@ -45,7 +45,7 @@ extension RealProcesses {
         try await services.stack.startStore()
         try await services.stack.waitUntilGatewaysAreReady()
         for name in ["gateway-tls", "gateway-h2c"] {
-          let log = try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8)
+          let log = try services.log(of: name)
           #expect(
             !log.contains("TLS handshake between gateway and store failed"),
             "\(name): \(log.suffix(2_000))"
@@ -244,7 +244,7 @@ extension RealProcesses {
       }
       #expect(try await Scrape.value("tidemark_store_last_reload_successful", of: store) == 0)
       func log(_ name: String) throws -> String {
-        try String(contentsOfFile: services.stack.files.log(of: name), encoding: .utf8)
+        try services.log(of: name)
       }
       // A failed reload is logged after it is counted.
       try await eventually("both have logged the unusable setting") {

@@ -24,6 +24,11 @@ struct TestServices: Sendable {
     try await tokenIssuer.user(user, lifetime: .seconds(3600))
   }
 
+  /// The log of a program so far.
+  func log(of program: String) throws -> String {
+    try String(contentsOfFile: stack.files.log(of: program), encoding: .utf8)
+  }
+
   /// Start a store, a TLS gateway and an h2c gateway, run `body`, and always stop them.
   ///
   /// - Parameters:

@@ -9,6 +9,8 @@ import httpx
 port, token = sys.argv[1:3]
 users, churners = (int(argument) for argument in sys.argv[3:5])
 headers = {"authorization": "Bearer " + token}
+# How many times one request may be refused as too many: some minutes.
+BUSY_LIMIT = 10_000
 
 
 def client():
@@ -18,11 +20,12 @@ def client():
 
 
 async def ask(asker, method, path, good, **arguments):
-    answer = await asker.request(method, path, **arguments)
     # A gateway limits concurrent erasures; a refused one has changed nothing.
-    while answer.status_code == 503 and answer.json()["code"] == "store_busy":
-        await asyncio.sleep(0.02)
+    for _ in range(BUSY_LIMIT):
         answer = await asker.request(method, path, **arguments)
+        if answer.status_code != 503 or answer.json()["code"] != "store_busy":
+            break
+        await asyncio.sleep(0.02)
     if answer.status_code not in good:
         sys.exit(f"{method} {path} answered {answer.status_code} {answer.text}")
     return answer

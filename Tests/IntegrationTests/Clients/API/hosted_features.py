@@ -9,6 +9,7 @@ import traceback
 
 import httpx
 from access_token import token
+from waiting import eventually_equal
 
 base, secret_file = sys.argv[1:3]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
@@ -400,10 +401,7 @@ def limits_and_expiry():
     equal(channel.write("m3", "alice", receipt=True)["receipt_refused"], "receipt_limit_reached")
     equal(channel.write("m3", "alice", 200, receipt=True)["receipt_refused"], "receipt_limit_reached", "repeated")
     channel.acknowledge("bob", ["m1"])
-    deadline = time.time() + 10
-    while channel.status("m1", "alice")["receipt_status"] != "expired" and time.time() < deadline:
-        time.sleep(0.1)
-    equal(channel.status("m1", "alice")["receipt_status"], "expired")
+    eventually_equal("the expiry of a receipt", "expired", lambda: channel.status("m1", "alice")["receipt_status"])
     equal(channel.acknowledge("carol", ["m1"])["errors"], [{"message_id": "m1", "code": "receipt_expired"}])
     few = Channel(["alice", "bob", "carol"], {"receipt_max_members": 1})
     few.write("m1", "alice", receipt=True)

@@ -6,6 +6,7 @@ import datetime, json, select, struct, sys, time
 import h2.config, h2.connection, h2.events
 from h2_stream import connect
 from access_token import sign
+from waiting import eventually_equal
 
 PART, TLS, CERTIFICATE, CLEAR, SECRET = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 GATEWAYS = {"tls": (TLS, CERTIFICATE), "clear": (CLEAR, None)}
@@ -92,10 +93,7 @@ class Caller:
         return answer if status != 200 else "served"
 
     def wait_for(self, verdict, credential):
-        deadline = time.monotonic() + PATIENCE
-        while self.verdict(credential) != verdict:
-            expect(time.monotonic() < deadline, f"{self.name}: {verdict} within {PATIENCE} s")
-            time.sleep(0.05)
+        eventually_equal(f"an answer of {self.name}", verdict, lambda: self.verdict(credential))
 
     def events(self, credential):
         stream = self.begin(

@@ -9,6 +9,7 @@ import threading
 import time
 
 import httpx
+from waiting import eventually
 
 other_url, token, rounds, seed, url = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 program = sys.argv[6:]
@@ -26,16 +27,16 @@ def check(answer, *statuses):
 
 def start():
     process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.time() + 20
-    while time.time() < deadline:
+
+    def answers():
         try:
             with httpx.Client(http1=False, http2=True, base_url=url, headers=headers, timeout=2) as client:
-                if client.get("/v1/users/uma").status_code == 200:
-                    return process
+                return client.get("/v1/users/uma").status_code == 200
         except httpx.HTTPError:
-            pass
-        time.sleep(0.02)
-    raise AssertionError("the gateway did not start")
+            return False
+
+    eventually("the start of the gateway", answers)
+    return process
 
 
 def seen():
@@ -86,17 +87,15 @@ for number in range(rounds):
     cut += outcome != [200]
     gateway = start()
     # Without a retry by the client. An unanswered change may have had no effect, but then in every shard.
-    deadline = time.time() + 20
-    while True:
+    def agreed():
+        """The settings and options, once every shard shows what they say."""
         settings = check(other.get("/v1/users/uma"), 200)["privacy_settings"]
         kind = check(other.get("/v1/channel-types/settled"), 200)["options"]
-        now = seen()
         is_shown, is_on = settings["read_receipts"]["enabled"], kind["read_events"]
-        wanted = {(is_shown and is_on, is_on)}
-        if now == wanted:
-            break
-        assert time.time() < deadline, (number, path, body, outcome, wanted, now)
-        time.sleep(0.05)
+        return (settings, kind) if seen() == {(is_shown and is_on, is_on)} else None
+
+    settings, kind = eventually(f"the same value in every shard, round {number}, {path} {body}: {outcome}", agreed)
+    is_shown, is_on = settings["read_receipts"]["enabled"], kind["read_events"]
     if outcome == [200]:
         assert (is_shown if of_user else is_on) == (shows if of_user else events), (path, body, settings, kind)
     shows, events = is_shown, is_on

@@ -8,9 +8,10 @@ SPECIFICATION is a JSON file: `gateway` (a port without TLS), `admin` (of its op
 (of HS256 tokens) and `server` (a token). 127.0.0.9 is a trusted proxy. The last line on standard output
 begins with `ok`.
 """
-import itertools, json, select, socket, struct, sys, threading, time, urllib.request
+import itertools, json, select, socket, struct, sys, threading, time
 import h2.config, h2.connection, h2.events, h2.exceptions, h2.settings
 from access_token import sign
+from metrics import metric
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -26,16 +27,6 @@ def check(holds, what):
 def token(user, key=secret):
     claims = {"user_id": user, "exp": int(time.time()) + 3600, "n": time.monotonic_ns()}
     return sign(key.encode(), json.dumps(claims).encode())
-
-
-def metric(name, **labels):
-    text = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read().decode()
-    lines = [
-        line
-        for line in text.splitlines()
-        if line.startswith(name) and all(f'{key}="{value}"' in line for key, value in labels.items())
-    ]
-    return sum(float(line.split()[-1]) for line in lines)
 
 
 class Closed(Exception):
@@ -247,7 +238,7 @@ def rates():
         sum(stranger.ask("/v1/nothing", None, client=f"192.0.2.{n}")[0] == 429 for n in range(40)) > 0,
         "an untrusted caller chose its address",
     )
-    return f"{metric('tidemark_gateway_rate_limited_total'):.0f} requests were refused"
+    return f"{metric(admin, 'tidemark_gateway_rate_limited_total'):.0f} requests were refused"
 
 
 class WellBehavedClient(threading.Thread):
@@ -335,7 +326,7 @@ def bad_tokens(count=4):
     check(set(totals) <= {401, 429, "closed"}, totals)
     if count == 4:
         check(totals.get("closed", 0) > 0, totals)
-        check(metric("tidemark_gateway_connections_ended_for_tokens_total") > 0, "no connection was ended")
+        check(metric(admin, "tidemark_gateway_connections_ended_for_tokens_total") > 0, "no connection was ended")
     return f"{client_report}; the attacker: {totals}"
 
 
@@ -428,7 +419,7 @@ def shared_connection():
     for number in range(200):
         shared.send("/v1/openapi.yaml", None, client=f"2001:db8:5::{number:x}")
     read("documents that are not read")
-    held = f"{metric('tidemark_gateway_held_bytes') / 1e6:.1f} MB are held"
+    held = f"{metric(admin, 'tidemark_gateway_held_bytes') / 1e6:.1f} MB are held"
     return f"{held}; {beside_one_connection()}"
 
 
@@ -575,7 +566,7 @@ def proxy_headers():
         ("127.0.0.2", text("192.0.2.1")),
         ("127.0.0.2", binary("192.0.2.1")),
     ]
-    before = metric("tidemark_gateway_connections_refused_total", reason="proxy_header")
+    before = metric(admin, "tidemark_gateway_connections_refused_total", reason="proxy_header")
     for address, header in wrong:
         try:
             refused = Connection(address, header)
@@ -583,7 +574,7 @@ def proxy_headers():
             check(False, f"{address} {header[:20]} was taken")
         except Closed:
             pass
-    counted = metric("tidemark_gateway_connections_refused_total", reason="proxy_header") - before
+    counted = metric(admin, "tidemark_gateway_connections_refused_total", reason="proxy_header") - before
     check(counted == len(wrong), f"{counted} of {len(wrong)} are counted")
     check(Connection("127.0.0.7").ask("/v1/nothing", None)[0] == 404, "an untrusted address needs no header")
     return "PROXY headers of both versions"

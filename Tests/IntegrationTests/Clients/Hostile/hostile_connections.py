@@ -13,6 +13,7 @@ last line begins with `ok`.
 """
 import http.client, json, os, resource, select, socket, struct, sys, threading, time, urllib.request
 import httpx
+from metrics import metric
 from well_behaved_client import WellBehavedClient, check
 
 with open(sys.argv[2]) as file:
@@ -54,17 +55,6 @@ def open_ones(connections, quiet=0.5):
                 poll.unregister(number)
                 left.pop(number).close()
     return list(left.values())
-
-
-def metric(port, name, **labels):
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-    start = name + ("{" if labels else " ")
-    lines = [
-        line
-        for line in text.splitlines()
-        if line.startswith(start) and all(f'{key}="{value}"' in line for key, value in labels.items())
-    ]
-    return sum(float(line.split()[-1]) for line in lines)
 
 
 class Caller:

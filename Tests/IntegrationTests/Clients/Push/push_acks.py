@@ -10,8 +10,10 @@ SPECIFICATION is a JSON file: `port` and `admin` of a cleartext gateway, `url` a
 Output lines: `rotate` asks the test to put another secret before the old one and to restart the second
 gateway; the test answers `done` on standard input. The last line begins with `ok`.
 """
-import base64, functools, hashlib, hmac, json, os, socket, struct, sys, time, urllib.request
+import base64, functools, hashlib, hmac, json, os, socket, struct, sys, time
 import h2.config, h2.connection, h2.events, h2.settings, httpx
+from metrics import metric
+from waiting import eventually
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -264,19 +266,9 @@ def line(cid, message, user):
     return json.dumps({**entry(cid, message, user), "provider": "fcm"}).encode() + b"\n"
 
 
-def metric(name):
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics") as answer:
-        for text in answer.read().decode().splitlines():
-            if text.startswith("tidemark_gateway_" + name + " "):
-                return float(text.split()[-1])
-    return None
-
-
-def eventually(holds, what):
-    deadline = time.monotonic() + 120
-    while not holds():
-        check(time.monotonic() < deadline, f"timed out after 120 s waiting for: {what}")
-        time.sleep(0.05)
+def holds_no_requests():
+    names = ("tidemark_gateway_request_streams", "tidemark_gateway_store_requests_in_flight")
+    return all(metric(admin, name) == 0 for name in names)
 
 
 def lines():
@@ -324,10 +316,7 @@ def lines():
     stream.send(good[1][0] * 200 + b"{")
     stream.h2.reset_stream(stream.number, error_code=8)
     stream.flush()
-    eventually(
-        lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0,
-        "a reset stream leaves no state",
-    )
+    eventually("the end of a reset stream's state", holds_no_requests)
     return f"{count} lines and more, cut, ended within, reset"
 
 
@@ -349,15 +338,13 @@ def silent():
             window -= size
         stream.flush()
         streams.append(stream)
-    eventually(lambda: metric("request_streams") == count, "all of them are open")
+    eventually("the opening of all streams", lambda: metric(admin, "tidemark_gateway_request_streams") == count)
     other = Lines()
     other.send(body, end=True)
     check(other.answers() == [f"{cid} m1 bob"] * 6_000, "a reading client is answered")
     for stream in streams:
         stream.socket.close()
-    eventually(
-        lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "they leave no state"
-    )
+    eventually("the end of the closed streams' state", holds_no_requests)
     return f"{count} streams that took no answer"
 
 
