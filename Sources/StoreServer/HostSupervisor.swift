@@ -122,7 +122,21 @@ final class HostSupervisor: Sendable {
           logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
         },
         promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
-        deposed: { [weak self] in self?.deposed(generation: generation) }
+        deposed: { [weak self] in self?.deposed(generation: generation) },
+        joining: { [logger] reason in
+          logger.notice(
+            "A group needs another node's snapshot",
+            metadata: ["group": "\(position)", "reason": "\(reason)"]
+          )
+        },
+        joined: { [logger] group, position, bytes in
+          logger.notice(
+            "Another node's snapshot of a group is installed",
+            metadata: [
+              "group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)",
+            ]
+          )
+        }
       )
       let group = try await membership(ofLoop: position, eventLoop, storage)
       let committer = committers[position]

@@ -81,7 +81,9 @@ extension Ownership {
   }
 
   func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
-    guard let before = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now) else { return [] }
+    guard let before = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now) else {
+      return []
+    }
     return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
   }
 }
