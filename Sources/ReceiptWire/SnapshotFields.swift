@@ -66,7 +66,7 @@ package struct SnapshotHead: Hashable, Sendable {
 
 /// The reply to *snapshot_read*: the next bytes.
 package struct SnapshotPart: Hashable, Sendable {
-  /// Aimed size of a reply's bytes. An entry that is larger is sent whole.
+  /// Largest number of a reply's bytes.
   package static let byteCount = 1 << 18
   private static let digestByteCount = 32
 

@@ -13,12 +13,27 @@ final class SnapshotServer: Sendable {
   /// A connection that asks.
   typealias Owner = UInt64
 
-  private struct Open {
+  struct Open {
     let owner: Owner
     let snapshot: any GroupSnapshot
     let beganAt: NIODeadline
     var hash = SHA256()
     var total: UInt64 = 0
+    /// Bytes that are read and not sent: an entry may be larger than a part.
+    var rest = ByteBuffer()
+
+    mutating func nextPart() throws(StorageError) -> SnapshotPart {
+      if rest.readableBytes == 0 { rest = try snapshot.next(SnapshotPart.byteCount) }
+      let bytes = rest.readSlice(length: min(rest.readableBytes, SnapshotPart.byteCount)) ?? ByteBuffer()
+      bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
+      total += UInt64(bytes.readableBytes)
+      return SnapshotPart(
+        isLast: bytes.readableBytes == 0,
+        total: total,
+        digest: Array(hash.finalize()),
+        bytes: bytes
+      )
+    }
   }
 
   private struct State {
@@ -120,16 +135,8 @@ final class SnapshotServer: Sendable {
         return completion(.failure(BackupRefusal(code: .backupNotFound, detail: detail)))
       }
       do throws(StorageError) {
-        let bytes = try open.snapshot.next(SnapshotPart.byteCount)
-        bytes.withUnsafeReadableBytes { open.hash.update(bufferPointer: $0) }
-        open.total += UInt64(bytes.readableBytes)
+        let part = try open.nextPart()
         state.withLockedValue { $0.open = open }
-        let part = SnapshotPart(
-          isLast: bytes.readableBytes == 0,
-          total: open.total,
-          digest: Array(open.hash.finalize()),
-          bytes: bytes
-        )
         let nanoseconds = Int64(Double(open.total) / Double(Self.bytesPerSecondMax) * 1e9)
         completion(.success((part, notBefore: open.beganAt + .nanoseconds(nanoseconds))))
       } catch {
