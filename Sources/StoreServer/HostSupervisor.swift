@@ -129,6 +129,9 @@ final class HostSupervisor: Sendable {
             metadata: ["group": "\(position)", "reason": "\(reason)"]
           )
         },
+        joinFailed: { [logger] reason in
+          logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
+        },
         joined: { [logger] group, position, bytes in
           logger.notice(
             "Another node's snapshot of a group is installed",

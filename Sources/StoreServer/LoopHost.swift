@@ -60,8 +60,10 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void = { _, _ in }
     /// In a cluster: this node no longer owns the host's group. The host has halted.
     var deposed: @Sendable () -> Void = {}
-    /// In a cluster: the group needs a snapshot of another node, or has not got one, for this reason.
+    /// In a cluster: the group needs a snapshot of another node, for this reason.
     var joining: @Sendable (String) -> Void = { _ in }
+    /// In a cluster: an attempt to receive a snapshot has failed, for this reason. Another one follows.
+    var joinFailed: @Sendable (String) -> Void = { _ in }
     /// In a cluster: a snapshot is installed. It ends with this record, and has so many bytes.
     var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void = { _, _, _ in }
   }

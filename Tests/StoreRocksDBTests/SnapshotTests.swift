@@ -74,14 +74,17 @@ import Testing
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
         try receiver.install(Self.cursor(50))
         receiver.remove()
-        for engine in [to, try reopened(to, target)] {
-          #expect(try engine.position(of: Self.group.group) == Self.cursor(50))
-          for shard in 0..<12 as Range<UInt16> {
-            let isNew = Self.group.shards.contains(shard)
-            #expect(try Self.content(engine, shard) == (isNew ? [[50, 1], [1]] : [[9, 2], [2]]), "\(shard)")
-          }
-        }
+        try Self.checkReplaced(to)
+        try Self.checkReplaced(try reopened(to, target))
       }
+    }
+  }
+
+  private static func checkReplaced(_ engine: RocksDBEngine) throws {
+    #expect(try engine.position(of: group.group) == cursor(50))
+    for shard in 0..<12 as Range<UInt16> {
+      let isNew = group.shards.contains(shard)
+      #expect(try content(engine, shard) == (isNew ? [[50, 1], [1]] : [[9, 2], [2]]), "\(shard)")
     }
   }
 

@@ -48,7 +48,7 @@ extension LoopHost {
             return
           } catch {
             try? await eventLoop.submit { self.joiningAt = nil }.get()
-            if !Task.isCancelled { events.joining("no snapshot from \(address.host):\(address.port): \(error)") }
+            if !Task.isCancelled { events.joinFailed("\(address.host):\(address.port): \(error)") }
           }
         }
       }
