@@ -210,11 +210,11 @@ KINDS = {
     "thread_read_state": 0x37, "user_receipts": 0x38, "user_threads": 0x39,
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
-    "deliver_changes": 0x50, "confirm_changes": 0x51,
+    "deliver_changes": 0x50, "confirm_changes": 0x51, "snapshot_begin": 0x52, "snapshot_read": 0x53,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
     "set_member": 0x3A, "mark_unread_since": 0x3B,
 }
-KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50}
+KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50 or kind in (0x52, 0x53)}
 
 
 def xxh64(data):
@@ -490,6 +490,18 @@ FRAMES = [
     frame("deliver_changes", [number("from", 65535), number("after", 7), many("changes", [])], shard=0,
           name="deliver_changes: nothing"),
     frame("confirm_changes", [number("from", 5), number("through", 1024)], shard=3),
+    frame("snapshot_begin", [byte("group", 2), number("first", 10), number("count", 6), byte("from", 0)], correlation=1),
+    frame("snapshot_begin", [byte("group", 255), number("first", 0), number("count", 65535), byte("from", 1)],
+          correlation=1, name="snapshot_begin: also from the owner"),
+    frame("snapshot_begin_reply", [number("position", 2**40), number("epoch", 3), raw("hash", "0123456789abcdef")],
+          correlation=1),
+    frame("snapshot_read", [], correlation=2),
+    frame("snapshot_read_reply", [byte("is_last", 0), number("total", 8),
+                                  raw("digest", hashlib.sha256(b"tidemark").hexdigest()), raw("bytes", b"mark".hex())],
+          correlation=2),
+    frame("snapshot_read_reply", [byte("is_last", 1), number("total", 8),
+                                  raw("digest", hashlib.sha256(b"tidemark").hexdigest()), raw("bytes", "")],
+          correlation=3, name="snapshot_read_reply: the end"),
     frame("error", [number("code", 4), number("retry_after", 0), string("detail", "")]),
     frame("error", [number("code", 21), number("retry_after", 250), string("detail", "window")],
           shard=3, correlation=0x01020304, name="error: a refused request"),
@@ -1082,7 +1094,15 @@ BAD_FRAMES = [
     bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
     bad("kind 0x4b, the one before backup_begin", "unknownKind", header(8, 0x4B).hex()),
     bad("kind 0xcb, its reply", "unknownKind", header(8, 0xCB).hex()),
-    bad("kind 0x52, the one after confirm_changes", "unknownKind", header(8, 0x52).hex()),
+    bad("kind 0x54, the one after snapshot_read", "unknownKind", header(8, 0x54).hex()),
+    bad("kind 0xd1, a reply to confirm_changes", "unknownKind", header(8, 0xD1).hex()),
+    bad("snapshot_begin without shards", "badValue:count", altered("snapshot_begin", b"\x02\x0a\x00\x00")),
+    bad("snapshot_begin with more shards than there can be", "badValue:count", altered("snapshot_begin", encode_all([
+        byte("group", 2), number("first", 1), number("count", 65535), byte("from", 0)]))),
+    bad("snapshot_begin from nobody", "badValue:node", altered("snapshot_begin", b"\x02\x0a\x06\x02")),
+    bad("snapshot_read_reply with a short digest", "truncated", altered("snapshot_read_reply", b"\x00\x08" + bytes(31))),
+    bad("snapshot_read_reply with more bytes than in all", "badValue:count", altered(
+        "snapshot_read_reply", b"\x00\x01" + bytes(34))),
     bad("kind 0xd0, a reply that does not exist", "unknownKind", header(8, 0xD0).hex()),
     bad("kind 0x36, the one before thread_read_state", "unknownKind", header(8, 0x36).hex()),
     bad("a reply to no known kind", "unknownKind", header(8, 0xB6).hex()),

@@ -12,7 +12,7 @@ package import StoreEngine
 package final class EtcdGroupLog: GroupLog {
   private let configuration: EtcdConfiguration
   private let eventLoop: any EventLoop
-  private let transactions: EtcdTransactions
+  let transactions: EtcdTransactions
   private let servers: EtcdServers
   private let reader: EtcdReader
   private var followers: [GroupID: EtcdFollower] = [:]
@@ -171,7 +171,7 @@ package final class EtcdGroupLog: GroupLog {
   // MARK: Parts
 
   /// Make a transaction. `done` gets nil if the call failed.
-  private func transact<Value>(
+  func transact<Value>(
     _ call: EtcdCall,
     _ transaction: EtcdTransaction,
     _ parse: @escaping (EtcdTransactionResponse) throws(EtcdWireError) -> Value,

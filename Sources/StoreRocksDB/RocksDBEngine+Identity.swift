@@ -85,7 +85,7 @@ extension RocksDBEngine {
     try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)
   }
 
-  private static func text(of store: SessionID) -> String { "\(store.high) \(store.low)" }
+  static func text(of store: SessionID) -> String { "\(store.high) \(store.low)" }
 
   private static func put(
     _ values: [(String, String)],

@@ -37,6 +37,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let compactsTables: Bool
   let foundDamage = NIOLockedValueBox(false)
   private let hasFailed = NIOLockedValueBox(false)
+  let snapshots = NIOLockedValueBox(OpenSnapshots())
 
   /// What RocksDB has allocated for the open directory.
   private struct Handles {
@@ -46,6 +47,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   // For calls of RocksDB while the directory is open.
+  var families: RocksDBFamilies { handles!.families }
   var database: OpaquePointer { handles!.families.database.pointer }
   var meta: OpaquePointer { handles!.families.meta.pointer }
   var log: OpaquePointer { handles!.families.log.pointer }
@@ -99,6 +101,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     )
     self.handles = handles
     self.identity = identity
+    try removeUnfinishedSnapshots()
     if compactsTables { triggerOldCompaction() }
     presyncLog()
     if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
@@ -165,6 +168,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Close the database. Requires that no call is in flight.
   package func close() {
     guard handles != nil else { return }
+    closeSnapshots()
     if settings.durability != .sync, (try? sync()) != nil { UnsyncedMark.remove(from: directory) }
     handles = nil
   }

@@ -42,6 +42,13 @@ package final class RocksDBStorage: ReopenableStorage {
   package var store: SessionID { identity.store }
   /// Warning for the operator about how the directory was opened; nil if there is none.
   package var warning: String? { engine.withLockedValue { $0?.warning } }
+  /// Whether the directory is that of a cluster's node. Requires that it is open.
+  package var isOfCluster: Bool {
+    get throws(StorageError) {
+      guard let engine = engine.withLockedValue({ $0 }) else { return false }
+      return try engine.isOfCluster
+    }
+  }
   package var locationFault: String? { directoryIdentity.fault }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 

@@ -11,6 +11,7 @@ internal import StoreEngine
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
 /// | default | `group/`, group (1) | a cluster's group: position, epoch and hash of its last record (8 each) |
+/// | default | `joining/`, group (1) | a group whose data is being replaced: its first shard, and the one behind it (2 each) |
 ///
 /// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
 /// contains a user's id (R16); readers of a channel verify that it is the requested one.
@@ -94,6 +95,38 @@ struct StorageKey {
     key.append(group.rawValue)
     return key
   }
+
+  /// The bounds of all groups' positions.
+  static var positionFirst: StorageKey { text("group/") }
+  static var positionEnd: StorageKey { text("group0") }
+
+  /// Return the key of the mark of a group whose data is being replaced, in the default family.
+  static func joining(_ group: GroupID) -> StorageKey {
+    var key = joiningFirst
+    key.append(group.rawValue)
+    return key
+  }
+
+  /// The bounds of these marks.
+  static var joiningFirst: StorageKey { text("joining/") }
+  static var joiningEnd: StorageKey { text("joining0") }
+
+  private static func text(_ text: String) -> StorageKey {
+    var key = StorageKey(byteCount: text.utf8.count + 1)
+    key.bytes.append(contentsOf: text.utf8)
+    return key
+  }
+
+  /// Lower bound before the first directory entry of a shard.
+  static func directories(_ shard: ShardID) -> StorageKey {
+    var key = StorageKey(byteCount: prefixByteCount)
+    key.bytes.append(Kind.directory)
+    key.append(shard.rawValue)
+    return key
+  }
+
+  /// Lower bound before the first page of a shard.
+  static func pages(_ shard: ShardID) -> StorageKey { pages(shard, ChannelNumber(0)) }
 
   // MARK: Parsing
 

@@ -49,6 +49,9 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let tlsFailures: HandshakeFailures?
   /// Created with the first backup request.
   private var backup: BackupFrames?
+  private let snapshots: SnapshotServer
+  /// Created with the first request for a snapshot.
+  private var snapshot: SnapshotFrames?
 
   private let routes = FrameRoutes()
 
@@ -59,10 +62,12 @@ final class FrameServerHandler: ChannelInboundHandler {
     gate: ConnectionGate,
     counters: ConnectionCounters,
     backups: BackupServer,
+    snapshots: SnapshotServer,
     tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
     self.backups = backups
+    self.snapshots = snapshots
     self.tlsFailures = tlsFailures
     self.servingState = servingState
     self.terms = terms
@@ -238,6 +243,9 @@ final class FrameServerHandler: ChannelInboundHandler {
       return
     }
     if terms.isNode, header.kind.isBetweenNodes { return try receiveChanges(header, payload) }
+    if terms.isNode, header.kind.isSnapshot, let context {
+      return try (snapshot ?? makeSnapshot(context)).receive(header, payload, servingState)
+    }
     guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
     let backup = backup ?? makeBackup(context)
     try backup.receive(header, payload, servingState)
@@ -256,6 +264,15 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func makeBackup(_ context: ChannelHandlerContext) -> BackupFrames {
     let made = BackupFrames(backups: backups, eventLoop: context.eventLoop) { [weak self] in self?.write($0) }
     backup = made
+    return made
+  }
+
+  private func makeSnapshot(_ context: ChannelHandlerContext) -> SnapshotFrames {
+    let isProtected = tlsFailures != nil || context.remoteAddress.flatMap { PeerAddress($0) }?.isLoopback == true
+    let made = SnapshotFrames(snapshots: snapshots, eventLoop: context.eventLoop, isProtected: isProtected) {
+      [weak self] in self?.write($0)
+    }
+    snapshot = made
     return made
   }
 
@@ -372,6 +389,8 @@ final class FrameServerHandler: ChannelInboundHandler {
     leftover = nil
     backup?.close()
     backup = nil
+    snapshot?.close()
+    snapshot = nil
     routes.close()
   }
 }

@@ -174,7 +174,24 @@ final class HostSupervisor: Sendable {
       },
       promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
-      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) }
+      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      joining: { [logger] reason in
+        logger.notice(
+          "A group needs another node's snapshot",
+          metadata: ["group": "\(position)", "reason": "\(reason)"]
+        )
+      },
+      joinFailed: { [logger] reason in
+        logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
+      },
+      joined: { [logger] group, position, bytes in
+        logger.notice(
+          "Another node's snapshot of a group is installed",
+          metadata: [
+            "group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)",
+          ]
+        )
+      }
     )
     let group = try await membership(ofLoop: position, eventLoop, storage)
     let committer = committers[position]

@@ -12,8 +12,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let eventLoop: any EventLoop
   let storage: any StorageEngine
   /// One thread, so that commits of a loop run in order, one at a time.
-  private let committer: NIOThreadPool
-  private let readers: NIOThreadPool
+  let committer: NIOThreadPool
+  let readers: NIOThreadPool
   private var backgroundReads = BackgroundReads()
   let events: HostEvents
   private let erasures: ErasureLedger?
@@ -31,6 +31,14 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   var replicaTimer: Scheduled<Void>?
   var replicaTimerDeadline = BootTime.never
   var wasOwner = false
+  /// In a cluster: the group's shards.
+  let shards: Range<UInt16>
+  /// Where snapshots come from; nil except in a cluster of several nodes.
+  let snapshots: SnapshotSources?
+  /// Receives a snapshot of the group.
+  var snapshotFetch: Task<Void, Never>?
+  /// The last record of the snapshot that is received.
+  var joiningAt: RecordPosition?
   private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
@@ -39,7 +47,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private var threadWrites = 0
   /// Commits and reads that were submitted to threads and have not finished.
   private var inFlight = 0
-  private var stopped: EventLoopPromise<Void>?
+  private(set) var stopped: EventLoopPromise<Void>?
   /// All hosts of the same generation, and the host of each shard. Nothing is sent to hosts of an older generation.
   private var peers: [LoopHost] = []
   private var hostOfShard: [UInt8] = []
@@ -54,6 +62,12 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var deposed: @Sendable (LoopHost) -> Void = { _ in }
     /// In a cluster: the shared log does not fit the loop, which is stopped.
     var failed: @Sendable (LoopHost, FollowError) -> Void = { _, _ in }
+    /// In a cluster: the group needs a snapshot of another node, for this reason.
+    var joining: @Sendable (String) -> Void = { _ in }
+    /// In a cluster: an attempt to receive a snapshot has failed, for this reason. Another one follows.
+    var joinFailed: @Sendable (String) -> Void = { _ in }
+    /// In a cluster: a snapshot is installed. It ends with this record, and has so many bytes.
+    var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void = { _, _, _ in }
   }
 
   /// Create a host; call on `eventLoop`.
@@ -83,6 +97,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     ownShardCount = stored.count
     link = group?.link
     nodes = group?.nodes
+    snapshots = group?.snapshots
+    let first = stored.first?.shard.rawValue ?? 0
+    shards = first..<(first + UInt16(stored.count))
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,
@@ -181,7 +198,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   /// Run `work` on a thread, then `complete` on the loop. The storage stays open until then.
-  private func offload<Value: Sendable>(
+  func offload<Value: Sendable>(
     to pool: NIOThreadPool,
     _ work: @escaping @Sendable () -> Value,
     then complete: @escaping @Sendable (LoopHost, Value) -> Void
@@ -204,6 +221,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     timers = []
     pollNotifier?.close()
     replicaTimer?.cancel()
+    snapshotFetch?.cancel()
     replica = nil
     peers = []
     loop.stop()

@@ -20,6 +20,7 @@ package final class StoreServer: Sendable {
   package let gate: ConnectionGate
   private let counters = ConnectionCounters()
   private let backups: BackupServer
+  private let snapshots: SnapshotServer
   package let clock: StoreClock
   package let directory: DataDirectoryMonitor
   private let secrets: NIOLockedValueBox<[[UInt8]]>
@@ -37,7 +38,8 @@ package final class StoreServer: Sendable {
     clock = StoreClock(limits: configuration.clock, logger: logger)
     directory = DataDirectoryMonitor(source: source, logger: logger)
     backups = BackupServer(store: source.store, clock: clock, logger: logger)
-    memberships = configuration.cluster.map { GroupMemberships($0, configuration, logger: logger) }
+    snapshots = SnapshotServer(logger: logger)
+    memberships = configuration.cluster.map { GroupMemberships($0, configuration, store: source.store, logger: logger) }
     secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
     supervisor = HostSupervisor(
@@ -95,7 +97,8 @@ package final class StoreServer: Sendable {
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
       .childChannelInitializer {
-        [serving = supervisor.serving, registry, gate, counters, backups, logger, configuration, secrets] channel in
+        [serving = supervisor.serving, registry, gate, counters, backups, snapshots, logger, configuration, secrets]
+        channel in
         channel.eventLoop.makeCompletedFuture {
           var terms = terms
           terms.secrets = secrets.withLockedValue { $0 }
@@ -113,6 +116,7 @@ package final class StoreServer: Sendable {
               gate: gate,
               counters: counters,
               backups: backups,
+              snapshots: snapshots,
               tlsFailures: configuration.tls?.failures,
               logger: logger
             )
@@ -144,6 +148,7 @@ package final class StoreServer: Sendable {
     await supervisor.stopLoops()
     await memberships?.close()
     await backups.stop()
+    await snapshots.stop()
     try? await group.shutdownGracefully()
     await supervisor.stopThreads()
   }

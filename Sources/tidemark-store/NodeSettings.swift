@@ -11,7 +11,9 @@ internal import TLSSession
 /// A node's part in a cluster, from flags, environment and file.
 struct NodeSettings {
   /// Keys that need `cluster`.
-  private static let dependentKeys = ["log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers"]
+  private static let dependentKeys = [
+    "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers", "adopt",
+  ]
   /// A group is a byte in the keys of the shared log. Each has an event loop.
   private static let groupsMax = 64
 
@@ -20,6 +22,9 @@ struct NodeSettings {
   let store: SessionID
   let groupCount: Int
   let settings: ClusterSettings
+  let etcd: EtcdConfiguration
+  /// Whether the directory of a single store becomes the cluster's.
+  let adopts: Bool
 
   /// Nil without `cluster`.
   init?(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
@@ -43,6 +48,8 @@ struct NodeSettings {
       low: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount) << 32)
     )
     let etcd = try Self.etcd(settings, cluster: name)
+    self.etcd = etcd
+    adopts = try settings.flag("adopt")
     self.settings = ClusterSettings(
       node: NodeID(UInt16(node)),
       members: (1...UInt16(members)).map { NodeID($0) },

@@ -13,7 +13,8 @@ struct StoreSettings {
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
     "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
-    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers",
+    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers", "adopt",
+    "leave-cluster",
   ]
   /// Keys that restrict the store; an empty value is refused.
   private static let restrictions: Set<String> = [
@@ -40,6 +41,8 @@ struct StoreSettings {
   let erasureLedger: String?
   /// The node's part in a cluster; nil: the store owns all its shards.
   let cluster: NodeSettings?
+  /// Whether the directory of a node becomes a single store's.
+  let leavesCluster: Bool
   var server: StoreServerConfiguration
   var rocksDB = RocksDBSettings()
 
@@ -54,6 +57,8 @@ struct StoreSettings {
 
   init(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
     let cluster = try NodeSettings(settings, metrics: metrics, logger)
+    leavesCluster = try settings.flag("leave-cluster")
+    if cluster != nil, leavesCluster { throw SettingsError("leave-cluster", "does not go with --cluster") }
     self.cluster = cluster
     // The shared log syncs each record.
     let mode = try settings.string("durability") ?? (cluster == nil ? "sync" : "interval:1s")

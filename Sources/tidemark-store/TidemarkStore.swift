@@ -178,6 +178,13 @@ struct TidemarkStore: AsyncParsableCommand {
     )
   )
   var peers: String?
+  @Flag(
+    help: ArgumentHelp(
+      "Make the directory of a single store the cluster's. Only one node, before the others start (docs/cluster.md)."
+    )
+  )
+  var adopt = false
+  @Flag(help: "Make the directory of a cluster's node a single store's (docs/cluster.md).") var leaveCluster = false
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -220,7 +227,8 @@ struct TidemarkStore: AsyncParsableCommand {
       "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
       "allow-plaintext": allowPlaintext ? "true" : nil,
       "cluster": cluster, "log": log, "log-cert": logCert, "log-key": logKey, "log-ca": logCa, "node": node,
-      "members": members, "groups": groups, "peers": peers,
+      "members": members, "groups": groups, "peers": peers, "adopt": adopt ? "true" : nil,
+      "leave-cluster": leaveCluster ? "true" : nil,
     ].compactMapValues { $0 }
   }
 
@@ -275,6 +283,8 @@ struct TidemarkStore: AsyncParsableCommand {
       services.append(admin)
     }
     settings.log(logger)
+    if let cluster = settings.cluster, cluster.adopts { try await Adoption.run(settings, cluster, logger) }
+    if settings.leavesCluster { try Adoption.leave(settings, logger) }
     let storage = try Self.open(settings, logger)
     let erasures = try Self.ledger(settings)
     settings.server.erasures = erasures
@@ -332,6 +342,18 @@ struct TidemarkStore: AsyncParsableCommand {
         "data",
         "\(settings.directory): is not of cluster \(cluster.name): give the node an empty directory"
       )
+    }
+    if settings.cluster == nil {
+      let isOfCluster: Bool
+      do throws(StorageError) { isOfCluster = try storage.isOfCluster } catch {
+        throw SettingsError(error.description)
+      }
+      guard !isOfCluster else {
+        throw SettingsError(
+          "data",
+          "\(settings.directory): is that of a cluster's node: give --cluster, or --leave-cluster (docs/cluster.md)"
+        )
+      }
     }
     if let warning = storage.warning {
       logger.warning(

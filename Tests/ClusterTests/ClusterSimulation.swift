@@ -27,6 +27,8 @@ final class ClusterSimulation {
     var groupCount: Int?
     /// What stands for a group's shards.
     var shards = Shards.registers
+    /// Whether a member whose next record is trimmed takes another node's storage. Otherwise that is a fault.
+    var takesSnapshots = false
 
     /// Small trims, so that the log is trimmed many times.
     init() {
@@ -49,6 +51,8 @@ final class ClusterSimulation {
     case stop
     /// A machine crashes and restarts.
     case crash
+    /// A machine is away for long.
+    case away
     /// Some directions of a node's link to the log are cut for a while.
     case cut
     /// The log elects a leader.
@@ -80,6 +84,8 @@ final class ClusterSimulation {
     var crashes = 0
     var cuts = 0
     var elections = 0
+    /// Only of simulations in which members are away.
+    var snapshots = 0
 
     /// The values by name.
     var counts: [(name: String, count: Int)] {
@@ -265,6 +271,7 @@ final class ClusterSimulation {
       switch random.pick(settings.disturbances) {
       case .stop: stop(random.oneIn(2) ? owner() : random.pick(nodes))
       case .crash: crash(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .away: crash(random.pick(nodes), milliseconds: 5_000...15_000)
       case .cut: cut(random.oneIn(2) ? owner() : random.pick(nodes))
       case .election:
         tally.elections += 1
@@ -292,10 +299,10 @@ final class ClusterSimulation {
     }
   }
 
-  func crash(_ node: SimulatedNode) {
+  func crash(_ node: SimulatedNode, milliseconds: ClosedRange<Int> = 50...4_000) {
     tally.crashes += 1
     node.crash()
-    time.schedule(after: random.milliseconds(50...4_000)) { node.start() }
+    time.schedule(after: random.milliseconds(milliseconds)) { node.start() }
   }
 
   private func cut(_ node: SimulatedNode) {

@@ -10,6 +10,7 @@ import Testing
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
+  static let awaySeeds = TestRun.seeds(20, long: 1_000)
   static let storeSeeds = TestRun.seeds(24, long: 600)
 
   /// Counts over the finished simulations of a test.
@@ -81,6 +82,41 @@ struct ClusterSimulationTests {
     for name in ["promotions", "depositions", "stops", "crashes", "cuts", "elections"] {
       #expect(all.tally[name, default: 0] > 40, "only \(all.tally[name, default: 0]) \(name)")
     }
+  }
+
+  /// Members that are away hold the trims for a few seconds only, and take snapshots when they are back.
+  private static var awaySettings: ClusterSimulation.Settings {
+    var settings = ClusterSimulation.Settings()
+    settings.limits.awayMilliseconds = 3_000
+    settings.limits.awayBytesMin = 200
+    settings.limits.joiningMilliseconds = 6_000
+    settings.limits.joiningBytesMax = 20_000
+    settings.disturbances = [.away, .away, .away, .crash, .stop, .cut, .election, .release]
+    settings.takesSnapshots = true
+    return settings
+  }
+
+  @Test("members that were away take snapshots, and the cluster loses nothing", arguments: awaySeeds)
+  func membersThatAreAway(seed: UInt64) {
+    TestRun.printSeed(seed, of: "members away")
+    let simulation = ClusterSimulation(seed: seed, settings: Self.awaySettings)
+    simulation.run()
+    let tally = simulation.tally
+    print("members away \(seed): \(simulation.issued) commands, \(tally.trims) trims, \(tally.snapshots) snapshots")
+    for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
+  }
+
+  /// Shows that the simulations above need their snapshots.
+  @Test("control: without snapshots a member that was away cannot go on")
+  func membersThatAreAwayWithoutSnapshots() {
+    var settings = Self.awaySettings
+    settings.takesSnapshots = false
+    let faults = (1...20).lazy.compactMap { seed -> String? in
+      let simulation = ClusterSimulation(seed: UInt64(seed), settings: settings)
+      simulation.run()
+      return simulation.oracle.faults.first
+    }
+    #expect(faults.first?.contains("C7: ") == true)
   }
 
   /// Something that keeps an invariant (docs/cluster.md), and that is missing in a test.

@@ -16,6 +16,7 @@ final class RegisterGroup: SimulatedGroup {
   private var shard: RegisterShard
   private(set) var isOwner = false
   private var isDraining = false
+  private(set) var joiningAt: RecordPosition?
   /// Commands that no record has yet, and those of the record in flight.
   private var queue: [Command] = []
   private var inFlight: [Command] = []
@@ -121,7 +122,7 @@ final class RegisterGroup: SimulatedGroup {
         }
       }
     case .apply(let record): store(record)
-    case .fetchSnapshot(let reason): simulation.oracle.stranded(node.id, id, reason)
+    case .fetchSnapshot(let reason): fetchSnapshot(reason)
     case .claim(let claim, let attempt):
       lastSentAt[claim.record.position] = node.clock
       process.link.claim(claim) { [self] outcome in handle(.answered(attempt, outcome)) }
@@ -135,6 +136,35 @@ final class RegisterGroup: SimulatedGroup {
     case .halt(let reason):
       halt(reason)
     case .trim(let trim): process.link.trim(trim)
+    }
+  }
+
+  /// Take what another node has now, and install it later.
+  private func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    guard simulation.settings.takesSnapshots, case .trimmed = reason else {
+      return simulation.oracle.stranded(node.id, id, reason)
+    }
+    let others = simulation.nodes.filter { $0.id != node.id }
+    let source = simulation.random.pick(others).storage[Int(id.rawValue)] as? RegisterStorage
+    let records = source?.records ?? []
+    joiningAt = RecordPosition(UInt64(records.count))
+    process.after(simulation.random.milliseconds(20...2_000)) { [self] in
+      joiningAt = nil
+      // One that is behind what the node has does not help.
+      if records.count > storage.records.count {
+        storage.install(records)
+        shard = storage.shard()
+        simulation.tally.snapshots += 1
+      }
+      ownership = Ownership(
+        group: id,
+        node: node.id,
+        members: simulation.nodes.map(\.id),
+        limits: simulation.settings.limits,
+        stored: storage.cursor,
+        now: node.clock
+      )
+      handle(.timerFired)
     }
   }
 

@@ -61,6 +61,12 @@ final class RegisterStorage: SimulatedStorage {
   var synced: RecordPosition { RecordPosition(UInt64(syncedCount)) }
 
   func append(_ record: GroupRecord) { records.append(record) }
+  /// Replace everything, durably.
+  func install(_ records: [GroupRecord]) {
+    self.records = records
+    sync()
+  }
+
   func sync() { syncedCount = records.count }
   func crash(_ random: inout SplitMix64) {
     records.removeLast(random.below(records.count - syncedCount + 1))

@@ -7,6 +7,8 @@ protocol SimulatedGroup: AnyObject {
   var isOwner: Bool { get }
   /// Whether the node may answer queries now.
   var mayAnswer: Bool { get }
+  /// The last record of the snapshot that the node receives; nil: it receives none.
+  var joiningAt: RecordPosition? { get }
   /// When ``handle(_:)`` has to be called with ``Ownership/Event/timerFired``.
   var deadline: BootTime { get }
   func handle(_ event: Ownership.Event)
@@ -14,6 +16,10 @@ protocol SimulatedGroup: AnyObject {
   func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void)
   /// Answer what a register shows, if the node may.
   func read(_ register: Int, done: @escaping (Write?) -> Void)
+}
+
+extension SimulatedGroup {
+  var joiningAt: RecordPosition? { nil }
 }
 
 /// A member's storage of one group, which outlives the process. A crash loses what was not synced.

@@ -101,7 +101,9 @@ final class SimulatedProcess {
   }
 
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
-    link.report(group.id, by: node.id, MemberReport(position: position)) { [self] reports in
+    let report =
+      group.joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: position)
+    link.report(group.id, by: node.id, report) { [self] reports in
       guard !isClosed, let reports else { return }
       for (member, report) in reports.sorted(by: { $0.key < $1.key }) {
         group.handle(.memberReported(member, report))

@@ -106,6 +106,10 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .shardMap: return _ = try ShardMap(payload)
   case .deliverChanges: return _ = try MembershipDelivery(to: ShardID(0), payload)
   case .confirmChanges: return _ = try MembershipConfirmation(to: ShardID(0), payload)
+  case .snapshotBegin: return _ = try SnapshotRequest(payload)
+  case .snapshotRead: break
+  case .snapshotBeginReply: return _ = try SnapshotHead(payload)
+  case .snapshotReadReply: return _ = try SnapshotPart(payload)
   case .setMemberReply: return _ = try SetMemberReply(payload)
   case .getTokenReply, .revokeTokenReply: return _ = try TokenReply(payload)
   case .listRevokedTokensReply: return _ = try RevokedTokensReply(payload)

@@ -126,14 +126,20 @@ struct EtcdSoak {
   }
 
   /// Report what the node has synced, trim up to what all have, and follow again where a watch has ended.
-  private static func maintain(_ log: AsyncGroupLog, _ owner: TestOwner, _ others: [(GroupID, Follower)]) async throws {
+  private static func maintain(
+    _ log: AsyncGroupLog,
+    _ owner: TestOwner,
+    _ others: [(GroupID, Follower)]
+  ) async throws {
     for (group, follower) in others {
       if follower.isEnded { try await follow(log, group, follower) }
       _ = try await log.report(group, by: owner.owner.node, synced: follower.position.rawValue)
     }
-    let synced = try await log.report(owner.group, by: owner.owner.node, synced: owner.cursor.position.rawValue)
-    guard let synced, synced.count == nodes else { return }
-    guard let least = synced.values.map(\.position).min(), least > .zero else { return }
+    let position = owner.cursor.position.rawValue
+    let synced = try await log.report(owner.group, by: owner.owner.node, synced: position)
+    guard let synced, synced.count == nodes, let least = synced.values.map(\.position).min(), least > .zero else {
+      return
+    }
     let before = min(least.next, owner.cursor.position)
     log.trim(GroupTrim(group: owner.group, before: before, fence: owner.owner.fence))
   }

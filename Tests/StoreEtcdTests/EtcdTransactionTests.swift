@@ -99,6 +99,17 @@ import Testing
     }
   }
 
+  @Test func reports() throws {
+    let joining = EtcdReportValue(MemberReport(position: RecordPosition(258), isJoining: true))
+    #expect(Hex.text(joining.encoded().readableBytesView) == "020000000000000102")
+    #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
+    let synced = EtcdReportValue(MemberReport(position: RecordPosition(1)))
+    #expect(Hex.text(synced.encoded().readableBytesView) == "010000000000000001")
+    for bad in [[], [1], [3, 0, 0, 0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0, 0, 0, 0, 1]] as [[UInt8]] {
+      #expect(throws: EtcdWireError.badValue(.position)) { try EtcdReportValue(bad) }
+    }
+  }
+
   // MARK: Append and claim
 
   @Test func appendHasTheThreeConditionsOfEachGroup() {

@@ -39,6 +39,7 @@ final class ServerHarness {
     clock: StoreClock(limits: .init(), logger: logger),
     logger: logger
   )
+  private static let snapshots = SnapshotServer(logger: logger)
 
   private static var logger: Logger {
     var logger = Logger(label: "test")
@@ -147,6 +148,7 @@ final class ServerHarness {
       gate: gate,
       counters: counters,
       backups: Self.backups,
+      snapshots: Self.snapshots,
       tlsFailures: nil,
       logger: logger
     )

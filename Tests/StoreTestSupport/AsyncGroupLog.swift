@@ -89,7 +89,8 @@ package final class AsyncGroupLog: Sendable {
     return try await eventLoop.submit { body(log.value) }.get()
   }
 
-  private func call<Value: Sendable>(
+  /// Make a call with a time limit.
+  package func call<Value: Sendable>(
     _ awaited: String,
     _ body: @escaping @Sendable (any GroupLog, @escaping (Value) -> Void) -> Void
   ) async throws -> Value {

@@ -80,7 +80,7 @@ struct FrameRule {
       .backupEnd:
       nil
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
-      .confirmChanges:
+      .confirmChanges, .snapshotBegin, .snapshotRead:
       nil
     case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
       .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
@@ -93,7 +93,7 @@ struct FrameRule {
       .threadReadStateReply, .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply,
       .acknowledgePushReply, .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply,
       .listMessagesReply, .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply,
-      .backupEndReply:
+      .backupEndReply, .snapshotBeginReply, .snapshotReadReply:
       nil
     }
   }

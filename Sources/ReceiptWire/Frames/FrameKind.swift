@@ -67,6 +67,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupEnd = 0x4F
   case deliverChanges = 0x50
   case confirmChanges = 0x51
+  case snapshotBegin = 0x52
+  case snapshotRead = 0x53
   case putChannelReply = 0x90
   case changeMembersReply = 0x91
   case registerMessageReply = 0x92
@@ -120,6 +122,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupReadReply = 0xCD
   case backupDigestReply = 0xCE
   case backupEndReply = 0xCF
+  case snapshotBeginReply = 0xD2
+  case snapshotReadReply = 0xD3
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -135,10 +139,13 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   package var isBackup: Bool { traits.contains(.backup) }
   /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
   package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }
+  /// Whether this is a node's request for another's data. It is about a group and names no shard. It carries no counter
+  /// and is never resent.
+  package var isSnapshot: Bool { self == .snapshotBegin || self == .snapshotRead }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
-    precondition(isRequest || isBackup, "only requests have replies")
+    precondition(isRequest || isBackup || isSnapshot, "only requests have replies")
     return FrameKind(rawValue: rawValue | Self.replyBit)!
   }
 

@@ -63,7 +63,7 @@ package struct LogCursor: Hashable, Sendable {
   /// Before the first record.
   package static let start = LogCursor(position: .zero, epoch: .zero, hash: .none)
 
-  init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
+  package init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
     self.position = position
     self.epoch = epoch
     self.hash = hash

@@ -50,6 +50,12 @@ package protocol StorageEngine: Sendable {
   /// the start of its log.
   func position(of group: GroupID) throws(StorageError) -> LogCursor
 
+  /// Read a group as it is now, for another node. Other calls may be in flight.
+  func makeSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshot
+
+  /// Begin to receive another node's snapshot of a group, one at a time for each group.
+  func receiveSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshotReceiver
+
   /// Read a shard's own pages and its log.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }

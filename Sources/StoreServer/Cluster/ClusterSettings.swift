@@ -45,4 +45,6 @@ struct GroupMembership: Sendable {
   let link: SharedLogLink
   /// Nil in a cluster of one.
   let nodes: NodeLinks?
+  /// Nil in a cluster of one.
+  let snapshots: SnapshotSources?
 }

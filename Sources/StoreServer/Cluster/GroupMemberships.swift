@@ -1,6 +1,7 @@
 internal import Logging
 internal import NIOConcurrencyHelpers
 internal import NIOCore
+internal import ReceiptModel
 internal import StoreClient
 internal import StoreEngine
 
@@ -16,11 +17,14 @@ final class GroupMemberships: Sendable {
   private let settings: ClusterSettings
   /// Of the connections to other nodes; their addresses are ``ClusterSettings/peers``.
   private let nodeConfiguration: StoreClientConfiguration?
+  /// Identity of the cluster's data.
+  private let store: SessionID
   private let secrets: NIOLockedValueBox<[[UInt8]]>
   private let links = NIOLockedValueBox<[Links]>([])
 
-  init(_ settings: ClusterSettings, _ configuration: StoreServerConfiguration, logger: Logger) {
+  init(_ settings: ClusterSettings, _ configuration: StoreServerConfiguration, store: SessionID, logger: Logger) {
     self.settings = settings
+    self.store = store
     secrets = NIOLockedValueBox(configuration.secrets)
     if settings.peers.isEmpty {
       nodeConfiguration = nil
@@ -54,7 +58,14 @@ final class GroupMemberships: Sendable {
       limits: settings.limits,
       stored: stored,
       link: links.log,
-      nodes: links.nodes
+      nodes: links.nodes,
+      snapshots: nodeConfiguration.map { configuration in
+        SnapshotSources(store: store) { [secrets] in
+          var configuration = configuration
+          configuration.secrets = secrets.withLockedValue { $0 }
+          return configuration
+        }
+      }
     )
   }
 

@@ -18,7 +18,7 @@ extension HostSupervisor {
   /// Another node owns a host's group, which this node has owned: follow it with a new host.
   func deposed(_ host: LoopHost, at position: Int, generation: UInt64) {
     guard replace(host, at: position, generation: generation, pause: .zero) else { return }
-    logger.notice("Another node owns a group now; following it", metadata: ["group": "\(position)"])
+    logger.notice("A group starts again as a follower", metadata: ["group": "\(position)"])
   }
 
   /// The shared log does not fit what a host has from local storage: read it again, after a pause if that did not help.

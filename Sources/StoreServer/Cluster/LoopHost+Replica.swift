@@ -17,7 +17,7 @@ extension LoopHost: GroupReplicaDriver {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     readClock()
-    replica?.report(MemberReport(position: cursor.position))
+    replica?.report(memberReport(synced: cursor.position))
   }
 
   func store(_ group: CommitGroup) { write(group) }
@@ -37,21 +37,6 @@ extension LoopHost: GroupReplicaDriver {
     eventLoop.execute { [self] in
       readClock()
       loop.purged(.failure(.failed("erasures cannot be completed in a cluster yet")))
-    }
-  }
-
-  func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
-    switch reason {
-    case .trimmed(let first):
-      events.reported(
-        .unusable("the shared log begins at record \(first.rawValue): start from an empty directory")
-      )
-    case .diverged(let position):
-      events.reported(
-        .unusable(
-          "the directory does not fit the shared log from record \(position.rawValue) on: start from an empty one"
-        )
-      )
     }
   }
 

@@ -44,7 +44,8 @@ extension RealProcesses {
         )
       }
 
-      func startNode(_ index: Int) throws {
+      /// - Parameter flags: further flags.
+      func startNode(_ index: Int, _ flags: [String] = []) throws {
         try start(
           "node\(index)",
           TestServices.binaries + "/tidemark-store",
@@ -54,17 +55,30 @@ extension RealProcesses {
             "--peers", storePorts.filter { $0 != storePorts[index] }.map(\.description).joined(separator: ","),
             "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
             "--secret-file", file("secret"),
+          ] + flags
+        )
+      }
+
+      /// Start a store that is no node, with the directory and the address of the first one.
+      func startSingleStore() throws {
+        try start(
+          "node0",
+          TestServices.binaries + "/tidemark-store",
+          [
+            "--shards", "8", "--data", file("node0"), "--listen", "\(storePorts[0])", "--admin", "\(adminPorts[0])",
+            "--secret-file", file("secret"),
           ]
         )
       }
 
-      func startGateway() throws {
+      /// - Parameter stores: number of the nodes that it knows.
+      func startGateway(stores: Int = 3) throws {
         try start(
           "gateway",
           TestServices.binaries + "/tidemark-gateway",
           [
             "--listen", "\(gatewayPort)", "--h2c",
-            "--store", storePorts.map(\.description).joined(separator: ","),
+            "--store", storePorts.prefix(stores).map(\.description).joined(separator: ","),
             "--secret-file", file("secret"), "--jwt-secret-file", file("jwt"),
           ]
         )
@@ -77,6 +91,22 @@ extension RealProcesses {
 
       func endAll() async {
         for name in processes.keys { await end(name) }
+      }
+
+      /// The value of a metric of each node, its labels' values added up; nil: it does not run, or does not say.
+      func metric(_ name: String) async -> [Double?] {
+        var values: [Double?] = []
+        for admin in adminPorts {
+          let answer = try? await Command.run("curl", ["-s", "http://\(admin)/metrics"])
+          values.append(answer.flatMap { $0.out.isEmpty ? nil : MetricText.sum(name, in: $0.out) })
+        }
+        return values
+      }
+
+      /// The number of lines of a program's log with a text.
+      func count(_ text: String, inLogOf name: String) -> Int {
+        let log = (try? String(contentsOfFile: file(name + ".log"), encoding: .utf8)) ?? ""
+        return log.split(separator: "\n").count { $0.contains(text) }
       }
 
       /// The number of groups that each node owns; nil: it does not run, or does not say.
@@ -108,15 +138,18 @@ extension RealProcesses {
       }
     }
 
-    private func withCluster(_ body: (Cluster) async throws -> Void) async throws {
+    /// - Parameter starts: whether the nodes and the gateway run when `body` does.
+    private func withCluster(starts: Bool = true, _ body: (Cluster) async throws -> Void) async throws {
       let directory = NSTemporaryDirectory() + "tidemark-cluster-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
       try await EtcdProcesses.with(3) { etcd in
         let cluster = try Cluster(directory: directory, etcd: etcd)
         do {
-          for index in 0..<3 { try cluster.startNode(index) }
-          try cluster.startGateway()
+          if starts {
+            for index in 0..<3 { try cluster.startNode(index) }
+            try cluster.startGateway()
+          }
           try await body(cluster)
         } catch {
           cluster.printLogs()
@@ -165,6 +198,107 @@ extension RealProcesses {
         while last.hasPrefix("slow ") { last = await client.line() ?? client.errors }
         print("cluster: \(before) groups, \(slow), \(last)")
         #expect(last.hasPrefix("ok "), "\(last)")
+      }
+    }
+
+    /// The line of the client's result.
+    private func result(of client: Companion) async -> String {
+      var last = await client.line() ?? client.errors
+      while last.hasPrefix("slow ") { last = await client.line() ?? client.errors }
+      return last
+    }
+
+    /// A node comes back with an empty disk, after the log was trimmed. Then it is the only one.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func aLostDiskIsReplacedBySnapshots() async throws {
+      try await withCluster { cluster in
+        try await cluster.owned("start")
+        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+        let client = try Companion(
+          TestServices.python,
+          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+        )
+        defer { client.end() }
+        #expect(await client.line() == "begun", "\(client.errors)")
+        // 256 records, of which a group without commands has two in a second.
+        for count in 1...Cluster.groupCount {
+          try await eventually("\(count) of the groups' logs are trimmed") {
+            let trims = await cluster.metric("tidemark_store_log_trims_total")
+            return trims.reduce(0) { $0 + ($1 ?? 0) } >= Double(count)
+          }
+        }
+        await cluster.end("node2")
+        try FileManager.default.removeItem(atPath: cluster.file("node2"))
+        try cluster.startNode(2)
+        let installed = "snapshot of a group is installed"
+        try await eventually("the node has a snapshot of each group") {
+          cluster.count(installed, inLogOf: "node2") >= Cluster.groupCount
+        }
+        try await cluster.owned("after the snapshots")
+        for index in 0..<2 {
+          await cluster.end("node\(index)")
+          try await cluster.owned("after a kill")
+        }
+        #expect(await cluster.metric("tidemark_store_owned_groups")[2] == Double(Cluster.groupCount))
+        client.send("stop")
+        let last = await result(of: client)
+        print("cluster: \(cluster.count(installed, inLogOf: "node2")) snapshots, \(last)")
+        #expect(last.hasPrefix("ok "), "\(last)")
+      }
+    }
+
+    /// A single store's directory becomes a cluster's, and the other nodes get it.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func aSingleStoreIsAdopted() async throws {
+      try await withCluster(starts: false) { cluster in
+        try cluster.startSingleStore()
+        try cluster.startGateway(stores: 1)
+        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+        let client = try Companion(
+          TestServices.python,
+          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+        )
+        defer { client.end() }
+        #expect(await client.line() == "begun", "\(client.errors)")
+        client.send("stop")
+        #expect(await result(of: client).hasPrefix("ok "))
+        func states() async throws -> [String] {
+          var states: [String] = []
+          for number in 0..<16 {
+            let path = "/v1/channels/team:cluster-\(number)/read-state"
+            let answer = try await Command.run(
+              "curl",
+              [
+                "-sS", "--http2-prior-knowledge", "-H", "authorization: Bearer \(token)",
+                "http://\(cluster.gatewayPort)\(path)",
+              ]
+            )
+            states.append(answer.out)
+          }
+          return states
+        }
+        let before = try await states()
+        #expect(before.allSatisfy { $0.contains("\"bob\"") }, "\(before)")
+        await cluster.end("gateway")
+        await cluster.end("node0")
+        try cluster.startNode(0, ["--adopt"])
+        for index in 1..<3 { try cluster.startNode(index) }
+        try cluster.startGateway()
+        try await cluster.owned("adopted")
+        #expect(try await states() == before)
+        for index in 1..<3 {
+          try await eventually("node \(index + 1) has a snapshot of each group") {
+            cluster.count("snapshot of a group is installed", inLogOf: "node\(index)") >= Cluster.groupCount
+          }
+        }
+        await cluster.end("node0")
+        try await cluster.owned("without the node that had the data")
+        #expect(try await states() == before)
+        // The directory is the cluster's already.
+        try cluster.startNode(0, ["--adopt"])
+        try await eventually("the node follows") {
+          cluster.count("follow the shared log", inLogOf: "node0") >= 2
+        }
       }
     }
   }

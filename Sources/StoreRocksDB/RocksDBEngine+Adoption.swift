@@ -1,0 +1,34 @@
+internal import CRocksDB
+internal import Foundation
+package import ReceiptModel
+package import StoreEngine
+
+/// A single store's directory becomes a cluster's.
+extension RocksDBEngine {
+  /// Whether a directory has a store.
+  package static func hasStore(_ directory: String) -> Bool {
+    FileManager.default.fileExists(atPath: directory + "/CURRENT")
+  }
+
+  /// Whether the directory is that of a cluster's node.
+  package var isOfCluster: Bool {
+    get throws(StorageError) {
+      var isFound = false
+      try scan(meta, from: .positionFirst, to: .positionEnd, countMax: 1) { _, _ throws(StorageError) in
+        isFound = true
+      }
+      return isFound
+    }
+  }
+
+  /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns.
+  package func adopt(store: SessionID, _ positions: [GroupPosition]) throws(StorageError) {
+    try write(isSynced: true) { batch in
+      // Those of a cluster that the directory was copied from.
+      deleteRange(batch, from: .positionFirst, to: .positionEnd, in: meta)
+      for position in positions { put(batch, meta, .position(position.group), position.cursor.stored()) }
+      let (key, value) = ("store", Self.text(of: store))
+      rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
+    }
+  }
+}

@@ -1,0 +1,223 @@
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Where a node gets snapshots: from the other nodes.
+struct SnapshotSources: Sendable {
+  /// Identity of the cluster's data.
+  let store: SessionID
+  /// The other nodes' addresses, and how to connect to them now.
+  let configuration: @Sendable () -> StoreClientConfiguration
+
+  init(store: SessionID, configuration: @escaping @Sendable () -> StoreClientConfiguration) {
+    self.store = store
+    self.configuration = configuration
+  }
+}
+
+/// Why a snapshot cannot be received, for the log.
+struct SnapshotFailure: Error, CustomStringConvertible {
+  let description: String
+  init(_ description: String) { self.description = description }
+}
+
+/// A connection to another node: the handshake of a gateway, then requests about snapshots, one at a time.
+final class SnapshotConnection: ChannelInboundHandler {
+  typealias InboundIn = ByteBuffer
+  typealias OutboundOut = ByteBuffer
+
+  private enum State {
+    /// Becomes awaitingReady with a challenge, or closed.
+    case awaitingChallenge(Hello)
+    /// Becomes open, or closed.
+    case awaitingReady
+    /// Becomes closed. One request may be unanswered.
+    case open(unanswered: EventLoopPromise<ByteBuffer>?)
+    case closed
+  }
+
+  /// Time limit of the handshake, and of each answer.
+  private static let timeout = TimeAmount.seconds(30)
+
+  private let sources: SnapshotSources
+  private let configuration: StoreClientConfiguration
+  private let opened: EventLoopPromise<Void>
+  private var state: State
+  private var context: ChannelHandlerContext?
+  private var received = ByteBuffer()
+  private var correlation: UInt32 = 0
+  private var timer: Scheduled<Void>?
+
+  private init(_ sources: SnapshotSources, _ configuration: StoreClientConfiguration, opened: EventLoopPromise<Void>) {
+    self.sources = sources
+    self.configuration = configuration
+    self.opened = opened
+    // A session of its own: it makes no commands.
+    let session = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+    let hello = Hello(
+      session: session,
+      sessionAgeMilliseconds: nil,
+      nonce: .random(),
+      name: configuration.name
+    )
+    state = .awaitingChallenge(hello)
+  }
+
+  /// Connect to one node and authenticate both sides.
+  static func open(
+    _ address: StoreClientConfiguration.Address,
+    _ sources: SnapshotSources,
+    on eventLoop: any EventLoop
+  ) async throws -> NIOLoopBound<SnapshotConnection> {
+    try await eventLoop.flatSubmit {
+      let configuration = sources.configuration()
+      let opened = eventLoop.makePromise(of: Void.self)
+      let connection = SnapshotConnection(sources, configuration, opened: opened)
+      let bound = NIOLoopBound(connection, eventLoop: eventLoop)
+      let transport = configuration.transport
+      ClientBootstrap(group: eventLoop)
+        .connectTimeout(configuration.connectTimeout)
+        .channelInitializer { channel in
+          channel.eventLoop.makeCompletedFuture {
+            let pipeline = channel.pipeline.syncOperations
+            if let transport { try pipeline.addHandlers(try transport.makeHandlers(address)) }
+            try pipeline.addHandler(bound.value)
+          }
+        }
+        .connect(host: address.host, port: address.port)
+        .whenFailure { bound.value.close("\($0)") }
+      return opened.futureResult.map { bound }
+    }.get()
+  }
+
+  /// Send a request and return its reply's payload.
+  static func request(
+    _ connection: NIOLoopBound<SnapshotConnection>,
+    _ kind: FrameKind,
+    _ fields: @escaping @Sendable (inout ByteBuffer) -> Void = { _ in }
+  ) async throws -> ByteBuffer {
+    try await connection.eventLoop.flatSubmit { connection.value.send(kind, fields) }.get()
+  }
+
+  private func send(_ kind: FrameKind, _ fields: (inout ByteBuffer) -> Void) -> EventLoopFuture<ByteBuffer> {
+    guard let context, case .open(unanswered: nil) = state else {
+      let eventLoop = opened.futureResult.eventLoop
+      return eventLoop.makeFailedFuture(SnapshotFailure("the connection is closed"))
+    }
+    let promise = context.eventLoop.makePromise(of: ByteBuffer.self)
+    state = .open(unanswered: promise)
+    correlation += 1
+    var buffer = ByteBuffer()
+    buffer.writeFrame(FrameHeader(kind, correlation: correlation), fields)
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    setTimer(context)
+    return promise.futureResult
+  }
+
+  func close() { close("closed by this node") }
+
+  private func close(_ reason: String) {
+    timer?.cancel()
+    let failure = SnapshotFailure(reason)
+    if case .open(let unanswered) = state { unanswered?.fail(failure) } else { opened.fail(failure) }
+    state = .closed
+    context?.close(promise: nil)
+  }
+
+  private func setTimer(_ context: ChannelHandlerContext) {
+    timer?.cancel()
+    timer = context.eventLoop.assumeIsolated().scheduleTask(in: Self.timeout) { [weak self] in
+      self?.close("no answer within \(Self.timeout.nanoseconds / 1_000_000_000) s")
+    }
+  }
+
+  // MARK: - From the channel
+
+  func handlerAdded(context: ChannelHandlerContext) {
+    self.context = context
+    if context.channel.isActive { begin(context) }
+  }
+
+  func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
+
+  func channelActive(context: ChannelHandlerContext) { begin(context) }
+
+  func channelInactive(context: ChannelHandlerContext) { close("the connection was lost") }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) { close("\(error)") }
+
+  private func begin(_ context: ChannelHandlerContext) {
+    guard case .awaitingChallenge(let hello) = state else { return }
+    var buffer = ByteBuffer()
+    hello.write(into: &buffer)
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    setTimer(context)
+  }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    // A local buffer, which the receivers of frames cannot touch.
+    var bytes = ByteBuffer()
+    swap(&bytes, &received)
+    bytes.writeImmutableBuffer(unwrapInboundIn(data))
+    let decoder = FrameDecoder(lengthLimit: FrameHeader.lengthLimitDefault)
+    var offset = 0
+    do throws(WireError) {
+      while case .frame(let header, let count) = try decoder.next(bytes.readableBytesSpan, at: offset) {
+        let start = offset + FrameHeader.byteCount
+        try frameReceived(header, bytes.readableBytesSpan.extracting(start..<(start + count)), context)
+        offset = start + count
+      }
+    } catch {
+      close("\(error)")
+    }
+    bytes.moveReaderIndex(forwardBy: offset)
+    bytes.discardReadBytes()
+    received = bytes
+  }
+
+  private func frameReceived(
+    _ header: FrameHeader,
+    _ payload: RawSpan,
+    _ context: ChannelHandlerContext
+  ) throws(WireError) {
+    switch (state, header.kind) {
+    case (_, .error):
+      let error = try ErrorFrame(payload)
+      let failure = "\(error.code?.name ?? "error \(error.rawCode)"): \(error.detail)"
+      guard case .open(let unanswered?) = state, header.correlation == correlation else { return close(failure) }
+      state = .open(unanswered: nil)
+      timer?.cancel()
+      unanswered.fail(SnapshotFailure(failure))
+    case (.awaitingChallenge(let hello), .challenge): prove(try Challenge(payload), hello, context)
+    case (.awaitingReady, .ready):
+      state = .open(unanswered: nil)
+      timer?.cancel()
+      opened.succeed()
+    case (.open(let unanswered?), .snapshotBeginReply), (.open(let unanswered?), .snapshotReadReply):
+      guard header.correlation == correlation else { return close("an answer to no request") }
+      state = .open(unanswered: nil)
+      timer?.cancel()
+      var reply = ByteBuffer()
+      reply.writeRaw(payload)
+      unanswered.succeed(reply)
+    case (.open, .drain): close("the other node is shutting down")
+    // What it tells gateways.
+    case (.open, _), (.closed, _): break
+    default: close("an unexpected frame \(header.kind)")
+    }
+  }
+
+  private func prove(_ challenge: Challenge, _ hello: Hello, _ context: ChannelHandlerContext) {
+    guard challenge.version == Hello.version, challenge.store == sources.store else {
+      return close("the other node is of another cluster or version")
+    }
+    guard case .prove(let proof) = StoreAuthenticator(secrets: configuration.secrets).verify(challenge, hello: hello)
+    else { return close("the other node has a different secret") }
+    state = .awaitingReady
+    var buffer = ByteBuffer()
+    proof.write(into: &buffer)
+    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+  }
+}

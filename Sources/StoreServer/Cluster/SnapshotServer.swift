@@ -1,0 +1,268 @@
+internal import Crypto
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+
+/// Gives groups' snapshots to other nodes, one at a time (Proto/frames.md, "Snapshots"). All work runs on one thread, so
+/// that event loops, commits and reads do not wait for it.
+final class SnapshotServer: Sendable {
+  /// A connection that asks.
+  typealias Owner = UInt64
+
+  struct Open {
+    let owner: Owner
+    let snapshot: any GroupSnapshot
+    let beganAt: NIODeadline
+    var hash = SHA256()
+    var total: UInt64 = 0
+    /// Bytes that are read and not sent: an entry may be larger than a part.
+    var rest = ByteBuffer()
+
+    mutating func nextPart() throws(StorageError) -> SnapshotPart {
+      if rest.readableBytes == 0 { rest = try snapshot.next(SnapshotPart.byteCount) }
+      let bytes = rest.readSlice(length: min(rest.readableBytes, SnapshotPart.byteCount)) ?? ByteBuffer()
+      bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
+      total += UInt64(bytes.readableBytes)
+      return SnapshotPart(
+        isLast: bytes.readableBytes == 0,
+        total: total,
+        digest: Array(hash.finalize()),
+        bytes: bytes
+      )
+    }
+  }
+
+  private struct State {
+    var lastOwner: Owner = 0
+    var open: Open?
+  }
+
+  /// Bytes of a snapshot in one second, so that commits and requests have most of the disk and the network.
+  static let bytesPerSecondMax: Int64 = 64 << 20
+
+  private let state = NIOLockedValueBox(State())
+  private let thread = NIOThreadPool(numberOfThreads: 1)
+  private let logger: Logger
+
+  init(logger: Logger) {
+    self.logger = logger
+    thread.start()
+  }
+
+  func stop() async {
+    try? await thread.runIfActive { self.close(nil, reason: "the node is shutting down") }
+    try? await thread.shutdownGracefully()
+  }
+
+  func makeOwner() -> Owner {
+    state.withLockedValue { state in
+      state.lastOwner += 1
+      return state.lastOwner
+    }
+  }
+
+  // MARK: Requests; answers arrive on any thread
+
+  typealias Completion<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
+
+  /// Make a snapshot of a group.
+  func begin(
+    _ owner: Owner,
+    _ request: SnapshotRequest,
+    _ serving: ServingState.Serving?,
+    _ completion: @escaping Completion<SnapshotHead>
+  ) {
+    thread.submit { [self] _ in
+      guard state.withLockedValue({ $0.open == nil }) else {
+        let detail = "another node receives a snapshot of this one"
+        return completion(.failure(BackupRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
+      }
+      completion(Result { () throws(BackupRefusal) in try make(owner, request, serving) })
+    }
+  }
+
+  private func make(
+    _ owner: Owner,
+    _ request: SnapshotRequest,
+    _ serving: ServingState.Serving?
+  ) throws(BackupRefusal) -> SnapshotHead {
+    let index = Int(request.group)
+    guard let serving else { throw Self.unavailable("the node is loading its data") }
+    guard index < serving.hosts.count,
+      request.shards.upperBound <= serving.hostOfShard.count,
+      serving.hostOfShard.indices.allSatisfy({
+        request.shards.contains(UInt16($0)) == (Int(serving.hostOfShard[$0]) == index)
+      })
+    else { throw BackupRefusal(code: .invalidField, detail: "group \(index) has other shards here") }
+    guard request.asksOwner || !serving.isServed(index) else {
+      throw Self.unavailable("the node owns the group: ask a follower first")
+    }
+    let snapshot: any GroupSnapshot
+    do throws(StorageError) {
+      let group = GroupShards(group: GroupID(request.group), shards: request.shards)
+      snapshot = try serving.hosts[index].storage.makeSnapshot(of: group)
+    } catch {
+      throw Self.unavailable("\(error)")
+    }
+    let cursor = snapshot.cursor
+    guard cursor.position > .zero else {
+      snapshot.close()
+      throw Self.unavailable("the node has no data of the group")
+    }
+    state.withLockedValue { $0.open = Open(owner: owner, snapshot: snapshot, beganAt: .now()) }
+    logger.notice(
+      "Another node receives a snapshot of a group",
+      metadata: ["group": "\(index)", "position": "\(cursor.position.rawValue)"]
+    )
+    return SnapshotHead(
+      position: cursor.position.rawValue,
+      epoch: cursor.epoch.rawValue,
+      hash: cursor.hash.rawValue
+    )
+  }
+
+  /// Read the next part.
+  ///
+  /// - Parameter completion: also gets when the part may be sent, for the limit on bandwidth.
+  func read(_ owner: Owner, _ completion: @escaping Completion<(SnapshotPart, notBefore: NIODeadline)>) {
+    thread.submit { [self] _ in
+      guard var open = state.withLockedValue({ $0.open }), open.owner == owner else {
+        let detail = "this connection has begun no snapshot, or it was silent for too long"
+        return completion(.failure(BackupRefusal(code: .backupNotFound, detail: detail)))
+      }
+      do throws(StorageError) {
+        let part = try open.nextPart()
+        state.withLockedValue { $0.open = open }
+        let nanoseconds = Int64(Double(open.total) / Double(Self.bytesPerSecondMax) * 1e9)
+        completion(.success((part, notBefore: open.beganAt + .nanoseconds(nanoseconds))))
+      } catch {
+        completion(.failure(Self.unavailable("\(error)")))
+      }
+    }
+  }
+
+  /// End the snapshot of a connection, if it has one.
+  func end(_ owner: Owner, reason: String) {
+    thread.submit { [self] _ in close(owner, reason: reason) }
+  }
+
+  private func close(_ owner: Owner?, reason: String) {
+    let ended = state.withLockedValue { state -> Open? in
+      guard let open = state.open, owner == nil || open.owner == owner else { return nil }
+      state.open = nil
+      return open
+    }
+    guard let ended else { return }
+    ended.snapshot.close()
+    logger.notice("A snapshot has ended", metadata: ["reason": "\(reason)", "bytes": "\(ended.total)"])
+  }
+
+  private static func unavailable(_ detail: String) -> BackupRefusal {
+    BackupRefusal(code: .unavailable, detail: detail, retryAfterMilliseconds: 1_000)
+  }
+}
+
+/// Requests for a snapshot on one connection, one at a time.
+final class SnapshotFrames {
+  /// Idle timeout. A node asks for the next part as soon as it has written the last one.
+  static let silenceMax = TimeAmount.seconds(30)
+
+  private let snapshots: SnapshotServer
+  private let owner: SnapshotServer.Owner
+  private let eventLoop: any EventLoop
+  /// Whether the connection may carry users' data in plain text: it has TLS, or does not leave the machine.
+  private let isProtected: Bool
+  private let write: (ByteBuffer) -> Void
+  private var isAnswering = false
+  private var silence: Scheduled<Void>?
+
+  /// - Parameter write: writes to the connection.
+  init(
+    snapshots: SnapshotServer,
+    eventLoop: any EventLoop,
+    isProtected: Bool,
+    write: @escaping (ByteBuffer) -> Void
+  ) {
+    self.snapshots = snapshots
+    self.eventLoop = eventLoop
+    self.isProtected = isProtected
+    self.write = write
+    owner = snapshots.makeOwner()
+  }
+
+  /// Receive one request. Throws where its payload does not parse.
+  func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
+    guard isProtected else {
+      return refuse(header, BackupRefusal(code: .unavailable, detail: "a snapshot needs TLS between nodes"))
+    }
+    guard !isAnswering else {
+      return refuse(header, BackupRefusal(code: .busy, detail: "one request at a time", retryAfterMilliseconds: 100))
+    }
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    let eventLoop = eventLoop
+    switch header.kind {
+    case .snapshotBegin:
+      let request = try SnapshotRequest(payload)
+      begin()
+      snapshots.begin(owner, request, serving.current()) { result in
+        eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
+      }
+    case .snapshotRead:
+      try FieldReader(payload).end()
+      begin()
+      snapshots.read(owner) { result in
+        let notBefore = (try? result.get().notBefore) ?? .now()
+        eventLoop.scheduleTask(deadline: notBefore) {
+          bound.value.reply(header, result) { $0.0.write(into: &$1) }
+        }
+      }
+    default: throw .unknownKind(header.kind.rawValue)
+    }
+  }
+
+  /// End the snapshot of a closed connection.
+  func close() {
+    silence?.cancel()
+    snapshots.end(owner, reason: "its connection was closed")
+  }
+
+  private func begin() {
+    isAnswering = true
+    silence?.cancel()
+    silence = nil
+  }
+
+  private func reply<Value>(
+    _ header: FrameHeader,
+    _ result: Result<Value, BackupRefusal>,
+    _ fields: (Value, inout ByteBuffer) -> Void
+  ) {
+    isAnswering = false
+    let (snapshots, owner) = (snapshots, owner)
+    silence = eventLoop.scheduleTask(in: Self.silenceMax) {
+      snapshots.end(owner, reason: "the other node was silent")
+    }
+    switch result {
+    case .failure(let refusal): refuse(header, refusal)
+    case .success(let value):
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) { fields(value, &$0) }
+      write(buffer)
+    }
+  }
+
+  private func refuse(_ header: FrameHeader, _ refusal: BackupRefusal) {
+    var buffer = ByteBuffer()
+    buffer.writeError(
+      refusal.code,
+      correlation: header.correlation,
+      retryAfterMilliseconds: refusal.retryAfterMilliseconds,
+      detail: refusal.detail
+    )
+    write(buffer)
+  }
+}

@@ -1,0 +1,145 @@
+import Foundation
+import NIOCore
+import ReceiptModel
+import StoreRocksDB
+import Testing
+
+@testable import StoreEngine
+
+/// Snapshots of groups, from one data directory to another.
+@Suite struct SnapshotTests {
+  private static let group = GroupShards(group: GroupID(1), shards: 4..<8)
+
+  private static func with(_ body: (TestDirectory) throws -> Void) throws {
+    let directory = TestDirectory()
+    try withExtendedLifetime(directory) { try body(directory) }
+  }
+
+  private static func engine(_ directory: TestDirectory) throws -> RocksDBEngine {
+    try RocksDBEngine(directory: directory.path, shardCount: 12, newStore: SessionID(high: 1, low: 2))
+  }
+
+  private static func cursor(_ position: UInt64) -> LogCursor {
+    LogCursor(position: RecordPosition(position), epoch: OwnerEpoch(3), hash: RecordHash(position * 7))
+  }
+
+  /// Commit a batch, a page and a channel's name to each shard.
+  private static func fill(_ engine: RocksDBEngine, _ shards: Range<UInt16>, value: UInt8, position: UInt64) throws {
+    var commit = CommitGroup()
+    for shard in shards {
+      let id = ShardID(shard)
+      commit.batches.append(.init(shard: id, index: LogIndex(position), bytes: ByteBuffer(bytes: [value])))
+      let page = PageKey(shard: id, channel: ChannelNumber(UInt64(shard) + 1), page: .head)
+      let bytes = ByteBuffer(bytes: Array(repeating: value, count: 3_000))
+      commit.pages.append(.init(key: page, cid: Array("a:\(shard)".utf8), bytes: bytes))
+    }
+    commit.position = GroupPosition(group: group.group, cursor: cursor(position))
+    try engine.commit(commit)
+  }
+
+  private static func copy(_ snapshot: any GroupSnapshot, to receiver: any GroupSnapshotReceiver) throws -> Int {
+    var parts = 0
+    while case let bytes = try snapshot.next(4_000), bytes.readableBytes > 0 {
+      try receiver.append(bytes)
+      parts += 1
+    }
+    return parts
+  }
+
+  private static func content(_ engine: RocksDBEngine, _ shard: UInt16) throws -> [[UInt8]] {
+    let id = ShardID(shard)
+    let log = try engine.recover(id).log.map { index, bytes in
+      [UInt8(truncatingIfNeeded: index.rawValue)] + bytes.readableBytesView
+    }
+    let channel = try engine.read(id, .cid(Array("a:\(shard)".utf8)))
+    return log + (channel?.pages.map { Array($0.bytes.readableBytesView.prefix(1)) } ?? [])
+  }
+
+  @Test func replacesAGroupAndNothingElse() throws {
+    try Self.with { source in
+      try Self.with { target in
+        let from = try Self.engine(source)
+        let to = try Self.engine(target)
+        try Self.fill(from, 0..<12, value: 1, position: 50)
+        try Self.fill(to, 0..<12, value: 2, position: 9)
+        let snapshot = try from.makeSnapshot(of: Self.group)
+        #expect(snapshot.cursor == Self.cursor(50))
+        // Of later than the snapshot.
+        try Self.fill(from, 4..<8, value: 3, position: 51)
+        let receiver = try to.receiveSnapshot(of: Self.group)
+        #expect(try Self.copy(snapshot, to: receiver) > 3)
+        snapshot.close()
+        #expect(throws: StorageError.self) { try snapshot.next(1) }
+        // What is there stays until all is verified.
+        #expect(try Self.content(to, 5) == [[9, 2], [2]])
+        try receiver.install(Self.cursor(50))
+        receiver.remove()
+        try Self.checkReplaced(to)
+        try Self.checkReplaced(try reopened(to, target))
+      }
+    }
+  }
+
+  private static func checkReplaced(_ engine: RocksDBEngine) throws {
+    #expect(try engine.position(of: group.group) == cursor(50))
+    for shard in 0..<12 as Range<UInt16> {
+      let isNew = group.shards.contains(shard)
+      #expect(try content(engine, shard) == (isNew ? [[50, 1], [1]] : [[9, 2], [2]]), "\(shard)")
+    }
+  }
+
+  private func reopened(_ engine: RocksDBEngine, _ directory: TestDirectory) throws -> RocksDBEngine {
+    engine.close()
+    return try Self.engine(directory)
+  }
+
+  @Test func anUnfinishedInstallationLeavesNoData() throws {
+    try Self.with { source in
+      try Self.with { target in
+        let from = try Self.engine(source)
+        let to = try Self.engine(target)
+        try Self.fill(from, 4..<8, value: 1, position: 50)
+        try Self.fill(to, 0..<12, value: 2, position: 9)
+        let snapshot = try from.makeSnapshot(of: Self.group)
+        let receiver = try to.receiveSnapshot(of: Self.group)
+        _ = try Self.copy(snapshot, to: receiver)
+        // Ends within an entry.
+        try receiver.append(ByteBuffer(bytes: [0, 10, 1]))
+        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50)) }
+        let again = try reopened(to, target)
+        #expect(try again.position(of: Self.group.group) == .start)
+        #expect(try Self.content(again, 5) == [])
+        #expect(try Self.content(again, 3) == [[9, 2], [2]])
+        let files = try FileManager.default.contentsOfDirectory(atPath: target.path)
+        #expect(files.allSatisfy { !$0.hasPrefix("snapshot-") })
+      }
+    }
+  }
+
+  @Test func anotherGroupsEntriesAreRefused() throws {
+    try Self.with { source in
+      try Self.with { target in
+        let from = try Self.engine(source)
+        let to = try Self.engine(target)
+        try Self.fill(from, 0..<12, value: 1, position: 50)
+        let snapshot = try from.makeSnapshot(of: GroupShards(group: GroupID(1), shards: 4..<9))
+        let receiver = try to.receiveSnapshot(of: Self.group)
+        _ = try Self.copy(snapshot, to: receiver)
+        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50)) }
+      }
+    }
+  }
+
+  @Test func aSnapshotEndsWithItsStorage() throws {
+    try Self.with { source in
+      let engine = try Self.engine(source)
+      try Self.fill(engine, 4..<8, value: 1, position: 50)
+      let snapshot = try engine.makeSnapshot(of: Self.group)
+      _ = try snapshot.next(1)
+      engine.close()
+      #expect(throws: StorageError.self) { try snapshot.next(1) }
+      snapshot.close()
+      #expect(throws: StorageError.self) { try engine.makeSnapshot(of: Self.group) }
+    }
+  }
+}
