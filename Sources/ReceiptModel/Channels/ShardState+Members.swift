@@ -191,7 +191,7 @@ extension ShardState {
   }
 }
 
-/// Removal (R16): truncates and deletes channels, and erases users in channels. Repeats succeed and change nothing.
+/// Removal (R16): deletes channels, and erases users in channels. Repeats succeed and change nothing.
 extension ShardState {
   /// Delete a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
   /// can no longer be found from the first slice on. The slot is free once the last slice's effects are assigned.
