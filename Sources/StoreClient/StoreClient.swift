@@ -501,8 +501,8 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReadComplete()
   /// Handle a connection that became ready or not ready. While it is not, requests wait until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
-  /// Handle a change of the nodes that serve the shards of a cluster; see ``StoreClient/unservedShards``. It comes before
-  /// the change of readiness.
+  /// Handle a change of the nodes that serve the shards of a cluster; see ``StoreClient/unservedShards``. It comes
+  /// before the change of readiness.
   ///
   /// - Parameter reopened: shards that were lost, or have another owner, and are served now. There are no subscriptions
   ///   to their events.

@@ -145,7 +145,8 @@ import Testing
 
   // MARK: - Events
 
-  /// Subscriptions begin again with each change of owners, as after a lost connection, but only in the shards concerned.
+  /// Subscriptions begin again with each change of owners, as after a lost connection, but only in the shards
+  /// concerned.
   @Test func subscriptionsBeginAgainInTheShardsThatHaveAnotherOwner() {
     let harness = ClusterHarness(nodes: 2)
     harness.own(0, [0...2], epoch: 1)

@@ -164,8 +164,8 @@ package struct RequestAwaitingVerification: Sendable {
   /// The connection's index in the loop's ``ConnectionTable``.
   package let connection: ConnectionIndex
   package let stream: HTTP2StreamHandle
-  /// Key of the party whose waiting requests are limited: the connection, or the client that a proxy's connection names;
-  /// 0: a proxy's connection does not name the client.
+  /// Key of the party whose waiting requests are limited: the connection, or the client that a proxy's connection
+  /// names; 0: a proxy's connection does not name the client.
   package let origin: UInt64
   /// Whether its body has not arrived; the request is handled again once it has.
   package let awaitsBody: Bool

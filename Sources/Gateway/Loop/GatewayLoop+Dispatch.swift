@@ -121,8 +121,8 @@ extension GatewayLoop {
     return body
   }
 
-  /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`. The object is valid until the
-  /// loop parses the next body: a route uses it before it returns.
+  /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`. The object is valid until
+  /// the loop parses the next body: a route uses it before it returns.
   ///
   /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
   ///   `unknown_field`, `not_implemented`.

@@ -14,8 +14,8 @@ enum SettlementStoreRequest {
   case settle(UInt32)
 }
 
-/// Background completion of changes of channel types and users that have not reached every shard: performs the actions of
-/// ``SettlementRounds``.
+/// Background completion of changes of channel types and users that have not reached every shard: performs the actions
+/// of ``SettlementRounds``.
 final class SettlementPart: GatewayPart {
   private var machine = SettlementRounds()
   /// Nil where another loop does this, or after the end.

@@ -80,8 +80,8 @@ protocol OpenStreamOwner: GatewayPart {
   func streamsChecked()
 }
 
-/// Streams of both kinds that stay open: their one timer, and their end when a token expires or is revoked, when a client
-/// stalls, and when the gateway shuts down.
+/// Streams of both kinds that stay open: their one timer, and their end when a token expires or is revoked, when a
+/// client stalls, and when the gateway shuts down.
 final class OpenStreamsPart: GatewayPart {
   private var ticker: RepeatedTask?
   private var ticks = 0

@@ -1,8 +1,8 @@
 /// One shard: a deterministic state machine (docs/architecture.md). It reads no clock, draws no random number and does
 /// no I/O.
 ///
-/// A command is *decided* into effects (`ShardState+Marks.swift` and others), and effects are *assigned* (here). The same
-/// function assigns effects just decided and effects read back from the log or a page.
+/// A command is *decided* into effects (`ShardState+Marks.swift` and others), and effects are *assigned* (here). The
+/// same function assigns effects just decided and effects read back from the log or a page.
 package struct ShardState: ~Copyable, Sendable {
   package let id: ShardID
   /// The last logged time; a shard's time never goes back (R20).

@@ -1,6 +1,6 @@
 /// Users' settings in one shard (R7), and the decisions that change them: a change is made in the user's home shard,
-/// assigned to all other shards, then settled at home. Contains every user whose settings were ever set, numbered in order of arrival;
-/// pages keep the numbers.
+/// assigned to all other shards, then settled at home. Contains every user whose settings were ever set, numbered in
+/// order of arrival; pages keep the numbers.
 package struct UserSettingsTable: ~Copyable, Sendable {
   /// One user's settings; the id is in ``ids``. Compact, because every shard holds all of them.
   private struct Record {
@@ -69,9 +69,9 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     return user.withUTF8 { find($0.span.bytes) }
   }
 
-  /// A user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no settings since
-  /// has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits this revocation
-  /// with their first settings.
+  /// A user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no settings
+  /// since has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits this
+  /// revocation with their first settings.
   package subscript(user: String) -> UserSettings {
     if let number = find(user) { return self[number] }
     guard let tombstone = tombstone(of: user) else { return UserSettings(user: user) }

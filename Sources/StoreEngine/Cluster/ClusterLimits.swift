@@ -38,8 +38,8 @@ package struct ClusterLimits: Hashable, Sendable {
   package var trimRecordsMin: UInt64 = 256
   /// Payload bytes appended since the last trim that justify a smaller trim.
   package var trimBytesMin = 4 << 20
-  /// A member whose position stands still for this time no longer holds trims, if more than ``awayBytesMin`` wait for it
-  /// and ``membersMin`` others have synced what is trimmed. It needs a snapshot when it is back.
+  /// A member whose position stands still for this time no longer holds trims, if more than ``awayBytesMin`` wait for
+  /// it and ``membersMin`` others have synced what is trimmed. It needs a snapshot when it is back.
   package var awayMilliseconds: Int64 = 60_000
   /// Payload bytes of records that a member may lack, however long it is away.
   package var awayBytesMin = 256 << 20

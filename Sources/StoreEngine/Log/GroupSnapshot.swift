@@ -11,14 +11,14 @@ package struct GroupShards: Hashable, Sendable {
   }
 }
 
-/// A group's stored data as it was at one position of its log: a stream of bytes for another node's storage. It does not
-/// change while the storage continues. Every call blocks.
+/// A group's stored data as it was at one position of its log: a stream of bytes for another node's storage. It does
+/// not change while the storage continues. Every call blocks.
 package protocol GroupSnapshot: Sendable {
   /// The last record that the data has.
   var cursor: LogCursor { get }
 
-  /// Return the next bytes, some `count`, or one entry if that is larger; empty at the end. Throws after ``close()``, or
-  /// when the storage is closed.
+  /// Return the next bytes, some `count`, or one entry if that is larger; empty at the end. Throws after ``close()``,
+  /// or when the storage is closed.
   func next(_ count: Int) throws(StorageError) -> ByteBuffer
 
   /// Release what the snapshot holds; call nothing else afterwards.
@@ -31,8 +31,8 @@ package protocol GroupSnapshotReceiver: Sendable {
   /// Stage the next bytes.
   func append(_ bytes: ByteBuffer) throws(StorageError)
 
-  /// Replace the group's data by what is staged, whose last record is this one. Durable when this returns. After a crash
-  /// in between the group has no data, and the storage begins with the start of the log.
+  /// Replace the group's data by what is staged, whose last record is this one. Durable when this returns. After a
+  /// crash in between the group has no data, and the storage begins with the start of the log.
   ///
   /// Requires that nothing else reads or writes the group.
   func install(_ cursor: LogCursor) throws(StorageError)

@@ -9,8 +9,8 @@ internal import StoreEngine
 /// A host whose group is too far behind the shared log, or has another history: it replaces the group's data by another
 /// node's (docs/cluster.md, "Snapshots").
 ///
-/// What is received is staged, and verified by its SHA-256. Before it is installed, the shared log has to have the record
-/// that follows it, or its last one. A transfer that is cut begins anew, at the next node.
+/// What is received is staged, and verified by its SHA-256. Before it is installed, the shared log has to have the
+/// record that follows it, or its last one. A transfer that is cut begins anew, at the next node.
 extension LoopHost {
   /// Pauses between two attempts at all nodes.
   private static let pauseMin = Duration.seconds(1)

@@ -7,8 +7,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreEngine
 
-/// Gives groups' snapshots to other nodes, one at a time (Proto/frames.md, "Snapshots"). All work runs on one thread, so
-/// that event loops, commits and reads do not wait for it.
+/// Gives groups' snapshots to other nodes, one at a time (Proto/frames.md, "Snapshots"). All work runs on one thread,
+/// so that event loops, commits and reads do not wait for it.
 final class SnapshotServer: Sendable {
   /// A connection that asks.
   typealias Owner = UInt64

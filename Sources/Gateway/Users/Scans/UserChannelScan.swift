@@ -3,8 +3,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// Scan over all channels of one or several users. The users' home shards list the channels page by page; each channel
-/// is counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as actions, and each
-/// answer goes in exactly once.
+/// is counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as actions, and
+/// each answer goes in exactly once.
 ///
 /// Memory does not grow with the number of channels: no page is requested while enough channels are pending, pending
 /// channels are stored as the bytes of their names, and the number of failed channels that are named is limited.
