@@ -36,8 +36,7 @@ package final class ErasureLedger: Sendable {
       try file.append(file.records.newRecords(from: inside.records))
       outside = file
     }
-    let key =
-      inside.records.key ?? (0..<ErasureRecords.keyByteCount).map { _ in UInt8.random(in: .min ... .max) }
+    let key = inside.records.key ?? (0..<ErasureRecords.keyByteCount).map { _ in UInt8.random(in: .min ... .max) }
     try inside.setKey(key)
     try outside?.setKey(key)
     // Write it once now to find out whether the file is writable.

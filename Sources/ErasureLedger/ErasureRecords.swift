@@ -73,9 +73,7 @@ package struct ErasureRecords: Sendable {
       // The second line is overwritten in place: if it is torn, it is ignored.
       guard let fields = Self.fields(text) else {
         if number == 2 { continue }
-        throw Fault(
-          "\(name), line \(number): is damaged; use a copy of the ledger, such as that of the newest backup"
-        )
+        throw Fault("\(name), line \(number): is damaged; use a copy of the ledger, such as that of the newest backup")
       }
       intactByteCount = position
       guard parse(fields, number, &expectedCount) else {
@@ -144,8 +142,7 @@ package struct ErasureRecords: Sendable {
   }
 
   private static func fields(_ line: String) -> [Substring]? {
-    guard let space = line.lastIndex(of: " "),
-      check(String(line[..<space])) == line[line.index(after: space)...]
+    guard let space = line.lastIndex(of: " "), check(String(line[..<space])) == line[line.index(after: space)...]
     else {
       return nil
     }

@@ -40,13 +40,7 @@ package final class HeaderEncoder {
       for field in fields {
         let value = at + field.name.count
         list.append(
-          nghttp2_nv(
-            name: at,
-            value: value,
-            namelen: field.name.count,
-            valuelen: field.value.count,
-            flags: flags
-          )
+          nghttp2_nv(name: at, value: value, namelen: field.name.count, valuelen: field.value.count, flags: flags)
         )
         at = value + field.value.count
       }

@@ -141,9 +141,7 @@ private final class RebuildRun: StoreClientDelegate {
     do throws(WireError) {
       fields = try RebuildIndexReply(payload)
     } catch {
-      return perform(
-        machine.refused(shard, .malformedFrame, detail: "the reply does not parse: \(error)", now: now)
-      )
+      return perform(machine.refused(shard, .malformedFrame, detail: "the reply does not parse: \(error)", now: now))
     }
     perform(machine.replied(shard, fields, now: now))
   }

@@ -159,8 +159,7 @@ package struct RebuildMachine: Sendable {
     case .connecting: return now > responseTimeout ? fail(.unreachable(responseTimeout)) : .send([])
     case .asking, .resending, .sweeping: break
     }
-    if let index = shards.firstIndex(where: { $0.progress != .done && now - $0.lastReplyAt > responseTimeout }
-    ) {
+    if let index = shards.firstIndex(where: { $0.progress != .done && now - $0.lastReplyAt > responseTimeout }) {
       return fail(.silent(ShardID(UInt16(index)), shards[index].refusal, responseTimeout))
     }
     return .send(requests())
@@ -238,9 +237,7 @@ package struct RebuildMachine: Sendable {
         default: .ask
         }
       shards[index].inFlight = kind
-      requests.append(
-        RebuildRequest(kind, shard: ShardID(UInt16(index)), epoch: kind == .ask ? 0 : epoch)
-      )
+      requests.append(RebuildRequest(kind, shard: ShardID(UInt16(index)), epoch: kind == .ask ? 0 : epoch))
     }
     return requests
   }

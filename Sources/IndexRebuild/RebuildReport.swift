@@ -42,8 +42,7 @@ package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
 
   package var description: String {
     let ofShards = "\(shardsDone) of \(shards) shards"
-    let waiting =
-      shardsBusy == 0 ? "" : "; waiting for \(shardsBusy) that are busy, perhaps with another rebuild"
+    let waiting = shardsBusy == 0 ? "" : "; waiting for \(shardsBusy) that are busy, perhaps with another rebuild"
     return switch stage {
     case .connecting: "connecting to the store"
     case .asking: "asking for the epoch: \(ofShards)\(waiting)"
@@ -105,12 +104,10 @@ package enum RebuildFailure: Error, Hashable, Sendable, CustomStringConvertible 
       shard \(shard.rawValue): it did not adopt the epoch: run this again, and if it stays so compare the \
       versions of store and tidemark
       """
-    case .unsupportedByStore:
-      "the store does not support rebuild_index: upgrade it first"
+    case .unsupportedByStore: "the store does not support rebuild_index: upgrade it first"
     case .otherStore:
       "another store answers at this address now, with another number of shards: check --store, then run this again"
-    case .epochsExhausted:
-      "a shard has the highest epoch that there is: its state is damaged, restore it from a copy"
+    case .epochsExhausted: "a shard has the highest epoch that there is: its state is damaged, restore it from a copy"
     }
   }
 }

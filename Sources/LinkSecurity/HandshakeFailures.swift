@@ -89,10 +89,7 @@ package final class HandshakeFailures: Sendable {
   private static func atGateway(_ error: TLSError) -> (String, String)? {
     switch error {
     case .notTLS:
-      (
-        "the store does not speak TLS",
-        "give the store --tls-cert, --tls-key and --tls-ca, or leave --tls-ca out here"
-      )
+      ("the store does not speak TLS", "give the store --tls-cert, --tls-key and --tls-ca, or leave --tls-ca out here")
     case .certificate(let reason):
       (
         "the store's certificate is not accepted: \(reason)",

@@ -52,8 +52,7 @@ package final class LinkTLS: Sendable {
     guard let end = context.certificateEnd else { return }
     samples.gauge(
       "\(prefix)_certificate_expires_timestamp_seconds",
-      help:
-        "Expiry of this side's certificate for the link between gateway and store, in seconds since 1970.",
+      help: "Expiry of this side's certificate for the link between gateway and store, in seconds since 1970.",
       Double(end)
     )
   }

@@ -162,10 +162,7 @@ struct RequestBatches: ~Copyable {
     let batch = Int(openBatch)
     openBatch = Self.none
     let buffer = open
-    bytesHint = min(
-      max(StoreClientLimits.batchBytesMin, buffer.writerIndex),
-      StoreClientLimits.spareBufferBytesMax
-    )
+    bytesHint = min(max(StoreClientLimits.batchBytesMin, buffer.writerIndex), StoreClientLimits.spareBufferBytesMax)
     open = takeSpare()
     guard batches[batch].outstanding > 0 else {
       // All its requests were dropped before it was written.
@@ -202,9 +199,7 @@ struct RequestBatches: ~Copyable {
     batches[index].bytes = 0
     var buffer = ByteBuffer()
     swap(&buffer, &batches[index].buffer)
-    if spares.count < StoreClientLimits.spareBuffersMax,
-      buffer.capacity <= StoreClientLimits.spareBufferBytesMax
-    {
+    if spares.count < StoreClientLimits.spareBuffersMax, buffer.capacity <= StoreClientLimits.spareBufferBytesMax {
       spares.append(buffer)
     }
     free.append(UInt32(index))
@@ -260,12 +255,7 @@ extension ByteBuffer {
   /// from the cid.
   ///
   /// - Parameter hasName: whether a command has a name before its counter.
-  fileprivate mutating func writeRequest(
-    _ frame: ByteBuffer,
-    hasName: Bool,
-    counter: UInt64,
-    shardCount: Int
-  ) {
+  fileprivate mutating func writeRequest(_ frame: ByteBuffer, hasName: Bool, counter: UInt64, shardCount: Int) {
     let start = writerIndex
     let bytes = frame.readableBytesSpan
     writeRaw(bytes.extracting(0..<FrameHeader.byteCount))

@@ -143,8 +143,7 @@ struct RequestTable: ~Copyable {
       header.kind == .error || header.kind.isReply(to: slot.kind)
     else { return .unmatched }
     switch slot.state {
-    case .free:
-      return .unmatched
+    case .free: return .unmatched
     case .waiting:
       progress.answered()
       stats.replies &+= 1
@@ -214,10 +213,7 @@ struct RequestTable: ~Copyable {
   private mutating func drop(_ index: UInt32) -> FailedRequest {
     let slot = slots[index]
     let wasSent = progress.wasSent(slot)
-    let failed = FailedRequest(
-      token: slot.token,
-      failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable
-    )
+    let failed = FailedRequest(token: slot.token, failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable)
     if progress.isOnWire(slot) {
       slots.abandon(index)
       progress.removed(index, next: slot.next)
@@ -455,10 +451,7 @@ extension RequestTable {
     var frames: [BatchedFrame] = []
     slots.checkInvariants { index, slot in
       if index == cursor {
-        precondition(
-          !progress.isOnWire(slot),
-          "the cursor points at a request already written on this connection"
-        )
+        precondition(!progress.isOnWire(slot), "the cursor points at a request already written on this connection")
         seenCursor = true
       }
       precondition(

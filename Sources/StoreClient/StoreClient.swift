@@ -51,11 +51,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// - Parameters:
   ///   - eventLoop: a NIOPosix loop; all calls must be made on it.
   ///   - delegate: retained until ``close()``.
-  package convenience init(
-    eventLoop: any EventLoop,
-    configuration: StoreClientConfiguration,
-    delegate: Delegate
-  ) {
+  package convenience init(eventLoop: any EventLoop, configuration: StoreClientConfiguration, delegate: Delegate) {
     self.init(
       eventLoop: eventLoop,
       configuration: configuration,

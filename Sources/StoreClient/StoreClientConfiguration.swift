@@ -97,8 +97,7 @@ package struct StoreTransport: Sendable {
 
   package init(
     makeHandlers: @escaping @Sendable (StoreClientConfiguration.Address) throws -> [any ChannelHandler],
-    handlesError: @escaping @Sendable (any Error, StoreClientConfiguration.Address) -> Bool = { _, _ in false
-    }
+    handlesError: @escaping @Sendable (any Error, StoreClientConfiguration.Address) -> Bool = { _, _ in false }
   ) {
     self.makeHandlers = makeHandlers
     self.handlesError = handlesError

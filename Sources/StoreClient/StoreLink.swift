@@ -129,9 +129,7 @@ struct StoreLink {
       nonce: nonce,
       name: name
     )
-    state = .awaitingChallenge(
-      AwaitingChallenge(hello: hello, deadline: now + StoreClientLimits.handshakeTimeout)
-    )
+    state = .awaitingChallenge(AwaitingChallenge(hello: hello, deadline: now + StoreClientLimits.handshakeTimeout))
     return hello
   }
 
@@ -192,9 +190,7 @@ struct StoreLink {
     guard session.fits(StoreSession.Identity(store: challenge.store, shardCount: challenge.shardCount)) else {
       return .fail(.otherStore)
     }
-    state = .awaitingReady(
-      AwaitingReady(hello: handshake.hello, challenge: challenge, deadline: handshake.deadline)
-    )
+    state = .awaitingReady(AwaitingReady(hello: handshake.hello, challenge: challenge, deadline: handshake.deadline))
     return .prove(proof)
   }
 
@@ -237,15 +233,13 @@ struct StoreLink {
       try reader.end()
       failures = 0
       return .nothing
-    case .shardMap:
-      return .shardMap(try ShardMap(payload))
+    case .shardMap: return .shardMap(try ShardMap(payload))
     case .drain:
       let reader = FieldReader(payload)
       try reader.end()
       state = .open(Open(isDraining: true, pingSentAt: open.pingSentAt))
       return .drain
-    default:
-      return .fail(.unexpected(header.kind))
+    default: return .fail(.unexpected(header.kind))
     }
   }
 
@@ -280,8 +274,7 @@ struct StoreLink {
       let action = ping(&open, now: now)
       state = .open(open)
       return action
-    case .idle, .waiting, .connecting, .closed:
-      return .nothing
+    case .idle, .waiting, .connecting, .closed: return .nothing
     }
   }
 
@@ -386,8 +379,7 @@ package enum LinkFailure: Error, Equatable {
     switch self {
     case .refused(let error): error.code == .sessionExpired
     case .otherStore: true
-    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained,
-      .unauthenticated,
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained, .unauthenticated,
       .version, .limits, .malformed, .unexpected, .unmatchedReply:
       false
     }
@@ -408,8 +400,7 @@ package enum LinkFailure: Error, Equatable {
   var isReportedByStore: Bool {
     switch self {
     case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent: false
-    case .drained, .unauthenticated, .version, .limits, .otherStore, .malformed, .unexpected, .unmatchedReply,
-      .refused:
+    case .drained, .unauthenticated, .version, .limits, .otherStore, .malformed, .unexpected, .unmatchedReply, .refused:
       true
     }
   }

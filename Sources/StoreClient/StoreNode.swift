@@ -203,11 +203,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
       let detail = error.code == nil ? "error code \(error.rawCode)" : error.detail
       client?.delegate?.storeFailed(
         token,
-        .refused(
-          error.code ?? .outcomeUnknown,
-          retryAfterMilliseconds: error.retryAfterMilliseconds,
-          detail: detail
-        )
+        .refused(error.code ?? .outcomeUnknown, retryAfterMilliseconds: error.retryAfterMilliseconds, detail: detail)
       )
     case .late:
       break
@@ -249,8 +245,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
       client?.readinessChanged()
     case .pong(let bytes, let correlation):
       write { $0.writeFrame(FrameHeader(.pong, correlation: correlation)) { $0.writeBytes(bytes) } }
-    case .fail(let failure):
-      connectionFailed(failure)
+    case .fail(let failure): connectionFailed(failure)
     }
   }
 
@@ -315,9 +310,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     if failure == .transportFailed { return lastLogged = nil }
     let isRepeated = lastLogged == failure.name
     lastLogged = failure.name
-    var metadata: Logger.Metadata = [
-      "reason": "\(failure.name)", "address": "\(address.host):\(address.port)",
-    ]
+    var metadata: Logger.Metadata = ["reason": "\(failure.name)", "address": "\(address.host):\(address.port)"]
     switch failure {
     case .unauthenticated:
       let level = isRepeated ? Logger.Level.debug : .error
@@ -341,11 +334,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
       .otherStore:
       break
     }
-    configuration.logger.log(
-      level: isRepeated ? .debug : .warning,
-      "No connection to the store",
-      metadata: metadata
-    )
+    configuration.logger.log(level: isRepeated ? .debug : .warning, "No connection to the store", metadata: metadata)
   }
 }
 

@@ -32,11 +32,7 @@ package struct GroupAdoption: Hashable, Sendable {
 extension EtcdTransactions {
   /// Begins a group's log, if the cluster has none of that group.
   func adopt(_ adoption: GroupAdoption) -> EtcdTransaction {
-    let owner = EtcdOwnerValue(
-      node: adoption.node,
-      epoch: adoption.claim.epoch,
-      claimedAt: adoption.claim.position
-    )
+    let owner = EtcdOwnerValue(node: adoption.node, epoch: adoption.claim.epoch, claimedAt: adoption.claim.position)
     return EtcdTransaction(
       compares: [
         EtcdCompare(key: keys.owner(adoption.group), condition: .createRevision(equals: 0)),

@@ -98,11 +98,7 @@ final class EtcdConnection {
   // MARK: Calls
 
   /// Make a unary call.
-  func call(
-    _ method: EtcdMethod,
-    _ body: ByteBuffer,
-    done: @escaping (Result<ByteBuffer, EtcdFailure>) -> Void
-  ) {
+  func call(_ method: EtcdMethod, _ body: ByteBuffer, done: @escaping (Result<ByteBuffer, EtcdFailure>) -> Void) {
     lastToken += 1
     let token = lastToken
     let timeout = schedule(after: configuration.callTimeout) { $0.timedOut(token) }
@@ -135,8 +131,7 @@ final class EtcdConnection {
     switch state {
     case .connecting(let queued): state = .connecting(queued + [call])
     case .ready: submit(call)
-    case .closed:
-      later { $0.fail(call.token, .connectionLost) }
+    case .closed: later { $0.fail(call.token, .connectionLost) }
     }
   }
 
@@ -203,8 +198,7 @@ final class EtcdConnection {
   private func connected(_ result: Result<any Channel, any Error>) {
     switch result {
     case .failure(let error): close(.unreachable("\(error)"))
-    case .success(let channel):
-      if case .closed = state { channel.close(promise: nil) } else { self.channel = channel }
+    case .success(let channel): if case .closed = state { channel.close(promise: nil) } else { self.channel = channel }
     }
   }
 
@@ -246,10 +240,7 @@ final class EtcdConnection {
     timer = schedule(after: delay) { $0.checkIdle() }
   }
 
-  private func schedule(
-    after delay: TimeAmount,
-    _ body: @escaping (EtcdConnection) -> Void
-  ) -> Scheduled<Void> {
+  private func schedule(after delay: TimeAmount, _ body: @escaping (EtcdConnection) -> Void) -> Scheduled<Void> {
     eventLoop.assumeIsolated().scheduleTask(in: delay) { [weak self] in
       if let self { body(self) }
     }
@@ -281,11 +272,7 @@ extension EtcdConnection: HTTP2ClientDelegate {
     close(isReady ? .connectionLost : .unreachable("the server has closed the connection"))
   }
 
-  func http2StreamFailed(
-    token: UInt64,
-    errorCode: UInt32,
-    on connection: HTTP2ClientConnection<EtcdConnection>
-  ) {
+  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EtcdConnection>) {
     fail(token, .reset(errorCode))
   }
 

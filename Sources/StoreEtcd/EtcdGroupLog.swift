@@ -73,11 +73,7 @@ package final class EtcdGroupLog: GroupLog {
   }
 
   /// Read the ends in as many transactions as etcd's limit of operations needs.
-  private func ends(
-    of groups: ArraySlice<GroupID>,
-    after read: [GroupEnd],
-    done: @escaping ([GroupEnd]?) -> Void
-  ) {
+  private func ends(of groups: ArraySlice<GroupID>, after read: [GroupEnd], done: @escaping ([GroupEnd]?) -> Void) {
     let part = Array(groups.prefix(EtcdTransactions.groupsPerRead))
     let known = part.map { self.known[$0] ?? RecordPosition.zero.next }
     transact(.ends, transactions.ends(of: part, known: known)) { [self] response throws(EtcdWireError) in
@@ -91,12 +87,7 @@ package final class EtcdGroupLog: GroupLog {
     }
   }
 
-  package func read(
-    _ group: GroupID,
-    from position: RecordPosition,
-    max: Int,
-    done: @escaping (ReadOutcome) -> Void
-  ) {
+  package func read(_ group: GroupID, from position: RecordPosition, max: Int, done: @escaping (ReadOutcome) -> Void) {
     reader.read(group, from: position, max: max) { [self] result in
       switch result {
       case .failure: done(.failed)
@@ -111,11 +102,7 @@ package final class EtcdGroupLog: GroupLog {
     }
   }
 
-  package func follow(
-    _ group: GroupID,
-    from position: RecordPosition,
-    receive: @escaping (FollowEvent) -> Void
-  ) {
+  package func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void) {
     followers[group]?.cancel()
     followers[group] = EtcdFollower(
       group: group,

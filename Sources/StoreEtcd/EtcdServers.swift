@@ -29,11 +29,7 @@ final class EtcdServers {
   var counters = EtcdCounters()
   private var isClosed = false
 
-  init(
-    configuration: EtcdConfiguration,
-    eventLoop: any EventLoop,
-    report: @escaping (EtcdFailure, Endpoint) -> Void
-  ) {
+  init(configuration: EtcdConfiguration, eventLoop: any EventLoop, report: @escaping (EtcdFailure, Endpoint) -> Void) {
     self.configuration = configuration
     self.eventLoop = eventLoop
     self.report = report

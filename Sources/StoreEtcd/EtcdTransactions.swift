@@ -59,11 +59,7 @@ struct EtcdTransactions {
   func claim(_ claim: GroupClaim) -> EtcdTransaction {
     var transaction = EtcdTransaction()
     addConditions(fence: claim.seen, group: claim.group, record: claim.record, to: &transaction)
-    let owner = EtcdOwnerValue(
-      node: claim.candidate,
-      epoch: claim.record.epoch,
-      claimedAt: claim.record.position
-    )
+    let owner = EtcdOwnerValue(node: claim.candidate, epoch: claim.record.epoch, claimedAt: claim.record.position)
     transaction.success = [
       .put(key: keys.owner(claim.group), value: owner.encoded()),
       .put(key: keys.record(claim.group, claim.record.position), value: claim.record.encoded()),
@@ -76,9 +72,7 @@ struct EtcdTransactions {
     return transaction
   }
 
-  func outcome(of claim: GroupClaim, _ response: EtcdTransactionResponse) throws(EtcdWireError)
-    -> AppendOutcome
-  {
+  func outcome(of claim: GroupClaim, _ response: EtcdTransactionResponse) throws(EtcdWireError) -> AppendOutcome {
     if response.succeeded {
       guard response.revision > 0, response.responses.count == self.claim(claim).success.count else {
         throw .unexpectedResponse
@@ -113,8 +107,7 @@ struct EtcdTransactions {
 
   private func addReads(group: GroupID, position: RecordPosition, to transaction: inout EtcdTransaction) {
     transaction.failure += [
-      .range(EtcdRange(first: keys.owner(group))),
-      .range(EtcdRange(first: keys.record(group, position))),
+      .range(EtcdRange(first: keys.owner(group))), .range(EtcdRange(first: keys.record(group, position))),
     ]
   }
 
@@ -130,8 +123,7 @@ struct EtcdTransactions {
     var transaction = EtcdTransaction()
     for (group, known) in zip(groups, known) {
       transaction.success += [
-        .range(EtcdRange(first: keys.owner(group))),
-        .range(EtcdRange(first: keys.trim(group))),
+        .range(EtcdRange(first: keys.owner(group))), .range(EtcdRange(first: keys.trim(group))),
         .range(EtcdRange(first: keys.record(group, known), end: keys.recordsEnd(group), countOnly: true)),
       ]
     }
@@ -161,11 +153,7 @@ struct EtcdTransactions {
 
   /// Reads where a group's log begins, and records from a position on.
   func read(_ group: GroupID, from position: RecordPosition, max: Int) -> EtcdTransaction {
-    let records = EtcdRange(
-      first: keys.record(group, position),
-      end: keys.recordsEnd(group),
-      limit: UInt64(max)
-    )
+    let records = EtcdRange(first: keys.record(group, position), end: keys.recordsEnd(group), limit: UInt64(max))
     return EtcdTransaction(success: [.range(EtcdRange(first: keys.trim(group))), .range(records)])
   }
 
@@ -210,11 +198,7 @@ struct EtcdTransactions {
 
   /// Watches a group's log.
   func watch(_ group: GroupID, from revision: UInt64) -> EtcdWatch {
-    EtcdWatch(
-      first: keys.record(group, .zero),
-      end: keys.recordsEnd(group),
-      startRevision: revision
-    )
+    EtcdWatch(first: keys.record(group, .zero), end: keys.recordsEnd(group), startRevision: revision)
   }
 
   // MARK: Trim
@@ -259,10 +243,7 @@ struct EtcdTransactions {
 
   // MARK: Parts of responses
 
-  private func range(
-    _ response: EtcdTransactionResponse,
-    _ index: Int
-  ) throws(EtcdWireError) -> EtcdRangeResponse {
+  private func range(_ response: EtcdTransactionResponse, _ index: Int) throws(EtcdWireError) -> EtcdRangeResponse {
     guard case .range(let range) = response.responses[index] else { throw .unexpectedResponse }
     return range
   }

@@ -30,8 +30,7 @@ enum GRPCMessage {
 
   /// Return the content of the only message of a unary call's response.
   static func only(in response: ByteBuffer) throws(EtcdWireError) -> ByteBuffer {
-    guard let length = try length(in: response, max: .max),
-      response.readableBytes == prefixBytes + length,
+    guard let length = try length(in: response, max: .max), response.readableBytes == prefixBytes + length,
       let content = response.getSlice(at: response.readerIndex + prefixBytes, length: length)
     else { throw .notOneMessage }
     return content

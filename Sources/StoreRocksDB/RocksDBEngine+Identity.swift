@@ -61,20 +61,14 @@ extension RocksDBEngine {
       if let text = consumeError(&failure) { throw .failed("\(directory): \(text)") }
       guard let value else { return nil }
       defer { rocksdb_free(value) }
-      return String(
-        decoding: UnsafeRawBufferPointer(start: value, count: count),
-        as: UTF8.self
-      )
+      return String(decoding: UnsafeRawBufferPointer(start: value, count: count), as: UTF8.self)
     }
     guard let format = try get("format") else { return nil }
     guard format == formatVersion else {
-      throw .unusable(
-        "--data \(directory): has format \(format); this tidemark-store reads format \(formatVersion)"
-      )
+      throw .unusable("--data \(directory): has format \(format); this tidemark-store reads format \(formatVersion)")
     }
     let store = (try get("store") ?? "").split(separator: " ").compactMap { UInt64($0) }
-    guard let shards = try get("shards").flatMap({ Int($0) }), (1...shardCountMax).contains(shards),
-      store.count == 2
+    guard let shards = try get("shards").flatMap({ Int($0) }), (1...shardCountMax).contains(shards), store.count == 2
     else { throw .corrupt("\(directory): its identity cannot be read") }
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
   }

@@ -103,8 +103,7 @@ extension RocksDBEngine {
   /// below, and not at all if there is none.
   private func compactIntoOneTable() {
     for level in 1..<7 {
-      guard let text = rocksdb_property_value_cf(database, pages, "rocksdb.num-files-at-level\(level)")
-      else { return }
+      guard let text = rocksdb_property_value_cf(database, pages, "rocksdb.num-files-at-level\(level)") else { return }
       defer { rocksdb_free(text) }
       guard String(cString: text) == "0" else { return }
     }
@@ -151,9 +150,7 @@ extension RocksDBEngine {
 
   /// Call `body` with each batch of the log and each page, and replace the value by its result. Durable before this
   /// returns. If it throws, some values are rewritten and others are not.
-  package func rewrite(
-    _ body: (RewritableValue, ByteBuffer) throws(StorageError) -> ByteBuffer?
-  ) throws(StorageError) {
+  package func rewrite(_ body: (RewritableValue, ByteBuffer) throws(StorageError) -> ByteBuffer?) throws(StorageError) {
     try rewrite(log, body) { StorageKey.parseLog($0).map { .batch($0.shard) } }
     try rewrite(pages, body) { StorageKey.parsePage($0).map { .page($0.shard) } }
   }

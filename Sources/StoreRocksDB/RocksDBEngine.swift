@@ -88,10 +88,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       compactsTables: compactsTables
     )
     if settings.durability != .sync { try UnsyncedMark.write(to: directory) }
-    let handles = Handles(
-      families: families,
-      write: RocksDBWriteOptions(isSynced: settings.durability == .sync)
-    )
+    let handles = Handles(families: families, write: RocksDBWriteOptions(isSynced: settings.durability == .sync))
     let identity = try Self.identity(
       directory: directory,
       asked: shardCount,
@@ -120,9 +117,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       throw .unusable("--data \(directory): a restore into it was not finished; run tidemark restore again")
     }
     guard isRepair || !FileManager.default.fileExists(atPath: directory + "/" + repairingName) else {
-      throw .unusable(
-        "--data \(directory): a repair of its times was not finished; run tidemark repair-clock again"
-      )
+      throw .unusable("--data \(directory): a repair of its times was not finished; run tidemark repair-clock again")
     }
     // RocksDB keeps every table open. The checks below would take a file that cannot be opened for a missing one.
     let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
@@ -188,12 +183,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     for page in group.pages {
       put(batch, pages, StorageKey.page(page.key), page.bytes)
       if let cid = page.cid {
-        put(
-          batch,
-          pages,
-          StorageKey.directory(page.key.shard, cid),
-          ByteBuffer(integer: page.key.channel.rawValue)
-        )
+        put(batch, pages, StorageKey.directory(page.key.shard, cid), ByteBuffer(integer: page.key.channel.rawValue))
       }
     }
     for trim in group.logTrims {
@@ -233,9 +223,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard let text = Self.consumeError(&failure) else { return }
     guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
     foundDamage.withLockedValue { $0 = true }
-    throw .corrupt(
-      "\(directory): \(text); compaction is off until the store is restarted; restore from a backup"
-    )
+    throw .corrupt("\(directory): \(text); compaction is off until the store is restarted; restore from a backup")
   }
 
   package func sync() throws(StorageError) {
@@ -319,8 +307,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Return the number of a channel; nil if there is none of that name.
   private func number(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> ChannelNumber? {
     switch channel {
-    case .number(let known), .head(let known):
-      return known
+    case .number(let known), .head(let known): return known
     case .cid(let cid):
       guard let value = try get(pages, StorageKey.directory(shard, cid)) else { return nil }
       guard let raw = value.getInteger(at: 0, as: UInt64.self), value.readableBytes == 8, raw < .max else {
@@ -418,12 +405,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   /// Delete the keys from `first` up to but not including `end`.
-  func deleteRange(
-    _ batch: OpaquePointer?,
-    from first: StorageKey,
-    to end: StorageKey,
-    in family: OpaquePointer
-  ) {
+  func deleteRange(_ batch: OpaquePointer?, from first: StorageKey, to end: StorageKey, in family: OpaquePointer) {
     first.withBytes { first in
       end.withBytes { end in
         rocksdb_writebatch_delete_range_cf(batch, family, first.base, first.count, end.base, end.count)
@@ -445,11 +427,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   /// Return the page that a key of a channel names.
-  private func page(
-    of key: ByteBuffer,
-    _ shard: ShardID,
-    _ channel: ChannelNumber
-  ) throws(StorageError) -> PageID {
+  private func page(of key: ByteBuffer, _ shard: ShardID, _ channel: ChannelNumber) throws(StorageError) -> PageID {
     guard let page = StorageKey.parsePage(key)?.page else { throw damagedKey(shard, channel) }
     return page
   }

@@ -19,8 +19,7 @@ final class RocksDBOptions {
     // An incomplete record at the end of the log was never acknowledged and is dropped. Any other damage stops the
     // start: the records after it were acknowledged, and point-in-time recovery would silently drop them. It is for a
     // log that was not synced when the machine failed: its blocks may have reached the disk in any order.
-    let recovery =
-      toleratesHoles ? rocksdb_point_in_time_recovery : rocksdb_tolerate_corrupted_tail_records_recovery
+    let recovery = toleratesHoles ? rocksdb_point_in_time_recovery : rocksdb_tolerate_corrupted_tail_records_recovery
     rocksdb_options_set_wal_recovery_mode(pointer, Int32(recovery))
     rocksdb_options_set_max_total_wal_size(pointer, 512 << 20)
     rocksdb_options_set_info_log_level(pointer, Self.warnLevel)
@@ -214,8 +213,7 @@ extension RocksDBFamilies {
       count += 1
       var keyCount = 0
       var valueCount = 0
-      guard let key = rocksdb_iter_key(iterator, &keyCount),
-        let value = rocksdb_iter_value(iterator, &valueCount)
+      guard let key = rocksdb_iter_key(iterator, &keyCount), let value = rocksdb_iter_value(iterator, &valueCount)
       else { break }
       try body(
         ByteBuffer(bytes: UnsafeRawBufferPointer(start: key, count: keyCount)),
@@ -229,11 +227,7 @@ extension RocksDBFamilies {
   }
 
   /// Read a shard's own pages and its log.
-  func readShard(
-    _ shard: ShardID,
-    directory: String,
-    fillsCache: Bool = true
-  ) throws(StorageError) -> StoredShard {
+  func readShard(_ shard: ShardID, directory: String, fillsCache: Bool = true) throws(StorageError) -> StoredShard {
     var own: [(page: PageID, bytes: ByteBuffer)] = []
     // No channel has the number 0: the shard's own pages are stored under it.
     try scan(

@@ -32,8 +32,7 @@ package final class RocksDBReader: @unchecked Sendable {
     }
     if let fault = TableFileCheck.fault(in: directory) { throw .corrupt("\(directory): \(fault)") }
     let families = try Self.open(directory, toleratesHoles: isUnsynced)
-    guard let identity = try RocksDBEngine.storedIdentity(directory, in: families, RocksDBReadOptions())
-    else {
+    guard let identity = try RocksDBEngine.storedIdentity(directory, in: families, RocksDBReadOptions()) else {
       throw .corrupt("\(directory): its identity is missing")
     }
     self.identity = identity
@@ -64,9 +63,7 @@ package final class RocksDBReader: @unchecked Sendable {
   }
 
   /// Call `body` with each log batch, by shard, in rising order of index.
-  package func scanLog(
-    _ body: (ShardID, LogIndex, ByteBuffer) throws(StorageError) -> Void
-  ) throws(StorageError) {
+  package func scanLog(_ body: (ShardID, LogIndex, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
     try scan(families.log.pointer) { key, value throws(StorageError) in
       guard let (shard, index) = StorageKey.parseLog(key) else {
         throw .corrupt("\(directory): a key of \(key.readableBytes) bytes in the log")

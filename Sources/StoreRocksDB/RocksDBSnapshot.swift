@@ -127,11 +127,7 @@ final class RocksDBSnapshot: GroupSnapshot {
     return try result.get()
   }
 
-  private static func next(
-    _ count: Int,
-    _ state: inout State,
-    _ directory: String
-  ) throws(StorageError) -> ByteBuffer {
+  private static func next(_ count: Int, _ state: inout State, _ directory: String) throws(StorageError) -> ByteBuffer {
     guard let snapshot = state.snapshot else { throw .failed("\(directory): the snapshot is closed") }
     var buffer = ByteBuffer()
     while true {

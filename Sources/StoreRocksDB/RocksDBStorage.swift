@@ -26,12 +26,7 @@ package final class RocksDBStorage: ReopenableStorage {
   ) throws(StorageError) {
     self.directory = directory
     self.settings = settings
-    let engine = try RocksDBEngine(
-      directory: directory,
-      shardCount: shardCount,
-      newStore: newStore,
-      settings: settings
-    )
+    let engine = try RocksDBEngine(directory: directory, shardCount: shardCount, newStore: newStore, settings: settings)
     identity = engine.identity
     directoryIdentity = DirectoryIdentity(directory)
     self.engine = NIOLockedValueBox(engine)

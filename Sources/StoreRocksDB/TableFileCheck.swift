@@ -39,8 +39,7 @@ enum TableFileCheck {
       let path = directory + "/" + name
       guard let number = UInt64(name.dropLast(4)), let file = FileHandle(forReadingAtPath: path),
         let size = (try? file.seekToEnd()).flatMap({ Int(exactly: $0) }),
-        case .failure(let fault) = properties(of: file, size),
-        isInManifest(of: directory, number, UInt64(size))
+        case .failure(let fault) = properties(of: file, size), isInManifest(of: directory, number, UInt64(size))
       else { continue }
       return "\(path), byte \(fault.offset): \(fault.reason)"
     }
@@ -79,8 +78,7 @@ enum TableFileCheck {
 
   private static func properties(_ size: Int, _ read: Read) throws(Fault) -> Range<Int>? {
     let end = size - footerBytes
-    guard let footer = read(end..<size), fixed(footer, 45, 8) == magic,
-      versions.contains(UInt32(fixed(footer, 41, 4)))
+    guard let footer = read(end..<size), fixed(footer, 45, 8) == magic, versions.contains(UInt32(fixed(footer, 41, 4)))
     else { return nil }
     var position = 1
     let handles = footer[..<(1 + handlesBytes)]
@@ -183,16 +181,13 @@ enum TableFileCheck {
   /// listed file of another size.
   private static func isInManifest(of directory: String, _ number: UInt64, _ size: UInt64) -> Bool {
     guard let current = try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8),
-      let data = FileManager.default.contents(
-        atPath: directory + "/" + current.trimmingCharacters(in: .newlines)
-      )
+      let data = FileManager.default.contents(atPath: directory + "/" + current.trimmingCharacters(in: .newlines))
     else { return false }
     let manifest = LogFileCheck.contents(of: Array(data))
     // Record of a new file: tag, level, number and size, and then its keys.
     let sought = [103, 0] + varint(number) + varint(size)
     return manifest.indices.dropLast(sought.count).contains { start in
-      manifest[start] == sought[0]
-        && manifest[(start + 2)..<(start + sought.count)].elementsEqual(sought[2...])
+      manifest[start] == sought[0] && manifest[(start + 2)..<(start + sought.count)].elementsEqual(sought[2...])
     }
   }
 

@@ -66,11 +66,7 @@ final class BackupServer: Sendable {
   typealias Completion<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is durable now.
-  func begin(
-    _ owner: BackupOwnership.Owner,
-    _ hosts: [LoopHost],
-    _ completion: @escaping Completion<BackupContents>
-  ) {
+  func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
       return completion(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
@@ -112,10 +108,7 @@ final class BackupServer: Sendable {
     }
     if case .success(let (_, contents)) = result {
       let bytes = contents.files.reduce(0) { $0 + $1.size }
-      logger.notice(
-        "A backup has begun",
-        metadata: ["files": "\(contents.files.count)", "bytes": "\(bytes)"]
-      )
+      logger.notice("A backup has begun", metadata: ["files": "\(contents.files.count)", "bytes": "\(bytes)"])
     }
     completion(result.map(\.1))
   }
@@ -163,11 +156,9 @@ final class BackupServer: Sendable {
         return completion(.failure(BackupRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
-        case let size = checkpoint.files[Int(part.file)].size, part.offset <= size,
-        part.count <= size - part.offset
+        case let size = checkpoint.files[Int(part.file)].size, part.offset <= size, part.count <= size - part.offset
       else {
-        let detail =
-          "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
+        let detail = "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
         return completion(.failure(BackupRefusal(code: .invalidField, detail: detail)))
       }
       do throws(StorageError) {

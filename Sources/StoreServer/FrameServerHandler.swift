@@ -371,16 +371,12 @@ final class FrameServerHandler: ChannelInboundHandler {
     guard let context, !isClosed else { return }
     // Throttle the log before authentication: an unauthenticated peer may connect as often as it likes.
     if let count = registration != nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
-      logger.info(
-        "Connection refused",
-        metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]
-      )
+      logger.info("Connection refused", metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"])
     }
     var buffer = ByteBuffer()
     buffer.writeError(code, retryAfterMilliseconds: code == .unavailable ? 500 : 0, detail: detail)
     let boundContext = NIOLoopBound(context, eventLoop: context.eventLoop)
-    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { _ in boundContext.value.close(promise: nil)
-    }
+    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { _ in boundContext.value.close(promise: nil) }
     close()
   }
 

@@ -187,9 +187,7 @@ final class HostSupervisor: Sendable {
       joined: { [logger] group, position, bytes in
         logger.notice(
           "Another node's snapshot of a group is installed",
-          metadata: [
-            "group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)",
-          ]
+          metadata: ["group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)"]
         )
       }
     )

@@ -45,9 +45,7 @@ struct ServerHandshake {
   init(terms: Terms) { self.terms = terms }
 
   /// - Parameter nonce: supplies random bytes for the challenge.
-  mutating func frameReceived(_ kind: FrameKind, _ payload: RawSpan, nonce: () -> Nonce) throws(WireError)
-    -> Action
-  {
+  mutating func frameReceived(_ kind: FrameKind, _ payload: RawSpan, nonce: () -> Nonce) throws(WireError) -> Action {
     switch (state, kind) {
     case (.awaitingHello, .hello):
       return helloReceived(try Hello(payload), nonce: nonce())
@@ -89,27 +87,15 @@ struct ServerHandshake {
 
   private mutating func proofReceived(_ proof: Proof, _ awaiting: AwaitingProof) -> Action {
     let hello = awaiting.hello
-    let material = Proof.material(
-      .gateway,
-      gateway: hello.nonce,
-      store: awaiting.nonce,
-      session: hello.session
-    )
+    let material = Proof.material(.gateway, gateway: hello.nonce, store: awaiting.nonce, session: hello.session)
     let isAuthenticated =
       terms.secrets.isEmpty
       || terms.secrets.contains { secret in
-        HMAC<SHA256>.isValidAuthenticationCode(
-          proof.bytes,
-          authenticating: material,
-          using: SymmetricKey(data: secret)
-        )
+        HMAC<SHA256>.isValidAuthenticationCode(proof.bytes, authenticating: material, using: SymmetricKey(data: secret))
       }
     guard isAuthenticated else {
       state = .refused
-      return .refuse(
-        .authenticationFailed,
-        detail: "the secret is not the store's: give both the same --secret-file"
-      )
+      return .refuse(.authenticationFailed, detail: "the secret is not the store's: give both the same --secret-file")
     }
     state = .open
     let ready = Ready(
@@ -117,10 +103,6 @@ struct ServerHandshake {
       sessionLifetimeMilliseconds: UInt64(terms.sessionLifetimeMilliseconds),
       shards: terms.isNode ? [] : [Ready.ShardRange(first: 0, count: UInt32(terms.shardCount), address: "")]
     )
-    return .open(
-      ready,
-      session: hello.session,
-      name: hello.name
-    )
+    return .open(ready, session: hello.session, name: hello.name)
   }
 }

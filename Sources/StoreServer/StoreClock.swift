@@ -42,9 +42,7 @@ package final class StoreClock: Sendable {
       let made = ClockGuard(limits: limits, logged: logged, wall: wall, boot: boot)
       state = made
       publish(made)
-      let times: Logger.Metadata = [
-        "last_logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
-      ]
+      let times: Logger.Metadata = ["last_logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))"]
       switch made.start {
       case .accepted: break
       case .acceptedWithGap:

@@ -26,11 +26,7 @@ package final class StoreServer: Sendable {
   private let secrets: NIOLockedValueBox<[[UInt8]]>
   private let listener = NIOLockedValueBox<(any Channel)?>(nil)
 
-  package init(
-    configuration: StoreServerConfiguration,
-    storage source: any ReopenableStorage,
-    logger: Logger
-  ) {
+  package init(configuration: StoreServerConfiguration, storage source: any ReopenableStorage, logger: Logger) {
     self.configuration = configuration
     self.source = source
     self.logger = logger
@@ -87,8 +83,7 @@ package final class StoreServer: Sendable {
       .serverChannelInitializer { [gate] channel in
         channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
       }
-      .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-      // The kernel detects a gateway whose machine is gone.
+      .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)  // The kernel detects a gateway whose machine is gone.
       .childChannelOption(.socketOption(.so_keepalive), value: 1)
       // At most some 400 marks in one turn, so that replies leave and the next marks arrive while these are processed.
       .childChannelOption(

@@ -75,12 +75,7 @@ final class SessionTicketKeys: Sendable {
   }
 
   private static func makeKey(at time: Int64) -> Key {
-    Key(
-      name: random(Key.nameByteCount),
-      cipher: random(32),
-      code: random(32),
-      madeAt: time
-    )
+    Key(name: random(Key.nameByteCount), cipher: random(32), code: random(32), madeAt: time)
   }
 
   /// Return `count` random bytes. The system generator is cryptographically secure on all supported platforms.

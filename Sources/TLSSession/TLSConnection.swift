@@ -47,8 +47,7 @@ package final class TLSConnection {
     if X509_VERIFY_PARAM_set1_ip_asc(parameters, serverName) == 1 { return }
     OpenSSLErrors.clear()
     X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
-    guard X509_VERIFY_PARAM_set1_host(parameters, serverName, 0) == 1,
-      COpenSSL_set_host_name(ssl, serverName) == 1
+    guard X509_VERIFY_PARAM_set1_host(parameters, serverName, 0) == 1, COpenSSL_set_host_name(ssl, serverName) == 1
     else { throw .configuration(reason: OpenSSLErrors.drain().reason) }
   }
 
@@ -123,8 +122,7 @@ package final class TLSConnection {
     switch number {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return .certificate(reason: String(cString: X509_verify_cert_error_string(verdict)))
-    case SSL_R_NO_APPLICATION_PROTOCOL, SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
-      return .noApplicationProtocol
+    case SSL_R_NO_APPLICATION_PROTOCOL, SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL: return .noApplicationProtocol
     case SSL_R_UNEXPECTED_EOF_WHILE_READING: return .truncated
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return .noPeerCertificate
     case SSL_R_WRONG_VERSION_NUMBER, SSL_R_BAD_RECORD_TYPE, SSL_R_HTTP_REQUEST, SSL_R_HTTPS_PROXY_REQUEST:
@@ -178,9 +176,7 @@ package final class TLSConnection {
     guard plaintext.readableBytes > 0 else { return }
     // Each record adds 5 bytes of header, 16 of tag and up to 8 more.
     let records = plaintext.readableBytes / 16_384 + 1
-    buffers.pointee.output.reserveCapacity(
-      minimumWritableBytes: plaintext.readableBytes + records * 32
-    )
+    buffers.pointee.output.reserveCapacity(minimumWritableBytes: plaintext.readableBytes + records * 32)
     OpenSSLErrors.clear()
     let result = plaintext.withUnsafeReadableBytes {
       SSL_write(ssl, $0.baseAddress, Int32(clamping: $0.count))
@@ -244,8 +240,7 @@ func countKeyUpdates(of ssl: OpaquePointer, in buffers: UnsafeMutablePointer<TLS
     guard isSent == 0, count > 0, let bytes, let buffers else { return }
     // A refused renegotiation is reported only by the header of its record.
     let isHandshake =
-      type == SSL3_RT_HANDSHAKE
-      || type == SSL3_RT_HEADER && bytes.load(as: UInt8.self) == UInt8(SSL3_RT_HANDSHAKE)
+      type == SSL3_RT_HANDSHAKE || type == SSL3_RT_HEADER && bytes.load(as: UInt8.self) == UInt8(SSL3_RT_HANDSHAKE)
     guard isHandshake else { return }
     buffers.assumingMemoryBound(to: TLSBuffers.self).pointee.keyUpdates.recordMessage()
   }

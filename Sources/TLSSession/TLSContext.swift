@@ -208,8 +208,7 @@ package final class TLSContext: Sendable {
     COpenSSL_CTX_set_common_options(made)
     let versions = role.versions
     guard COpenSSL_CTX_set_versions(made, versions.lowerBound.number, versions.upperBound.number) == 1,
-      SSL_CTX_set_cipher_list(made, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1,
-      SSL_CTX_set_num_tickets(made, 1) == 1
+      SSL_CTX_set_cipher_list(made, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1, SSL_CTX_set_num_tickets(made, 1) == 1
     else { throw .configuration(reason: OpenSSLErrors.drain().reason) }
     // A key with a password must be a named error, not a prompt on the terminal.
     SSL_CTX_set_default_passwd_cb(made) { _, _, _, _ in -1 }
@@ -222,9 +221,7 @@ package final class TLSContext: Sendable {
     return owner
   }
 
-  private static func setUp(_ context: OpaquePointer, _ configuration: TLSServerConfiguration)
-    throws(TLSError)
-  {
+  private static func setUp(_ context: OpaquePointer, _ configuration: TLSServerConfiguration) throws(TLSError) {
     try loadIdentity(context, configuration.certificateChainFile, configuration.privateKeyFile)
     if let file = configuration.clientAuthorityFile {
       try loadAuthorities(context, file)
@@ -246,9 +243,7 @@ package final class TLSContext: Sendable {
     }
   }
 
-  private static func setUp(_ context: OpaquePointer, _ configuration: TLSClientConfiguration)
-    throws(TLSError)
-  {
+  private static func setUp(_ context: OpaquePointer, _ configuration: TLSClientConfiguration) throws(TLSError) {
     if let file = configuration.authorityFile {
       try loadAuthorities(context, file)
     } else if SSL_CTX_set_default_verify_paths(context) != 1 {
@@ -274,8 +269,7 @@ package final class TLSContext: Sendable {
     guard SSL_CTX_use_certificate_chain_file(context, chain) == 1 else {
       throw .file(path: chain, reason: OpenSSLErrors.drain().reason)
     }
-    guard SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1,
-      SSL_CTX_check_private_key(context) == 1
+    guard SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1, SSL_CTX_check_private_key(context) == 1
     else {
       var reason = OpenSSLErrors.drain().reason
       if reason == "key values mismatch" { reason = "is not the private key of the certificate \(chain)" }
@@ -328,9 +322,7 @@ private func select(
   while at < Int(count) {
     let length = Int(offered[at])
     guard at + 1 + length <= Int(count) else { break }
-    if length == name.utf8CodeUnitCount,
-      (0..<length).allSatisfy({ offered[at + 1 + $0] == name.utf8Start[$0] })
-    {
+    if length == name.utf8CodeUnitCount, (0..<length).allSatisfy({ offered[at + 1 + $0] == name.utf8Start[$0] }) {
       out?.pointee = offered + at + 1
       outCount?.pointee = UInt8(length)
       return true

@@ -88,9 +88,7 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   /// Treat a half-closure as the end of the connection.
   package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-    if let event = event as? ChannelEvent, event == .inputClosed,
-      state == .established || state == .handshaking
-    {
+    if let event = event as? ChannelEvent, event == .inputClosed, state == .established || state == .handshaking {
       connection.consumeEnd()
       proceed(context)
       return

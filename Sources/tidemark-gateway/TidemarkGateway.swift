@@ -28,15 +28,10 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(parsing: .upToNextOption, help: ArgumentHelp("Addresses of the store.", valueName: "host:port"))
   var store: [String] = []
   @Option(
-    help: ArgumentHelp(
-      "CA for TLS to the store; its certificate must be issued by this CA, PEM.",
-      valueName: "file"
-    )
+    help: ArgumentHelp("CA for TLS to the store; its certificate must be issued by this CA, PEM.", valueName: "file")
   )
   var tlsCa: String?
-  @Option(
-    help: ArgumentHelp("Client certificate for the store, PEM; --tls-cert by default.", valueName: "file")
-  )
+  @Option(help: ArgumentHelp("Client certificate for the store, PEM; --tls-cert by default.", valueName: "file"))
   var storeTlsCert: String?
   @Option(help: ArgumentHelp("Private key of --store-tls-cert, PEM.", valueName: "file")) var storeTlsKey: String?
   @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
@@ -44,10 +39,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
   var jwtSecretFile: String?
   @Option(
-    help: ArgumentHelp(
-      "Public keys of RS256, PS256, ES256 and EdDSA tokens, a JSON Web Key Set.",
-      valueName: "file"
-    )
+    help: ArgumentHelp("Public keys of RS256, PS256, ES256 and EdDSA tokens, a JSON Web Key Set.", valueName: "file")
   )
   var jwksFile: String?
   @Option(
@@ -57,22 +49,15 @@ struct TidemarkGateway: AsyncParsableCommand {
   var jwtIssuer: [String] = []
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp(
-      "Audiences (aud), one of which a token must name; any by default.",
-      valueName: "audience"
-    )
+    help: ArgumentHelp("Audiences (aud), one of which a token must name; any by default.", valueName: "audience")
   )
   var jwtAudience: [String] = []
-  @Option(
-    help: ArgumentHelp("Maximum age of a token since its iat, such as 12h or 30d.", valueName: "time")
-  )
+  @Option(help: ArgumentHelp("Maximum age of a token since its iat, such as 12h or 30d.", valueName: "time"))
   var jwtMaxAge: String?
   @Flag(help: "Accept no token without an exp.") var jwtRequireExp = false
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile: String?
-  @Option(
-    help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port")
-  )
+  @Option(help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
   @Flag(help: "Connections of --trusted-proxies begin with a PROXY header, v1 or v2, that names the client.")
   var proxyProtocol = false
@@ -225,8 +210,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       return fresh.differences(from: settings, among: fixed) + gateway.settingsNeedingRestart(configuration)
     }
     metrics.register(on: group.next()) { reloads.collect(into: &$0) }
-    var line =
-      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
+    var line = "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
     line += ", \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
       // On threads of its own: clients of this listener cannot delay the others.

@@ -126,10 +126,7 @@ struct NodeSettings {
     case .badClusterName:
       SettingsError("cluster", "has to be 1 to 64 letters, digits, hyphens, underscores and full stops")
     case .plaintextOffLoopback(let endpoint):
-      SettingsError(
-        "log",
-        "\(endpoint): is not on this machine: give https:// with --log-cert, --log-key and --log-ca"
-      )
+      SettingsError("log", "\(endpoint): is not on this machine: give https:// with --log-cert, --log-key and --log-ca")
     }
   }
 }

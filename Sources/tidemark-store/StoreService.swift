@@ -28,16 +28,11 @@ struct StoreService: Service {
     do {
       let address = try await server.start()
       let location = "\(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
-      ProcessRunner.printLine(
-        "tidemark-store is listening on \(location) (\(tls == nil ? "plaintext" : "TLS"))"
-      )
+      ProcessRunner.printLine("tidemark-store is listening on \(location) (\(tls == nil ? "plaintext" : "TLS"))")
     } catch let error as StorageError {
       throw SettingsError(error.description)
     } catch {
-      throw SettingsError(
-        "listen",
-        "\(listen): cannot listen (\(ErrorText.of(error))); is another process using it?"
-      )
+      throw SettingsError("listen", "\(listen): cannot listen (\(ErrorText.of(error))); is another process using it?")
     }
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
@@ -62,8 +57,7 @@ struct StoreService: Service {
       )
       samples.gauge(
         "tidemark_store_sync_interval_milliseconds",
-        help:
-          "Time span of acknowledged commands that a machine failure may lose (--durability); 0: none.",
+        help: "Time span of acknowledged commands that a machine failure may lose (--durability); 0: none.",
         Double(durability.syncIntervalMilliseconds ?? 0)
       )
     }
@@ -103,20 +97,13 @@ struct StoreService: Service {
     do {
       try erasures.setComplete(through: server.clock.now().milliseconds)
     } catch {
-      logger.error(
-        "The erasure ledger cannot be written: erasures are refused",
-        metadata: ["error": "\(error)"]
-      )
+      logger.error("The erasure ledger cannot be written: erasures are refused", metadata: ["error": "\(error)"])
     }
   }
 
   private static func write(_ now: StoreServer.Statistics, into samples: inout MetricSamples) {
     samples.counter("tidemark_store_requests_total", help: "Requests received.", Int64(now.loops.requests))
-    samples.counter(
-      "tidemark_store_commits_total",
-      help: "Groups committed to storage.",
-      Int64(now.loops.commits)
-    )
+    samples.counter("tidemark_store_commits_total", help: "Groups committed to storage.", Int64(now.loops.commits))
     samples.counter("tidemark_store_batches_total", help: "Log batches committed.", Int64(now.loops.batches))
     samples.counter(
       "tidemark_store_pages_written_total",
@@ -196,11 +183,7 @@ struct StoreService: Service {
       Int64(now.connectionsOpened)
     )
     samples.gauge("tidemark_store_connections", help: "Connections now.", Double(now.connections))
-    samples.gauge(
-      "tidemark_store_loaded_channels",
-      help: "Channels in memory.",
-      Double(now.now.loadedChannels)
-    )
+    samples.gauge("tidemark_store_loaded_channels", help: "Channels in memory.", Double(now.now.loadedChannels))
     samples.gauge(
       "tidemark_store_dirty_pages",
       help: "Pages with effects that are only in the log.",

@@ -18,8 +18,7 @@ struct StoreSettings {
   ]
   /// Keys that restrict the store; an empty value is refused.
   private static let restrictions: Set<String> = [
-    "secret-file", "tls-ca", "tls-cert", "tls-key", "erasure-ledger", "memory", "clock-jump-max",
-    "clock-start-max",
+    "secret-file", "tls-ca", "tls-cert", "tls-key", "erasure-ledger", "memory", "clock-jump-max", "clock-start-max",
   ]
   /// Keys that a running store reloads: paths of secrets and certificates, and the log level. Changes of other keys
   /// take effect at a restart.
@@ -165,9 +164,7 @@ struct StoreSettings {
 
   static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
     guard let path = try settings.string("secret-file") else {
-      logger.warning(
-        "No --secret-file: gateways are not authenticated: any process that reaches this port is served"
-      )
+      logger.warning("No --secret-file: gateways are not authenticated: any process that reaches this port is served")
       return []
     }
     return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
@@ -183,8 +180,7 @@ struct StoreSettings {
 
   /// Return the TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless
   /// the operator allows more.
-  private static func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
-    -> LinkTLS?
+  private static func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError) -> LinkTLS?
   {
     if let files = try tlsFiles(settings) { return try LinkTLS(files, end: .store, logger: logger) }
     guard !listen.isLoopback else {

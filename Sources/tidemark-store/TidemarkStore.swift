@@ -31,9 +31,7 @@ struct TidemarkStore: AsyncParsableCommand {
   var data: String?
   @Option(help: ArgumentHelp("Address for gateways. Default 127.0.0.1:7410.", valueName: "host:port"))
   var listen: String?
-  @Option(
-    help: ArgumentHelp("Number of shards; fixed when the directory is created. Default 16.", valueName: "n")
-  )
+  @Option(help: ArgumentHelp("Number of shards; fixed when the directory is created. Default 16.", valueName: "n"))
   var shards: String?
   @Option(
     help: ArgumentHelp(
@@ -76,12 +74,7 @@ struct TidemarkStore: AsyncParsableCommand {
     )
   )
   var eventIntervalMembers: String?
-  @Option(
-    help: ArgumentHelp(
-      "Interval of batched events, 100ms to 60s. Default 1s.",
-      valueName: "time"
-    )
-  )
+  @Option(help: ArgumentHelp("Interval of batched events, 100ms to 60s. Default 1s.", valueName: "time"))
   var eventInterval: String?
   @Option(
     help: ArgumentHelp(
@@ -122,10 +115,7 @@ struct TidemarkStore: AsyncParsableCommand {
   var tlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
   @Option(
-    help: ArgumentHelp(
-      "CA certificate that must have signed the gateways' certificates, PEM.",
-      valueName: "file"
-    )
+    help: ArgumentHelp("CA certificate that must have signed the gateways' certificates, PEM.", valueName: "file")
   )
   var tlsCa: String?
   @Flag(help: "Allow listening without TLS on addresses other than loopback.") var allowPlaintext = false
@@ -148,18 +138,11 @@ struct TidemarkStore: AsyncParsableCommand {
   var log: String?
   @Option(help: ArgumentHelp("Client certificate for etcd, PEM.", valueName: "file")) var logCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var logKey: String?
-  @Option(
-    help: ArgumentHelp("CA certificate that must have signed etcd's certificates, PEM.", valueName: "file")
-  )
+  @Option(help: ArgumentHelp("CA certificate that must have signed etcd's certificates, PEM.", valueName: "file"))
   var logCa: String?
   @Option(help: ArgumentHelp("Number of this node, 1 to the number of --members.", valueName: "id"))
   var node: String?
-  @Option(
-    help: ArgumentHelp(
-      "Number of nodes, which are 1 to n; the same on all of them. Default 3.",
-      valueName: "n"
-    )
-  )
+  @Option(help: ArgumentHelp("Number of nodes, which are 1 to n; the same on all of them. Default 3.", valueName: "n"))
   var members: String?
   @Option(
     help: ArgumentHelp(
@@ -188,18 +171,10 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
-    help: ArgumentHelp(
-      "trace, debug, info, notice, warning, error or critical. Default info.",
-      valueName: "level"
-    )
+    help: ArgumentHelp("trace, debug, info, notice, warning, error or critical. Default info.", valueName: "level")
   )
   var logLevel: String?
-  @Option(
-    help: ArgumentHelp(
-      "Request this http:// URL, print the answer and exit: 0 if healthy.",
-      valueName: "url"
-    )
-  )
+  @Option(help: ArgumentHelp("Request this http:// URL, print the answer and exit: 0 if healthy.", valueName: "url"))
   var healthCheck: String?
 
   func run() async throws {
@@ -219,8 +194,7 @@ struct TidemarkStore: AsyncParsableCommand {
   /// The flags that were given, by key.
   private var flags: [String: String] {
     [
-      "data": data, "listen": listen, "shards": shards, "secret-file": secretFile, "admin": admin,
-      "loops": loops,
+      "data": data, "listen": listen, "shards": shards, "secret-file": secretFile, "admin": admin, "loops": loops,
       "config": config, "log-level": logLevel, "durability": durability, "memory": memory,
       "event-interval-members": eventIntervalMembers, "event-interval": eventInterval,
       "erasure-ledger": erasureLedger, "clock-jump-max": clockJumpMax, "clock-start-max": clockStartMax,
@@ -252,10 +226,7 @@ struct TidemarkStore: AsyncParsableCommand {
       if let tls, let loaded { tls.apply(loaded) }
       server.replaceSecrets(secrets)
       ProcessRunner.setLogLevel(logLevel)
-      let fixed = fresh.differences(
-        from: settings,
-        among: StoreSettings.keys.subtracting(StoreSettings.reloadedKeys)
-      )
+      let fixed = fresh.differences(from: settings, among: StoreSettings.keys.subtracting(StoreSettings.reloadedKeys))
       return fixed + ((tls == nil) == (files == nil) ? [] : ["tls-cert", "tls-key", "tls-ca"])
     }
   }
@@ -288,8 +259,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let storage = try Self.open(settings, logger)
     let erasures = try Self.ledger(settings)
     settings.server.erasures = erasures
-    settings.server.engine.residentBytesMax =
-      settings.memoryBytes / min(settings.server.loops, storage.shardCount)
+    settings.server.engine.residentBytesMax = settings.memoryBytes / min(settings.server.loops, storage.shardCount)
     let server = StoreServer(configuration: settings.server, storage: storage, logger: logger)
     services.append(
       StoreService(
@@ -304,13 +274,7 @@ struct TidemarkStore: AsyncParsableCommand {
         erasures: erasures
       )
     )
-    let reloads = Self.reloads(
-      of: read,
-      flags: flags,
-      server: server,
-      tls: settings.server.tls,
-      logger: logger
-    )
+    let reloads = Self.reloads(of: read, flags: flags, server: server, tls: settings.server.tls, logger: logger)
     metrics.register(on: adminGroup.next()) { reloads.collect(into: &$0) }
     services.append(reloads)
     do {
@@ -322,9 +286,7 @@ struct TidemarkStore: AsyncParsableCommand {
     }
   }
 
-  private static func open(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError)
-    -> RocksDBStorage
-  {
+  private static func open(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError) -> RocksDBStorage {
     let storage: RocksDBStorage
     do {
       storage = try RocksDBStorage(
@@ -356,10 +318,7 @@ struct TidemarkStore: AsyncParsableCommand {
       }
     }
     if let warning = storage.warning {
-      logger.warning(
-        "The data directory was opened after a machine failure",
-        metadata: ["detail": "\(warning)"]
-      )
+      logger.warning("The data directory was opened after a machine failure", metadata: ["detail": "\(warning)"])
     }
     return storage
   }

@@ -69,24 +69,16 @@ final class AuthenticationPart: GatewayPart {
 
   /// Return the token of a request. A browser's EventSource sends no header; its token is in the query.
   @_lifetime(borrow request, copy match)
-  private func token(
-    of request: borrowing HTTP2Request,
-    _ match: borrowing RouteMatch
-  ) throws(Problem) -> RawSpan {
+  private func token(of request: borrowing HTTP2Request, _ match: borrowing RouteMatch) throws(Problem) -> RawSpan {
     match.route == .events && request.authorizationIdentity == 0
-      ? try Authenticator.token(ofQuery: match.query, loop.scratch)
-      : try Authenticator.token(of: request.authorization)
+      ? try Authenticator.token(ofQuery: match.query, loop.scratch) : try Authenticator.token(of: request.authorization)
   }
 
   /// Check the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
   /// unauthenticated clients are not kept.
   ///
   /// - Returns: false where the request will be refused, whatever its body is.
-  func acceptsBody(
-    _ request: borrowing HTTP2Request,
-    _ index: ConnectionIndex,
-    _ stream: HTTP2StreamHandle
-  ) -> Bool {
+  func acceptsBody(_ request: borrowing HTTP2Request, _ index: ConnectionIndex, _ stream: HTTP2StreamHandle) -> Bool {
     // A request without a route is always refused.
     guard let match = try? loop.router.match(request.method, request.path, loop.scratch) else { return false }
     let identity = request.authorizationIdentity
@@ -103,8 +95,7 @@ final class AuthenticationPart: GatewayPart {
       switch authenticator.verdict(of: token, now: loop.now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
-      case .unknown:
-        try waitForVerification(token, request, connection: index, stream: stream, awaitsBody: true)
+      case .unknown: try waitForVerification(token, request, connection: index, stream: stream, awaitsBody: true)
       }
       return true
     } catch {
@@ -113,10 +104,7 @@ final class AuthenticationPart: GatewayPart {
   }
 
   /// Continue a request whose token was verified before its body arrived.
-  private func tokenVerifiedBeforeBody(
-    _ waiting: RequestAwaitingVerification,
-    _ result: Result<Caller, TokenRefusal>
-  ) {
+  private func tokenVerifiedBeforeBody(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
     guard let connection = loop.connections.connection(waiting.connection) else { return }
     // A request that is complete by now waits for the same token again.
     guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
@@ -128,11 +116,7 @@ final class AuthenticationPart: GatewayPart {
   }
 
   /// Cache the result for a connection's credential, unless time or revocation can change it.
-  private func remember(
-    _ result: Result<Caller, TokenRefusal>,
-    _ index: ConnectionIndex,
-    identity: UInt32
-  ) {
+  private func remember(_ result: Result<Caller, TokenRefusal>, _ index: ConnectionIndex, identity: UInt32) {
     if case .failure(let refusal) = result, refusal.code.isTransient { return }
     loop.connections[credentialsOf: index].remember(identity: identity, result)
     if case .success = result { markAuthenticated(index) }
@@ -238,9 +222,7 @@ final class AuthenticationPart: GatewayPart {
 
   /// Return the problem for a refused token. A token that no key has signed counts against its address. A connection
   /// that keeps sending such tokens is closed after a delay, unless it is a proxy's.
-  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: ConnectionIndex)
-    -> Problem
-  {
+  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> Problem {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
     refusals &+= 1

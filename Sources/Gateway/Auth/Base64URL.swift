@@ -3,8 +3,7 @@ internal import NIOCore
 /// Base64url without padding (RFC 4648 section 5), in canonical form only: the unused bits of the last character are 0,
 /// so no value has a second text (section 3.5). Foundation's decoder takes other alphabets and allocates.
 struct Base64URL: ~Copyable {
-  private static let alphabet: StaticString =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+  private static let alphabet: StaticString = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
   private static let noDigit: UInt8 = 0xFF
 
   /// The value of each character.
@@ -40,9 +39,7 @@ struct Base64URL: ~Copyable {
   func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
     var isValid = false
     let bytes = [UInt8](unsafeUninitializedCapacity: text.count / 4 * 3 + 2) { room, count in
-      guard let base = room.baseAddress,
-        let end = decode(text.span.bytes, into: UnsafeMutableRawPointer(base))
-      else {
+      guard let base = room.baseAddress, let end = decode(text.span.bytes, into: UnsafeMutableRawPointer(base)) else {
         return
       }
       (isValid, count) = (true, end)

@@ -72,8 +72,7 @@ struct KeySet: Sendable {
       case ("RSA", _, nil): return [.rs256, .ps256]
       case ("EC", "P-256", "ES256"), ("EC", "P-256", nil): return [.es256]
       // RFC 9864 uses the curve's name as the algorithm.
-      case ("OKP", "Ed25519", "EdDSA"), ("OKP", "Ed25519", "Ed25519"), ("OKP", "Ed25519", nil):
-        return [.eddsa]
+      case ("OKP", "Ed25519", "EdDSA"), ("OKP", "Ed25519", "Ed25519"), ("OKP", "Ed25519", nil): return [.eddsa]
       default: throw Refusal("is not for RS256, PS256, ES256 or EdDSA")
       }
     }

@@ -14,11 +14,7 @@ package enum OptionsJSON {
     return patch
   }
 
-  private static func read(
-    _ name: RawSpan,
-    _ value: JSONValue,
-    into patch: inout OptionPatch
-  ) throws(Problem) {
+  private static func read(_ name: RawSpan, _ value: JSONValue, into patch: inout OptionPatch) throws(Problem) {
     if name.equals("read_events") {
       patch.readEvents = try bool(value)
     } else if name.equals("delivery_events") {

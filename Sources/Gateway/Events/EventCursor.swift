@@ -16,8 +16,7 @@ struct EventCursor: Hashable, Sendable {
   init?(_ text: RawSpan) {
     guard text.byteCount > 33, text.byteCount <= 33 + Self.timeDigitsMax,
       text.unsafeLoad(fromByteOffset: 32, as: UInt8.self) == UInt8(ascii: "-"),
-      let high = Self.hexadecimal(text.extracting(0..<16)),
-      let low = Self.hexadecimal(text.extracting(16..<32)),
+      let high = Self.hexadecimal(text.extracting(0..<16)), let low = Self.hexadecimal(text.extracting(16..<32)),
       let time = text.extracting(33..<text.byteCount).decimal
     else { return nil }
     self.init(store: SessionID(high: high, low: low), time: Timestamp(milliseconds: Int64(time)))

@@ -66,8 +66,7 @@ final class EventStreamsPart: GatewayPart {
       guard let index = hub.index(ofUser: user.user) else { continue }
       for event in user.events {
         switch event {
-        case .membership(let entry, let time, let isGone):
-          hub.membership(user: index, entry, at: time, isGone: isGone)
+        case .membership(let entry, let time, let isGone): hub.membership(user: index, entry, at: time, isGone: isGone)
         case .tokensRevoked(let before): hub.tokensRevoked(user: index, before: before)
         }
       }

@@ -18,9 +18,7 @@ struct FrameRequest: ~Escapable {
   ///
   /// - Throws: where the payload is malformed.
   @_lifetime(copy payload)
-  init(_ header: FrameHeader, _ payload: RawSpan, rule: FrameRule, limits: GatewayLimits)
-    throws(WireError)
-  {
+  init(_ header: FrameHeader, _ payload: RawSpan, rule: FrameRule, limits: GatewayLimits) throws(WireError) {
     var end = payload.byteCount
     if header.flags.contains(.issued) {
       end -= FrameHeader.issuedByteCount
@@ -155,8 +153,7 @@ private struct FieldCheck {
   }
 
   private func isNote(_ note: RawSpan) -> Bool {
-    note.byteCount <= noteBytesMax
-      && note.withUnsafeBytes { String(validating: $0, as: UTF8.self) != nil }
+    note.byteCount <= noteBytesMax && note.withUnsafeBytes { String(validating: $0, as: UTF8.self) != nil }
   }
 
   @_lifetime(reader: copy reader)

@@ -52,11 +52,9 @@ struct FrameRule {
     switch kind {
     case .putChannel: accept(kind, [.options, .members], replyBytes: channelBytes)
     case .changeMembers: accept(kind, [.members, .removedMembers], replyBytes: channelBytes)
-    case .registerMessage:
-      accept(kind, [.message, .userOrNone, .created, .registrationFlags], replyBytes: 12)
+    case .registerMessage: accept(kind, [.message, .userOrNone, .created, .registrationFlags], replyBytes: 12)
     case .deleteMessage: accept(kind, [.message], replyBytes: 5)
-    case .markRead, .markUnread:
-      accept(kind, [.user, .messageOrNone, .optionalNumber], replyBytes: rowBytes + 1)
+    case .markRead, .markUnread: accept(kind, [.user, .messageOrNone, .optionalNumber], replyBytes: rowBytes + 1)
     case .markDelivered: accept(kind, [.user, .messageOrNone], replyBytes: rowBytes + 1)
     case .acknowledge: accept(kind, [.user, .note, .messages], replyBytes: 256)
     case .deleteChannel: accept(kind, [], replyBytes: 1)
@@ -112,8 +110,7 @@ struct FrameRule {
 
   /// A *delivery* without its names, and the maximum size of those.
   static let deliveryBytesMax = 32
-  static let namesBytesMax =
-    Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
+  static let namesBytesMax = Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
   /// The end of the year 9999, the latest time that answers can show, in milliseconds since 1970.
   static let timeMax: Int64 = 253_402_300_799_999
   static let ackedRange: StaticString = "time acked: up to the year 9999"

@@ -118,12 +118,7 @@ extension FrameStream {
     if request.kind != .plain { count(outcome, kind: request.kind, device: request.device, on: loop) }
   }
 
-  func count(
-    _ outcome: PushCounters.Outcome,
-    kind: FrameStoreRequest.Kind,
-    device: UInt8,
-    on loop: GatewayLoop
-  ) {
+  func count(_ outcome: PushCounters.Outcome, kind: FrameStoreRequest.Kind, device: UInt8, on loop: GatewayLoop) {
     loop.push.counters.count(Self.labels(kind, device), outcome)
   }
 

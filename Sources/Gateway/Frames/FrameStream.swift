@@ -105,8 +105,7 @@ final class FrameStream: RequestStreamState, RequestStream {
   /// Return whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
     let replyBytes = mayHold ? limits.streamReplyBytes : Self.replyBytesMin
-    lacksRoom =
-      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= replyBytes || isTurnOver
+    lacksRoom = inFlight >= limits.framesInFlight || reserved + output.readableBytes >= replyBytes || isTurnOver
     return !lacksRoom && loop.streams.canSend(self)
   }
 
@@ -140,12 +139,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     }
   }
 
-  private func send(
-    _ header: FrameHeader,
-    _ request: borrowing FrameRequest,
-    rule: FrameRule,
-    on loop: GatewayLoop
-  ) {
+  private func send(_ header: FrameHeader, _ request: borrowing FrameRequest, rule: FrameRule, on loop: GatewayLoop) {
     let isPush = header.kind == .acknowledgePush
     if let invalid = request.invalid {
       if isPush { count(.refused, kind: .push, device: LabelNames.none, on: loop) }
@@ -213,12 +207,7 @@ final class FrameStream: RequestStreamState, RequestStream {
 
   static let retryAfterMilliseconds: UInt32 = 1_000
 
-  func refuse(
-    _ correlation: UInt32,
-    _ code: ErrorCode,
-    _ detail: String = "",
-    retryAfterMilliseconds: UInt32 = 0
-  ) {
+  func refuse(_ correlation: UInt32, _ code: ErrorCode, _ detail: String = "", retryAfterMilliseconds: UInt32 = 0) {
     output.writeError(code, correlation: correlation, retryAfterMilliseconds: retryAfterMilliseconds, detail: detail)
   }
 

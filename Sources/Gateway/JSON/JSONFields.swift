@@ -73,10 +73,7 @@ extension JSONValue {
   }
 
   /// Return an optional integer in `range`.
-  package func optionalInteger(
-    _ name: StaticString,
-    in range: ClosedRange<Int64>
-  ) throws(Problem) -> Int64? {
+  package func optionalInteger(_ name: StaticString, in range: ClosedRange<Int64>) throws(Problem) -> Int64? {
     guard let value = optional(name) else { return nil }
     guard let integer = value.integer, range.contains(integer) else {
       throw value.error("must be a whole number from \(range.lowerBound) to \(range.upperBound)")

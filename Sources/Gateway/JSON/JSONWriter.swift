@@ -125,8 +125,7 @@ extension OutputRawSpan {
     var at = 0
     while at + 8 <= bytes.count {
       let word = bytes.loadUnaligned(fromByteOffset: at, as: UInt64.self)
-      found |=
-        bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
+      found |= bytesBelow(0x20, word) | bytesBelow(1, word ^ repeated(0x22)) | bytesBelow(1, word ^ repeated(0x5C))
       at += 8
     }
     while at < bytes.count {

@@ -68,10 +68,7 @@ final class ConnectionTable {
 
   /// Return the connection of a stream that is answered now, to be flushed in this turn; nil where the client has
   /// closed the stream or the connection.
-  func answering(
-    _ stream: HTTP2StreamHandle,
-    on index: ConnectionIndex
-  ) -> HTTP2ServerConnection<GatewayLoop>? {
+  func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<GatewayLoop>? {
     guard let connection = connection(index), connection.isOpen(stream) else { return nil }
     markDirty(index)
     return connection

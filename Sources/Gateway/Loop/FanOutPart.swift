@@ -57,12 +57,7 @@ final class FanOutPart: GatewayPart {
     resultArrived(index)
   }
 
-  private func apply(
-    _ payload: RawSpan,
-    _ kind: FrameKind,
-    _ entry: Int,
-    in fanOut: FanOut
-  ) throws(WireError) {
+  private func apply(_ payload: RawSpan, _ kind: FrameKind, _ entry: Int, in fanOut: FanOut) throws(WireError) {
     var reader = FieldReader(payload)
     switch kind {
     case .registerMessageReply:

@@ -63,8 +63,7 @@ extension GatewayLoop {
     case .issueTickets: try push.issueTickets(match, context, request)
     case .acknowledgePushes: try push.acknowledgePushes(match, context, request)
     case .receiveHook: try hooks.receiveHook(match, context, request)
-    case .notImplemented, .notImplementedPublic:
-      throw Problem(.notImplemented, "this route is not implemented yet")
+    case .notImplemented, .notImplementedPublic: throw Problem(.notImplemented, "this route is not implemented yet")
     }
   }
 
@@ -95,8 +94,7 @@ extension GatewayLoop {
     case .getUserReply:
       let settings = try reader.userSettings()
       connection.respond(stream, status: status) { UserJSON.write(settings, into: &$0) }
-    default:
-      connection.respond(stream, status: status, body: try Self.list(kind, request.route, &reader))
+    default: connection.respond(stream, status: status, body: try Self.list(kind, request.route, &reader))
     }
     counters.answered(request.route, status: status)
   }
@@ -127,10 +125,7 @@ extension GatewayLoop {
   /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
   ///   `unknown_field`, `not_implemented`.
   @_lifetime(borrow request)
-  func object(
-    _ request: borrowing HTTP2Request,
-    _ known: borrowing KnownFields
-  ) throws(Problem) -> JSONValue {
+  func object(_ request: borrowing HTTP2Request, _ known: borrowing KnownFields) throws(Problem) -> JSONValue {
     if request.body.isEmpty {
       return _overrideLifetime(try parsed(Self.emptyObject.span.bytes), borrowing: request)
     }

@@ -16,10 +16,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   }
 
   /// Handle a request: answer it at once, or queue it for the store or for token verification.
-  package func http2RequestReceived(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
+  package func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
@@ -46,10 +43,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   private static let flushBytes = 8 << 10
 
   /// Remove an aborted event stream or streamed request, and cancel a request that waits.
-  package func http2StreamAborted(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
+  package func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     waitingRequests.cancel(stream)
     events.aborted(stream)
     if streams.count > 0 { streams.aborted(stream) }
@@ -64,10 +58,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   }
 
   /// Continue an event stream, or a streamed request, that can write again.
-  package func http2StreamDrained(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
+  package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     if streams.count > 0, streams.drained(stream) { return }
     events.drained(stream)
   }
@@ -87,9 +78,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// - Parameters:
   ///   - client: its address; nil where that is no IP address.
   ///   - isNamed: whether a PROXY header named the client.
-  func connectionOpened(from client: PeerAddress?, isNamed: Bool = false) -> HTTP2ServerConnection<
-    GatewayLoop
-  > {
+  func connectionOpened(from client: PeerAddress?, isNamed: Bool = false) -> HTTP2ServerConnection<GatewayLoop> {
     let connection = HTTP2ServerConnection(delegate: self, resources: resources)
     let index = connections.insert(connection)
     counters.connectionOpened()
@@ -176,11 +165,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   }
 
   /// Handle a request again that has waited as a batch or as a query.
-  func resumeRequest(
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    caller: Caller
-  ) {
+  func resumeRequest(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>, caller: Caller) {
     var admission = RequestAdmission(hasWaited: true)
     do throws(Problem) {
       guard caller.expiresAt > now else { throw Problem(.tokenExpired) }

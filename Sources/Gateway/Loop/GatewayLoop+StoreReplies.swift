@@ -38,15 +38,13 @@ extension GatewayLoop: StoreClientDelegate {
           logMalformedReply(error, kind)
           answer(Problem(.internalError), route: pending.route, stream: stream, connection: connection)
         }
-      case .failure(let failure):
-        answer(failure.problem, route: pending.route, stream: stream, connection: index)
+      case .failure(let failure): answer(failure.problem, route: pending.route, stream: stream, connection: index)
       }
     case .echoingResponse(let index, let stream, let connection):
       echoingResponses.completed(index, pending, with: result, stream: stream, connection: connection)
     case .fanOut(let index, let entry): fanOuts.completed(index, entry, with: result)
     case .valueChange(let index, let request): valueChanges.completed(index, request, with: result)
-    case .ackBatch(let index, let entry, let isByName):
-      push.completed(index, entry, isByName: isByName, with: result)
+    case .ackBatch(let index, let entry, let isByName): push.completed(index, entry, isByName: isByName, with: result)
     case .hook(let index, let request): hooks.completed(index, request, with: result)
     case .userScan(let index, let request): userScans.completed(index, request, with: result)
     case .userList(let index, let request): userLists.completed(index, request, with: result)
@@ -59,12 +57,7 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   /// Answer a request with a problem, unless its client has disconnected.
-  func answer(
-    _ problem: Problem,
-    route: Route,
-    stream: HTTP2StreamHandle,
-    connection index: ConnectionIndex
-  ) {
+  func answer(_ problem: Problem, route: Route, stream: HTTP2StreamHandle, connection index: ConnectionIndex) {
     guard let connection = connections.answering(stream, on: index) else { return }
     answer(problem, route: route, stream: stream, connection: connection)
   }
@@ -134,11 +127,7 @@ extension GatewayLoop {
   }
 
   /// Write the response to a request, unless its client has disconnected.
-  func respond(
-    to context: RequestContext,
-    contentType: HTTP2ContentType = .json,
-    body: (inout ByteBuffer) -> Void
-  ) {
+  func respond(to context: RequestContext, contentType: HTTP2ContentType = .json, body: (inout ByteBuffer) -> Void) {
     guard let connection = connections.answering(context.stream, on: context.connection) else { return }
     respond(context.route, stream: context.stream, connection: connection, contentType: contentType, body: body)
   }

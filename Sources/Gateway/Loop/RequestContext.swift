@@ -51,8 +51,7 @@ struct RequestContext {
   /// Return the user whose view a query gets; empty where a server names none.
   @_lifetime(borrow self)
   func viewingUser(_ given: RawSpan) -> RawSpan {
-    given.isEmpty
-      ? _overrideLifetime(caller.user, borrowing: self) : _overrideLifetime(given, borrowing: self)
+    given.isEmpty ? _overrideLifetime(caller.user, borrowing: self) : _overrideLifetime(given, borrowing: self)
   }
 
   /// Validate a `user_id`. A request that gives one twice needs both to be valid.

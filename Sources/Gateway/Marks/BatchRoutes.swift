@@ -146,9 +146,7 @@ struct BatchRoutes {
 
   /// Return the unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each
   /// key is looked up by its hash, so that many keys cost no more than their bytes.
-  private static func epochs(_ epochs: JSONValue?, of channels: JSONValue) throws(Problem) -> [[UInt8]:
-    UInt64]
-  {
+  private static func epochs(_ epochs: JSONValue?, of channels: JSONValue) throws(Problem) -> [[UInt8]: UInt64] {
     guard let epochs else { return [:] }
     var names: Set<[UInt8]> = []
     var members = channels.members
@@ -218,8 +216,6 @@ extension KnownFields {
     .objects("latest_delivered_messages", ["cid", "id", "parent_id"]), "user_id",
   ]
   /// The names in the two maps are cids.
-  static let markReadMany: KnownFields = [
-    "read_by_channel", "unread_epochs", "all", "threads", "user_id",
-  ]
+  static let markReadMany: KnownFields = ["read_by_channel", "unread_epochs", "all", "threads", "user_id"]
   static let registerMessages: KnownFields = [.objects("messages", ["cid"] + registerMessage)]
 }

@@ -124,9 +124,7 @@ struct MarkRoutes {
 
 extension KnownFields {
   static let markRead: KnownFields = ["message_id", "thread_id", "unread_epoch", "user_id"]
-  static let markUnread: KnownFields = [
-    "message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id",
-  ]
+  static let markUnread: KnownFields = ["message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id"]
 }
 
 /// The query parameters of position routes.

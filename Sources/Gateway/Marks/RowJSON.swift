@@ -9,8 +9,7 @@ package enum RowJSON {
 
   /// Return the upper bound for the size of a row in bytes.
   package static func byteMax(_ row: borrowing RowFields) -> Int {
-    fixedByteMax
-      + 6
+    fixedByteMax + 6
       * (row.user.byteCount + row.lastReadMessage.byteCount + row.lastDeliveredMessage.byteCount
         + row.firstUnreadMessage.byteCount)
   }
@@ -35,10 +34,7 @@ package enum RowJSON {
   }
 
   /// Write `{"read": [row…], "next"?}` from a reply to thread_read_state.
-  static func writeThreadReadState(
-    _ reader: inout FieldReader,
-    into buffer: inout ByteBuffer
-  ) throws(WireError) {
+  static func writeThreadReadState(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"read\":[")
     try writeRows(&reader, into: &buffer)
     buffer.writeStaticString("]")

@@ -15,11 +15,7 @@ enum ListJSON {
   /// - for the others `{"user"}`.
   ///
   /// The first page has the `total`.
-  static func write(
-    _ list: MemberList,
-    _ reader: inout FieldReader,
-    into buffer: inout ByteBuffer
-  ) throws(WireError) {
+  static func write(_ list: MemberList, _ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
     for index in 0..<(try reader.count(elementBytesMin: 4)) {
       if index > 0 { buffer.writeStaticString(",") }
@@ -43,11 +39,7 @@ enum ListJSON {
     buffer.writeStaticString("}")
   }
 
-  private static func write(
-    _ entry: borrowing ListEntryFields,
-    _ list: MemberList,
-    into buffer: inout ByteBuffer
-  ) {
+  private static func write(_ entry: borrowing ListEntryFields, _ list: MemberList, into buffer: inout ByteBuffer) {
     let byteMax = fixedByteMax + 6 * (entry.user.byteCount + entry.note.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.user(entry.user)
@@ -83,10 +75,7 @@ enum ListJSON {
 
   /// Write a reply to member_statuses as `{"members": […]}`:
   /// `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`, or `{"user", "code"}`.
-  static func writeMemberStatuses(
-    _ reader: inout FieldReader,
-    into buffer: inout ByteBuffer
-  ) throws(WireError) {
+  static func writeMemberStatuses(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
     for index in 0..<(try reader.count(elementBytesMin: 2)) {
       if index > 0 { buffer.writeStaticString(",") }

@@ -45,11 +45,7 @@ extension MessageRoutes {
 
   /// Write `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
   /// take its codes in turn.
-  static func writeAcknowledged(
-    _ codes: [ProblemCode?],
-    _ messages: BatchEntryNames,
-    into buffer: inout ByteBuffer
-  ) {
+  static func writeAcknowledged(_ codes: [ProblemCode?], _ messages: BatchEntryNames, into buffer: inout ByteBuffer) {
     let codes = self.codes(codes, for: messages)
     buffer.writeStaticString("{\"acknowledged\":[")
     var isFirst = true

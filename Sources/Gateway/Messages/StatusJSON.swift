@@ -7,12 +7,7 @@ package enum StatusJSON {
   private static let fixedByteMax = 512
 
   /// Write a status.
-  package static func write(
-    _ status: ShownStatus,
-    message: RawSpan,
-    cid: RawSpan,
-    into buffer: inout ByteBuffer
-  ) {
+  package static func write(_ status: ShownStatus, message: RawSpan, cid: RawSpan, into buffer: inout ByteBuffer) {
     let byteMax = fixedByteMax + 6 * (message.byteCount + cid.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
       out.literal("{\"message_id\":")

@@ -53,8 +53,7 @@ package struct Problem: Error, Equatable {
     if status == 401 && code != .webhookSignatureInvalid {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.
       let challenge =
-        code == .tokenMissing
-        ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""
+        code == .tokenMissing ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""
       headers.append(HTTP2Header("www-authenticate", challenge))
     }
     return headers

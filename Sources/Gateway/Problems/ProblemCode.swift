@@ -82,8 +82,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidTokenID,
       .invalidChannelType, .invalidOption, .unknownField, .invalidCursor, .invalidQuery, .userIDRequired,
-      .orderNotAvailable,
-      .ticketInvalid, .webhookTooOld:
+      .orderNotAvailable, .ticketInvalid, .webhookTooOld:
       400
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
       .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenIDInvalid, .tokenRevoked,
@@ -177,8 +176,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .storeBusy: "The store is overloaded; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"
     case .clockJump: "The store's clock jumped forward; writes are refused until it is corrected"
-    case .dataDirectoryLost:
-      "The store's data directory is gone; writes are refused until it is back"
+    case .dataDirectoryLost: "The store's data directory is gone; writes are refused until it is back"
     case .authenticationBusy: "Too many new tokens are being verified; nothing was changed"
     case .overloaded:
       "The gateway is short of memory, or this caller's requests exceed their part of it; nothing was changed"

@@ -115,12 +115,7 @@ package struct AckOrder {
     if aheadBytes == 0 { ahead.clear() }
   }
 
-  private static func copy(
-    _ offset: UInt32,
-    _ count: UInt32,
-    of source: ByteBuffer,
-    into target: inout ByteBuffer
-  ) {
+  private static func copy(_ offset: UInt32, _ count: UInt32, of source: ByteBuffer, into target: inout ByteBuffer) {
     source.withUnsafeReadableBytes { bytes in
       _ = target.writeBytes(UnsafeRawBufferPointer(rebasing: bytes[Int(offset)..<Int(offset + count)]))
     }

@@ -17,9 +17,7 @@ package struct PushHook: Sendable {
 /// Reading of the file of `--hooks-file`, YAML or JSON.
 package enum HookConfiguration {
   private static let key = "hooks-file"
-  private static let hookKeys: Set<String> = [
-    "secrets", "secret-files", "provider", "events", "delivered", "fields",
-  ]
+  private static let hookKeys: Set<String> = ["secrets", "secret-files", "provider", "events", "delivered", "fields"]
   private static let fieldKeys: Set<String> = [
     "ticket", "cid", "message_id", "user_id", "acked_at", "device", "provider_message_id",
   ]
@@ -56,8 +54,7 @@ package enum HookConfiguration {
       "line \(mark.line), column \(mark.column): \(problem)"
     case .duplicatedKeysInMapping(let keys, let context):
       "line \(context.mark.line): duplicate key: \(keys.sorted().joined(separator: ", "))"
-    case .reader(let problem, let offset, _, _):
-      offset.map { "character \($0 + 1): \(problem)" } ?? problem
+    case .reader(let problem, let offset, _, _): offset.map { "character \($0 + 1): \(problem)" } ?? problem
     default: "it cannot be read"
     }
   }
@@ -139,8 +136,7 @@ package enum HookConfiguration {
       var mapping = HookMapping()
       if let events = try path(values, "events", in: nil) { mapping.events = events }
       if let delivered = values["delivered"] {
-        guard let delivered = delivered as? [String: Any], delivered.count == 1,
-          let kind = delivered.keys.first,
+        guard let delivered = delivered as? [String: Any], delivered.count == 1, let kind = delivered.keys.first,
           let path = HookMapping.path(ifAny: kind), let kinds = try texts(delivered, kind), !kinds.isEmpty
         else {
           throw error("delivered", "has to be one path with its values, as in `type: [push.delivered]`")

@@ -76,8 +76,7 @@ package struct HookMapping: Sendable, Equatable {
     if let ticket = try string(event, ticket) {
       return HookDelivery(mark: .ticket(ticket), device: device, ackedAt: ackedAt)
     }
-    guard let cid = try string(event, cid), let message = try string(event, message),
-      let user = try string(event, user)
+    guard let cid = try string(event, cid), let message = try string(event, message), let user = try string(event, user)
     else { throw .invalidField }
     return HookDelivery(mark: .names(cid: cid, message: message, user: user), device: device, ackedAt: ackedAt)
   }

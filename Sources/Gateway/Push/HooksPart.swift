@@ -161,8 +161,7 @@ final class HooksPart: GatewayPart {
   }
 
   private func ackDeliveries(_ index: SlotIndex, _ job: HookJob) {
-    guard let connection = loop.connections.connection(job.context.connection),
-      connection.isOpen(job.context.stream)
+    guard let connection = loop.connections.connection(job.context.connection), connection.isOpen(job.context.stream)
     else {
       jobs.remove(index)
       return
@@ -214,9 +213,7 @@ final class HooksPart: GatewayPart {
   private func refuse(_ code: ProblemCode, _ id: String, _ job: HookJob, in batch: SlotIndex) {
     loop.shared.logger.debug(
       "A webhook's delivery cannot be acknowledged",
-      metadata: [
-        "hook": "\(job.hook.name)", "code": "\(code.rawValue)", "provider_message_id": "\(id)",
-      ]
+      metadata: ["hook": "\(job.hook.name)", "code": "\(code.rawValue)", "provider_message_id": "\(id)"]
     )
     loop.push.refuse(code, .hook, in: batch)
   }

@@ -24,12 +24,7 @@ package struct PushAck: ~Escapable {
   ///
   /// - Throws: `ticket_invalid` for an empty ticket.
   @_lifetime(copy ticket, copy provider, copy device)
-  package init(
-    ticket: RawSpan,
-    provider: RawSpan,
-    device: RawSpan,
-    ackedAt: Timestamp = .none
-  ) throws(ProblemCode) {
+  package init(ticket: RawSpan, provider: RawSpan, device: RawSpan, ackedAt: Timestamp = .none) throws(ProblemCode) {
     guard !ticket.isEmpty else { throw .ticketInvalid }
     self.ticket = ticket
     cid = RawSpan()

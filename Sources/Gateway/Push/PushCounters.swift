@@ -42,8 +42,7 @@ struct PushCounters {
       let count = AckSource.allCases.count * LabelNames.numberCount * LabelNames.numberCount
       counts = Array(repeating: 0, count: count * Outcome.allCases.count)
     }
-    let name =
-      (Int(labels.source.rawValue) * LabelNames.numberCount + Int(labels.provider)) * LabelNames.numberCount
+    let name = (Int(labels.source.rawValue) * LabelNames.numberCount + Int(labels.provider)) * LabelNames.numberCount
     counts[(name + Int(labels.device)) * Outcome.allCases.count + outcome.rawValue] &+= 1
   }
 
@@ -62,8 +61,7 @@ struct PushCounters {
       let (source, provider) = rest.quotientAndRemainder(dividingBy: LabelNames.numberCount)
       samples.counter(
         "tidemark_gateway_push_acks_total",
-        help:
-          "Push acknowledgements by source, provider, device and outcome.",
+        help: "Push acknowledgements by source, provider, device and outcome.",
         labels: [
           "by": "\(AckSource.allCases[source])", "provider": providers.text(UInt8(provider)),
           "device": devices.text(UInt8(device)), "result": "\(Outcome.allCases[outcome])",
@@ -100,8 +98,7 @@ extension PushCounters.Outcome {
   /// The outcome of a push ack refused in a frame, by the rule of ``ProblemCode/isServiceFailure``.
   init(refusedWith code: ErrorCode) {
     switch code {
-    case .busy, .unavailable, .outcomeUnknown, .clockJump, .dataDirectoryLost, .notImplemented:
-      self = .failed
+    case .busy, .unavailable, .outcomeUnknown, .clockJump, .dataDirectoryLost, .notImplemented: self = .failed
     default: self = .refused
     }
   }

@@ -79,8 +79,7 @@ extension PushPart {
   /// Return the lifetime of the body's tickets in seconds.
   private static func lifetime(_ body: JSONValue) throws(Problem) -> UInt64 {
     UInt64(
-      try body.optionalInteger("ttl", in: 1...Int64(GatewayLimits.ticketSecondsMax))
-        ?? GatewayLimits.ticketSeconds
+      try body.optionalInteger("ttl", in: 1...Int64(GatewayLimits.ticketSecondsMax)) ?? GatewayLimits.ticketSeconds
     )
   }
 
@@ -243,8 +242,7 @@ extension PushPart {
     deviceEntries -= batch.deviceEntries
     switch batch.recipient {
     case .closure(let finished): finished(batch.codes)
-    case .body(let context):
-      loop.respond(to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
+    case .body(let context): loop.respond(to: context) { PushJSON.writeResults(batch.order.orderedResults, into: &$0) }
     }
   }
 
@@ -355,9 +353,7 @@ private struct PushedMessage {
 }
 
 extension KnownFields {
-  static let issueTickets: KnownFields = [
-    .objects("tickets", ["cid", "message_id", "user_id", "device"]), "ttl",
-  ]
+  static let issueTickets: KnownFields = [.objects("tickets", ["cid", "message_id", "user_id", "device"]), "ttl"]
   static let acknowledgePushes: KnownFields = ["tickets", .objects("acks", pushAck)]
 }
 

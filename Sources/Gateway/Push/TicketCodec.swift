@@ -73,13 +73,7 @@ package final class TicketCodec {
   ///   - expiry: when it expires, in seconds since 1970.
   ///   - place: as ticket_place returned it.
   ///   - device: at most ``deviceByteCountMax`` bytes; empty for none.
-  package func write(
-    expiry: UInt64,
-    shard: ShardID,
-    place: RawSpan,
-    device: RawSpan,
-    into buffer: inout ByteBuffer
-  ) {
+  package func write(expiry: UInt64, shard: ShardID, place: RawSpan, device: RawSpan, into buffer: inout ByteBuffer) {
     var bytes = ByteBuffer()
     bytes.writeInteger(Self.version)
     bytes.writeInteger(keys.currentID)

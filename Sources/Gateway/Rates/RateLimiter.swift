@@ -61,9 +61,7 @@ package final class RateLimiter: Sendable {
   }
 
   /// Charge a request to its caller's bucket; nil for a caller without a token.
-  func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
-    -> RateCharge?
-  {
+  func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed) -> RateCharge? {
     if caller.isServer { return charge(cost, share: .server, key: caller.key, now: now, mode: mode) }
     return caller.userID.isEmpty ? nil : charge(cost, share: .user, key: caller.key, now: now, mode: mode)
   }
@@ -76,9 +74,7 @@ package final class RateLimiter: Sendable {
     return charge(cost, share: .address, key: address.key, now: now, mode: mode)
   }
 
-  private func charge(_ cost: Int, share: Share, key: UInt64, now: Int64, mode: RateTable.ChargeMode)
-    -> RateCharge?
-  {
+  private func charge(_ cost: Int, share: Share, key: UInt64, now: Int64, mode: RateTable.ChargeMode) -> RateCharge? {
     table(share).charge(cost, to: key, at: now, mode).map { RateCharge(share: share, decision: $0) }
   }
 

@@ -81,9 +81,7 @@ package final class RateTable: Sendable {
   ///   - key: a hash with a secret seed.
   ///   - now: nanoseconds, on a monotonic clock.
   /// - Returns: nil where there is no limit.
-  package func charge(_ cost: Int, to key: UInt64, at now: Int64, _ mode: ChargeMode = .ifAllowed)
-    -> RateDecision?
-  {
+  package func charge(_ cost: Int, to key: UInt64, at now: Int64, _ mode: ChargeMode = .ifAllowed) -> RateDecision? {
     let rate = rate.load(ordering: .relaxed)
     guard rate > 0 else { return nil }
     let interval = 1_000_000_000 / Int64(rate)

@@ -162,8 +162,7 @@ final class RatesPart: GatewayPart {
     guard isOn else { return true }
     let (caller, time) = (stream.caller, now)
     return limiter.charge(1, to: caller, at: time, .nothing)?.decision.isAllowed != false
-      && (caller.isServer
-        || limiter.charge(1, to: stream.address, at: time, .nothing)?.decision.isAllowed != false)
+      && (caller.isServer || limiter.charge(1, to: stream.address, at: time, .nothing)?.decision.isAllowed != false)
   }
 
   /// Charge a frame or line of a stream's body, whether it is valid or not.
@@ -195,8 +194,7 @@ final class RatesPart: GatewayPart {
     for (share, count) in zip(["user", "server", "address"], limitedCounts) {
       samples.counter(
         "tidemark_gateway_rate_limited_total",
-        help:
-          "Requests answered 429, by the rate limit exceeded (--rate-user, --rate-server, --rate-address).",
+        help: "Requests answered 429, by the rate limit exceeded (--rate-user, --rate-server, --rate-address).",
         labels: ["rate": share],
         Int64(clamping: count)
       )

@@ -67,8 +67,7 @@ package struct CrossOrigins: Sendable, Equatable {
 
   /// Return whether the request is a CORS preflight.
   func isPreflight(_ request: borrowing HTTP2Request) -> Bool {
-    request.method == .options && request.header("access-control-request-method") != nil
-      && allow(request.origin)
+    request.method == .options && request.header("access-control-request-method") != nil && allow(request.origin)
   }
 
   /// The preflight headers, the same for all routes. A browser caches them for ten minutes.

@@ -7,11 +7,7 @@ struct DocumentRoute {
   let loop: GatewayLoop
 
   /// Handle `GET /v1/openapi.yaml`: this gateway's API in OpenAPI 3.1. Public, since it contains no user data.
-  func apiDocument(
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ request: borrowing HTTP2Request
-  ) {
+  func apiDocument(_ match: borrowing RouteMatch, _ context: RequestContext, _ request: borrowing HTTP2Request) {
     guard let connection = loop.connections.connection(context.connection) else { return }
     loop.connections.markDirty(context.connection)
     let headers = [HTTP2Header("etag", ServedDocument.tag)]

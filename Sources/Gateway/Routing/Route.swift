@@ -61,8 +61,7 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   /// Whether the route lists members of one message (R11).
   package var listsMembers: Bool {
     switch self {
-    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers:
-      true
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers: true
     default: false
     }
   }
@@ -80,8 +79,7 @@ extension RouteSpec {
 
   private static func row(of route: Route) -> RouteSpec {
     switch route {
-    case .markRead:
-      RouteSpec("mark_read", .post, "/v1/channels/{cid}/read", .user, query: position, body: .markRead)
+    case .markRead: RouteSpec("mark_read", .post, "/v1/channels/{cid}/read", .user, query: position, body: .markRead)
     case .readState:
       page("read_state", "/v1/channels/{cid}/read-state", cost: 1, query: ["limit", "cursor", "thread_id", "user_id"])
     case .markUnread:
@@ -184,8 +182,7 @@ extension RouteSpec {
         .user,
         query: nil
       )
-    case .notImplementedPublic:
-      RouteSpec("not_built_for_browsers", .get, "/sdk/{name}", .unauthenticated, query: nil)
+    case .notImplementedPublic: RouteSpec("not_built_for_browsers", .get, "/sdk/{name}", .unauthenticated, query: nil)
     }
   }
 

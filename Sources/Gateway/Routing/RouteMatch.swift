@@ -100,8 +100,7 @@ package final class PathScratch {
       var byte = text.unsafeLoad(fromByteOffset: at, as: UInt8.self)
       at += 1
       if byte == UInt8(ascii: "%") {
-        guard at + 2 <= text.byteCount,
-          let high = Self.hexDigit(text.unsafeLoad(fromByteOffset: at, as: UInt8.self)),
+        guard at + 2 <= text.byteCount, let high = Self.hexDigit(text.unsafeLoad(fromByteOffset: at, as: UInt8.self)),
           let low = Self.hexDigit(text.unsafeLoad(fromByteOffset: at + 1, as: UInt8.self))
         else { return nil }
         byte = high << 4 | low

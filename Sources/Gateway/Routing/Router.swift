@@ -78,11 +78,7 @@ package struct Router {
   ///
   /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a malformed part, in this order.
   @_lifetime(copy path)
-  package func match(
-    _ method: HTTP2Method,
-    _ path: RawSpan,
-    _ scratch: PathScratch
-  ) throws(Problem) -> RouteMatch {
+  package func match(_ method: HTTP2Method, _ path: RawSpan, _ scratch: PathScratch) throws(Problem) -> RouteMatch {
     scratch.clear()
     let pathEnd = path.firstOffset(of: UInt8(ascii: "?"), from: 0) ?? path.byteCount
     let query = path.extracting(Swift.min(pathEnd + 1, path.byteCount)..<path.byteCount)

@@ -46,8 +46,7 @@ package struct GatewayConfiguration: Sendable {
     self.connections = Self.connectionLimits(total: Self.connectionsDefault, memoryByteCount: memoryByteCount)
     // Request headers that routes read by name.
     http2.retainedHeaders = [
-      "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
-      "webhook-signature",
+      "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp", "webhook-signature",
     ]
   }
 
@@ -178,8 +177,7 @@ package struct GatewayConfiguration: Sendable {
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
     memoryByteCount =
-      try settings.byteCount("gateway-memory", in: 16 << 20...1 << 50)
-      ?? min(AvailableMemory.byteCount / 4, 2 << 30)
+      try settings.byteCount("gateway-memory", in: 16 << 20...1 << 50) ?? min(AvailableMemory.byteCount / 4, 2 << 30)
     divideMemory(among: loopCount)
     connections = try Self.connectionLimits(settings, memoryByteCount: memoryByteCount)
     rates = try Self.rates(settings)
@@ -229,9 +227,7 @@ package struct GatewayConfiguration: Sendable {
 
   /// - Parameter isAlsoForStore: whether the gateway also shows this certificate to the store. It may then be given
   ///   together with `--h2c`.
-  private static func tls(_ settings: Settings, isAlsoForStore: Bool) throws(SettingsError)
-    -> TLSServerConfiguration?
-  {
+  private static func tls(_ settings: Settings, isAlsoForStore: Bool) throws(SettingsError) -> TLSServerConfiguration? {
     let certificate = try settings.string("tls-cert")
     let key = try settings.string("tls-key")
     let isPlain = try settings.flag("h2c")
@@ -251,15 +247,12 @@ package struct GatewayConfiguration: Sendable {
         privateKeyFile: key,
         applicationProtocol: .h2OrHTTP1
       )
-    case (nil, _):
-      throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
+    case (nil, _): throw SettingsError("tls-cert", "is missing: --tls-key needs the certificate that it belongs to")
     case (_, nil): throw SettingsError("tls-key", "is missing: --tls-cert needs its private key")
     }
   }
 
-  private static func tokenKeys(_ settings: Settings, _ warn: (String) -> Void) throws(SettingsError)
-    -> TokenKeys
-  {
+  private static func tokenKeys(_ settings: Settings, _ warn: (String) -> Void) throws(SettingsError) -> TokenKeys {
     var keys = TokenKeys()
     if let path = try settings.string("jwt-secret-file") {
       keys.secrets = try SecretFile.load(path, key: "jwt-secret-file", byteCountMin: 32, warn: warn).all

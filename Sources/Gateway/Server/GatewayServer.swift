@@ -125,8 +125,7 @@ package final class GatewayServer: Service {
       logger.notice(
         "Skipping a key of the key set",
         metadata: [
-          "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")",
-          "use": "\(key.use ?? "")",
+          "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")", "use": "\(key.use ?? "")",
           "reason": "\(key.reason)",
         ]
       )
@@ -259,9 +258,7 @@ private final class StoreReadinessReporter: Sendable {
 
 extension NIOLoopBound<GatewayLoop> {
   /// Call the gateway loop on its event loop.
-  func submit<Result: Sendable>(
-    _ body: @escaping @Sendable (GatewayLoop) throws -> Result
-  ) -> EventLoopFuture<Result> {
+  func submit<Result: Sendable>(_ body: @escaping @Sendable (GatewayLoop) throws -> Result) -> EventLoopFuture<Result> {
     eventLoop.submit { try body(value) }
   }
 }

@@ -18,9 +18,7 @@ package enum ProxyHeader: Equatable, Sendable {
   static let binaryBytesMax = 4_096
 
   private static let text = Array("PROXY ".utf8)
-  private static let binary: [UInt8] = [
-    0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A,
-  ]
+  private static let binary: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A]
 
   /// Return whether a connection's first bytes begin like a PROXY header. HTTP/2 and TLS begin with neither version.
   static func begins(_ bytes: some Collection<UInt8>) -> Bool {

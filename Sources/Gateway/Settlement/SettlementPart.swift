@@ -51,8 +51,7 @@ final class SettlementPart: GatewayPart {
         let reply = try UnsettledReply(payload)
         let values = reply.types.map { SharedValue.channelType($0) } + reply.users.map { .user($0) }
         actions = machine.found(values, in: shard)
-      case .settle(let value):
-        actions = machine.settled(Int(value), isDone: try FlagReply(payload).isSet)
+      case .settle(let value): actions = machine.settled(Int(value), isDone: try FlagReply(payload).isSet)
       case .assignment(let value): actions = machine.assigned(Int(value), isDone: true)
       }
       perform(actions)
@@ -90,12 +89,7 @@ final class SettlementPart: GatewayPart {
       let name = Array(value.name.utf8)
       let home = Int(value.home(shardCount: shardCount).rawValue)
       return (0..<shardCount).filter { $0 != home }.flatMap { shard in
-        trySend(
-          value.assignKind,
-          to: ShardID(UInt16(shard)),
-          name: name,
-          request: .assignment(UInt32(settlement))
-        ) {
+        trySend(value.assignKind, to: ShardID(UInt16(shard)), name: name, request: .assignment(UInt32(settlement))) {
           value.writeAssignment(into: &$0)
         }
       }
@@ -133,8 +127,7 @@ final class SettlementPart: GatewayPart {
   override func collect(into samples: inout MetricSamples) {
     samples.counter(
       "tidemark_gateway_values_settled_total",
-      help:
-        "Changes of channel types and users that a gateway left incomplete and another settled in every shard.",
+      help: "Changes of channel types and users that a gateway left incomplete and another settled in every shard.",
       Int64(machine.settledCount)
     )
   }

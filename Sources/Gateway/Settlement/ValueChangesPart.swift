@@ -127,21 +127,10 @@ final class ValueChangesPart: GatewayPart {
         if !isSent { perform(change.settlement?.assigned(isDone: false), change, index) }
       }
     case .announce:
-      let scan = UserChannelScan(
-        .announce,
-        users: [Array(value.name.utf8)],
-        shardCount: settlement.shardCount
-      )
+      let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: settlement.shardCount)
       loop.userScans.begin(UserScanJob(.announcement(change: index), scan))
     case .settle:
-      let isSent = send(
-        .settle,
-        .settle,
-        shard: home,
-        value: value,
-        change: change,
-        index: index
-      ) {
+      let isSent = send(.settle, .settle, shard: home, value: value, change: change, index: index) {
         value.writeSettle(into: &$0)
       }
       if !isSent { perform(change.settlement?.settled(isDone: false), change, index) }
@@ -161,16 +150,10 @@ final class ValueChangesPart: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let name = Array(value.name.utf8)
-    return loop.trySend(
-      kind,
-      to: .shard(shard, name: name.span.bytes),
-      pending(change, index, request),
-      fields
-    )
+    return loop.trySend(kind, to: .shard(shard, name: name.span.bytes), pending(change, index, request), fields)
   }
 
-  private func pending(_ change: ValueChange, _ index: SlotIndex, _ request: ValueChangeStoreRequest)
-    -> PendingRequest
+  private func pending(_ change: ValueChange, _ index: SlotIndex, _ request: ValueChangeStoreRequest) -> PendingRequest
   {
     PendingRequest(.valueChange(index, request), route: change.route, isServer: change.isServer)
   }

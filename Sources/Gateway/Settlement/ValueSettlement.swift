@@ -147,8 +147,7 @@ enum SharedValue: Equatable {
   /// Write the fields of assign_channel_type or assign_user after the counter.
   func writeAssignment(into buffer: inout ByteBuffer) {
     switch self {
-    case .channelType(let record):
-      buffer.writeAssignChannelType(version: record.version, record.options)
+    case .channelType(let record): buffer.writeAssignChannelType(version: record.version, record.options)
     case .user(let settings): buffer.writeAssignUser(settings)
     }
   }

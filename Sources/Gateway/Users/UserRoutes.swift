@@ -92,8 +92,7 @@ extension KnownFields {
     .object(
       "privacy_settings",
       [.object("read_receipts", privacySwitch), .object("delivery_receipts", privacySwitch)]
-    ),
-    "revoke_tokens_before",
+    ), "revoke_tokens_before",
   ]
   static let putUsers: KnownFields = [.objects("users", ["id"] + putUser)]
 }

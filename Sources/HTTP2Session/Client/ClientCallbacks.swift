@@ -146,9 +146,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
 /// Fail a request that was never sent: the server is going away, or stream numbers are used up.
 private let onFrameNotSent: nghttp2_on_frame_not_send_callback = { session, frame, _, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  if header.pointee.type == HTTP2FrameType.headers.rawValue,
-    let slot = slot(session, header.pointee.stream_id)
-  {
+  if header.pointee.type == HTTP2FrameType.headers.rawValue, let slot = slot(session, header.pointee.stream_id) {
     core(user).pointee.close(slot, errorCode: HTTP2ErrorCode.refusedStream.rawValue)
   }
   return 0

@@ -79,12 +79,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
-    let slot = core.pointee.open(
-      token: token,
-      method: template.method,
-      streaming: streaming,
-      hasMoreBody: hasMoreBody
-    )
+    let slot = core.pointee.open(token: token, method: template.method, streaming: streaming, hasMoreBody: hasMoreBody)
     let pathField = template.list + HTTP2RequestTemplate.pathIndex
     // nghttp2 copies the value and only reads it.
     pathField.pointee.value = path.baseAddress.map {
@@ -285,9 +280,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     lifecycle.activated()
     var session: OpaquePointer?
     // Fails only for lack of memory.
-    guard nghttp2_session_client_new2(&session, resources.callbacks, core, resources.options) == 0,
-      let session
-    else {
+    guard nghttp2_session_client_new2(&session, resources.callbacks, core, resources.options) == 0, let session else {
       context.close(promise: nil)
       return
     }

@@ -91,16 +91,9 @@ package final class HTTP2RequestTemplate {
       let nameCount = field.0.utf8.count
       let valueCount = field.1.utf8.count
       // The path differs per request, so nghttp2 copies it.
-      let flags =
-        index == HTTP2RequestTemplate.pathIndex ? ResponseHeaders.noCopyName : ResponseHeaders.noCopy
+      let flags = index == HTTP2RequestTemplate.pathIndex ? ResponseHeaders.noCopyName : ResponseHeaders.noCopy
       (list + index).initialize(
-        to: nghttp2_nv(
-          name: at,
-          value: at + nameCount,
-          namelen: nameCount,
-          valuelen: valueCount,
-          flags: flags
-        )
+        to: nghttp2_nv(name: at, value: at + nameCount, namelen: nameCount, valuelen: valueCount, flags: flags)
       )
       at += nameCount + valueCount
     }

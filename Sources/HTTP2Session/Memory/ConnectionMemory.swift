@@ -61,10 +61,7 @@ struct ConnectionMemory {
   /// that the application keeps for it.
   @inline(__always)
   mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, response: Int = 0) {
-    setCharge(
-      slot,
-      MemoryBudget.streamBytes + slot.pointee.received.count + response + slot.pointee.charge.retained
-    )
+    setCharge(slot, MemoryBudget.streamBytes + slot.pointee.received.count + response + slot.pointee.charge.retained)
   }
 
   /// Update the charge of a stream with a streaming response.
@@ -108,8 +105,7 @@ struct ConnectionMemory {
 
   /// Charge a stream to a user or client, including the expected size of its response.
   @inline(__always)
-  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, responseBytes: Int)
-    -> MemoryAdmission
+  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, responseBytes: Int) -> MemoryAdmission
   {
     let mayHold = key == 0 || assign(slot, to: key)
     charge(slot, response: responseBytes)

@@ -182,11 +182,7 @@ struct BodyBudget {
 extension ServerCore {
   /// Store a piece of a body that is within `bodyBytesMax`, or reset its stream if the piece exceeds the grants.
   @inline(__always)
-  mutating func storeBody(
-    _ slot: UnsafeMutablePointer<StreamSlot>,
-    _ data: UnsafePointer<UInt8>,
-    _ length: Int
-  ) {
+  mutating func storeBody(_ slot: UnsafeMutablePointer<StreamSlot>, _ data: UnsafePointer<UInt8>, _ length: Int) {
     // nghttp2_session_consume and its variants fail only for lack of memory.
     switch bodies.received(slot, held: slot.pointee.bodyShare.held + length) {
     case .proceed: break
@@ -212,12 +208,7 @@ extension ServerCore {
   @inline(never)
   private mutating func extendWindow(_ slot: UnsafeMutablePointer<StreamSlot>, _ increment: Int) {
     let increment = Int32(clamping: increment)
-    _ = nghttp2_submit_window_update(
-      session,
-      UInt8(NGHTTP2_FLAG_NONE.rawValue),
-      slot.pointee.streamID,
-      increment
-    )
+    _ = nghttp2_submit_window_update(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), slot.pointee.streamID, increment)
   }
 
   @inline(never)

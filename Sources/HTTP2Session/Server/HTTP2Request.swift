@@ -114,10 +114,7 @@ extension HTTP2ServerConnection {
 
   /// Read the headers of a request whose body has not yet arrived. Returns nil without calling the closure if the
   /// handle is stale or the request is complete.
-  package func withHeaders<Result>(
-    _ stream: HTTP2StreamHandle,
-    _ body: (borrowing HTTP2Request) -> Result
-  ) -> Result? {
+  package func withHeaders<Result>(_ stream: HTTP2StreamHandle, _ body: (borrowing HTTP2Request) -> Result) -> Result? {
     guard let slot = find(stream), slot.pointee.state.isReceiving else { return nil }
     return body(HTTP2Request(slot))
   }

@@ -49,11 +49,7 @@ extension HTTP2ServerConnection {
 
   /// Answer a request without a body.
   @discardableResult
-  package func respond(
-    _ stream: HTTP2StreamHandle,
-    status: Int,
-    headers: [HTTP2Header] = []
-  ) -> HTTP2Outcome {
+  package func respond(_ stream: HTTP2StreamHandle, status: Int, headers: [HTTP2Header] = []) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.state.isUnanswered else { return .gone }
     slot.pointee.outgoing.bytes.clear()
     return submit(slot, status: status, contentType: .none, headers: headers)
@@ -104,11 +100,7 @@ extension HTTP2ServerConnection {
   ///
   /// - Parameter queueBytesMax: the limit in bytes; nil: ``HTTP2Limits/streamQueueBytesMax``.
   @discardableResult
-  package func write(
-    _ stream: HTTP2StreamHandle,
-    _ bytes: ByteBuffer,
-    queueBytesMax: Int? = nil
-  ) -> HTTP2Outcome {
+  package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer, queueBytesMax: Int? = nil) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.state.mayQueueOutput else { return .gone }
     let waiting = slot.pointee.outgoing.bytes.readableBytes
     if waiting > 0 {

@@ -222,8 +222,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         core,
         isShared ? resources.sharedOptions : resources.options,
         &resources.memoryFunctions
-      ) == 0,
-      let session
+      ) == 0, let session
     else {
       context.close(promise: nil)
       return
@@ -242,8 +241,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       (
         NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
         isAuthenticated ? limits.concurrentStreamsMax : limits.unauthenticatedStreams
-      ),
-      (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.initialWindowSize),
+      ), (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.initialWindowSize),
       (NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.frameSizeMax),
       (NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, UInt32(limits.headerListBytesMax)),
       (NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, limits.headerTableSize),
@@ -513,8 +511,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard slot.pointee.deadlines.isUnsentOverdue(unsent, resources.limits.writeTimeout, now: now) else {
       return false
     }
-    return !hasProgressed
-      || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
+    return !hasProgressed || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
   }
 }
 
@@ -526,10 +523,7 @@ package protocol HTTP2ServerDelegate: AnyObject {
   /// ``HTTP2ServerConnection/withHeaders(_:_:)``.
   ///
   /// - Returns: whether the body is wanted. If not, the request is delivered at once and its body dropped.
-  func http2RequestAnnounced(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<Self>
-  ) -> Bool
+  func http2RequestAnnounced(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>) -> Bool
 
   /// Handle a complete request: END_STREAM was seen and the content-length agreed. Also called when it exceeded a
   /// limit, see ``HTTP2Request/headersTooLarge`` and ``HTTP2Request/bodyTooLarge``. Answer now, or later on the same
@@ -568,10 +562,7 @@ extension HTTP2ServerDelegate {
   /// Do nothing.
   package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>) {}
   /// Do nothing.
-  package func http2RequestBodyReceived(
-    _ stream: HTTP2StreamHandle,
-    on connection: HTTP2ServerConnection<Self>
-  ) {}
+  package func http2RequestBodyReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>) {}
   /// Do nothing.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<Self>) {}
 }

@@ -147,12 +147,7 @@ struct InboundFrames {
   ///   - highest: highest stream that earlier reads have opened.
   ///   - isUncertain: whether this read may have closed streams that it opened.
   @inline(__always)
-  mutating func check(
-    _ frame: Header,
-    highest: Int32,
-    isUncertain: inout Bool,
-    now: NIODeadline
-  ) -> Verdict {
+  mutating func check(_ frame: Header, highest: Int32, isUncertain: inout Bool, now: NIODeadline) -> Verdict {
     payloadRemaining = frame.length
     let id = frame.streamID
     switch frame.type {

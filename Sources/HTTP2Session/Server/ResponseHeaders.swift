@@ -28,10 +28,7 @@ final class ResponseHeaders {
 
   init() {
     scratch = .allocate(capacity: ResponseHeaders.ownHeaders + ResponseHeaders.extraHeadersMax)
-    scratch.initialize(
-      repeating: nghttp2_nv(),
-      count: ResponseHeaders.ownHeaders + ResponseHeaders.extraHeadersMax
-    )
+    scratch.initialize(repeating: nghttp2_nv(), count: ResponseHeaders.ownHeaders + ResponseHeaders.extraHeadersMax)
     statusDigits = .allocate(capacity: 3_000)
     for status in 0..<1_000 {
       statusDigits[status * 3] = UInt8(48 + status / 100)
@@ -118,14 +115,10 @@ final class ResponseHeaders {
     return withFields(from: count, submit: submit)
   }
 
-  private static let digitsOffset =
-    MemoryLayout<StreamSlot>.offset(of: \.outgoing)! + OutgoingData.digitsOffset
+  private static let digitsOffset = MemoryLayout<StreamSlot>.offset(of: \.outgoing)! + OutgoingData.digitsOffset
 
   @inline(never)
-  private func withFields(
-    from first: Int,
-    submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
-  ) -> Int32 {
+  private func withFields(from first: Int, submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32) -> Int32 {
     precondition(fields.count <= ResponseHeaders.extraHeadersMax, "too many extra headers")
     return fields.bytes.withUnsafeBufferPointer { bytes in
       let base = bytes.baseAddress.map { UnsafeMutablePointer(mutating: $0) }

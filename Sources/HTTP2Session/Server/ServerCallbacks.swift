@@ -165,8 +165,7 @@ private let onFrameSent: nghttp2_on_frame_send_callback = { _, frame, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
   switch HTTP2FrameType(rawValue: header.pointee.type) {
   case .resetStream: core(user).pointee.counters.resetsSent += 1
-  case .goAway:
-    core(user).pointee.goAwaySent(frame.unsafelyUnwrapped.pointee.goaway.error_code)
+  case .goAway: core(user).pointee.goAwaySent(frame.unsafelyUnwrapped.pointee.goaway.error_code)
   default: break
   }
   return 0
@@ -178,9 +177,7 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
   if !slot.pointee.state.hasRemoteEnded { core.pointee.inbound.history.recordResetByUs(streamID) }
   core.pointee.headers.ignore(slot)
-  if !core.pointee.memory.isShared, slot.pointee.state.isBodyStreamed,
-    slot.pointee.received.bodyCount > 0
-  {
+  if !core.pointee.memory.isShared, slot.pointee.state.isBodyStreamed, slot.pointee.received.bodyCount > 0 {
     // Return the unread bytes to the connection's window.
     _ = nghttp2_session_consume_connection(session, slot.pointee.received.bodyCount)
   }

@@ -173,24 +173,12 @@ struct ServerCore {
     guard let session else { return }
     var field = ResponseHeaders.field(":status", "100")
     // Fails only for lack of memory; the client then sends its body after a timeout of its own.
-    _ = nghttp2_submit_headers(
-      session,
-      UInt8(NGHTTP2_FLAG_NONE.rawValue),
-      slot.pointee.streamID,
-      nil,
-      &field,
-      1,
-      nil
-    )
+    _ = nghttp2_submit_headers(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), slot.pointee.streamID, nil, &field, 1, nil)
   }
 
   /// Handle bytes of a request's body.
   @inline(__always)
-  mutating func bodyReceived(
-    _ slot: UnsafeMutablePointer<StreamSlot>,
-    _ data: UnsafePointer<UInt8>,
-    _ length: Int
-  ) {
+  mutating func bodyReceived(_ slot: UnsafeMutablePointer<StreamSlot>, _ data: UnsafePointer<UInt8>, _ length: Int) {
     switch slot.pointee.state.bodyReceived(fits: slot.pointee.bodyShare.held + length <= bodyBytesMax) {
     case .store: storeBody(slot, data, length)
     case .append:
@@ -249,9 +237,7 @@ struct ServerCore {
   }
 
   @inline(__always)
-  mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<
-    StreamSlot
-  > {
+  mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<StreamSlot> {
     let slot = pool.pointee.allocate()
     slot.pointee.open(streamID, openedAt: now, core: core, isRefused: !memory.canOpenStream)
     pending.reset(slot)

@@ -203,10 +203,7 @@ struct ReceivedMessage {
   /// Append bytes. The caller has reserved room for them.
   @inline(__always)
   private mutating func append(_ source: UnsafePointer<UInt8>, _ length: Int) -> ByteRange {
-    let range = ByteRange(
-      offset: UInt32(truncatingIfNeeded: count),
-      count: UInt32(truncatingIfNeeded: length)
-    )
+    let range = ByteRange(offset: UInt32(truncatingIfNeeded: count), count: UInt32(truncatingIfNeeded: length))
     (bytes.unsafelyUnwrapped + count).update(from: source, count: length)
     count += length
     return range

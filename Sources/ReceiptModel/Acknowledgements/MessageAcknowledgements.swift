@@ -204,8 +204,7 @@ struct MessageAcknowledgements: ~Copyable, Sendable {
   /// Heap bytes, without the acknowledgement request's own slot in the table.
   var heapByteCount: Int {
     // A dictionary entry is its key, a string and their share of empty slots.
-    heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + byRow.byteCount + notes.capacity * 32
-      + noteBytes
+    heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + byRow.byteCount + notes.capacity * 32 + noteBytes
   }
 }
 

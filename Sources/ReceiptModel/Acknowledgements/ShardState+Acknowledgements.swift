@@ -175,11 +175,7 @@ extension ChannelState {
   ///   - after: acknowledgement requests that expired up to then were recorded before.
   ///   - end: at most the shard's time.
   /// - Returns: whether there are any.
-  package func recordExpiries(
-    after: Timestamp,
-    through end: Timestamp,
-    _ pending: inout PendingChannelEvents
-  ) -> Bool {
+  package func recordExpiries(after: Timestamp, through end: Timestamp, _ pending: inout PendingChannelEvents) -> Bool {
     guard after < end, !acknowledgementTable.isEmpty else { return false }
     let expired = expired(in: Timestamp(milliseconds: after.milliseconds + 1)...end)
     for sequence in expired { pending.expire(sequence, at: acknowledgementTable.expiresAt(sequence)) }

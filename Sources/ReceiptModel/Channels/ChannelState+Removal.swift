@@ -2,8 +2,7 @@
 extension ChannelState {
   /// Return whether a message is gone: deleted or truncated. False for a message that is not assigned yet.
   func isGone(_ sequence: SequenceNumber) -> Bool {
-    sequence <= messages.truncatedThrough
-      || sequence <= messages.newest && messages.flags(sequence).contains(.deleted)
+    sequence <= messages.truncatedThrough || sequence <= messages.newest && messages.flags(sequence).contains(.deleted)
   }
 
   // MARK: Assignment
@@ -100,13 +99,7 @@ extension ChannelState {
         let start = effects.count
         let hadNone = scan.held == nil
         let isDone =
-          threads[scan.threads].decideEraseMessages(
-            of: known,
-            &scan.inThread,
-            &scan.held,
-            &scanBudget,
-            into: &effects
-          )
+          threads[scan.threads].decideEraseMessages(of: known, &scan.inThread, &scan.held, &scanBudget, into: &effects)
           && threads[scan.threads].decideEraseRows(
             of: known,
             &scan.inThread,
@@ -218,8 +211,7 @@ extension ChannelState {
       for number in 1..<max(1, UInt32(users.count) + 1) {
         let user = UserNumber(number)
         if users.referenceCount(user) != references[Int(number)] {
-          return
-            "user \(number): \(references[Int(number)]) references, which differs from the reference count"
+          return "user \(number): \(references[Int(number)]) references, which differs from the reference count"
         }
         if users.isErased(user) != (references[Int(number)] == 0) {
           return "user \(number): the id is kept without a reference, or missing with one"

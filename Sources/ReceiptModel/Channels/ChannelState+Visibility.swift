@@ -110,10 +110,7 @@ extension ChannelState {
     if hasReached(row, sequence, viewpoint) {
       byStep = stepTime(.read, row, sequence, viewpoint, settings: settings, times: &times)
     }
-    return ShownTime.earlier(
-      byStep,
-      acknowledgementTime(row, sequence, viewpoint, settings: settings)
-    )
+    return ShownTime.earlier(byStep, acknowledgementTime(row, sequence, viewpoint, settings: settings))
   }
 
   /// Return when a recipient had the message delivered, by the steps of either watermark that reached it (R4, R17). Nil
@@ -151,8 +148,7 @@ extension ChannelState {
 
   func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
     // Check the flag first: a list asks this of every row that has not read the message.
-    messages.flags(sequence).contains(.requestsAcknowledgement)
-      && acknowledgementTable.hasAcknowledged(sequence, row)
+    messages.flags(sequence).contains(.requestsAcknowledgement) && acknowledgementTable.hasAcknowledged(sequence, row)
   }
 
   private func stepTime(

@@ -104,8 +104,7 @@ package struct ChannelState: ~Copyable, Sendable {
   /// Assign an effect addressed to one of this channel's pages.
   mutating func assign(_ effect: ChannelEffect) {
     switch effect {
-    case .channelAssigned(_, let created, let own):
-      assignHead(created: created, ownOptions: own)
+    case .channelAssigned(_, let created, let own): assignHead(created: created, ownOptions: own)
     case .rowAssigned(let row, let record):
       let user = users.intern(record.user)
       users.retain(user)
@@ -120,24 +119,10 @@ package struct ChannelState: ~Copyable, Sendable {
       rows.assignRole(row, role)
     case .readMoved(let row, let sequence, let time, let isHidden):
       rows.moveRead(row, to: sequence, at: time, isHidden: isHidden)
-      steps.append(
-        .read,
-        row,
-        sequence,
-        at: time,
-        isHidden: isHidden,
-        number: rows.read.stepCount(row)
-      )
+      steps.append(.read, row, sequence, at: time, isHidden: isHidden, number: rows.read.stepCount(row))
     case .deliveredMoved(let row, let sequence, let time, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
-      steps.append(
-        .delivered,
-        row,
-        sequence,
-        at: time,
-        isHidden: isHidden,
-        number: rows.delivered.stepCount(row)
-      )
+      steps.append(.delivered, row, sequence, at: time, isHidden: isHidden, number: rows.delivered.stepCount(row))
     case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
       rows.assignAcked(row, at: acked)
@@ -153,8 +138,7 @@ package struct ChannelState: ~Copyable, Sendable {
     case .markerAssigned(let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
-    case .muteAssigned(let row, let isMuted):
-      rows.assignMuted(row, isMuted)
+    case .muteAssigned(let row, let isMuted): rows.assignMuted(row, isMuted)
     case .unreadFlagAssigned(let row, let isSet, let epoch, let time):
       rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
     case .messageAssigned(let sequence, let record):
@@ -162,8 +146,7 @@ package struct ChannelState: ~Copyable, Sendable {
       if record.flags.contains(.requestsAcknowledgement) {
         assignAcknowledgementRequest(of: sequence, expiresAt: record.acknowledgementExpiresAt)
       }
-    case .messageDeleted(let sequence, let time):
-      delete(sequence, at: time)
+    case .messageDeleted(let sequence, let time): delete(sequence, at: time)
     case .acknowledged(let sequence, let acknowledgement):
       if !isGone(sequence) { acknowledgementTable.assign(sequence, acknowledgement) }
     case .acknowledgementForgotten(let sequence, let row):
@@ -195,8 +178,7 @@ package struct ChannelState: ~Copyable, Sendable {
     case .messageCountsAssigned, .segmentFlagsAssigned:
       // Only for readers of the head page alone; in memory the messages determine both.
       break
-    case .channelDeleted:
-      preconditionFailure("the shard removes the channel")
+    case .channelDeleted: preconditionFailure("the shard removes the channel")
     }
   }
 

@@ -84,25 +84,15 @@ extension ShardState {
       )
     case .messageNew(let thread, let sequence, _):
       guard let targetSlot = targetSlot(ofThread: thread, in: slot) else { return nil }
-      return EventSubject(
-        slot: targetSlot,
-        position: sequence,
-        at: self[targetSlot].messages.registeredAt(sequence)
-      )
+      return EventSubject(slot: targetSlot, position: sequence, at: self[targetSlot].messages.registeredAt(sequence))
     case .messageDeleted(let thread, let sequence, let time):
       guard let targetSlot = targetSlot(ofThread: thread, in: slot) else { return nil }
       return EventSubject(slot: targetSlot, position: sequence, at: time)
     case .truncated(let sequence, let time): return EventSubject(slot: slot, position: sequence, at: time)
-    case .updated(let time):
-      return EventSubject(slot: slot, position: self[slot].messages.newest, at: time)
+    case .updated(let time): return EventSubject(slot: slot, position: self[slot].messages.newest, at: time)
     case .memberAdded(let row, let time):
       let position = self[slot].positionOfJoining(row)
-      return EventSubject(
-        slot: slot,
-        position: position == .zero ? nil : position,
-        showsJoin: true,
-        at: time
-      )
+      return EventSubject(slot: slot, position: position == .zero ? nil : position, showsJoin: true, at: time)
     case .memberRemoved(_, let time): return EventSubject(slot: slot, at: time)
     case .status, .receipt: return nil
     }
@@ -158,9 +148,7 @@ extension ShardState {
     var hidden: HistoryLimit.Hidden = []
     if subject.at < joinedAt { hidden.insert(.event) }
     // A thread exists for the member from its first reply after the join on.
-    if subject.slot.isThread,
-      isHidden(self[subject.slot].messages.newest, subject.slot, fromRow: row, joinedAt)
-    {
+    if subject.slot.isThread, isHidden(self[subject.slot].messages.newest, subject.slot, fromRow: row, joinedAt) {
       hidden.insert(.event)
     }
     if let farthest = subject.farthest, isHidden(farthest, subject.slot, fromRow: row, joinedAt) {
@@ -196,8 +184,7 @@ extension ShardState {
   ) -> [HistoryLimit] {
     guard let slot, let member = member(sender, in: slot) else { return [] }
     let joinedAt = self[slot.channel].rows.joinedAt(member)
-    guard self[slot.channel].rows.hidesHistory(member),
-      sequence <= hiddenThrough(slot, member) || time < joinedAt
+    guard self[slot.channel].rows.hidesHistory(member), sequence <= hiddenThrough(slot, member) || time < joinedAt
     else { return [] }
     return [HistoryLimit(from: joinedAt, through: joinedAt, hidden: .event)]
   }
@@ -205,8 +192,7 @@ extension ShardState {
   /// Return the channel row of a user of the channel or of one of its threads.
   private func member(_ user: UserNumber, in slot: ChannelSlot) -> MemberOrdinal? {
     guard user != .nobody else { return nil }
-    return slot.isThread
-      ? withUser(slot, user) { self[slot.channel].row(of: $0) } : self[slot].rows.row(of: user)
+    return slot.isThread ? withUser(slot, user) { self[slot.channel].row(of: $0) } : self[slot].rows.row(of: user)
   }
 
   /// Split status runs at the position up to which hidden history hides messages from their sender (R6).

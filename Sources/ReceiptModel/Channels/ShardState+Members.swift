@@ -22,9 +22,7 @@ extension ShardState {
     try refuseErasing(members)
     let start = effects.count
     let inForce = types.record(String(cid.prefix { $0 != ":" })).options.applying(options)
-    effects.append(
-      .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
-    )
+    effects.append(.shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time)))
     effects.append(.channel(nextChannel, .channelAssigned(cid: cid, created: time, own: options)))
     try decideJoin(
       nextChannel,
@@ -152,8 +150,7 @@ extension ShardState {
     var roles: [UInt32: String] = [:]
     for member in members {
       let name = ExactText(member.user)
-      let current =
-        joining[name] ?? (leaving.contains(name) ? nil : channel.row(of: member.user))
+      let current = joining[name] ?? (leaving.contains(name) ? nil : channel.row(of: member.user))
       if let current {
         let role = roles[current.rawValue] ?? channel.rows.role(current) ?? ""
         if !member.role.isEmpty, role != member.role {
@@ -176,13 +173,7 @@ extension ShardState {
         read: history == .visible ? newest : .zero
       )
       effects.append(.channel(number, .rowAssigned(MemberOrdinal(next), record)))
-      let membership = Membership(
-        cid: cid,
-        channel: number,
-        row: MemberOrdinal(next),
-        isMember: true,
-        joinedAt: time
-      )
+      let membership = Membership(cid: cid, channel: number, row: MemberOrdinal(next), isMember: true, joinedAt: time)
       decideMembership(member.user, membership, isGone: false, into: &effects)
       joining[name] = MemberOrdinal(next)
       roles[next] = member.role

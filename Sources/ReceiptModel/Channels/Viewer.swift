@@ -58,20 +58,14 @@ extension ShardState {
   package func hiddenThrough(_ slot: ChannelSlot, _ member: MemberOrdinal) -> SequenceNumber {
     guard self[slot.channel].rows.hidesHistory(member) else { return .zero }
     guard slot.isThread else { return self[slot].rows.joined(member) }
-    return self[slot].repliesBefore(
-      self[slot.channel].rows.joinedAt(member)
-    )
+    return self[slot].repliesBefore(self[slot.channel].rows.joinedAt(member))
   }
 
   /// Return a message by its id, unless it does not exist for the viewer.
   ///
   /// - Parameter hiddenThrough: from ``hiddenThrough(_:_:)``, or the viewer's.
   @inline(__always)
-  package func find(
-    _ message: RawSpan,
-    in slot: ChannelSlot,
-    hiddenThrough: SequenceNumber
-  ) -> SequenceNumber? {
+  package func find(_ message: RawSpan, in slot: ChannelSlot, hiddenThrough: SequenceNumber) -> SequenceNumber? {
     guard let sequence = self[slot].messages.find(message), sequence > hiddenThrough else { return nil }
     return sequence
   }
@@ -105,11 +99,7 @@ extension ChannelState {
 
 extension ChannelState {
   /// Return whether a viewer may see the counts, lists and acknowledgements of a message (R10).
-  func showsCounts(
-    of sequence: SequenceNumber,
-    to viewer: ChannelViewer,
-    _ options: ChannelTypeOptions
-  ) -> Bool {
+  func showsCounts(of sequence: SequenceNumber, to viewer: ChannelViewer, _ options: ChannelTypeOptions) -> Bool {
     if options.countsVisibleTo == .members || viewer.isUnrestricted { return true }
     return viewer.user != .nobody && viewer.user == messages.sender(sequence)
   }
@@ -128,8 +118,7 @@ extension ShardState {
       user: self[slot].rows.user(row),
       isServer: isServer,
       hiddenThrough: hiddenThrough,
-      joinedAt: hiddenThrough == .zero
-        ? .none : self[slot].rows.joinedAt(row)
+      joinedAt: hiddenThrough == .zero ? .none : self[slot].rows.joinedAt(row)
     )
   }
 
@@ -138,10 +127,6 @@ extension ShardState {
   /// - Parameter user: empty for the system.
   package func sender(_ user: RawSpan, in slot: ChannelSlot) -> ChannelViewer {
     if user.isEmpty { return .server }
-    return ChannelViewer(
-      row: self[slot].row(of: user),
-      user: self[slot].users.find(user) ?? .nobody,
-      isServer: false
-    )
+    return ChannelViewer(row: self[slot].row(of: user), user: self[slot].users.find(user) ?? .nobody, isServer: false)
   }
 }

@@ -11,13 +11,7 @@ package enum ChannelEffect: Hashable, Sendable {
   case deliveredMoved(MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
   /// A delivery acknowledged some time after it happened (R20). `at` is when the shard applied it; changes since a time
   /// are selected by it. `acked` is earlier and is the time that is shown.
-  case deliveredAcked(
-    MemberOrdinal,
-    to: SequenceNumber,
-    at: Timestamp,
-    acked: Timestamp,
-    isHidden: Bool = false
-  )
+  case deliveredAcked(MemberOrdinal, to: SequenceNumber, at: Timestamp, acked: Timestamp, isHidden: Bool = false)
   case markerAssigned(MemberOrdinal, marker: SequenceNumber?, epoch: UInt32, at: Timestamp = .none)
   /// The member excludes the channel from their unread totals, or includes it again (R14).
   case muteAssigned(MemberOrdinal, isMuted: Bool)
@@ -74,8 +68,7 @@ extension ChannelEffect {
   package struct Traits: FlagSet {
     package let rawValue: UInt8
 
-    @inlinable @inline(__always)
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
+    @inlinable @inline(__always) package init(rawValue: UInt8) { self.rawValue = rawValue }
 
     /// Assigning the effect may change its channel's size in memory. Steps are excluded: they count themselves.
     package static let takesRoom = Traits(rawValue: 1)
@@ -89,8 +82,7 @@ extension ChannelEffect {
 
   package var traits: Traits {
     switch self {
-    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned:
-      Traits()
+    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned: Traits()
     case .rowAssigned, .rowErased: .takesRoom.union(.threadable)
     case .rowLeft: .threadable
     case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
@@ -159,8 +151,7 @@ extension ChannelEffect {
     case .stepsSealed(let rowPage, let segment, _): .stepSegment(rowPage: rowPage, segment)
     case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence):
       .message(sequence)
-    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _):
-      .acknowledgement(sequence)
+    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .acknowledgement(sequence)
     case .membershipAssigned(let position, _), .membershipRemoved(let position): .membership(position)
     case .inThread(_, let effect): effect.part
     }
@@ -221,9 +212,7 @@ extension ChannelEffect {
       guard at <= repair.limit || acked < repair.limit else {
         return (.deliveredMoved(row, to: to, at: repair.limit, isHidden: isHidden), .positions)
       }
-      return (
-        .deliveredAcked(row, to: to, at: repair.clamped(at), acked: acked, isHidden: isHidden), .positions
-      )
+      return (.deliveredAcked(row, to: to, at: repair.clamped(at), acked: acked, isHidden: isHidden), .positions)
     case .markerAssigned(let row, let marker, let epoch, let at):
       return (.markerAssigned(row, marker: marker, epoch: epoch, at: repair.clamped(at)), .positions)
     case .unreadFlagAssigned(let row, let isSet, let epoch, let at):
@@ -231,16 +220,14 @@ extension ChannelEffect {
     case .stepsSealed(let rowPage, let segment, let bytes):
       let steps = try repair.clamped(steps: bytes)
       return (.stepsSealed(rowPage: rowPage, segment: segment, bytes: steps), .steps)
-    case .stepTailCut(let rowPage, let end):
-      return (.stepTailCut(rowPage: rowPage, end: repair.clamped(end)), .steps)
+    case .stepTailCut(let rowPage, let end): return (.stepTailCut(rowPage: rowPage, end: repair.clamped(end)), .steps)
     case .stepTailAssigned(let rowPage, var record):
       record.ends = record.ends.map { repair.clamped($0) }
       record.tail = try repair.clamped(steps: record.tail)
       return (.stepTailAssigned(rowPage: rowPage, record), .steps)
     case .messageAssigned(let sequence, let record):
       return (.messageAssigned(sequence, repair.clamped(record)), .messages)
-    case .messageDeleted(let sequence, let at):
-      return (.messageDeleted(sequence, at: repair.clamped(at)), .messages)
+    case .messageDeleted(let sequence, let at): return (.messageDeleted(sequence, at: repair.clamped(at)), .messages)
     case .acknowledged(let sequence, var record):
       record.at = repair.clamped(record.at)
       return (.acknowledged(sequence, record), .acknowledgements)

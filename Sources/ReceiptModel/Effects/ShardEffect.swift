@@ -73,8 +73,7 @@ extension ShardEffect {
     case .membershipQueued(let number, var change):
       change.membership = repair.clamped(change.membership)
       return (.membershipQueued(number, change), .memberships)
-    case .userAssigned(let number, let settings):
-      return (.userAssigned(number, repair.clamped(settings)), .users)
+    case .userAssigned(let number, let settings): return (.userAssigned(number, repair.clamped(settings)), .users)
     case .userErased(let number, let version, let hash, let at):
       return (.userErased(number, version: version, hash: hash, at: repair.clamped(at)), .users)
     case .webhookNoted(let key, let until):
@@ -91,8 +90,7 @@ extension ShardEffect {
       return (.sessionAssigned(session), .sessions)
     case .countersAssigned(let nextChannel, let time):
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
-    case .typeSettled, .userSettled, .idsWidened, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned:
+    case .typeSettled, .userSettled, .idsWidened, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
       return (self, nil)
     }
   }
@@ -108,12 +106,7 @@ package struct SessionRecord: Hashable, Sendable {
   package var waiting: [UInt64]
   package var lastWritten: Timestamp
 
-  package init(
-    session: SessionID,
-    highest: UInt64 = 0,
-    waiting: [UInt64] = [],
-    lastWritten: Timestamp = .none
-  ) {
+  package init(session: SessionID, highest: UInt64 = 0, waiting: [UInt64] = [], lastWritten: Timestamp = .none) {
     self.session = session
     self.highest = highest
     self.waiting = waiting

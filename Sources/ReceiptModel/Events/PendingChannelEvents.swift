@@ -165,11 +165,7 @@ package struct PendingChannelEvents: Sendable {
     _ moves: ChannelEvent.SenderMoves
   ) {
     guard case .messageNew(_, _, let known)? = happened.last?.event else { return }
-    happened[happened.count - 1].event = .messageNew(
-      thread: thread,
-      sequence,
-      moves: known.union(moves)
-    )
+    happened[happened.count - 1].event = .messageNew(thread: thread, sequence, moves: known.union(moves))
     let key = Self.key(row, thread)
     sendingKey = key
     // Any other change of the row follows from the message's event.
@@ -219,10 +215,7 @@ package struct PendingChannelEvents: Sendable {
     var row: MemberOrdinal? = row
     if changedAcknowledgements.count >= Self.acknowledgementsMax { row = nil }
     let key = UInt64(sequence.rawValue) << 32 | (row.map { UInt64($0.rawValue) + 1 } ?? 0)
-    changedAcknowledgements.update(
-      key,
-      default: { PendingAcknowledgementChange(sequence: sequence, row: row) }
-    ) {
+    changedAcknowledgements.update(key, default: { PendingAcknowledgementChange(sequence: sequence, row: row) }) {
       ($0.order, $0.at) = (order, time)
     }
   }

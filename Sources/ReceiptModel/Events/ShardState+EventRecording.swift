@@ -43,8 +43,7 @@ extension ShardState {
       // Sending cleared the marker; the message event implies that.
       guard let slot = context.slot, self[slot].rows.shows(.marker, row, options(slot)) else { return }
       recordStatuses(of: row, context, &pending)
-    case .readMoved(let row, _, _, _):
-      recordMove(.read, row, context, &pending) { $0.isRead = true }
+    case .readMoved(let row, _, _, _): recordMove(.read, row, context, &pending) { $0.isRead = true }
     case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
       recordMove(.delivered, row, context, &pending) { $0.isDelivered = true }
     case .markerAssigned(let row, let marker, let epoch, _):
@@ -70,8 +69,7 @@ extension ShardState {
       recordStatuses(context, &pending) { _ in }
     case .messageDeleted(let sequence, let time):
       pending.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
-    case .truncated(let sequence, let time):
-      pending.add(.truncated(through: sequence, at: time), at: time)
+    case .truncated(let sequence, let time): pending.add(.truncated(through: sequence, at: time), at: time)
     case .acknowledged(let sequence, let acknowledgement):
       // An acknowledgement made while hidden changes nothing for others (R7).
       guard let slot = context.slot, !acknowledgement.isHidden, !self[slot].rows.hidesRead(acknowledgement.row)
@@ -140,22 +138,14 @@ extension ShardState {
   /// Return a row as others saw it before the change that is being recorded; nil: it did not exist.
   ///
   /// - Parameter options: the options before, if they changed.
-  private func shownBefore(
-    _ row: MemberOrdinal,
-    in slot: ChannelSlot?,
-    _ options: ChannelTypeOptions?
-  ) -> ShownRow? {
+  private func shownBefore(_ row: MemberOrdinal, in slot: ChannelSlot?, _ options: ChannelTypeOptions?) -> ShownRow? {
     guard let slot, Int(row.rawValue) < self[slot].rows.rowCount else { return nil }
     let options = options ?? self.options(slot)
     return self[slot].shownRow(row, options: options, settings: settings, withOwnDetails: false)
   }
 
   /// Record the messages whose statuses a row's move may change.
-  private func recordStatuses(
-    of row: MemberOrdinal,
-    _ context: EventContext,
-    _ pending: inout PendingChannelEvents
-  ) {
+  private func recordStatuses(of row: MemberOrdinal, _ context: EventContext, _ pending: inout PendingChannelEvents) {
     guard let slot = context.slot else { return }
     recordStatuses(context, &pending) {
       if $0.before[row] == nil { $0.before[row] = self[slot].rows.ends(row, options(slot)) }
@@ -264,20 +254,12 @@ extension ShardState {
   /// Record that statuses are to be reported, whether they change or not.
   ///
   /// - Parameter start: only those of messages after this.
-  private func recordStatuses(
-    _ context: EventContext,
-    after start: UInt32,
-    _ pending: inout PendingChannelEvents
-  ) {
+  private func recordStatuses(_ context: EventContext, after start: UInt32, _ pending: inout PendingChannelEvents) {
     recordStatuses(context, &pending) { $0.alwaysReported.include(StatusSpan(after: start)) }
   }
 
   /// Record a change of the options of the channel's type. Call this after the change is assigned.
-  package func recordOptionsChange(
-    in slot: ChannelSlot,
-    at time: Timestamp,
-    _ pending: inout PendingChannelEvents
-  ) {
+  package func recordOptionsChange(in slot: ChannelSlot, at time: Timestamp, _ pending: inout PendingChannelEvents) {
     let before = types.optionsBefore(self[slot].type).applying(self[slot].ownOptions)
     recordOptionsChange(from: before, to: options(slot), in: slot, at: time, &pending)
   }

@@ -69,11 +69,7 @@ extension ShardState {
     // Others get no event for an unseen thread member, except to retract what they saw before.
     if !change.isShownAnew, !self[slot].rows.isUnseen(change.row, options(slot)) {
       let shown = shownRow(slot, change.row, withOwnDetails: false)
-      event.show(
-        shown,
-        before: change.before ?? self[slot].joinedRow(change.row),
-        isDelivered: change.isDelivered
-      )
+      event.show(shown, before: change.before ?? self[slot].joinedRow(change.row), isDelivered: change.isDelivered)
       // A new thread member who shows no reads has the position of the join, having read nothing (R7, R8).
       if event.showsRead, !self[slot].rows.shows(.read, change.row, options(slot)) {
         (event.showsRead, event.showsRow) = (false, true)
@@ -95,8 +91,7 @@ extension ShardState {
     guard pending.reportsAllAcknowledgements || pending.doneBefore != nil else { return }
     for sequence in self[slot].acknowledgedMessages(settings) {
       let wasDone = pending.doneBefore?.contains(sequence) ?? false
-      guard
-        pending.reportsAllAcknowledgements || self[slot].acknowledgementProgress(sequence).isDone != wasDone
+      guard pending.reportsAllAcknowledgements || self[slot].acknowledgementProgress(sequence).isDone != wasDone
       else {
         continue
       }
@@ -126,9 +121,7 @@ extension ShardState {
         let then = self[targetSlot].shownRow(row, options: before, settings: settings, withOwnDetails: false)
         let now = shownRow(targetSlot, row, withOwnDetails: false)
         guard then != now else { continue }
-        events.append(
-          .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: pending.newestShown))
-        )
+        events.append(.row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: pending.newestShown)))
       }
     }
   }
@@ -137,13 +130,10 @@ extension ShardState {
 extension ChannelEvent.RowEvent {
   /// Set the flags that describe how the row visible to others changed.
   fileprivate mutating func show(_ now: ShownRow, before: ShownRow, isDelivered: Bool) {
-    if now.lastReadSequence < before.lastReadSequence
-      || now.lastDeliveredSequence < before.lastDeliveredSequence
-    {
+    if now.lastReadSequence < before.lastReadSequence || now.lastDeliveredSequence < before.lastDeliveredSequence {
       showsRow = true
     }
-    let isReadOther =
-      now.lastReadSequence != before.lastReadSequence || now.lastRead != before.lastRead
+    let isReadOther = now.lastReadSequence != before.lastReadSequence || now.lastRead != before.lastRead
     let isDeliveredOther =
       now.lastDeliveredSequence != before.lastDeliveredSequence || now.lastDelivered != before.lastDelivered
     if now.lastReadSequence >= before.lastReadSequence, isReadOther { showsRead = true }

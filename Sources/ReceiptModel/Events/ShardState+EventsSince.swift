@@ -100,10 +100,7 @@ extension ShardState {
     mutating func takeSpans(between: StatusSpan, rows: Int) -> [StatusSpan]? {
       var taken: [StatusSpan] = []
       for span in spans.sorted(by: { $0.after < $1.after }) {
-        let cut = StatusSpan(
-          after: max(span.after, between.after),
-          through: min(span.through, between.through)
-        )
+        let cut = StatusSpan(after: max(span.after, between.after), through: min(span.through, between.through))
         if cut.isEmpty { continue }
         if let last = taken.last, Int(cut.after) <= Int(last.through) + Int(PageID.messagesPerSegment) {
           taken[taken.count - 1].include(cut)
@@ -124,10 +121,7 @@ extension ShardState {
   /// - Returns: false if the changes are incomplete.
   private func append(_ slot: ChannelSlot, to events: inout ChangedSince) -> Bool {
     let thread = self[slot].parent
-    var optionsChangedAt = max(
-      types[self[slot].type].appliedAt,
-      self[slot.channel].optionsChangedAt
-    )
+    var optionsChangedAt = max(types[self[slot].type].appliedAt, self[slot.channel].optionsChangedAt)
     if events.isPast(optionsChangedAt) { optionsChangedAt = .none }
     // For a client, a new channel begins with an event about its state.
     if !slot.isThread, isNew(slot, since: events.time), self[slot].created != optionsChangedAt {
@@ -197,8 +191,7 @@ extension ShardState {
   }
 
   /// Return the sender's positions that a message moved and that are still at the message.
-  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in slot: ChannelSlot)
-    -> ChannelEvent.SenderMoves
+  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in slot: ChannelSlot) -> ChannelEvent.SenderMoves
   {
     var moves = ChannelEvent.SenderMoves()
     guard self[slot].isSender(row, of: sequence) else { return moves }
@@ -221,20 +214,13 @@ extension ShardState {
   /// is itself reported.
   ///
   /// - Parameter sequence: the watermark's current position.
-  private func sent(
-    _ row: MemberOrdinal,
-    at sequence: SequenceNumber,
-    in slot: ChannelSlot,
-    since: Timestamp
-  )
+  private func sent(_ row: MemberOrdinal, at sequence: SequenceNumber, in slot: ChannelSlot, since: Timestamp)
     -> ChannelEvent.SenderMoves
   {
     guard sequence > self[slot].messages.truncatedThrough, self[slot].isSender(row, of: sequence),
-      !self[slot].messages.flags(sequence).contains(.deleted),
-      self[slot].messages.registeredAt(sequence) >= since,
+      !self[slot].messages.flags(sequence).contains(.deleted), self[slot].messages.registeredAt(sequence) >= since,
       // A message from before the join would be reported before `memberAdded`. A thread has no such event.
-      slot.isThread
-        || self[slot].rows.joinedAt(row) < self[slot].messages.registeredAt(sequence)
+      slot.isThread || self[slot].rows.joinedAt(row) < self[slot].messages.registeredAt(sequence)
     else { return ChannelEvent.SenderMoves() }
     return sent(row, sequence, in: slot)
   }
@@ -242,11 +228,7 @@ extension ShardState {
   /// Append rows that joined, left, moved or look different.
   ///
   /// - Parameter optionsChangedAt: none: not since.
-  private func appendRows(
-    _ slot: ChannelSlot,
-    _ optionsChangedAt: Timestamp,
-    to events: inout ChangedSince
-  ) -> Bool {
+  private func appendRows(_ slot: ChannelSlot, _ optionsChangedAt: Timestamp, to events: inout ChangedSince) -> Bool {
     events.examined += self[slot].rows.rowCount
     var reached = Reached()
     for position in 0..<self[slot].rows.rowCount {
@@ -287,12 +269,7 @@ extension ShardState {
     private var positions: [UInt32] = []
 
     /// - Returns: a lower bound of the watermark's position at that time.
-    mutating func position(
-      _ kind: StepKind,
-      _ row: MemberOrdinal,
-      _ steps: borrowing StepTable,
-      before time: Timestamp
-    )
+    mutating func position(_ kind: StepKind, _ row: MemberOrdinal, _ steps: borrowing StepTable, before time: Timestamp)
       -> UInt32
     {
       let page = row.rawValue / PageID.rowsPerPage

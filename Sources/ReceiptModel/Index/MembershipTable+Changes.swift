@@ -48,9 +48,7 @@ extension MembershipTable {
     if Self.isForgotten(deletedAt, at: time) { deletedAt = .none }
     deletedAt = max(deletedAt, deletion(position, keptAt: time))
     guard isErased || deletedAt == .none else {
-      effects.append(
-        .channel(number, .membershipAssigned(position: position, known.tombstone(at: deletedAt)))
-      )
+      effects.append(.channel(number, .membershipAssigned(position: position, known.tombstone(at: deletedAt))))
       return
     }
     effects.append(.channel(number, .membershipRemoved(position: position)))
@@ -139,8 +137,7 @@ extension MembershipTable {
     while position < positionCount, left > 0 {
       let isWrong =
         isKnown(position)
-        ? self.epoch(position) < epoch
-        : isOccupied(position) && deletion(position, keptAt: time) == .none
+        ? self.epoch(position) < epoch : isOccupied(position) && deletion(position, keptAt: time) == .none
       if isWrong { effects.append(.channel(number, .membershipRemoved(position: position))) }
       position += 1
       left -= 1

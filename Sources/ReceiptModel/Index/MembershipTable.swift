@@ -141,9 +141,7 @@ package struct MembershipTable: ~Copyable, Sendable {
   /// Size in bytes.
   var byteCount: Int {
     entries.isEmpty
-      ? 0
-      : heapBytes(entries) + heapBytes(bytes) + heapBytes(free) + heapBytes(deletions)
-        + index.byteCount
+      ? 0 : heapBytes(entries) + heapBytes(bytes) + heapBytes(free) + heapBytes(deletions) + index.byteCount
   }
 
   /// Return the position of a channel.

@@ -94,9 +94,7 @@ package struct Outbox: ~Copyable, Sendable {
   }
 
   /// Return at most `limit` changes for a shard with numbers above `first` and up to `end`.
-  package func changes(for shard: ShardID, after first: UInt64, through end: UInt64, limit: Int)
-    -> [QueuedChange]
-  {
+  package func changes(for shard: ShardID, after first: UInt64, through end: UInt64, limit: Int) -> [QueuedChange] {
     guard Int(shard.rawValue) < peers.count else { return [] }
     let start = peers[Int(shard.rawValue)].index(after: first)
     let stop = max(start, min(peers[Int(shard.rawValue)].index(after: end), start + max(0, limit)))

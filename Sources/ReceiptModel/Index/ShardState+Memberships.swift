@@ -9,12 +9,7 @@ extension ShardState {
   /// - Parameters:
   ///   - membership: the new index entry; its epoch is replaced by the shard's.
   ///   - isGone: the channel no longer knows the user.
-  package func decideMembership(
-    _ user: String,
-    _ membership: Membership,
-    isGone: Bool,
-    into effects: inout [Effect]
-  ) {
+  package func decideMembership(_ user: String, _ membership: Membership, isGone: Bool, into effects: inout [Effect]) {
     var membership = membership
     membership.epoch = outbox.epoch
     let change = MembershipChange(user: user, membership, isGone: isGone)

@@ -43,18 +43,13 @@ extension ChannelState {
   /// Return the next row to examine. Rows are in join order, so rows that joined after the message are not in the list.
   /// In a thread they may be, because they may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
-    guard Int(scan.row) < rows.rowCount, isThread || rows.joined(MemberOrdinal(scan.row)) < scan.message
-    else {
+    guard Int(scan.row) < rows.rowCount, isThread || rows.joined(MemberOrdinal(scan.row)) < scan.message else {
       return nil
     }
     return MemberOrdinal(scan.row)
   }
 
-  private func isListed(
-    _ row: MemberOrdinal,
-    _ scan: borrowing MemberListScan,
-    _ others: Viewpoint
-  ) -> Bool {
+  private func isListed(_ row: MemberOrdinal, _ scan: borrowing MemberListScan, _ others: Viewpoint) -> Bool {
     guard isExpected(row, scan.message, others.options) else { return false }
     let hasRead = hasRead(row, scan.message, others)
     switch scan.list {
@@ -193,10 +188,7 @@ extension ChannelState {
       read = readTime(row, sequence, viewpoint, settings: settings, times: &times)
     }
     // Reading implies delivery (R3).
-    let delivered = ShownTime.earlier(
-      read,
-      deliveredTime(row, sequence, viewpoint, settings: settings, times: &times)
-    )
+    let delivered = ShownTime.earlier(read, deliveredTime(row, sequence, viewpoint, settings: settings, times: &times))
     var acknowledged: ShownTime?
     if viewpoint.isOwn || !rows.hidesRead(row) {
       acknowledged = acknowledgementTime(row, sequence, viewpoint, settings: settings)

@@ -111,9 +111,7 @@ extension ShardState {
     guard isOwn || self[slot].showsCounts(of: sequence, to: viewer, options) else { throw .countsNotVisible }
     // Members see their own reads, even hidden ones.
     let end = isOwn ? self[slot].rows.read[row].rawValue : self[slot].rows.countedThrough(row, options)
-    guard self[slot].rows.counts(row, sequence, through: end),
-      isOwn || !self[slot].rows.isUnseen(row, options)
-    else {
+    guard self[slot].rows.counts(row, sequence, through: end), isOwn || !self[slot].rows.isUnseen(row, options) else {
       throw .notExpected
     }
     return self[slot].memberStatus(

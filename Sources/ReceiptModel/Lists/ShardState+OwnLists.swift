@@ -73,8 +73,7 @@ extension ShardState {
         self[slot].messages.sender(sequence) != self[slot].rows.user(row)
       else { continue }
       let isAcknowledged = self[slot].hasAcknowledged(row, sequence)
-      guard isAcknowledged == (wanted == .acknowledged),
-        isAcknowledged || !self[slot].isExpired(sequence, at: time)
+      guard isAcknowledged == (wanted == .acknowledged), isAcknowledged || !self[slot].isExpired(sequence, at: time)
       else { continue }
       let made = self[slot].acknowledgementTime(row, sequence, .own(options), settings: settings)
       let isShown = self[slot].showsCounts(of: sequence, to: viewer, options)

@@ -90,9 +90,7 @@ struct CountableMessages: ~Copyable, Sendable {
   #if DEBUG
     /// Check the segments and their prefix counts against the bits.
     func checkInvariants(newest: SequenceNumber) -> String? {
-      if segmentCount != (Int(newest.rawValue) + 255) / 256
-        || words.count != segmentCount * Self.wordsPerSegment
-      {
+      if segmentCount != (Int(newest.rawValue) + 255) / 256 || words.count != segmentCount * Self.wordsPerSegment {
         return "wrong number of segments"
       }
       var total: UInt32 = 0

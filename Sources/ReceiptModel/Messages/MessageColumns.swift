@@ -47,8 +47,7 @@ struct MessageIDColumn: ~Copyable, Sendable {
   #if DEBUG
     /// Check that a message is found by its id.
     func check(_ sequence: SequenceNumber) -> String? {
-      withID(sequence) { find($0) } == sequence
-        ? nil : "message \(sequence.rawValue): not found by its id"
+      withID(sequence) { find($0) } == sequence ? nil : "message \(sequence.rawValue): not found by its id"
     }
   #endif
 }

@@ -90,8 +90,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   /// Size in bytes.
   var byteCount: Int {
-    ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
-      + heapBytes(createdOrDeletedAt)
+    ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt) + heapBytes(createdOrDeletedAt)
       + countable.byteCount + own.byteCount + flagged.byteCount + mentions.byteCount + deletions.byteCount
   }
 
@@ -228,9 +227,7 @@ package struct MessageTable: ~Copyable, Sendable {
   }
 
   /// Return the first message that a user sent after `start` and up to `end`; nil if there is none.
-  func first(sentBy user: UserNumber, after start: SequenceNumber, through end: SequenceNumber)
-    -> SequenceNumber?
-  {
+  func first(sentBy user: UserNumber, after start: SequenceNumber, through end: SequenceNumber) -> SequenceNumber? {
     senders[Int(start.rawValue)..<Int(end.rawValue)].firstIndex(of: user.rawValue)
       .map { SequenceNumber(UInt32($0) + 1) }
   }

@@ -29,9 +29,7 @@ struct OwnMessageTable: ~Copyable, Sendable {
 
   /// Return the positions of messages, from 0, to examine before a user's messages after `start` can be tracked; nil:
   /// they are tracked. Each message is examined once per user while the channel is loaded.
-  func untracked(_ user: UserNumber, after start: SequenceNumber, through newest: SequenceNumber) -> Range<
-    Int
-  >? {
+  func untracked(_ user: UserNumber, after start: SequenceNumber, through newest: SequenceNumber) -> Range<Int>? {
     let known = byUser[user.rawValue]?.after
     if let known, known <= start { return nil }
     let end = min(known ?? newest, newest)
@@ -43,8 +41,7 @@ struct OwnMessageTable: ~Copyable, Sendable {
   /// - Parameter sequences: those in the range that ``untracked(_:after:through:)`` returned, rising.
   mutating func track(_ user: UserNumber, after start: SequenceNumber, _ sequences: [UInt32]) {
     let known = byUser[user.rawValue]
-    byteCount +=
-      sequences.count * MemoryLayout<UInt32>.stride + (known == nil ? OwnMessages.overheadBytes : 0)
+    byteCount += sequences.count * MemoryLayout<UInt32>.stride + (known == nil ? OwnMessages.overheadBytes : 0)
     byUser[user.rawValue] = OwnMessages(after: start, sequences: sequences + (known?.sequences ?? []))
   }
 

@@ -122,14 +122,9 @@ extension ShardState {
   /// acknowledgement was requested is compared, not whether it was granted.
   ///
   /// - Parameter slot: the channel's, or that of the reply's thread.
-  func checkRepeat(
-    of known: SequenceNumber,
-    in slot: ChannelSlot,
-    _ message: borrowing NewMessage
-  ) throws(Refusal) {
+  func checkRepeat(of known: SequenceNumber, in slot: ChannelSlot, _ message: borrowing NewMessage) throws(Refusal) {
     let flags = self[slot].messages.flags(known)
-    guard flags.contains(.silent) == message.isSilent,
-      flags.askedForAcknowledgement == message.requestsAcknowledgement,
+    guard flags.contains(.silent) == message.isSilent, flags.askedForAcknowledgement == message.requestsAcknowledgement,
       flags.contains(.keepsSenderPosition) != message.movesPosition,
       self[slot].users.id(self[slot].messages.sender(known)).isEqual(to: message.sender)
     else { throw .messageConflict }

@@ -110,8 +110,7 @@ extension ChannelState {
       }
       let status = ReadVector.Counts(tally).status(options.statusRule)
       let statusBefore =
-        sequence > changes.newestBefore
-        ? .sent : ReadVector.Counts(tallyBefore).status(options.statusRule)
+        sequence > changes.newestBefore ? .sent : ReadVector.Counts(tallyBefore).status(options.statusRule)
       let isReported = changes.alwaysReported.contains(sequence) || status != statusBefore
       if let index = open[sender], runs[index].status == status {
         if isReported { runs[index].to = sequence }
@@ -248,9 +247,7 @@ extension ReadVector {
 
   /// Return the share of an expected row with visible reads from acknowledging the message (R9), if its position does
   /// not cover it already.
-  fileprivate func acknowledgement(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber)
-    -> SIMD8<Int32>
-  {
+  fileprivate func acknowledgement(_ row: MemberOrdinal, _ ends: RowEnds, of sequence: SequenceNumber) -> SIMD8<Int32> {
     var share = SIMD8<Int32>.zero
     if ends.read < sequence.rawValue { share &+= .read }
     if ends.received < sequence.rawValue { share &+= .received(hidesDelivered: hidesDelivered(row)) }

@@ -15,14 +15,9 @@ extension ShardState {
   /// Find the target by names; a reply's id determines its thread.
   ///
   /// - Parameter targetSlot: from ``targetSlot(of:in:)``.
-  package func pushTarget(
-    _ targetSlot: ChannelSlot,
-    user: RawSpan,
-    message: RawSpan
-  ) throws(Refusal) -> PushTarget {
+  package func pushTarget(_ targetSlot: ChannelSlot, user: RawSpan, message: RawSpan) throws(Refusal) -> PushTarget {
     let member = try member(user, in: targetSlot.channel)
-    guard let sequence = find(message, in: targetSlot, hiddenThrough: hiddenThrough(targetSlot, member))
-    else {
+    guard let sequence = find(message, in: targetSlot, hiddenThrough: hiddenThrough(targetSlot, member)) else {
       throw .messageNotFound
     }
     return PushTarget(slot: targetSlot, sequence: sequence, member: member)
@@ -30,10 +25,7 @@ extension ShardState {
 
   /// Find the target by a ticket's numbers; the slot is that of the ticket's channel. Call ``refresh(_:)`` with the
   /// target's slot before a decision.
-  package func pushTarget(
-    _ slot: ChannelSlot,
-    _ ticket: TicketPlace
-  ) throws(Refusal) -> PushTarget {
+  package func pushTarget(_ slot: ChannelSlot, _ ticket: TicketPlace) throws(Refusal) -> PushTarget {
     guard Int(ticket.row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(ticket.row) else {
       throw .notAMember
     }
@@ -42,8 +34,7 @@ extension ShardState {
       guard let index = self[slot].threads.index(of: parent) else { throw .messageNotFound }
       targetSlot = slot.thread(index)
     }
-    guard ticket.sequence > hiddenThrough(targetSlot, ticket.row),
-      ticket.sequence <= self[targetSlot].messages.newest
+    guard ticket.sequence > hiddenThrough(targetSlot, ticket.row), ticket.sequence <= self[targetSlot].messages.newest
     else {
       throw .messageNotFound
     }
@@ -88,8 +79,7 @@ extension ShardState {
   ) throws(Refusal) {
     let slot = target.slot
     if slot.isThread, isClosed(slot) { throw .messageDeleted }
-    guard let row = row(of: target), target.sequence > self[slot].rows.delivered[row]
-    else { return }
+    guard let row = row(of: target), target.sequence > self[slot].rows.delivered[row] else { return }
     let start = effects.count
     let number = self[slot].number
     let isHidden = self[slot].rows.hidesDelivered(row)
@@ -98,10 +88,7 @@ extension ShardState {
     effects.append(
       shown == time
         ? .channel(number, .deliveredMoved(row, to: target.sequence, at: time, isHidden: isHidden))
-        : .channel(
-          number,
-          .deliveredAcked(row, to: target.sequence, at: time, acked: shown, isHidden: isHidden)
-        )
+        : .channel(number, .deliveredAcked(row, to: target.sequence, at: time, acked: shown, isHidden: isHidden))
     )
     if slot.isThread { effects.wrapInThread(self[slot].parent, from: start) }
   }

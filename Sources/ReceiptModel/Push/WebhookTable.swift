@@ -42,12 +42,7 @@ package struct WebhookTable: Sendable {
 
   /// Remember a webhook, for at most an hour; do nothing if `until` is past. The caller ensures that the webhook is
   /// unknown and that there is room.
-  package func decideRemember(
-    _ key: UInt64,
-    until: Timestamp,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
+  package func decideRemember(_ key: UInt64, until: Timestamp, at time: Timestamp, into effects: inout [Effect]) {
     guard until >= time else { return }
     let latest = Timestamp(milliseconds: time.milliseconds + Self.lifetimeMax)
     effects.append(.shard(.webhookNoted(key, until: min(until, latest))))
@@ -92,8 +87,7 @@ package struct WebhookTable: Sendable {
     var index = 0
     while true {
       var least = index
-      for child in [2 * index + 1, 2 * index + 2]
-      where child < order.count && order[child].until < order[least].until {
+      for child in [2 * index + 1, 2 * index + 2] where child < order.count && order[child].until < order[least].until {
         least = child
       }
       if least == index { return }

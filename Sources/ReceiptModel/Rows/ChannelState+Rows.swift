@@ -53,9 +53,7 @@ extension ChannelState {
     var deliveredTime = Timestamp.none
     if rows.showsDelivered(row, options) {
       delivered = rows.delivered[row]
-      deliveredTime =
-        rows.deliveredIsHidden(row)
-        ? since.delivered.or(joined) : rows.deliveredShownAt(row)
+      deliveredTime = rows.deliveredIsHidden(row) ? since.delivered.or(joined) : rows.deliveredShownAt(row)
     }
     if delivered < reached { deliveredTime = readTime }
     return ShownRow(
@@ -163,9 +161,7 @@ extension ChannelState {
     // The marker is cleared once it reaches the watermark.
     let left = moved >= read ? nil : moved
     if left != marker {
-      effects.append(
-        .channel(number, .markerAssigned(row, marker: left, epoch: rows.epoch(row), at: time))
-      )
+      effects.append(.channel(number, .markerAssigned(row, marker: left, epoch: rows.epoch(row), at: time)))
     }
   }
 
@@ -186,12 +182,7 @@ extension ChannelState {
   }
 
   /// Flag the channel unread as a whole (R4); do nothing if the flag is set already.
-  func decideFlagUnread(
-    _ row: MemberOrdinal,
-    epoch: UInt32?,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
+  func decideFlagUnread(_ row: MemberOrdinal, epoch: UInt32?, at time: Timestamp, into effects: inout [Effect]) {
     guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
     let epoch = rows.markers.raisedEpoch(row)
     effects.append(.channel(number, .unreadFlagAssigned(row, isSet: true, epoch: epoch, at: time)))
@@ -199,12 +190,7 @@ extension ChannelState {
 
   /// Clear the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
   /// (R4).
-  func decideUnflag(
-    _ row: MemberOrdinal,
-    epoch: UInt32?,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
+  func decideUnflag(_ row: MemberOrdinal, epoch: UInt32?, at time: Timestamp, into effects: inout [Effect]) {
     guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
     effects.append(.channel(number, .unreadFlagAssigned(row, isSet: false, epoch: rows.epoch(row), at: time)))
   }
@@ -253,7 +239,6 @@ extension ChannelState {
     settings: borrowing UserSettingsTable
   ) -> ShownRow {
     let shown = shownRow(row, options: options, settings: settings, withOwnDetails: viewer.seesOwnDetails)
-    return viewer.hiddenThrough == .zero
-      ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
+    return viewer.hiddenThrough == .zero ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
   }
 }

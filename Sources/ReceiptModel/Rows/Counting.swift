@@ -33,9 +33,7 @@ extension ReadVector {
     var hasReceived: Bool
   }
 
-  private func standing(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions)
-    -> Standing
-  {
+  private func standing(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Standing {
     let hidesRead = self.hidesRead(row)
     let hidesDelivered = self.hidesDelivered(row)
     let hasReached = options.readEvents && !hidesRead && read[row] >= sequence
@@ -126,8 +124,7 @@ extension ReadVector {
     if activeCount < rowCount { counts.members -= flags.count(RowFlags.left, inFirst: prefix) }
     guard hides else { return counts }
     let isAll = prefix == rowCount
-    counts.hidingRead =
-      isAll ? UInt32(flags.hidingReadCount) : flags.count(RowFlags.hidesRead, inFirst: prefix)
+    counts.hidingRead = isAll ? UInt32(flags.hidingReadCount) : flags.count(RowFlags.hidesRead, inFirst: prefix)
     counts.hidingDelivered =
       isAll ? UInt32(flags.hidingDeliveredCount) : flags.count(RowFlags.hidesDelivered, inFirst: prefix)
     return counts

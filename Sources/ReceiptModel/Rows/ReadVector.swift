@@ -175,22 +175,12 @@ package struct ReadVector: ~Copyable, Sendable {
     roster.eraseUser(row)
   }
 
-  mutating func moveRead(
-    _ row: MemberOrdinal,
-    to sequence: SequenceNumber,
-    at time: Timestamp,
-    isHidden: Bool
-  ) {
+  mutating func moveRead(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp, isHidden: Bool) {
     read.move(row, to: sequence, at: time)
     flags.assignReadIsHidden(row, isHidden)
   }
 
-  mutating func moveDelivered(
-    _ row: MemberOrdinal,
-    to sequence: SequenceNumber,
-    at time: Timestamp,
-    isHidden: Bool
-  ) {
+  mutating func moveDelivered(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp, isHidden: Bool) {
     delivered.move(row, to: sequence, at: time)
     flags.assignDeliveredIsHidden(row, isHidden)
   }
@@ -209,12 +199,7 @@ package struct ReadVector: ~Copyable, Sendable {
     flags.hide(row, read: read, delivered: delivered)
   }
 
-  mutating func assignMarker(
-    _ row: MemberOrdinal,
-    _ marker: SequenceNumber?,
-    epoch: UInt32,
-    at time: Timestamp
-  ) {
+  mutating func assignMarker(_ row: MemberOrdinal, _ marker: SequenceNumber?, epoch: UInt32, at time: Timestamp) {
     markers.assign(row, marker, epoch: epoch, at: time)
   }
 

@@ -33,12 +33,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
     stepCounts.append(0)
   }
 
-  mutating func assign(
-    _ row: MemberOrdinal,
-    to sequence: SequenceNumber,
-    at time: Timestamp,
-    stepCount: UInt32
-  ) {
+  mutating func assign(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp, stepCount: UInt32) {
     positions[Int(row.rawValue)] = sequence.rawValue
     times[Int(row.rawValue)] = time.milliseconds
     stepCounts[Int(row.rawValue)] = stepCount
@@ -115,8 +110,7 @@ struct ThreadBounds: ~Copyable, Sendable {
     /// Check that the columns have a value for each row of a thread.
     func checkColumns(rowCount: Int) -> String? {
       let expected = isOfThread ? rowCount : 0
-      return counted.count == expected && unread.count == expected
-        ? nil : "thread bounds: columns of different lengths"
+      return counted.count == expected && unread.count == expected ? nil : "thread bounds: columns of different lengths"
     }
   #endif
 }

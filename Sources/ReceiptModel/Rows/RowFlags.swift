@@ -90,8 +90,7 @@ struct RowFlags: ~Copyable, Sendable {
     if isActive(row) { discount(row) }
     flags[Int(row.rawValue)] =
       (record.hasLeft ? Self.left : 0) | (record.hidesHistory ? Self.hidesHistory : 0)
-      | (record.readIsHidden ? Self.readMovedHidden : 0)
-      | (record.deliveredIsHidden ? Self.deliveredMovedHidden : 0)
+      | (record.readIsHidden ? Self.readMovedHidden : 0) | (record.deliveredIsHidden ? Self.deliveredMovedHidden : 0)
       | (record.joinedByReading ? Self.joinedByReading : 0)
     if !record.hasLeft {
       activeCount += 1

@@ -101,8 +101,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
   #if DEBUG
     /// Check that the columns have a value for each row.
     func checkColumns(rowCount: Int) -> String? {
-      markers.count == rowCount && epochs.count == rowCount
-        ? nil : "unread markers: columns of different lengths"
+      markers.count == rowCount && epochs.count == rowCount ? nil : "unread markers: columns of different lengths"
     }
 
     /// Check the row of a current member.

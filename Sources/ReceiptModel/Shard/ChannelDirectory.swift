@@ -42,8 +42,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   @inline(__always)
   func address(of slot: ChannelSlot) -> UnsafePointer<ChannelState> {
     precondition(Int(slot.rawValue) < channels.count, "no such slot")
-    let channel =
-      channels.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
+    let channel = channels.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
     return slot.thread == 0 ? channel : channel.pointee.threads.address(of: Int(slot.thread) - 1)
   }
 
@@ -51,8 +50,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   mutating func mutableAddress(of slot: ChannelSlot) -> UnsafeMutablePointer<ChannelState> {
     precondition(Int(slot.rawValue) < channels.count, "no such slot")
     var span = channels.mutableSpan
-    let channel =
-      span.withUnsafeMutableBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
+    let channel = span.withUnsafeMutableBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
     return slot.thread == 0 ? channel : channel.pointee.threads.mutableAddress(of: Int(slot.thread) - 1)
   }
 
@@ -92,8 +90,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   /// Return the slot of the channel or the user's index with this name.
   func slot(named name: [UInt8]) -> ChannelSlot? {
     IndexName.isIndex(name)
-      ? index(of: name.span.bytes.extracting(droppingFirst: IndexName.userOffset(name)))
-      : slot(of: name.span.bytes)
+      ? index(of: name.span.bytes.extracting(droppingFirst: IndexName.userOffset(name))) : slot(of: name.span.bytes)
   }
 
   /// Spread consecutive channel numbers over all bits.

@@ -51,9 +51,7 @@ extension ChannelState {
         guard self[slot].rows.isActive(row) else { continue }
         let number = withUser(slot, row) { settings.find($0) }
         let hides = number.map { settings.hides($0) } ?? (read: false, delivered: false)
-        if self[slot].rows.hidesRead(row) != hides.read
-          || self[slot].rows.hidesDelivered(row) != hides.delivered
-        {
+        if self[slot].rows.hidesRead(row) != hides.read || self[slot].rows.hidesDelivered(row) != hides.delivered {
           return "row \(position): does not hide what its user hides"
         }
       }
@@ -65,8 +63,7 @@ extension ChannelState {
     /// Check the whole channel.
     package func checkInvariants() -> String? {
       if steps.byteCount != steps.countBytes() { return "steps: byteCount differs from the recount" }
-      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants()
-        ?? acknowledgementTable.checkInvariants()
+      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? acknowledgementTable.checkInvariants()
         ?? checkAcknowledgements() ?? checkRemoved() ?? memberships.checkInvariants()
     }
 
@@ -91,8 +88,7 @@ extension ChannelState {
     }
 
     private func checkAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> String? {
-      guard acknowledgementTable.isRequested(sequence), acknowledgementTable.hasAcknowledged(sequence, row)
-      else {
+      guard acknowledgementTable.isRequested(sequence), acknowledgementTable.hasAcknowledged(sequence, row) else {
         return "message \(sequence.rawValue): acknowledged without a receipt"
       }
       guard Int(row.rawValue) < rows.rowCount, rows.joined(row) < sequence else {
@@ -106,22 +102,19 @@ extension ChannelState {
     /// Check only what an effect changed: a few comparisons, cheap enough after every assignment of a running shard.
     package func checkInvariants(changedBy effect: ChannelEffect) -> String? {
       switch effect {
-      case .acknowledged(let sequence, let acknowledgement):
-        return checkAcknowledged(sequence, acknowledgement.row)
+      case .acknowledged(let sequence, let acknowledgement): return checkAcknowledged(sequence, acknowledgement.row)
       case .acknowledgementForgotten(let sequence, let row):
         let record = acknowledgementTable.record(sequence, row)
         return record?.at == Timestamp.none
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
-      case .inThread(let parent, let effect):
-        return checkThread(parent, changedBy: effect)
+      case .inThread(let parent, let effect): return checkThread(parent, changedBy: effect)
       case .membershipAssigned(let position, let membership):
         return memberships.position(of: membership.cid) == position
           ? nil : "membership \(position): not found by its cid"
       case .membershipRemoved(let position):
         return position < memberships.positionCount && memberships.isOccupied(position)
           ? "membership \(position): is still there" : nil
-      default:
-        return check(effect.part)
+      default: return check(effect.part)
       }
     }
 

@@ -107,17 +107,13 @@ package struct RevokedTokenTable: Sendable {
     let current = revocation(of: id, at: time)
     guard current?.until != until else { return }
     guard current != nil || hasRoom(at: time) else { throw .limitReached }
-    effects.append(
-      .shard(.tokenRevoked(TokenRevocation(id: id, until: until, version: version + 1)))
-    )
+    effects.append(.shard(.tokenRevoked(TokenRevocation(id: id, until: until, version: version + 1))))
   }
 
   /// Lift a token's revocation. Do nothing if it is not revoked.
   package func decideLift(_ id: String, at time: Timestamp, into effects: inout [Effect]) {
     guard revocation(of: id, at: time) != nil else { return }
-    effects.append(
-      .shard(.tokenRevoked(TokenRevocation(id: id, until: .none, version: version + 1)))
-    )
+    effects.append(.shard(.tokenRevoked(TokenRevocation(id: id, until: .none, version: version + 1))))
   }
 
   // MARK: Assignment

@@ -65,9 +65,7 @@ extension ShardState {
     if sequence > self[slot].rows.delivered[row] {
       let isHidden = self[slot].rows.hidesDelivered(row)
       decideSealTail(slot, row, .delivered, to: sequence, into: &effects)
-      effects.append(
-        .channel(self[slot].number, .deliveredMoved(row, to: sequence, at: time, isHidden: isHidden))
-      )
+      effects.append(.channel(self[slot].number, .deliveredMoved(row, to: sequence, at: time, isHidden: isHidden)))
     }
     return MarkResult(row: row, sequence: sequence)
   }

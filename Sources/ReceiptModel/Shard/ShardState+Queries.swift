@@ -51,11 +51,7 @@ extension ShardState {
   }
 
   /// Return the status and counts of a registered message that is not deleted (R1, R10).
-  package func status(
-    _ slot: ChannelSlot,
-    _ sequence: SequenceNumber,
-    viewer: ChannelViewer = .server
-  ) -> ShownStatus {
+  package func status(_ slot: ChannelSlot, _ sequence: SequenceNumber, viewer: ChannelViewer = .server) -> ShownStatus {
     self[slot].status(sequence, viewer, options(slot), at: time)
   }
 
@@ -71,9 +67,7 @@ extension ShardState {
   ) -> Result<ShownStatus, Refusal> {
     do throws(Refusal) {
       let viewer = self.viewer(viewer, in: targetSlot)
-      return .success(
-        ShownStatus(asked: try shownMessage(message, in: targetSlot, viewer), thread: targetSlot.thread)
-      )
+      return .success(ShownStatus(asked: try shownMessage(message, in: targetSlot, viewer), thread: targetSlot.thread))
     } catch {
       return .failure(error)
     }
@@ -82,11 +76,7 @@ extension ShardState {
   /// Compute the statuses and counts of several messages, counted together (R10).
   ///
   /// - Parameter answers: from ``askedStatus(_:message:viewer:)``, at most 255.
-  package func statuses(
-    _ slot: ChannelSlot,
-    viewer: ChannelViewer,
-    _ results: inout [Result<ShownStatus, Refusal>]
-  ) {
+  package func statuses(_ slot: ChannelSlot, viewer: ChannelViewer, _ results: inout [Result<ShownStatus, Refusal>]) {
     guard !self[slot].threads.isEmpty else {
       return self[slot].statuses(&results, viewer, options(slot), at: time)
     }
@@ -138,9 +128,7 @@ extension ShownStatus {
 /// Look-ups for encoding: names of users, in the channel or thread of the slot.
 extension ShardState {
   /// Call `body` with a user's id, as bytes; empty for nobody.
-  package func withUser<Result>(_ slot: ChannelSlot, _ user: UserNumber, _ body: (RawSpan) -> Result)
-    -> Result
-  {
+  package func withUser<Result>(_ slot: ChannelSlot, _ user: UserNumber, _ body: (RawSpan) -> Result) -> Result {
     body(self[slot].users.id(user))
   }
 

@@ -131,9 +131,7 @@ package struct ShardState: ~Copyable, Sendable {
     directory.assign(effect, to: slot)
     guard !settings.isEmpty else { return }
     if case .rowAssigned(let row, _) = effect { applySettings(row, slot) }
-    if case .inThread(let parent, .rowAssigned(let row, _)) = effect,
-      let index = self[slot].threads.index(of: parent)
-    {
+    if case .inThread(let parent, .rowAssigned(let row, _)) = effect, let index = self[slot].threads.index(of: parent) {
       applySettings(row, slot.thread(index))
     }
   }
@@ -180,9 +178,7 @@ package struct ShardState: ~Copyable, Sendable {
   // MARK: Numbers to names
 
   /// Call `body` with a member's user id, as bytes.
-  package func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result)
-    -> Result
-  {
+  package func withUser<Result>(_ slot: ChannelSlot, _ row: MemberOrdinal, _ body: (RawSpan) -> Result) -> Result {
     body(self[slot].users.id(self[slot].rows.user(row)))
   }
 

@@ -271,12 +271,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
 
   /// Remove a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
   /// this one are ignored.
-  package func decideFinishErasure(
-    _ user: String,
-    version: UInt64,
-    at time: Timestamp,
-    into effects: inout [Effect]
-  ) {
+  package func decideFinishErasure(_ user: String, version: UInt64, at time: Timestamp, into effects: inout [Effect]) {
     guard version > self[user].version else { return }
     var name = user
     let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
@@ -388,9 +383,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     return (first..<max(first, end)).flatMap { position -> [Effect] in
       let number = UInt32(position)
       if let tombstone = tombstones[number] {
-        return [
-          .shard(.userErased(number, version: tombstone.version, hash: tombstone.hash, at: tombstone.at))
-        ]
+        return [.shard(.userErased(number, version: tombstone.version, hash: tombstone.hash, at: tombstone.at))]
       }
       var record = self[number]
       // Whether it is settled is an effect of its own.

@@ -85,8 +85,7 @@ struct StepWriter: Sendable {
   @inline(__always)
   mutating func append(_ step: Step) {
     let flags =
-      UInt64(step.kind.rawValue) | (step.isHidden ? 2 : 0) | (step.isAfterDropped ? 4 : 0) | UInt64(step.row)
-      << 3
+      UInt64(step.kind.rawValue) | (step.isHidden ? 2 : 0) | (step.isAfterDropped ? 4 : 0) | UInt64(step.row) << 3
       | (step.acked == .none ? 0 : Self.ackedFlag)
     put(flags)
     put(Self.zigzag(Int64(step.sequence.rawValue) - Int64(sequence)))

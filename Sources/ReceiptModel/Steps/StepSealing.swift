@@ -68,9 +68,7 @@ extension ShardState {
     let number = self[slot].number
     let first = range.upperBound - UInt32(merged.count)
     for (offset, bytes) in merged.enumerated() {
-      effects.append(
-        .channel(number, .stepsSealed(rowPage: rowPage, segment: first + UInt32(offset), bytes: bytes))
-      )
+      effects.append(.channel(number, .stepsSealed(rowPage: rowPage, segment: first + UInt32(offset), bytes: bytes)))
     }
     effects.append(.channel(number, .stepsTrimmed(rowPage: rowPage, first: first)))
     return true

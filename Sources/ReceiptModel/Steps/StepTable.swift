@@ -60,8 +60,7 @@ package struct StepTable: ~Copyable, Sendable {
     var next: UInt32 { first &+ UInt32(truncatingIfNeeded: ends.count) }
 
     var byteCount: Int {
-      heapBytes(tail.bytes) + heapBytes(ends) + heapBytes(unwritten)
-        + unwritten.reduce(0) { $0 + heapBytes($1.bytes) }
+      heapBytes(tail.bytes) + heapBytes(ends) + heapBytes(unwritten) + unwritten.reduce(0) { $0 + heapBytes($1.bytes) }
     }
 
     func unwrittenBytes(_ segment: UInt32) -> [UInt8]? {
@@ -293,10 +292,7 @@ package struct StepTable: ~Copyable, Sendable {
       let most = Int(max(2, min(read.count(of: rowPage), 256)))
       let end = min(gap.upperBound, gap.lowerBound + most)
       return .stored(
-        StepTime.SegmentRange(
-          rowPage: rowPage,
-          segments: first + UInt32(gap.lowerBound)..<first + UInt32(end)
-        )
+        StepTime.SegmentRange(rowPage: rowPage, segments: first + UInt32(gap.lowerBound)..<first + UInt32(end))
       )
     }
     guard let step = search.found else { return .latest(last) }

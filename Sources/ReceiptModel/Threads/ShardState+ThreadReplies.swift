@@ -74,14 +74,7 @@ extension ShardState {
     guard next + participants.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     var senderRow = MemberOrdinal(0)
     for member in participants {
-      let row = decideParticipation(
-        member,
-        in: thread,
-        of: channel,
-        &next,
-        at: record.registeredAt,
-        into: &effects
-      )
+      let row = decideParticipation(member, in: thread, of: channel, &next, at: record.registeredAt, into: &effects)
       if member == sender { senderRow = row }
       if mentioned.contains(member) { mentionedRows.append(row.rawValue) }
     }
@@ -98,15 +91,7 @@ extension ShardState {
         effects.append(droppingSteps(thread, senderRow))
       }
     }
-    decideSent(
-      channel,
-      thread: thread,
-      senderRow,
-      of: sender,
-      sequence,
-      at: record.registeredAt,
-      into: &effects
-    )
+    decideSent(channel, thread: thread, senderRow, of: sender, sequence, at: record.registeredAt, into: &effects)
     return sequence
   }
 

@@ -22,11 +22,7 @@ extension ShardState {
   }
 
   /// Refuse a parent message that does not exist for a member, deleted or not.
-  private func checkParent(
-    _ parent: RawSpan,
-    in slot: ChannelSlot,
-    for member: MemberOrdinal
-  ) throws(Refusal) {
+  private func checkParent(_ parent: RawSpan, in slot: ChannelSlot, for member: MemberOrdinal) throws(Refusal) {
     let hidden = hiddenThrough(slot, member)
     guard hidden > .zero else { return }
     if let sequence = self[slot].messages.find(parent) {
@@ -194,12 +190,7 @@ extension ShardState {
   /// - Parameters:
   ///   - thread: nil: the thread begins with this row.
   ///   - member: the member's row in the channel.
-  func newRow(
-    _ member: MemberOrdinal,
-    of thread: ChannelSlot?,
-    in channel: ChannelSlot,
-    at time: Timestamp
-  )
+  func newRow(_ member: MemberOrdinal, of thread: ChannelSlot?, in channel: ChannelSlot, at time: Timestamp)
     -> RowRecord
   {
     var record = RowRecord(
@@ -237,13 +228,7 @@ extension ShardState {
       }
       below = self[thread].index(before: user.span.bytes, joinedAt: time, from: viewer.joinedAt)
     }
-    return self[thread].threadRows(
-      viewer,
-      limit: limit,
-      below: below,
-      options: options(thread),
-      settings: settings
-    )
+    return self[thread].threadRows(viewer, limit: limit, below: below, options: options(thread), settings: settings)
   }
 
   /// Convert a channel's viewer into a viewer of the slot's thread; a channel's slot returns it unchanged.

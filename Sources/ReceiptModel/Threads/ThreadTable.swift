@@ -178,8 +178,7 @@ package struct ThreadTable: ~Copyable, Sendable {
         }
       }
       if bytes != stateBytes { return "threads occupy \(bytes) bytes, \(stateBytes) are counted" }
-      return participants == participantCount
-        ? nil : "\(participants) rows in threads, \(participantCount) are counted"
+      return participants == participantCount ? nil : "\(participants) rows in threads, \(participantCount) are counted"
     }
   }
 #endif

@@ -102,8 +102,7 @@ package enum StableHash {
         lanes.3 = round(lanes.3, word(bytes, offset + 24))
         offset += 32
       }
-      hash =
-        rotate(lanes.0, 1) &+ rotate(lanes.1, 7) &+ rotate(lanes.2, 12) &+ rotate(lanes.3, 18)
+      hash = rotate(lanes.0, 1) &+ rotate(lanes.1, 7) &+ rotate(lanes.2, 12) &+ rotate(lanes.3, 18)
       hash = merge(hash, lanes.0)
       hash = merge(hash, lanes.1)
       hash = merge(hash, lanes.2)
@@ -117,9 +116,7 @@ package enum StableHash {
       offset += 8
     }
     if offset + 4 <= count {
-      let half = UInt64(
-        UInt32(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))
-      )
+      let half = UInt64(UInt32(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self)))
       hash = rotate(hash ^ (half &* prime1), 23) &* prime2 &+ prime3
       offset += 4
     }

@@ -175,9 +175,7 @@ package enum Identifier {
     static let role = CharacterClass(rawValue: 16)
   }
 
-  private static func allBytes(_ bytes: RawSpan, _ lengths: ClosedRange<Int>, _ wanted: CharacterClass)
-    -> Bool
-  {
+  private static func allBytes(_ bytes: RawSpan, _ lengths: ClosedRange<Int>, _ wanted: CharacterClass) -> Bool {
     guard lengths.contains(bytes.byteCount) else { return false }
     var agreed = wanted.rawValue
     for offset in 0..<bytes.byteCount {

@@ -7,31 +7,26 @@ import Synchronization
 package protocol FlagSet: OptionSet, Hashable, Sendable where RawValue == UInt8, Element == Self {}
 
 extension FlagSet {
-  @inlinable @inline(__always)
-  package init() { self.init(rawValue: 0) }
+  @inlinable @inline(__always) package init() { self.init(rawValue: 0) }
 
-  @inlinable @inline(__always)
-  package var isEmpty: Bool { rawValue == 0 }
+  @inlinable @inline(__always) package var isEmpty: Bool { rawValue == 0 }
 
   /// Return whether all of `others` are set.
   @inlinable @inline(__always)
   package func contains(_ others: Self) -> Bool { rawValue & others.rawValue == others.rawValue }
 
   /// Return whether none of `others` is set.
-  @inlinable @inline(__always)
-  package func isDisjoint(with others: Self) -> Bool { rawValue & others.rawValue == 0 }
+  @inlinable @inline(__always) package func isDisjoint(with others: Self) -> Bool { rawValue & others.rawValue == 0 }
 
   @inlinable @inline(__always)
   package mutating func insert(_ others: Self) { self = Self(rawValue: rawValue | others.rawValue) }
 
   /// Return these flags with `others` set or cleared.
-  @inlinable @inline(__always)
-  package func setting(_ others: Self, _ isSet: Bool) -> Self {
+  @inlinable @inline(__always) package func setting(_ others: Self, _ isSet: Bool) -> Self {
     Self(rawValue: isSet ? rawValue | others.rawValue : rawValue & ~others.rawValue)
   }
 
-  @inlinable @inline(__always)
-  package func union(_ others: Self) -> Self { Self(rawValue: rawValue | others.rawValue) }
+  @inlinable @inline(__always) package func union(_ others: Self) -> Self { Self(rawValue: rawValue | others.rawValue) }
 }
 
 /// The encoding of unsigned integers on the wire and on storage: 7 bits in each byte, the lowest first; bit 7 is set in
@@ -42,8 +37,7 @@ package enum Varint {
   package static let byteCountMax = 10
 
   /// Pass the bytes of a value to `store`, in order. Inlined with its closure: most fields of a request are varints.
-  @inlinable @inline(__always)
-  package static func encode(_ value: UInt64, _ store: (UInt8) -> Void) {
+  @inlinable @inline(__always) package static func encode(_ value: UInt64, _ store: (UInt8) -> Void) {
     var rest = value
     while rest >= 0x80 {
       store(UInt8(truncatingIfNeeded: rest) | 0x80)
@@ -102,8 +96,7 @@ extension RawSpan {
       offset += 8
     }
     while offset < byteCount {
-      if unsafeLoad(fromByteOffset: offset, as: UInt8.self)
-        != other.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+      if unsafeLoad(fromByteOffset: offset, as: UInt8.self) != other.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
       {
         return false
       }

@@ -219,12 +219,7 @@ extension HistoryLimit {
     let through = try reader.time()
     let hidden = try reader.byte()
     guard from <= through, (1...Hidden.known).contains(hidden) else { throw .badValue(.flags) }
-    self.init(
-      from: from,
-      through: through,
-      hidden: Hidden(rawValue: hidden),
-      joined: try reader.sequence()
-    )
+    self.init(from: from, through: through, hidden: Hidden(rawValue: hidden), joined: try reader.sequence())
   }
 }
 

@@ -77,12 +77,7 @@ package struct SubscribedFields: Hashable, Sendable {
   }
 
   /// Write the fields up to the channels, which must follow.
-  package static func write(
-    through: Timestamp,
-    isComplete: Bool,
-    channelCount: Int,
-    into buffer: inout ByteBuffer
-  ) {
+  package static func write(through: Timestamp, isComplete: Bool, channelCount: Int, into buffer: inout ByteBuffer) {
     buffer.writeTime(through)
     buffer.writeFlag(isComplete)
     buffer.writeVarint(channelCount)

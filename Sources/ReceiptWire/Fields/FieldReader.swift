@@ -24,16 +24,14 @@ package struct FieldReader: ~Escapable {
   @inlinable
   package var remaining: Int { bytes.byteCount - offset }
 
-  @inlinable @inline(__always)
-  @_lifetime(self: copy self)
+  @inlinable @inline(__always) @_lifetime(self: copy self)
   package mutating func byte() throws(WireError) -> UInt8 {
     guard offset < bytes.byteCount else { throw .truncated }
     defer { offset += 1 }
     return bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self)
   }
 
-  @inlinable @inline(__always)
-  @_lifetime(self: copy self)
+  @inlinable @inline(__always) @_lifetime(self: copy self)
   package mutating func varint() throws(WireError) -> UInt64 {
     let first = try byte()
     return first < 0x80 ? UInt64(first) : try varint(after: first)
@@ -115,8 +113,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// Read a length-prefixed string, as its bytes in the payload.
-  @inlinable @inline(__always)
-  @_lifetime(copy self)
+  @inlinable @inline(__always) @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func string() throws(WireError) -> RawSpan {
     let length = try varint()
@@ -125,8 +122,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// Read `count` raw bytes.
-  @inlinable @inline(__always)
-  @_lifetime(copy self)
+  @inlinable @inline(__always) @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func raw(_ count: Int) throws(WireError) -> RawSpan {
     guard count <= remaining else { throw .truncated }
@@ -174,8 +170,7 @@ package struct FieldReader: ~Escapable {
   }
 
   /// Check that the payload ends here.
-  @inlinable @inline(__always)
-  package func end() throws(WireError) {
+  @inlinable @inline(__always) package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }
   }
 }

@@ -39,12 +39,7 @@ package struct FrameHeader: Hashable, Sendable {
   package var shard: ShardID
   package var correlation: UInt32
 
-  package init(
-    _ kind: FrameKind,
-    flags: Flags = Flags(),
-    shard: ShardID = ShardID(0),
-    correlation: UInt32 = 0
-  ) {
+  package init(_ kind: FrameKind, flags: Flags = Flags(), shard: ShardID = ShardID(0), correlation: UInt32 = 0) {
     self.kind = kind
     self.flags = flags
     self.shard = shard
@@ -127,17 +122,9 @@ package struct FrameDecoder: Sendable {
       bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + FrameHeader.shardOffset, as: UInt16.self)
     )
     let correlation = UInt32(
-      bigEndian: bytes.unsafeLoadUnaligned(
-        fromByteOffset: offset + FrameHeader.correlationOffset,
-        as: UInt32.self
-      )
+      bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + FrameHeader.correlationOffset, as: UInt32.self)
     )
-    let header = FrameHeader(
-      kind,
-      flags: flags,
-      shard: ShardID(shard),
-      correlation: correlation
-    )
+    let header = FrameHeader(kind, flags: flags, shard: ShardID(shard), correlation: correlation)
     return .frame(header, payloadCount: Int(length) - FrameHeader.lengthOverhead)
   }
 }

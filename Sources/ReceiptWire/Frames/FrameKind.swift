@@ -158,11 +158,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .putChannel, .changeMembers: [.command, .named, .orderedByChannel, .wide]
     case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
       [.command, .named, .orderedByChannel, .thread]
-    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
-      .acknowledgePush:
+    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush:
       [.command, .named, .orderedByChannel]
-    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook,
-      .revokeToken:
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
     case .presentTicket: [.command]

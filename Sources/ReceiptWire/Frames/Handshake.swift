@@ -190,9 +190,7 @@ package struct Ready: Hashable, Sendable {
     let lifetime = try reader.varint()
     var shards: [ShardRange] = []
     for _ in 0..<(try reader.count(elementBytesMin: 3)) {
-      shards.append(
-        ShardRange(first: try reader.varint32(), count: try reader.varint32(), address: try reader.text())
-      )
+      shards.append(ShardRange(first: try reader.varint32(), count: try reader.varint32(), address: try reader.text()))
     }
     try reader.end()
     self.init(isResumed: state == 1, sessionLifetimeMilliseconds: lifetime, shards: shards)

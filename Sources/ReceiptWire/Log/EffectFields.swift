@@ -13,13 +13,7 @@ extension ByteBuffer {
   private mutating func writeEffect(_ effect: ChannelEffect, on channel: ChannelNumber) {
     switch effect {
     case .readMoved(let row, let sequence, let time, let isHidden):
-      writeMove(
-        isHidden ? .readMovedHidden : .readMoved,
-        channel: channel,
-        row: row,
-        sequence: sequence,
-        time: time
-      )
+      writeMove(isHidden ? .readMovedHidden : .readMoved, channel: channel, row: row, sequence: sequence, time: time)
     case .deliveredMoved(let row, let sequence, let time, let isHidden):
       writeMove(
         isHidden ? .deliveredMovedHidden : .deliveredMoved,
@@ -54,8 +48,7 @@ extension ByteBuffer {
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
-    case .muteAssigned(let row, let isMuted):
-      writeEffect(.muteAssigned, channel, row) { $0.writeFlag(isMuted) }
+    case .muteAssigned(let row, let isMuted): writeEffect(.muteAssigned, channel, row) { $0.writeFlag(isMuted) }
     case .unreadFlagAssigned(let row, let isSet, let epoch, let time):
       writeEffect(.unreadFlagAssigned, channel, row) { buffer in
         buffer.writeFlag(isSet)
@@ -74,8 +67,7 @@ extension ByteBuffer {
         }
         buffer.writeMentions(record.mentions)
       }
-    case .messageDeleted(let sequence, let time):
-      writeEffect(.messageDeleted, channel, sequence) { $0.writeTime(time) }
+    case .messageDeleted(let sequence, let time): writeEffect(.messageDeleted, channel, sequence) { $0.writeTime(time) }
     case .acknowledged(let sequence, let acknowledgement):
       writeEffect(.acknowledged, channel, sequence) { buffer in
         buffer.writeVarint(acknowledgement.row.rawValue)
@@ -145,8 +137,7 @@ extension ByteBuffer {
         buffer.writeVarint(position)
         buffer.writeMembership(membership)
       }
-    case .membershipRemoved(let position):
-      writeEffect(.membershipRemoved, channel) { $0.writeVarint(position) }
+    case .membershipRemoved(let position): writeEffect(.membershipRemoved, channel) { $0.writeVarint(position) }
     }
   }
 
@@ -178,8 +169,7 @@ extension ByteBuffer {
         buffer.writeVarint(next.rawValue)
         buffer.writeTime(time)
       }
-    case .sessionAssigned(let record):
-      writeEffect(.sessionAssigned) { $0.writeSessionRecord(record) }
+    case .sessionAssigned(let record): writeEffect(.sessionAssigned) { $0.writeSessionRecord(record) }
     case .userErased(let number, let version, let hash, let time):
       writeEffect(.userErased) { buffer in
         buffer.writeVarint(number)
@@ -208,8 +198,7 @@ extension ByteBuffer {
         buffer.writeInteger(key)
         buffer.writeTime(until)
       }
-    case .tokenRevoked(let revocation):
-      writeEffect(.tokenRevoked) { $0.writeTokenRevocation(revocation) }
+    case .tokenRevoked(let revocation): writeEffect(.tokenRevoked) { $0.writeTokenRevocation(revocation) }
     }
   }
 
@@ -336,10 +325,7 @@ extension FieldReader {
       let channel = try channel()
       let row = try row()
       let sequence = try sequence()
-      return .channel(
-        channel,
-        .readMoved(row, to: sequence, at: try time(), isHidden: number == .readMovedHidden)
-      )
+      return .channel(channel, .readMoved(row, to: sequence, at: try time(), isHidden: number == .readMovedHidden))
     case .deliveredMoved, .deliveredMovedHidden:
       let channel = try channel()
       let row = try row()
@@ -355,18 +341,14 @@ extension FieldReader {
       // The acknowledged time is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
       let isHidden = number == .deliveredAckedHidden
-      return .channel(
-        channel,
-        .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden)
-      )
+      return .channel(channel, .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden))
     case .markerAssigned:
       let channel = try channel()
       let row = try row()
       let marker = try optional32().map(SequenceNumber.init)
       let epoch = try varint32()
       return .channel(channel, .markerAssigned(row, marker: marker, epoch: epoch, at: try time()))
-    case .muteAssigned:
-      return .channel(try channel(), .muteAssigned(try row(), isMuted: try flag()))
+    case .muteAssigned: return .channel(try channel(), .muteAssigned(try row(), isMuted: try flag()))
     case .unreadFlagAssigned:
       let channel = try channel()
       let row = try row()
@@ -392,8 +374,7 @@ extension FieldReader {
       if record.flags.contains(.requestsAcknowledgement) { record.acknowledgementExpiresAt = try time() }
       if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
       return .channel(channel, .messageAssigned(sequence, record))
-    case .messageDeleted:
-      return .channel(try channel(), .messageDeleted(try messageSequence(), at: try time()))
+    case .messageDeleted: return .channel(try channel(), .messageDeleted(try messageSequence(), at: try time()))
     case .acknowledged:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -405,15 +386,11 @@ extension FieldReader {
       guard note.utf8.count <= Acknowledgement.noteLengthMax else { throw .badValue(.text) }
       return .channel(
         channel,
-        .acknowledged(
-          sequence,
-          Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note)
-        )
+        .acknowledged(sequence, Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note))
       )
     case .acknowledgementForgotten:
       return .channel(try channel(), .acknowledgementForgotten(try messageSequence(), try row()))
-    case .acknowledgedThrough:
-      return .channel(try channel(), .acknowledgedThrough(try row(), to: try sequence()))
+    case .acknowledgedThrough: return .channel(try channel(), .acknowledgedThrough(try row(), to: try sequence()))
     case .stepsSealed:
       let channel = try channel()
       let rowPage = try rowPage()
@@ -431,16 +408,14 @@ extension FieldReader {
       for _ in 0..<(try count()) { record.ends.append(try time()) }
       record.tail = try string().withUnsafeBytes { Array($0) }
       return .channel(channel, .stepTailAssigned(rowPage: rowPage, record))
-    case .typeSettled:
-      return .shard(.typeSettled(name: try text(), version: try varint()))
+    case .typeSettled: return .shard(.typeSettled(name: try text(), version: try varint()))
     case .userAssigned:
       let number = try varint32()
       var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
       settings.appliedAt = try time()
       return .shard(.userAssigned(number, settings))
-    case .userSettled:
-      return .shard(.userSettled(try varint32(), version: try varint()))
+    case .userSettled: return .shard(.userSettled(try varint32(), version: try varint()))
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
       record.appliedAt = try time()
@@ -451,8 +426,7 @@ extension FieldReader {
       return .shard(.sessionAssigned(try sessionRecord()))
     case .inThread:
       let parent = try messageSequence()
-      guard case .channel(let channel, let effect) = try effect(isInThread: true),
-        effect.traits.contains(.threadable)
+      guard case .channel(let channel, let effect) = try effect(isInThread: true), effect.traits.contains(.threadable)
       else { throw .badValue(.effect) }
       return .channel(channel, .inThread(parent, effect))
     case .truncated:
@@ -481,12 +455,10 @@ extension FieldReader {
         counts.append(count)
       }
       return .channel(channel, .messageCountsAssigned(newest: newest, counts))
-    case .segmentFlagsAssigned:
-      return .channel(try channel(), .segmentFlagsAssigned(try segmentFlags()))
+    case .segmentFlagsAssigned: return .channel(try channel(), .segmentFlagsAssigned(try segmentFlags()))
     case .membershipAssigned:
       return .channel(try channel(), .membershipAssigned(position: try varint32(), try membership()))
-    case .membershipRemoved:
-      return .channel(try channel(), .membershipRemoved(position: try varint32()))
+    case .membershipRemoved: return .channel(try channel(), .membershipRemoved(position: try varint32()))
     case .userErased:
       let number = try varint32()
       let version = try varint()

@@ -4,11 +4,7 @@ package import ReceiptModel
 extension RequestSpec {
   /// The layouts of the requests in this file.
   static let backupRequests: [RequestSpec] = [
-    RequestSpec(
-      .backupBegin,
-      "backup_begin",
-      reply: "store:bytes(16) time indexes:[index] files:[name size]"
-    ),
+    RequestSpec(.backupBegin, "backup_begin", reply: "store:bytes(16) time indexes:[index] files:[name size]"),
     RequestSpec(.backupRead, "backup_read", "file offset count", reply: "digest:bytes(32) bytes:rest"),
     RequestSpec(.backupDigest, "backup_digest", "file offset count", reply: "digest:bytes(32)"),
     RequestSpec(.backupEnd, "backup_end"),

@@ -12,27 +12,19 @@ extension RequestSpec {
       "put_channel",
       "cid counter patch:[@option] members:[user role]",
       reply: "was_created:byte @channel"
-    ),
-    RequestSpec(
-      .changeMembers,
-      "change_members",
-      "cid counter add:[user role] remove:[user]",
-      reply: "@channel"
-    ),
+    ), RequestSpec(.changeMembers, "change_members", "cid counter add:[user role] remove:[user]", reply: "@channel"),
     RequestSpec(
       .registerMessage,
       "register_message",
       "cid counter message user created flags mentions:[user]?flags=16...23",
       reply: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
-    ),
-    RequestSpec(.deleteMessage, "delete_message", "cid counter message", reply: "sequence"),
+    ), RequestSpec(.deleteMessage, "delete_message", "cid counter message", reply: "sequence"),
     RequestSpec(
       .acknowledge,
       "acknowledge",
       "cid counter user note messages:[message]",
       reply: "codes:[code:varint(error)]"
-    ),
-    RequestSpec(.deleteChannel, "delete_channel", "cid counter", reply: "deleted:byte"),
+    ), RequestSpec(.deleteChannel, "delete_channel", "cid counter", reply: "deleted:byte"),
     RequestSpec(.truncateChannel, "truncate_channel", "cid counter message", reply: "@channel"),
     RequestSpec(.eraseMember, "erase_member", "cid counter user", reply: "erased:byte"),
     RequestSpec(.getChannel, "get_channel", "cid", reply: "@channel"),
@@ -178,12 +170,7 @@ extension FieldReader {
 extension ByteBuffer {
   /// Write what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
   /// them.
-  package mutating func writeRegisterMessage(
-    _ message: RawSpan,
-    sender: RawSpan?,
-    created: Timestamp,
-    flags: UInt64
-  ) {
+  package mutating func writeRegisterMessage(_ message: RawSpan, sender: RawSpan?, created: Timestamp, flags: UInt64) {
     writeField(message)
     writeFieldOrEmpty(sender)
     writeTime(created)
@@ -217,12 +204,7 @@ package struct RegistrationReply: Hashable, Sendable {
   /// Why the message has no acknowledgement request although one was asked for.
   package var receiptRefusal: ReceiptRefusal
 
-  package init(
-    isNew: Bool,
-    sequence: SequenceNumber,
-    status: MessageStatus,
-    receiptRefusal: ReceiptRefusal
-  ) {
+  package init(isNew: Bool, sequence: SequenceNumber, status: MessageStatus, receiptRefusal: ReceiptRefusal) {
     self.isNew = isNew
     self.sequence = sequence
     self.status = status

@@ -36,8 +36,7 @@ package struct MarkRequest: ~Escapable {
   @usableFromInline package let epoch: UInt32?
 
   /// Read the fields; mark_delivered has no epoch.
-  @inlinable @inline(__always)
-  @_lifetime(copy reader)
+  @inlinable @inline(__always) @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
   package init(_ reader: inout FieldReader, hasEpoch: Bool) throws(WireError) {
     user = try reader.string()
@@ -116,8 +115,7 @@ extension ByteBuffer {
 /// *row* of Proto/frames.md, with its strings read in place from a payload.
 package struct RowFields: ~Escapable {
   /// Maximum size: one user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.
-  package static let byteCountMax =
-    (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 10 * 10
+  package static let byteCountMax = (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 10 * 10
 
   package let user: RawSpan
   package let lastRead: Timestamp

@@ -9,12 +9,7 @@ extension RequestSpec {
   static let pushRequests: [RequestSpec] = [
     RequestSpec(.ticketPlace, "ticket_place", "cid user message", reply: "@place"),
     RequestSpec(.webhookKnown, "webhook_known", "key", reply: "known:byte"),
-    RequestSpec(
-      .acknowledgePush,
-      "acknowledge_push",
-      "cid counter user message acked flags",
-      reply: "@delivery"
-    ),
+    RequestSpec(.acknowledgePush, "acknowledge_push", "cid counter user message acked flags", reply: "@delivery"),
     RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags", reply: "@delivery"),
     RequestSpec(.noteWebhook, "note_webhook", "key counter until", reply: "noted:byte"),
     RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", reply: "@delivery"),
@@ -88,12 +83,7 @@ package struct PresentTicketRequest: ~Escapable {
 
 extension ByteBuffer {
   /// Write what ``AcknowledgePushRequest`` reads.
-  package mutating func writeAcknowledgePush(
-    user: RawSpan,
-    message: RawSpan,
-    acked: Timestamp,
-    wantsNames: Bool
-  ) {
+  package mutating func writeAcknowledgePush(user: RawSpan, message: RawSpan, acked: Timestamp, wantsNames: Bool) {
     writeField(user)
     writeField(message)
     writeTime(acked)
@@ -127,8 +117,7 @@ extension ByteBuffer {
 package struct DeliveryReply: ~Escapable {
   /// Maximum size: a byte, two times, and three names with their lengths.
   private static let byteCountMax =
-    1 + 2 * 10 + (Identifier.cidLengthMax + 2) + (Identifier.userLengthMax + 2)
-    + (Identifier.messageLengthMax + 2)
+    1 + 2 * 10 + (Identifier.cidLengthMax + 2) + (Identifier.userLengthMax + 2) + (Identifier.messageLengthMax + 2)
 
   /// The member's watermark moved; false: the message was delivered before.
   package let moved: Bool

@@ -32,8 +32,7 @@ extension RequestSpec {
       "list_revoked_tokens",
       "known after",
       reply: "version flags ended revocations:[jti until version]"
-    ),
-    RequestSpec(.revokeToken, "revoke_token", "jti counter revoked:byte until", reply: "until version"),
+    ), RequestSpec(.revokeToken, "revoke_token", "jti counter revoked:byte until", reply: "until version"),
   ]
 }
 
@@ -312,13 +311,7 @@ package struct RevokedTokensReply: Equatable, Sendable {
     static let known = Self(rawValue: 3)
   }
 
-  package init(
-    version: UInt64,
-    isAnew: Bool,
-    hasMore: Bool,
-    ended: Timestamp,
-    revocations: [TokenRevocation]
-  ) {
+  package init(version: UInt64, isAnew: Bool, hasMore: Bool, ended: Timestamp, revocations: [TokenRevocation]) {
     self.version = version
     self.isAnew = isAnew
     self.hasMore = hasMore

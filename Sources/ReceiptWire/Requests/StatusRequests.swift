@@ -7,12 +7,7 @@ package import ReceiptModel
 extension RequestSpec {
   /// The layouts of the requests in this file.
   static let statusRequests: [RequestSpec] = [
-    RequestSpec(
-      .statuses,
-      "statuses",
-      "cid @viewer messages:[message]",
-      reply: "statuses:[found:byte(error) @status]"
-    ),
+    RequestSpec(.statuses, "statuses", "cid @viewer messages:[message]", reply: "statuses:[found:byte(error) @status]"),
     RequestSpec(
       .listMembers,
       "list_members",
@@ -100,12 +95,7 @@ extension ByteBuffer {
   }
 
   /// Write what ``MemberStatusesRequest`` reads, up to its users: `userCount` strings (1 to 100) must follow.
-  package mutating func writeMemberStatuses(
-    viewer: RawSpan,
-    isServer: Bool,
-    message: RawSpan,
-    userCount: Int
-  ) {
+  package mutating func writeMemberStatuses(viewer: RawSpan, isServer: Bool, message: RawSpan, userCount: Int) {
     writeViewer(viewer, isServer: isServer)
     writeField(message)
     writeVarint(userCount)

@@ -18,8 +18,7 @@ extension RequestSpec {
       "unread_counts",
       "channels:[cid user row]",
       reply: "counts:[found:varint(error) (unread_messages unread_threads unread_mentions unread_flags:byte)?found=0]"
-    ),
-    RequestSpec(.purge, "purge", "round", reply: "round"),
+    ), RequestSpec(.purge, "purge", "round", reply: "round"),
     RequestSpec(
       .rebuildIndex,
       "rebuild_index",
@@ -31,8 +30,7 @@ extension RequestSpec {
       "subscribe",
       "flags since channels:[cid]",
       reply: "through complete:byte channels:[cid events:[@channel_event]]"
-    ),
-    RequestSpec(.unsubscribe, "unsubscribe", "channels:[cid]"),
+    ), RequestSpec(.unsubscribe, "unsubscribe", "channels:[cid]"),
     RequestSpec(.subscribeUser, "subscribe_user", "user on:byte", reply: "through"),
     RequestSpec(.announceRow, "announce_row", "user channels:[cid]"),
   ]
@@ -120,12 +118,7 @@ extension ByteBuffer {
   /// Write what ``ListChannelsRequest`` reads.
   ///
   /// - Parameter deletedSince: nil: no deleted channels.
-  package mutating func writeListChannels(
-    withAll: Bool,
-    limit: Int,
-    cursor: UInt64?,
-    deletedSince: Timestamp? = nil
-  ) {
+  package mutating func writeListChannels(withAll: Bool, limit: Int, cursor: UInt64?, deletedSince: Timestamp? = nil) {
     let all = withAll ? ListChannelsRequest.withAll : 0
     writeVarint(all | (deletedSince == nil ? 0 : ListChannelsRequest.withDeleted))
     writeVarint(limit)
@@ -168,13 +161,7 @@ package struct ChannelEntryFields: Hashable, Sendable {
   /// When the user ceased to be a member of a deleted channel of this name; none: no such channel, or not requested.
   package var deletedAt: Timestamp
 
-  package init(
-    cid: String,
-    row: UInt32?,
-    isMember: Bool,
-    joinedAt: Timestamp,
-    deletedAt: Timestamp = .none
-  ) {
+  package init(cid: String, row: UInt32?, isMember: Bool, joinedAt: Timestamp, deletedAt: Timestamp = .none) {
     self.cid = cid
     self.row = row
     self.isMember = isMember
@@ -253,9 +240,7 @@ extension FieldReader {
   ///
   /// - Returns: the cursor of the next page; nil: this page is the last.
   @_lifetime(self: copy self)
-  package mutating func channelList(
-    _ body: (ListedChannel) throws(WireError) -> Void
-  ) throws(WireError) -> UInt64? {
+  package mutating func channelList(_ body: (ListedChannel) throws(WireError) -> Void) throws(WireError) -> UInt64? {
     for _ in 0..<(try count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
       try body(ListedChannel(&self))
     }
@@ -297,8 +282,7 @@ package enum UnreadCountFields: Hashable, Sendable {
       buffer.writeVarint(counts.mentions)
       let flags = UnreadCountFlags().setting(.flagged, counts.isFlagged).setting(.muted, counts.isMuted)
       buffer.writeInteger(flags.rawValue)
-    case .refused(let code):
-      buffer.writeVarint(UInt64(code.rawValue))
+    case .refused(let code): buffer.writeVarint(UInt64(code.rawValue))
     }
   }
 }

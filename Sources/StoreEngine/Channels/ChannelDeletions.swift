@@ -99,9 +99,7 @@ final class ChannelDeletions: ShardPart {
     guard !isDone else {
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeFlag(true) }
     }
-    slicedDeletions.append(
-      SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan)
-    )
+    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan))
     shard.waiting.refuseSliced(slot)
     shard.loop.slices.queueForWork(shard)
     return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
@@ -141,10 +139,7 @@ final class ChannelDeletions: ShardPart {
     _ scan: inout ShardState.MembershipScan,
     into effects: inout [Effect]
   ) -> Bool {
-    let granted = min(
-      shard.loop.budget.changes,
-      shard.configuration.changesPendingMax - shard.state.outbox.count
-    )
+    let granted = min(shard.loop.budget.changes, shard.configuration.changesPendingMax - shard.state.outbox.count)
     var remaining = max(0, granted)
     let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &remaining, into: &effects)
     shard.loop.budget.useChanges(max(0, granted) - max(0, remaining))
@@ -160,8 +155,7 @@ final class ChannelDeletions: ShardPart {
       guard shard.loop.budget.changes > 0, !shard.isBatchFull else {
         return shard.loop.slices.queueForWork(shard)
       }
-      guard shard.state.outbox.count < shard.configuration.changesPendingMax,
-        var deletion = slicedDeletions.popFirst()
+      guard shard.state.outbox.count < shard.configuration.changesPendingMax, var deletion = slicedDeletions.popFirst()
       else {
         return
       }

@@ -79,9 +79,7 @@ final class ChannelScans: ShardPart {
 
   /// Queue a scan for a type whose options change in the open batch.
   func announceOptions(ofType name: String) {
-    unstarted.append(
-      ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
-    )
+    unstarted.append(ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false))
   }
 
   /// Begin the queued scans for changed types.
@@ -187,8 +185,7 @@ final class ChannelScans: ShardPart {
       // What the client knows under this name is from an earlier channel.
       let deletedAt = shard.state.isNew(slot, since: since) ? shard.state[slot].created : .none
       let events = shard.channelEvents(in: slot, since: since, limit: Self.changesMax - scan.events)
-      guard let events, add(events, cid, slot, deletedAt: deletedAt, &scan)
-      else {
+      guard let events, add(events, cid, slot, deletedAt: deletedAt, &scan) else {
         replyIncomplete(scan)
         return false
       }
@@ -202,8 +199,7 @@ final class ChannelScans: ShardPart {
     case .options(_, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)
       shard.events.recordOptionsChange(in: slot, since: changedAt)
-    case .expiries:
-      shard.events.recordExpiries(slot)
+    case .expiries: shard.events.recordExpiries(slot)
     }
     return true
   }
@@ -241,14 +237,7 @@ final class ChannelScans: ShardPart {
       bytes.writeVarint(count)
       bytes.writeBuffer(&written)
     }
-    scan.add(
-      ChannelScan.Found(
-        cid: cid,
-        bytes: bytes,
-        events: count,
-        changes: shard.events.changes(in: cid)
-      )
-    )
+    scan.add(ChannelScan.Found(cid: cid, bytes: bytes, events: count, changes: shard.events.changes(in: cid)))
     return scan.events <= Self.changesMax && scan.bytes <= Self.changesBytesMax
   }
 
@@ -272,12 +261,7 @@ final class ChannelScans: ShardPart {
       for request in shard.waiting.take(.scan(scan.scanID)) {
         let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
         shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
-          SubscribedFields.write(
-            through: progress.time,
-            isComplete: true,
-            channelCount: found.count,
-            into: &buffer
-          )
+          SubscribedFields.write(through: progress.time, isComplete: true, channelCount: found.count, into: &buffer)
           for item in found { buffer.writeImmutableBuffer(item.bytes) }
         }
       }
@@ -308,12 +292,7 @@ final class ChannelScans: ShardPart {
 
   /// Refuse the scan's request. Its subscriptions stay: another request of the connection may have relied on them
   /// meanwhile.
-  private func refuse(
-    _ scan: ChannelScan,
-    _ code: ErrorCode,
-    retryAfterMilliseconds: UInt32,
-    _ detail: String
-  ) {
+  private func refuse(_ scan: ChannelScan, _ code: ErrorCode, retryAfterMilliseconds: UInt32, _ detail: String) {
     let refused = RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail)
     for request in shard.waiting.take(.scan(scan.scanID)) {
       shard.refuse(request.header, refused, request.lane)

@@ -26,24 +26,12 @@ extension ShardEngine {
           into: &request.effects
         )
       case .markDelivered:
-        marked = try state.decideDelivered(
-          slot,
-          user: user,
-          message: message,
-          at: time,
-          into: &request.effects
-        )
+        marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &request.effects)
       default:
         marked = ShardState.MarkResult(
           row: message.isEmpty
             ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, into: &request.effects)
-            : try state.decideUnread(
-              slot,
-              user: user,
-              message: message,
-              epoch: fields.epoch,
-              into: &request.effects
-            )
+            : try state.decideUnread(slot, user: user, message: message, epoch: fields.epoch, into: &request.effects)
         )
       }
     } catch {
@@ -133,13 +121,7 @@ extension ShardEngine {
           into: &request.effects
         )
       case .markDelivered:
-        try state.decideDelivered(
-          inThread: thread,
-          user: user,
-          message: message,
-          at: time,
-          into: &request.effects
-        )
+        try state.decideDelivered(inThread: thread, user: user, message: message, at: time, into: &request.effects)
       default:
         try state.decideUnread(
           inThread: thread,
@@ -182,13 +164,7 @@ extension ShardEngine {
         }
         targetSlot = thread
       }
-      try state.decideUnread(
-        targetSlot,
-        user: user,
-        since: fields.since,
-        epoch: fields.epoch,
-        into: &request.effects
-      )
+      try state.decideUnread(targetSlot, user: user, since: fields.since, epoch: fields.epoch, into: &request.effects)
     } catch {
       return refused(error, slot)
     }
@@ -285,11 +261,7 @@ extension ShardEngine {
   /// - Parameters:
   ///   - last: last effect that the reply reveals.
   ///   - expiry: latest expiry in the reply; none if nothing has expired.
-  func replyTiming(
-    _ last: LogIndex,
-    revealingExpiryAt expiry: Timestamp,
-    _ lane: ReplyLane
-  ) -> ReplyLane.Timing {
+  func replyTiming(_ last: LogIndex, revealingExpiryAt expiry: Timestamp, _ lane: ReplyLane) -> ReplyLane.Timing {
     let replyTiming = replyTiming(last)
     guard expiry > log.durableTime else { return replyTiming }
     guard expiry > log.closedTime else {

@@ -4,9 +4,7 @@ internal import ReceiptWire
 
 /// Channels and their members: created, changed, listed and erased (Proto/frames.md, 0x1D to 0x1F and 0x44; R16).
 extension ShardEngine {
-  func putChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError)
-    -> Outcome
-  {
+  func putChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError) -> Outcome {
     let fields = try PutChannelRequest(&request.fields)
     let (patch, members) = (fields.patch, fields.members)
     loop.budget.useEntries(members.count)

@@ -38,8 +38,7 @@ extension ShardEngine {
     // Nobody but its sender can have read or received a new message.
     let status =
       isNew
-      ? .sent
-      : state.status(targetSlot, registration.sequence, viewer: state.sender(sender, in: targetSlot)).status
+      ? .sent : state.status(targetSlot, registration.sequence, viewer: state.sender(sender, in: targetSlot)).status
     return outgoing.replyWhenIndexed(request, slot) {
       RegistrationReply(
         isNew: isNew,
@@ -63,8 +62,7 @@ extension ShardEngine {
       return .refused(.invalidField, userRange)
     }
     guard fields.flags <= RegisterMessageRequest.flagsMax else {
-      let range =
-        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
+      let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return .refused(.notImplemented, range)
     }
     guard case .users(let users) = fields.mentions else { return nil }
@@ -90,12 +88,7 @@ extension ShardEngine {
     let id = try MessageRequest(&request.fields).message
     let sequence: SequenceNumber
     do {
-      sequence = try state.decideDelete(
-        slot,
-        id: id,
-        at: advanceTime(),
-        into: &request.effects
-      )
+      sequence = try state.decideDelete(slot, id: id, at: advanceTime(), into: &request.effects)
     } catch {
       return refused(error, slot)
     }

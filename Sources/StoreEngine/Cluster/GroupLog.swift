@@ -26,12 +26,7 @@ package protocol GroupLog: AnyObject {
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void)
 
   /// Read at most `max` records from a position on, in order.
-  func read(
-    _ group: GroupID,
-    from position: RecordPosition,
-    max: Int,
-    done: @escaping (ReadOutcome) -> Void
-  )
+  func read(_ group: GroupID, from position: RecordPosition, max: Int, done: @escaping (ReadOutcome) -> Void)
 
   /// Deliver every record from a position on, in order, as they are appended. It replaces this node's earlier call for
   /// the group. After ``FollowEvent/ended`` nothing more comes.

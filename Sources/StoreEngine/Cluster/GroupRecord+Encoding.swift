@@ -49,8 +49,7 @@ extension GroupRecord {
     case .release(let node):
       buffer.writeInteger(UInt8(2))
       buffer.writeVarint(UInt64(node.rawValue))
-    case .alive:
-      buffer.writeInteger(UInt8(3))
+    case .alive: buffer.writeInteger(UInt8(3))
     }
     return buffer
   }

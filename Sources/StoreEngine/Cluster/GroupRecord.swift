@@ -28,13 +28,7 @@ package struct GroupRecord: Hashable, Sendable {
   package var kind: Kind
   package var payload: [UInt8]
 
-  package init(
-    position: RecordPosition,
-    epoch: OwnerEpoch,
-    previous: RecordHash,
-    kind: Kind,
-    payload: [UInt8] = []
-  ) {
+  package init(position: RecordPosition, epoch: OwnerEpoch, previous: RecordHash, kind: Kind, payload: [UInt8] = []) {
     self.position = position
     self.epoch = epoch
     self.previous = previous

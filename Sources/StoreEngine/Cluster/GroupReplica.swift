@@ -191,8 +191,7 @@ package final class GroupReplica {
   private func requestCommit() {
     switch state {
     case .owning: break
-    case .draining:
-      guard loop.isBusy else { return drained() }
+    case .draining: guard loop.isBusy else { return drained() }
     case .following, .halted, .failed: return
     }
     guard ownership.acceptsCommit else { return }
@@ -242,8 +241,7 @@ package final class GroupReplica {
     case .read(let position):
       driver.sharedLog.read(group, from: position, max: ClusterLimits.recordsPerRead) { [weak self] outcome in
         switch outcome {
-        case .records(let records, let reachesEnd):
-          self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
+        case .records(let records, let reachesEnd): self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
         case .trimmed(let first): self?.handle(.readTrimmed(first: first))
         case .failed: break
         }
@@ -295,8 +293,7 @@ package final class GroupReplica {
 
   private func committed(_ record: GroupRecord) {
     switch record.kind {
-    case .part:
-      break
+    case .part: break
     case .claim:
       // The owner before may have ended within a commit.
       assembly = CommitAssembly()

@@ -77,8 +77,7 @@ extension Ownership {
       following.intake = .stranded
       state = .following(following)
       return [.fetchSnapshot(.trimmed(first: first))]
-    case .recordsFollowed(let records):
-      return take(records, following, at: now)
+    case .recordsFollowed(let records): return take(records, following, at: now)
     case .followEnded:
       guard case .watching = following.intake else { return [] }
       return read(following, at: now)
@@ -189,8 +188,7 @@ extension Ownership {
       case .committed(let owner):
         state = .owning(Owning(claim: claiming.claim, owner: owner, limits))
         return [.committed(claiming.claim.record), .promote(owner.epoch)]
-      case .fenced(let owner):
-        return follow(from: claiming.applied, owner: owner, at: now)
+      case .fenced(let owner): return follow(from: claiming.applied, owner: owner, at: now)
       case .unclear:
         claiming.claim.unclear(attempt, at: now, limits)
         state = .claiming(claiming)
@@ -203,8 +201,7 @@ extension Ownership {
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
-    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .releaseRequested,
-      .drained:
+    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .releaseRequested, .drained:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

@@ -67,8 +67,7 @@ extension Ownership {
     case .timerFired:
       guard now >= deadline else { return [] }
       return continueFlight(owning, at: now)
-    case .answered(let attempt, let outcome):
-      return answered(attempt, outcome, owning, at: now)
+    case .answered(let attempt, let outcome): return answered(attempt, outcome, owning, at: now)
     case .commitRequested(let content):
       precondition(owning.acceptsCommit, "a commit was requested while another is in flight")
       switch owning.flight {
@@ -110,8 +109,7 @@ extension Ownership {
   private mutating func continueFlight(_ owning: Owning, at now: BootTime) -> [Action] {
     var owning = owning
     switch owning.flight {
-    case .idle:
-      return append(RecordContent(kind: .alive, payload: []), owning, at: now)
+    case .idle: return append(RecordContent(kind: .alive, payload: []), owning, at: now)
     case .undecided(var sent):
       let attempt = nextAttempt(of: &sent, at: now)
       owning.flight = .undecided(sent)
@@ -125,11 +123,7 @@ extension Ownership {
     }
   }
 
-  private mutating func append(
-    _ content: RecordContent,
-    _ owning: Owning,
-    at now: BootTime
-  ) -> [Action] {
+  private mutating func append(_ content: RecordContent, _ owning: Owning, at now: BootTime) -> [Action] {
     var owning = owning
     let record = owning.applied.record(content.kind, epoch: owning.owner.epoch, payload: content.payload)
     let (sent, attempt) = firstAttempt(of: record, at: now)
@@ -150,8 +144,7 @@ extension Ownership {
   ) -> [Action] {
     var owning = owning
     switch owning.flight {
-    case .idle:
-      return []
+    case .idle: return []
     case .undecided(var sent):
       guard sent.attempts.contains(attempt) else { return [] }
       switch outcome {

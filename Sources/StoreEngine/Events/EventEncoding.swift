@@ -10,11 +10,7 @@ extension ByteBuffer {
   /// Write an event after its *limits*, if it has any (R6).
   ///
   /// - Returns: number of elements written; 0 for an event of a thread that does not exist, which has no limits either.
-  mutating func writeLimitedEvent(
-    _ event: ChannelEvent,
-    _ slot: ChannelSlot,
-    in state: borrowing ShardState
-  ) -> Int {
+  mutating func writeLimitedEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: borrowing ShardState) -> Int {
     let limits = state.historyLimits(of: event, in: slot)
     if !limits.isEmpty { writeLimits(limits) }
     return writeEvent(event, slot, in: state) ? (limits.isEmpty ? 1 : 2) : 0
@@ -24,9 +20,7 @@ extension ByteBuffer {
   ///
   /// - Parameter slot: slot of the channel, refreshed with its members' settings.
   /// - Returns: false for an event of a thread that does not exist; nothing is written then.
-  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: borrowing ShardState)
-    -> Bool
-  {
+  private mutating func writeEvent(_ event: ChannelEvent, _ slot: ChannelSlot, in state: borrowing ShardState) -> Bool {
     switch event {
     case .row(let row):
       guard let targetSlot = state.targetSlot(ofThread: row.thread, in: slot) else { return false }
@@ -88,8 +82,7 @@ extension ByteBuffer {
       writeMessageID(targetSlot, run.to, in: state)
       writeInteger(run.status.rawValue)
       writeTime(time)
-    case .receipt(let sequence, let row, let time):
-      writeReceiptEvent(sequence, by: row, at: time, slot, in: state)
+    case .receipt(let sequence, let row, let time): writeReceiptEvent(sequence, by: row, at: time, slot, in: state)
     }
     return true
   }
@@ -186,8 +179,7 @@ extension ByteBuffer {
         joinedAt: membership.joinedAt
       )
       UserEventFields.membership(entry, at: time, isGone: isGone).write(into: &self)
-    case .tokensRevoked(let time):
-      UserEventFields.tokensRevoked(before: time).write(into: &self)
+    case .tokensRevoked(let time): UserEventFields.tokensRevoked(before: time).write(into: &self)
     }
   }
 }

@@ -109,10 +109,7 @@ extension ShardEvents {
       return outcome
     }
     let purpose = ChannelScan.Purpose.row(of: user.withUnsafeBytes { Array($0) }, at: time)
-    return shard.scans.begin(
-      ChannelScan(purpose: purpose, isRequested: true, cids: Deque(watched)),
-      for: request
-    )
+    return shard.scans.begin(ChannelScan(purpose: purpose, isRequested: true, cids: Deque(watched)), for: request)
   }
 
   // MARK: Details

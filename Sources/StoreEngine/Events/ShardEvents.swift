@@ -136,8 +136,7 @@ final class ShardEvents: ShardPart {
         user: IndexName.user(shard.state[slot].cid),
         .membership(membership, at: shard.state.time, isGone: false)
       )
-    case .membershipRemoved(let position):
-      recordMembershipRemoval(shard.state[slot].memberships[position], slot)
+    case .membershipRemoved(let position): recordMembershipRemoval(shard.state[slot].memberships[position], slot)
     // An index has no other effects that change its entries.
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
       .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
@@ -277,11 +276,7 @@ final class ShardEvents: ShardPart {
     return oldest
   }
 
-  private func encode(
-    _ pending: PendingChannelEvents,
-    deletedAt: Timestamp,
-    _ channel: Subscriptions.Channel
-  ) {
+  private func encode(_ pending: PendingChannelEvents, deletedAt: Timestamp, _ channel: Subscriptions.Channel) {
     let events = channel.slot.map { shard.channelEvents(pending, in: $0) } ?? []
     let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: shard.state)
     guard !parts.isEmpty else { return }
@@ -290,9 +285,7 @@ final class ShardEvents: ShardPart {
 
   /// Return whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
   /// interval.
-  private func isDelayed(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
-    -> Bool
-  {
+  private func isDelayed(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel) -> Bool {
     guard let slot = channel.slot, item.deletedAt == .none, !item.pending.isEmpty,
       shard.state[slot].rows.activeCount > shard.configuration.eventIntervalMembers
     else { return false }
@@ -305,10 +298,7 @@ final class ShardEvents: ShardPart {
   ///   - oldest: time of the oldest event that is recorded but not sent; none if there is none.
   ///   - logged: time of the last batch that leaves no later than this frame.
   private func completeTime(oldestKept oldest: Timestamp, logged: Timestamp) -> Timestamp {
-    var time = min(
-      shard.state.time,
-      Timestamp(milliseconds: logged.milliseconds + Self.unloggedMilliseconds)
-    )
+    var time = min(shard.state.time, Timestamp(milliseconds: logged.milliseconds + Self.unloggedMilliseconds))
     for before in [oldest, shard.scans.oldest, subscriptions.nextExpiry] where before != .none {
       time = min(time, Timestamp(milliseconds: before.milliseconds - 1))
     }
@@ -456,11 +446,7 @@ final class ShardEvents: ShardPart {
   /// Return a connection's watcher number in this shard; register the connection if needed.
   func watcher(_ lane: ReplyLane) -> WatcherNumber {
     if let known = lane.watcherNumbers[shard.position] { return known }
-    let number = subscriptions.add(
-      lane,
-      through: eventProgress.durable,
-      elapsed: shard.loop.elapsedMilliseconds
-    )
+    let number = subscriptions.add(lane, through: eventProgress.durable, elapsed: shard.loop.elapsedMilliseconds)
     lane.watcherNumbers[shard.position] = number
     return number
   }

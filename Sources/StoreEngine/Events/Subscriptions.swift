@@ -166,9 +166,7 @@ struct Subscriptions {
   ///   - slot: the channel's slot if it is in memory.
   ///   - time: the shard's time.
   /// - Returns: whether the channel was not watched before.
-  mutating func watch(_ cid: [UInt8], at slot: ChannelSlot?, by watcher: WatcherNumber, at time: Timestamp)
-    -> Bool
-  {
+  mutating func watch(_ cid: [UInt8], at slot: ChannelSlot?, by watcher: WatcherNumber, at time: Timestamp) -> Bool {
     let isNew = channelNumbers[cid] == nil
     let number: Int32
     if let known = channelNumbers[cid] {
@@ -190,8 +188,7 @@ struct Subscriptions {
   }
 
   mutating func unwatch(_ cid: [UInt8], by watcher: WatcherNumber) {
-    guard let number = channelNumbers[cid],
-      let position = channels[Int(number)]!.watchers.firstIndex(of: watcher)
+    guard let number = channelNumbers[cid], let position = channels[Int(number)]!.watchers.firstIndex(of: watcher)
     else { return }
     drop(position, ofChannel: number)
     counts(watcher, -1)

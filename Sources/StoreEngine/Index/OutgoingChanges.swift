@@ -121,9 +121,7 @@ final class OutgoingChanges: ShardPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     var bytes = ByteBuffer()
-    let start = bytes.beginFrame(
-      FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
-    )
+    let start = bytes.beginFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
     fields(&bytes)
     bytes.endFrame(start)
     lastWaitID &+= 1
@@ -154,12 +152,7 @@ final class OutgoingChanges: ShardPart {
     guard !deferred.isEmpty else { return }
     // Per target shard, its first change that is not confirmed.
     let open = sendings.compactMap { sending -> (sending: OutgoingChanges.Sending, first: UInt64)? in
-      let next = shard.state.outbox.changes(
-        for: sending.target,
-        after: sending.confirmed,
-        through: .max,
-        limit: 1
-      )
+      let next = shard.state.outbox.changes(for: sending.target, after: sending.confirmed, through: .max, limit: 1)
       return next.first.map { (sending, $0.number) }
     }
     let least = open.map(\.first).min() ?? .max
@@ -168,11 +161,7 @@ final class OutgoingChanges: ShardPart {
         let isOpen = open.contains { sending, first in
           let start = max(first, item.changes.lowerBound)
           return start <= item.changes.upperBound
-            && shard.state.outbox.count(
-              for: sending.target,
-              after: start - 1,
-              through: item.changes.upperBound
-            ) > 0
+            && shard.state.outbox.count(for: sending.target, after: start - 1, through: item.changes.upperBound) > 0
         }
         if isOpen { return false }
       }
@@ -199,9 +188,7 @@ final class OutgoingChanges: ShardPart {
   func committed() {
     durable = closed
     for (source, through) in shard.indexes.takeDurable() {
-      shard.loop.crossShard.confirm(
-        MembershipConfirmation(to: source, from: shard.state.id, through: through)
-      )
+      shard.loop.crossShard.confirm(MembershipConfirmation(to: source, from: shard.state.id, through: through))
     }
     sendChanges()
   }
@@ -210,9 +197,7 @@ final class OutgoingChanges: ShardPart {
   private func sendChanges() {
     for target in shard.takeQueuedTargets() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
-      sendings.append(
-        OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0)
-      )
+      sendings.append(OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0))
     }
     for position in sendings.indices { send(position) }
   }
@@ -220,11 +205,7 @@ final class OutgoingChanges: ShardPart {
   private func send(_ position: Int) {
     let sending = sendings[position]
     guard sending.sentThrough < durable else { return }
-    let underWay = shard.state.outbox.count(
-      for: sending.target,
-      after: sending.confirmed,
-      through: sending.sentThrough
-    )
+    let underWay = shard.state.outbox.count(for: sending.target, after: sending.confirmed, through: sending.sentThrough)
     let changes = shard.state.outbox.changes(
       for: sending.target,
       after: sending.sentThrough,
@@ -235,12 +216,7 @@ final class OutgoingChanges: ShardPart {
     if underWay == 0 { sendings[position].lastActivityAt = shard.loop.elapsedMilliseconds }
     sendings[position].sentThrough = last.number
     shard.loop.crossShard.deliver(
-      MembershipDelivery(
-        from: shard.state.id,
-        to: sending.target,
-        after: sending.sentThrough,
-        changes: changes
-      )
+      MembershipDelivery(from: shard.state.id, to: sending.target, after: sending.sentThrough, changes: changes)
     )
   }
 
@@ -302,8 +278,7 @@ final class OutgoingChanges: ShardPart {
     // In arrival order, except for strict replies, which have a longer timeout.
     deferred.removeAll { item in
       let limit =
-        !item.isStrict
-        ? shard.configuration.indexWaitMilliseconds : shard.configuration.indexWaitStrictMilliseconds
+        !item.isStrict ? shard.configuration.indexWaitMilliseconds : shard.configuration.indexWaitStrictMilliseconds
       guard now - item.since >= limit else { return false }
       if item.isStrict {
         for request in shard.waiting.take(.index(item.waitID)) {

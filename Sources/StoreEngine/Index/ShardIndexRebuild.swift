@@ -44,10 +44,7 @@ final class ShardIndexRebuild: ShardPart {
       begin(phase, epoch)
     }
     let progress = rebuild?.fields ?? finishedFields
-    return shard.reply(
-      request,
-      shard.replyTiming(shard.log.last)
-    ) { progress.write(into: &$0) }
+    return shard.reply(request, shard.replyTiming(shard.log.last)) { progress.write(into: &$0) }
   }
 
   private func isUnderWay(_ phase: RebuildIndexReply.Phase, _ epoch: UInt64) -> Bool {
@@ -98,8 +95,7 @@ final class ShardIndexRebuild: ShardPart {
         // Use at most half of the outbox; the rest is for members who join now.
         guard shard.state.outbox.count < shard.configuration.changesPendingMax else { return }
         requeueMemberships(slot, number, &scan)
-      case .sweeping(let slot, let number, var position):
-        sweep(slot, number, &position)
+      case .sweeping(let slot, let number, var position): sweep(slot, number, &position)
       case .sending(let through):
         guard shard.outgoing.areConfirmed(through: through) else { return }
         lastRebuild = rebuild?.fields
@@ -269,13 +265,7 @@ final class ShardIndexRebuild: ShardPart {
     var effects: [Effect] = []
     let first = position
     let limit = shard.loop.budget.changes
-    let isDone = shard.state.decideRemoveUnconfirmed(
-      slot,
-      from: &position,
-      epoch: epoch,
-      limit: limit,
-      into: &effects
-    )
+    let isDone = shard.state.decideRemoveUnconfirmed(slot, from: &position, epoch: epoch, limit: limit, into: &effects)
     shard.loop.budget.useChanges(max(1, Int(position - first)))
     rebuild?.entries += UInt64(position - first)
     if !effects.isEmpty {

@@ -218,11 +218,7 @@ final class UnreadQueries: ShardPart {
   }
 
   /// Apply a peek's result for a channel that stayed on storage all the time.
-  private func apply(
-    _ result: StorageUnreadCounts,
-    _ open: UnreadRequest.Open,
-    _ request: inout UnreadRequest
-  ) {
+  private func apply(_ result: StorageUnreadCounts, _ open: UnreadRequest.Open, _ request: inout UnreadRequest) {
     if shard.tail.hasEffects(on: result.channel) || shard.tail.number(of: open.entry.cid) != nil {
       request.whole.append(open)
       return

@@ -67,9 +67,7 @@ final class UserIndexes: ShardPart {
     let durable = inboxes[position].durable
     if last.number <= durable {
       // The confirmation was lost.
-      shard.loop.crossShard.confirm(
-        MembershipConfirmation(to: delivery.from, from: shard.state.id, through: durable)
-      )
+      shard.loop.crossShard.confirm(MembershipConfirmation(to: delivery.from, from: shard.state.id, through: durable))
       return
     }
     for queued in delivery.changes where queued.number > inboxes[position].accepted {
@@ -93,9 +91,7 @@ final class UserIndexes: ShardPart {
     var effects: [Effect] = []
     for position in inboxes.indices {
       var through: UInt64?
-      while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first,
-        apply(next.change, &effects)
-      {
+      while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change, &effects) {
         inboxes[position].changes.removeFirst()
         through = next.number
         shard.loop.budget.useChanges(1)
@@ -123,12 +119,7 @@ final class UserIndexes: ShardPart {
     let slot = indexSlot(of: change.user)
     if slot == nil, !isAbsent(change.user) { return false }
     effects.removeAll(keepingCapacity: true)
-    shard.state.decideApplyMembership(
-      change,
-      slot,
-      at: shard.advanceTime(),
-      into: &effects
-    )
+    shard.state.decideApplyMembership(change, slot, at: shard.advanceTime(), into: &effects)
     guard !effects.isEmpty else { return true }
     shard.applyEffects(effects, to: slot)
     shard.loop.counters.indexEntries += 1
@@ -145,8 +136,7 @@ final class UserIndexes: ShardPart {
   private func isAbsent(_ user: String) -> Bool {
     guard !absent.isEmpty || shard.deletions.hasDrops else { return false }
     let name = Array(IndexName.text(of: user).utf8)
-    return (absent.contains(name) || shard.deletions.index(absent: name) != nil)
-      && !shard.loads.isInFlight(.cid(name))
+    return (absent.contains(name) || shard.deletions.index(absent: name) != nil) && !shard.loads.isInFlight(.cid(name))
   }
 
   /// - Parameter scanBudget: changes that may be scanned. The first change is always scanned, because it blocks the
@@ -211,8 +201,7 @@ final class UserIndexes: ShardPart {
     let user = try request.fields.string()
     let fields = try ListChannelsRequest(&request.fields)
     let (flags, limit, cursor) = (fields.flags, fields.limit, fields.cursor)
-    let since =
-      flags & ListChannelsRequest.withDeleted == 0 ? nil : shard.events.logged(since: fields.since)
+    let since = flags & ListChannelsRequest.withDeleted == 0 ? nil : shard.events.logged(since: fields.since)
     guard Identifier.isUser(user) else {
       return .refused(.invalidField, ShardEngine.userRange)
     }
@@ -289,8 +278,7 @@ final class UserIndexes: ShardPart {
       if scanBudget == 0 { return (positions, position) }
       scanBudget -= 1
       let isListed =
-        shard.state[slot].memberships.isMember(position)
-        || withAll && shard.state[slot].memberships.isKnown(position)
+        shard.state[slot].memberships.isMember(position) || withAll && shard.state[slot].memberships.isKnown(position)
         || since.map { wasDeleted(slot, position, since: $0) } ?? false
       if isListed {
         if positions.count == limit { return (positions, position) }
@@ -309,7 +297,6 @@ final class UserIndexes: ShardPart {
   /// Return whether tombstones of this time are still kept. A future time was handed out before the clock was put back.
   private func isKept(_ since: Timestamp) -> Bool {
     let now = shard.advanceTime()
-    return since <= now
-      && now.milliseconds - since.milliseconds <= MembershipTable.deletionsKeptMilliseconds
+    return since <= now && now.milliseconds - since.milliseconds <= MembershipTable.deletionsKeptMilliseconds
   }
 }

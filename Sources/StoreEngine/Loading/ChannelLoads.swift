@@ -127,11 +127,7 @@ final class ChannelLoads: ShardPart {
   }
 
   /// Install a channel that was read, then perform the requests that waited for it.
-  func loaded(
-    _ request: LoadRequest,
-    as reference: ChannelReference,
-    _ result: Result<StoredChannel?, StorageError>
-  ) {
+  func loaded(_ request: LoadRequest, as reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
     guard isWanted(request, as: reference), let load = takeLoad(reference) else { return }
     defer { shard.resumeIndexWork(isAfterRead: true) }
     if load.isForName { return shard.indexRebuild.nameRead(reference, result) }
@@ -179,10 +175,7 @@ final class ChannelLoads: ShardPart {
   }
 
   func refuseUnreadable(_ request: WaitingRequest) {
-    shard.refuse(
-      request,
-      RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the channel cannot be read")
-    )
+    shard.refuse(request, RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the channel cannot be read"))
   }
 
   /// Forget the loads that no request waits for any more, after the connection of some has closed. A load that is
@@ -195,15 +188,11 @@ final class ChannelLoads: ShardPart {
     // Loads for the log's tail, for a user's index and for a rebuild have no request.
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.indexRebuild.isLoading(reference)
-      || shard.waiting.hasWaiting(.load(reference))
-      || load.waiters.contains(where: isRunning)
+      || shard.waiting.hasWaiting(.load(reference)) || load.waiters.contains(where: isRunning)
   }
 
   /// - Returns: the channel's slot if it was installed now.
-  private func install(
-    _ stored: StoredChannel?,
-    _ reference: ChannelReference
-  ) throws(StorageError) -> ChannelSlot? {
+  private func install(_ stored: StoredChannel?, _ reference: ChannelReference) throws(StorageError) -> ChannelSlot? {
     // A tail channel that was loaded by name meanwhile, together with its tail.
     if case .number(let asked) = reference, shard.tail.effects(of: asked).isEmpty { return nil }
     var number: ChannelNumber
@@ -222,9 +211,7 @@ final class ChannelLoads: ShardPart {
     for (page, bytes) in stored?.pages ?? [] {
       let content = try ShardEngine.page(bytes, "\(location), page \(page)")
       guard content.index <= shard.log.closed else {
-        throw .corrupt(
-          "\(location), page \(page): of log index \(content.index.rawValue), which is not written yet"
-        )
+        throw .corrupt("\(location), page \(page): of log index \(content.index.rawValue), which is not written yet")
       }
       pages.append((page, content))
     }

@@ -59,19 +59,13 @@ struct LoadedContent {
       throw .corrupt("\(location): a row names message \(parts.named), there are \(parts.newest)")
     }
     if let parent = threads.firstBroken {
-      throw .corrupt(
-        "\(location), thread of message \(parent.rawValue): a row names a reply that is not there"
-      )
+      throw .corrupt("\(location), thread of message \(parent.rawValue): a row names a reply that is not there")
     }
   }
 
   /// Record pages of acknowledgements that must be written again: a deleted message takes its acknowledgements with it,
   /// and their page may be older than the deletion.
-  private mutating func recordEmptied(
-    by effect: ChannelEffect,
-    at index: LogIndex,
-    _ contents: [PageID: Page]
-  ) {
+  private mutating func recordEmptied(by effect: ChannelEffect, at index: LogIndex, _ contents: [PageID: Page]) {
     func isStale(_ page: PageID) -> Bool {
       contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
     }

@@ -99,9 +99,7 @@ final class StepSegments: ShardPart {
         segments = segments.lowerBound..<segments.lowerBound + remaining
       }
       remaining -= UInt32(segments.count)
-      if let last = result.last, last.rowPage == range.rowPage,
-        last.segments.upperBound == segments.lowerBound
-      {
+      if let last = result.last, last.rowPage == range.rowPage, last.segments.upperBound == segments.lowerBound {
         result[result.count - 1].segments = last.segments.lowerBound..<segments.upperBound
       } else {
         result.append(StepTime.SegmentRange(rowPage: range.rowPage, segments: segments))
@@ -110,9 +108,7 @@ final class StepSegments: ShardPart {
     return result
   }
 
-  private func readSteps(_ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange], purpose: StepRead.Purpose)
-    -> UInt32
-  {
+  private func readSteps(_ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange], purpose: StepRead.Purpose) -> UInt32 {
     lastReadID &+= 1
     var firsts: [(rowPage: UInt32, first: UInt32)] = []
     // Segments that were read for the query earlier must be of the same state.
@@ -142,8 +138,7 @@ final class StepSegments: ShardPart {
   func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
     guard let read = stepReads.removeValue(forKey: request.readID) else { return }
     switch read.purpose {
-    case .query:
-      for query in shard.waiting.take(.steps(request.readID)) { resume(query, read, request, result) }
+    case .query: for query in shard.waiting.take(.steps(request.readID)) { resume(query, read, request, result) }
     case .trim(let known): finishTrim(of: read, known: known, request, result)
     }
   }
@@ -194,8 +189,7 @@ final class StepSegments: ShardPart {
       let location = "\(channel), page \(page)"
       let stored = try ShardEngine.page(segment.bytes, location)
       guard stored.index <= shard.log.closed, stored.effects.count == 1,
-        case .channel(request.channel, .stepsSealed(segment.rowPage, segment.segment, let bytes)) =
-          stored.effects[0],
+        case .channel(request.channel, .stepsSealed(segment.rowPage, segment.segment, let bytes)) = stored.effects[0],
         StepBytes.areWhole(bytes)
       else { throw .corrupt("\(location): is not a valid segment of steps") }
       found[SegmentKey(rowPage: segment.rowPage, segment: segment.segment)] = bytes
@@ -205,9 +199,7 @@ final class StepSegments: ShardPart {
       for segment in range.segments {
         let key = SegmentKey(rowPage: range.rowPage, segment: segment)
         guard let bytes = known[segment] ?? found[key] else {
-          throw .corrupt(
-            "\(channel): segment \(segment) of the steps of rows page \(range.rowPage) is missing"
-          )
+          throw .corrupt("\(channel): segment \(segment) of the steps of rows page \(range.rowPage) is missing")
         }
         contents.append((key, bytes))
       }
@@ -258,14 +250,7 @@ final class StepSegments: ShardPart {
     trimsInFlight.remove(key)
     var effects: [Effect] = []
     shard.refresh(read.slot)
-    guard
-      shard.state.decideTrim(
-        read.slot,
-        range.rowPage,
-        range.segments,
-        contents.map(\.bytes),
-        into: &effects
-      ),
+    guard shard.state.decideTrim(read.slot, range.rowPage, range.segments, contents.map(\.bytes), into: &effects),
       !effects.isEmpty
     else { return }
     shard.applyEffects(effects, to: read.slot)

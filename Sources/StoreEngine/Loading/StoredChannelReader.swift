@@ -86,8 +86,7 @@ struct StoredChannelReader {
       case .head:
         let found = try scan.head
         isNamed = found.channel == number && found.cid.isEqual(to: entry.cid.span.bytes)
-      case .messageCounts:
-        (head.newest, head.counts) = try scan.messageCounts
+      case .messageCounts: (head.newest, head.counts) = try scan.messageCounts
       case .segmentFlags:
         let flags = try scan.segmentFlags
         head.leaving = Set(flags.filter(\.hasUnmovedSender).map(\.segment))

@@ -231,7 +231,6 @@ package struct CommitGroup: Sendable {
   package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
 
   package var isEmpty: Bool {
-    batches.isEmpty && drops.isEmpty && pages.isEmpty && logTrims.isEmpty && stepTrims.isEmpty
-      && position == nil
+    batches.isEmpty && drops.isEmpty && pages.isEmpty && logTrims.isEmpty && stepTrims.isEmpty && position == nil
   }
 }

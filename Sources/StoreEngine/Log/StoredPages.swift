@@ -33,10 +33,7 @@ package struct StoredShard: Sendable {
   /// Batches in rising order of index.
   package var log: [(index: LogIndex, bytes: ByteBuffer)]
 
-  package init(
-    pages: [(page: PageID, bytes: ByteBuffer)],
-    log: [(index: LogIndex, bytes: ByteBuffer)]
-  ) {
+  package init(pages: [(page: PageID, bytes: ByteBuffer)], log: [(index: LogIndex, bytes: ByteBuffer)]) {
     self.pages = pages
     self.log = log
   }
@@ -112,8 +109,7 @@ extension PageID {
     case 1:
       let parent = SequenceNumber(UInt32(truncatingIfNeeded: sortKey >> 24))
       let page = number & UInt32(Self.threadSegmentBit - 1)
-      self =
-        sortKey & Self.threadSegmentBit == 0 ? .threadRows(parent, page) : .threadSegment(parent, page)
+      self = sortKey & Self.threadSegmentBit == 0 ? .threadRows(parent, page) : .threadSegment(parent, page)
       return
     case 2 where sortKey >> 48 & 0xFF == 0:
       self = .steps(UInt32(sortKey >> 32 & 0xFFFF), number)

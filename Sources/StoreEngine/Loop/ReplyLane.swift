@@ -84,8 +84,7 @@ package final class ReplyLane {
 
   /// Bytes that are buffered, or were delivered and are not written to the socket yet.
   var unwrittenBytes: Int {
-    backlog.unwrittenBytes + now.bytes.readableBytes + inFlight.bytes.readableBytes
-      + next.bytes.readableBytes
+    backlog.unwrittenBytes + now.bytes.readableBytes + inFlight.bytes.readableBytes + next.bytes.readableBytes
   }
 
   /// Move the replies of the next commit to those in flight.

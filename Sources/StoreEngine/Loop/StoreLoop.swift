@@ -86,8 +86,7 @@ package final class StoreLoop {
 
   /// Whether a commit is in flight or anything is pending.
   package var isBusy: Bool {
-    commits.isUnderWay || commits.hasNextCommit || slices.hasQueries
-      || shards.contains { !$0.waiting.isEmpty }
+    commits.isUnderWay || commits.hasNextCommit || slices.hasQueries || shards.contains { !$0.waiting.isEmpty }
   }
 
   /// Refuse all requests from now on; those that are under way continue. For an owner that gives its shards up.

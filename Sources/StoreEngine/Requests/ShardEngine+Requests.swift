@@ -93,8 +93,7 @@ extension ShardEngine {
 
   private func postponedNow(_ request: inout Request) throws(WireError) -> Outcome? {
     let traits = request.kind.traits
-    let isWide =
-      traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
+    let isWide = traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
     guard isWide || waiting.hasPostponed && traits.contains(.orderedByChannel) else { return nil }
     var cid: [UInt8] = []
     var counter: UInt64?
@@ -169,8 +168,7 @@ extension ShardEngine {
     return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
   }
 
-  static let cidRange =
-    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
+  static let cidRange = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
 
   /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
   private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
@@ -258,8 +256,7 @@ extension FrameKind {
     case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
       .userThreads:
       .checkUser
-    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
-      .checkViewer
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
     default: .refuse
     }
   }

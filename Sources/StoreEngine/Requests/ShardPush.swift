@@ -27,8 +27,7 @@ final class ShardPush: ShardPart {
     .refused(.invalidField, "flags: 0, or 1 (with names)")
   }
 
-  private func pushTarget(_ slot: ChannelSlot, user: RawSpan, message: RawSpan) throws(Refusal)
-    -> ShardState.PushTarget
+  private func pushTarget(_ slot: ChannelSlot, user: RawSpan, message: RawSpan) throws(Refusal) -> ShardState.PushTarget
   {
     try shard.state.pushTarget(shard.targetSlot(of: message, in: slot), user: user, message: message)
   }
@@ -117,9 +116,7 @@ final class ShardPush: ShardPart {
     return shard.loads.wait(request, for: .cid(cid))
   }
 
-  private func redeem(_ request: inout Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot)
-    -> Outcome
-  {
+  private func redeem(_ request: inout Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot) -> Outcome {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)

@@ -83,8 +83,7 @@ final class ShardSettings: ShardPart {
     if !Identifier.isUser(name) {
       fault = ShardEngine.userRange
     } else if given > PatchUserRequest.erase {
-      fault =
-        "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
+      fault = "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
     } else if values & ~(given & (PatchUserRequest.readReceipts | PatchUserRequest.deliveryReceipts)) != 0 {
       fault = "values: only bits that are set in given"
     } else if given & PatchUserRequest.tokensRevoked == 0, fields.tokensRevokedBefore != .none {

@@ -97,11 +97,7 @@ final class ShardTokens: ShardPart {
     let time = shard.advanceTime()
     let tokens = shard.state.revokedTokens
     let isAnew = known == 0 || known > tokens.version || known < tokens.liftedVersion
-    let found = tokens.revocations(
-      after: isAnew ? 0 : fields.after,
-      at: time,
-      limit: Self.revocationsPerReply + 1
-    )
+    let found = tokens.revocations(after: isAnew ? 0 : fields.after, at: time, limit: Self.revocationsPerReply + 1)
     let list = RevokedTokensReply(
       version: tokens.version,
       isAnew: isAnew,

@@ -54,8 +54,7 @@ final class WaitingRequests: ShardPart {
   func refusal(for reason: WaitReason) -> Outcome? {
     // Only these may wait so long that their connection ends without being closed here.
     if isFull(reason), reason.kind == .slice || reason.kind == .deletion { dropClosed() }
-    return isFull(reason)
-      ? .refused(.busy, retryAfterMilliseconds: 100, Self.detail(reason.kind)) : nil
+    return isFull(reason) ? .refused(.busy, retryAfterMilliseconds: 100, Self.detail(reason.kind)) : nil
   }
 
   func isFull(_ reason: WaitReason) -> Bool {

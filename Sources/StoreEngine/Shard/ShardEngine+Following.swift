@@ -91,13 +91,7 @@ extension ShardEngine {
     tail: [(index: LogIndex, effect: ChannelEffect)]
   ) {
     for (page, index) in newer.sorted(by: { $0.index < $1.index }) {
-      touchRecovered(
-        slot,
-        page,
-        index,
-        elapsed: loop.elapsedMilliseconds,
-        loggedBytes: log.loggedBytes
-      )
+      touchRecovered(slot, page, index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
     }
     for (index, effect) in tail {
       guard case .stepsTrimmed(let rowPage, let first) = effect else { continue }

@@ -88,12 +88,10 @@ extension ShardEngine {
       case .userAssigned(let number, let settings):
         (isNextOrSame(number, settings.user), "users' settings are out of order")
       case .userErased(let number, _, _, _): (number <= state.settings.count, "users' settings are out of order")
-      case .userSettled(let number, _):
-        (Int(number) < state.settings.count, "users' settings are out of order")
+      case .userSettled(let number, _): (Int(number) < state.settings.count, "users' settings are out of order")
       case .tokenRevoked(let revocation):
         (revocation.version > state.revokedTokens.version, "token revocations are out of order")
-      case .membershipQueued(let number, let change):
-        (outgoing.isValid(number, change), "an invalid membership change")
+      case .membershipQueued(let number, let change): (outgoing.isValid(number, change), "an invalid membership change")
       case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
       case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
@@ -107,13 +105,10 @@ extension ShardEngine {
   private func isNextOrSame(_ number: UInt32, _ user: String) -> Bool {
     guard !user.isEmpty else { return false }
     return number < state.settings.count && !state.settings.isNameless(number)
-      ? state.settings[number].user.isExactly(user)
-      : number <= state.settings.count && state.settings.find(user) == nil
+      ? state.settings[number].user.isExactly(user) : number <= state.settings.count && state.settings.find(user) == nil
   }
 
-  static func batch(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError)
-    -> LogBatch
-  {
+  static func batch(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError) -> LogBatch {
     do { return try LogBatch(bytes.readableBytesSpan) } catch { throw .corrupt("\(location()): \(error)") }
   }
 

@@ -96,8 +96,7 @@ final class ShardEngine {
       case .channel(let number, let effect):
         if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
         slot = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
-      case .shard(let effect):
-        assignAndTouch(effect, at: index)
+      case .shard(let effect): assignAndTouch(effect, at: index)
       }
       log.append(effect)
     }
@@ -155,8 +154,7 @@ final class ShardEngine {
       deletions.end(slot!, number, cid, at: index)
       return nil
     case .stepTailCut(let rowPage, _): sealedPage = rowPage
-    case .stepsTrimmed(let rowPage, let first):
-      steps.recordTrim(slot!, number, rowPage, before: first, at: index)
+    case .stepsTrimmed(let rowPage, let first): steps.recordTrim(slot!, number, rowPage, before: first, at: index)
     case .messageDeleted, .truncated:
       for sequence in state[slot!].acknowledgementPagesEmptied(by: effect) {
         touch(slot, .acknowledgements(sequence), index)
@@ -257,8 +255,7 @@ final class ShardEngine {
   // MARK: Channels in memory
 
   /// Insert a channel into memory, with nothing but its head.
-  private func insertChannel(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
-    -> ChannelSlot
+  private func insertChannel(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch) -> ChannelSlot
   {
     let slot = state.insert(number, cid: cid, created: created, own: own)
     dirty.insert(slot)
@@ -268,13 +265,7 @@ final class ShardEngine {
   }
 
   /// Install a channel that was loaded: its pages, and its effects in the log's tail, which leave the tail.
-  func install(
-    _ content: LoadedContent,
-    _ number: ChannelNumber,
-    cid: String,
-    created: Timestamp,
-    own: OptionPatch
-  )
+  func install(_ content: LoadedContent, _ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
     -> ChannelSlot
   {
     let inTail = tail.effects(of: number)

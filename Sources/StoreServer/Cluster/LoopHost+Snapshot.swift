@@ -198,10 +198,6 @@ extension LoopHost {
 
 extension LogCursor {
   fileprivate init(_ head: SnapshotHead) {
-    self.init(
-      position: RecordPosition(head.position),
-      epoch: OwnerEpoch(head.epoch),
-      hash: RecordHash(head.hash)
-    )
+    self.init(position: RecordPosition(head.position), epoch: OwnerEpoch(head.epoch), hash: RecordHash(head.hash))
   }
 }

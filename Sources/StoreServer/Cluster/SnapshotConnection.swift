@@ -56,12 +56,7 @@ final class SnapshotConnection: ChannelInboundHandler {
     self.opened = opened
     // A session of its own: it makes no commands.
     let session = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
-    let hello = Hello(
-      session: session,
-      sessionAgeMilliseconds: nil,
-      nonce: .random(),
-      name: configuration.name
-    )
+    let hello = Hello(session: session, sessionAgeMilliseconds: nil, nonce: .random(), name: configuration.name)
     state = .awaitingChallenge(hello)
   }
 

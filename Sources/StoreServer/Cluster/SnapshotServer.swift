@@ -27,12 +27,7 @@ final class SnapshotServer: Sendable {
       let bytes = rest.readSlice(length: min(rest.readableBytes, SnapshotPart.byteCount)) ?? ByteBuffer()
       bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
       total += UInt64(bytes.readableBytes)
-      return SnapshotPart(
-        isLast: bytes.readableBytes == 0,
-        total: total,
-        digest: Array(hash.finalize()),
-        bytes: bytes
-      )
+      return SnapshotPart(isLast: bytes.readableBytes == 0, total: total, digest: Array(hash.finalize()), bytes: bytes)
     }
   }
 
@@ -92,8 +87,7 @@ final class SnapshotServer: Sendable {
   ) throws(BackupRefusal) -> SnapshotHead {
     let index = Int(request.group)
     guard let serving else { throw Self.unavailable("the node is loading its data") }
-    guard index < serving.hosts.count,
-      request.shards.upperBound <= serving.hostOfShard.count,
+    guard index < serving.hosts.count, request.shards.upperBound <= serving.hostOfShard.count,
       serving.hostOfShard.indices.allSatisfy({
         request.shards.contains(UInt16($0)) == (Int(serving.hostOfShard[$0]) == index)
       })
@@ -118,11 +112,7 @@ final class SnapshotServer: Sendable {
       "Another node receives a snapshot of a group",
       metadata: ["group": "\(index)", "position": "\(cursor.position.rawValue)"]
     )
-    return SnapshotHead(
-      position: cursor.position.rawValue,
-      epoch: cursor.epoch.rawValue,
-      hash: cursor.hash.rawValue
-    )
+    return SnapshotHead(position: cursor.position.rawValue, epoch: cursor.epoch.rawValue, hash: cursor.hash.rawValue)
   }
 
   /// Read the next part.
@@ -181,12 +171,7 @@ final class SnapshotFrames {
   private var silence: Scheduled<Void>?
 
   /// - Parameter write: writes to the connection.
-  init(
-    snapshots: SnapshotServer,
-    eventLoop: any EventLoop,
-    isProtected: Bool,
-    write: @escaping (ByteBuffer) -> Void
-  ) {
+  init(snapshots: SnapshotServer, eventLoop: any EventLoop, isProtected: Bool, write: @escaping (ByteBuffer) -> Void) {
     self.snapshots = snapshots
     self.eventLoop = eventLoop
     self.isProtected = isProtected

@@ -35,8 +35,7 @@ extension EventHub {
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var index: ChannelIndex?
     for ref in refs where streams.contains(ref) {
-      guard attachments.channelCount(of: ref) < limits.channelsPerStream,
-        let taken = attach(ref, cid, joinedAt: since)
+      guard attachments.channelCount(of: ref) < limits.channelsPerStream, let taken = attach(ref, cid, joinedAt: since)
       else {
         fail(ref, Problem(.storeBusy))
         continue
@@ -85,8 +84,7 @@ extension EventHub {
     guard isFormer || attachments.hasLeaves && attachments.isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
-    case .memberRemoved(let user, _, _):
-      return streams[ref]?.request.user?.isExactly(user) ?? false
+    case .memberRemoved(let user, _, _): return streams[ref]?.request.user?.isExactly(user) ?? false
     default: return false
     }
   }
@@ -130,16 +128,10 @@ extension EventHub {
   // MARK: Memberships
 
   /// Handle a change of a user's membership from their index.
-  mutating func membership(
-    user index: UserIndex,
-    _ entry: ChannelEntryFields,
-    at time: Timestamp,
-    isGone: Bool
-  ) {
+  mutating func membership(user index: UserIndex, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool) {
     var joined: [Ref] = []
     for ref in refs(ofUser: index) {
-      guard self[ref]?.hasListBegun == true, self[ref]?.named?.contains(ExactText(entry.cid)) ?? true
-      else { continue }
+      guard self[ref]?.hasListBegun == true, self[ref]?.named?.contains(ExactText(entry.cid)) ?? true else { continue }
       let channel = self.index(ofChannel: entry.cid).flatMap { attachments.isAttached(ref, $0) ? $0 : nil }
       if !entry.isMember || isGone {
         streams.update(ref) { $0.updateListing { $0.remove(entry.cid) } }

@@ -70,9 +70,7 @@ extension EventFields {
     case .status(let event): event.sender
     case .receipt(let event): event.sender
     case .messageNew(let event): event.sender
-    case .messageDeleted, .truncated, .channelUpdated, .channelDeleted, .memberAdded,
-      .memberRemoved:
-      ""
+    case .messageDeleted, .truncated, .channelUpdated, .channelDeleted, .memberAdded, .memberRemoved: ""
     }
   }
 

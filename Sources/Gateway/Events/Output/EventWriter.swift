@@ -194,8 +194,7 @@ extension StreamQueue.Key {
         default: .row
         }
       self.init(kind, cid: cid, thread: row.thread, subject: row.ownRow.user)
-    case .messageNew(let message):
-      self.init(.messageNew, cid: cid, thread: message.thread, subject: message.message)
+    case .messageNew(let message): self.init(.messageNew, cid: cid, thread: message.thread, subject: message.message)
     case .messageDeleted(let thread, _, let message, _):
       self.init(.messageDeleted, cid: cid, thread: thread, subject: message)
     case .truncated: self.init(.truncated, cid: cid)
@@ -206,8 +205,7 @@ extension StreamQueue.Key {
     case .status(let run):
       let messages = "\(run.sender) \(run.from.rawValue) \(run.to.rawValue)"
       self.init(.status, cid: cid, thread: run.thread, subject: messages)
-    case .receipt(let receipt):
-      self.init(.receipt, cid: cid, subject: "\(receipt.message)\0\(receipt.user)")
+    case .receipt(let receipt): self.init(.receipt, cid: cid, subject: "\(receipt.message)\0\(receipt.user)")
     }
   }
 }

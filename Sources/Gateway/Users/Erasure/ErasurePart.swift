@@ -88,8 +88,7 @@ final class ErasurePart: GatewayPart {
     case .check:
       let settings = try reader.userSettings()
       actions = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
-    case .forget:
-      actions = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
+    case .forget: actions = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
     case .list:
       var cids: [[UInt8]] = []
       let next = try reader.channelList { cids.append($0.cid.bytes) }
@@ -114,8 +113,7 @@ final class ErasurePart: GatewayPart {
     case .erase(let channel):
       // The channel is gone, and with it the member.
       erasure.erased(Int(channel), code == .channelNotFound ? .wasGone : .failed)
-    case .purge(let shard) where code != .notImplemented:
-      erasure.purged(shard, .failed)
+    case .purge(let shard) where code != .notImplemented: erasure.purged(shard, .failed)
     default: erasure.failed()
     }
   }
@@ -144,8 +142,7 @@ final class ErasurePart: GatewayPart {
     guard job.erasure.isDone == nil else { return [] }
     let home = job.erasure.home
     switch action {
-    case .begin:
-      return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
+    case .begin: return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
     case .assign(let shard):
       let value = SharedValue.user(job.erasure.settings)
       return trySend(.assignUser, to: shard, job: job, index: index, request: .assign) {

@@ -66,8 +66,7 @@ enum OwnListJSON {
   ) throws(WireError) -> UInt32 {
     let thread = try OwnThreadFields(&reader)
     let strings =
-      thread.message.byteCount + thread.lastRead.byteCount + thread.firstUnread.byteCount
-      + thread.newest.byteCount
+      thread.message.byteCount + thread.lastRead.byteCount + thread.firstUnread.byteCount + thread.newest.byteCount
     buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * (cid.byteCount + strings)) { out in
       out.literal("{\"cid\":")
       out.jsonString(cid)

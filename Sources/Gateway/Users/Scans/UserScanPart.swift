@@ -121,8 +121,7 @@ final class UserScanPart: GatewayPart {
   private func perform(_ action: UserChannelScan.Action, _ job: UserScanJob) -> [UserChannelScan.Action] {
     let user = job.scan.users[0].id
     switch action {
-    case .list(let user):
-      return list(job, of: user, .list(user: UInt32(user)), cursor: job.scan.cursor(of: user))
+    case .list(let user): return list(job, of: user, .list(user: UInt32(user)), cursor: job.scan.cursor(of: user))
     case .locate(let cursor, let limit): return list(job, of: 0, .locate, cursor: cursor, limit: limit)
     case .count(let frame):
       loop.rates.charge(job.scan.channelCount(of: frame), to: &job.request)
