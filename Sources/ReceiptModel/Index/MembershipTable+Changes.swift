@@ -21,7 +21,7 @@ extension MembershipTable {
     let start = effects.count
     if change.isGone {
       guard let known else { return }
-      decideRemoval(change, known, isErased: isErased, at: time, number, into: &effects)
+      decideRemoval(change, known, isErased: isErased, at: time, number, name, into: &effects)
     } else {
       guard let position = known ?? nextPosition else { return }
       var membership = change.membership
@@ -41,6 +41,7 @@ extension MembershipTable {
     isErased: Bool,
     at time: Timestamp,
     _ number: ChannelNumber,
+    _ name: [UInt8],
     into effects: inout [Effect]
   ) {
     guard let known = self[position], !known.isGone else { return }
@@ -53,7 +54,9 @@ extension MembershipTable {
     }
     effects.append(.channel(number, .membershipRemoved(position: position)))
     let isLast = knownCount == 1
-    if isErased && isLast { effects.append(.channel(number, .channelDeleted(cid: change.user))) }
+    if isErased && isLast {
+      effects.append(.channel(number, .channelDeleted(cid: String(decoding: name, as: UTF8.self))))
+    }
   }
 
   // MARK: Deletions

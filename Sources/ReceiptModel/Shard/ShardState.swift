@@ -127,7 +127,10 @@ package struct ShardState: ~Copyable, Sendable {
   /// Assign an effect that may change the channel's size.
   @inline(never)
   private mutating func assignLarge(_ effect: ChannelEffect, to slot: ChannelSlot) {
-    if case .channelDeleted = effect { return remove(slot) }
+    if case .channelDeleted(let cid) = effect {
+      assert(Array(cid.utf8) == self[slot].cid, "a deletion names its channel, or an index with the index's name")
+      return remove(slot)
+    }
     directory.assign(effect, to: slot)
     guard !settings.isEmpty else { return }
     if case .rowAssigned(let row, _) = effect { applySettings(row, slot) }

@@ -212,4 +212,33 @@ struct MembershipTableTests {
     state.remove(slot!)
     #expect(state.index(of: alice.span.bytes) == nil && state.residentBytes == 0)
   }
+
+  @Test("the last change of an erased user deletes their index under its own name", arguments: ["alice", "team:a"])
+  func lastChangeOfErasedUserDeletesIndexByName(_ user: String) {
+    var state = ShardState(id: ShardID(0))
+    func decide(_ body: (borrowing ShardState, inout [Effect]) -> Void, _ slot: ChannelSlot?) -> [Effect] {
+      var effects: [Effect] = []
+      body(state, &effects)
+      return effects
+    }
+    func take(_ isGone: Bool, _ slot: ChannelSlot?) -> [Effect] {
+      let change = MembershipChange(user: user, Self.membership("team:a"), isGone: isGone)
+      return decide({ $0.decideApplyMembership(change, slot, at: Timestamp(milliseconds: 5), into: &$1) }, slot)
+    }
+    var slot: ChannelSlot?
+    for effect in take(false, nil) {
+      if case .channel(let number, .channelAssigned(let cid, let created, let own)) = effect {
+        slot = state.insert(number, cid: cid, created: created, own: own)
+      } else {
+        state.assign(effect, to: slot)
+      }
+    }
+    let time = Timestamp(milliseconds: 6)
+    for effect in decide({ $0.settings.decideBeginErasure(user, at: time, into: &$1) }, nil) {
+      state.assign(effect, to: nil)
+    }
+    let name = String(decoding: state[slot!].cid, as: UTF8.self)
+    #expect(name == IndexName.text(of: user))
+    #expect(take(true, slot).last == .channel(state[slot!].number, .channelDeleted(cid: name)))
+  }
 }
