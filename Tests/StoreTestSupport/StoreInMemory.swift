@@ -104,7 +104,7 @@ package final class StoreInMemory: Sendable {
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
           let connection = Connection(server.value)
-          let handler = FakeStoreHandler(FakeStoreHandler.Terms(shardCount: shardCount), connection)
+          let handler = StoreSideHandler(StoreSideHandler.Terms(shardCount: shardCount), connection)
           try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
@@ -261,7 +261,7 @@ package final class StoreInMemory: Sendable {
   }
 
   /// One client's connection.
-  fileprivate final class Connection: FakeStoreConnection {
+  fileprivate final class Connection: StoreSideConnection {
     private let server: Server
     private var channel: (any Channel)?
     private var lane: ReplyLane?
