@@ -33,13 +33,21 @@ final class ServerHarness {
     let halts = Mutex<[StorageError]>([])
   }
 
-  /// Shared by all harnesses, because each backup server starts a thread. No test makes a backup.
-  private static let backups = BackupServer(
-    store: SessionID(high: 9, low: 9),
-    clock: StoreClock(limits: .init(), logger: logger),
-    logger: logger
-  )
-  private static let snapshots = SnapshotServer(logger: logger)
+  /// Shared by all harnesses, and stopped at once: no test uses their threads, because none makes a backup or a snapshot.
+  private static let backups = {
+    let server = BackupServer(
+      store: SessionID(high: 9, low: 9),
+      clock: StoreClock(limits: .init(), logger: logger),
+      logger: logger
+    )
+    Task { await server.stop() }
+    return server
+  }()
+  private static let snapshots = {
+    let server = SnapshotServer(logger: logger)
+    Task { await server.stop() }
+    return server
+  }()
 
   private static var logger: Logger {
     var logger = Logger(label: "test")
