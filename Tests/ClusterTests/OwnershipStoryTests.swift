@@ -10,7 +10,7 @@ struct OwnershipStoryTests {
   static let stories = followingStories + claimingStories + owningStories + releasingStories
 
   @Test("ownership follows its story", arguments: stories)
-  func story(story: OwnershipStory) { story.check() }
+  func ownershipFollowsItsStory(story: OwnershipStory) { story.check() }
 
   private static let followingStories = [
     S(

@@ -6,7 +6,7 @@ import Testing
 /// The simulated log does what every engine must do, so that the simulation speaks of them.
 @Suite("Simulated log") struct SimulatedLogTests {
   @Test("the simulated log conforms", arguments: GroupLogConformance.allCases)
-  func conforms(_ conformance: GroupLogConformance) async throws {
+  func simulatedLogConforms(_ conformance: GroupLogConformance) async throws {
     try await AsyncGroupLog.with({ (DirectLog(eventLoop: $0), {}) }) { log in
       try await conformance.run(log)
     }

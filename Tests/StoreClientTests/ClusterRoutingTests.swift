@@ -211,7 +211,7 @@ import Testing
     #expect(harness.client.disconnectedSince == start + .seconds(1))
   }
 
-  @Test func windowOfANodeWithoutShardsHoldsNothingBack() {
+  @Test func windowOfNodeWithoutShardsHoldsNothingBack() {
     let harness = ClusterHarness.open(nodes: 2) { $0.inFlightMax = 4 }
     harness.nodes[0].holdsReplies = true
     for token in 1...4 { harness.command(UInt64(token), to: 0) }

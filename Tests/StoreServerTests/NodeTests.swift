@@ -88,7 +88,7 @@ import Testing
     try await within("the server to stop") { await server.stop() }
   }
 
-  @Test func nodeThatLosesOneGroupGoesOnWithTheOther() async throws {
+  @Test func nodeThatLosesOneGroupContinuesWithOther() async throws {
     try await withNode { node in
       try await node.owns(2)
       let before = try await node.connect(session: 1)
@@ -117,7 +117,7 @@ import Testing
   }
 
   /// A commit of another node does not fit what local storage has of the group.
-  @Test func nodeReadsAGroupThatDoesNotFitAgainWithGrowingPauses() async throws {
+  @Test func nodeReadsUnfittingGroupAgainWithGrowingPauses() async throws {
     try await withNode { node in
       try await node.owns(2)
       var foreign = CommitGroup()

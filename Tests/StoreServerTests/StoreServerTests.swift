@@ -94,7 +94,7 @@ import Testing
 
   // MARK: - Failed storage
 
-  @Test func aFailedCommitReloadsTheServer() async throws {
+  @Test func failedCommitReloadsServer() async throws {
     let storage = FailingStorage()
     try await withServer(storage) { server, address in
       let gateway = try await SocketGateway(opening: address, session: 1)

@@ -61,7 +61,7 @@ extension HistoryLeakTests {
   }
 
   @Test("no event names a thread without replies since the join", arguments: [true, false])
-  func oldThread(showsRead: Bool) {
+  func threadWithoutNewRepliesIsInNoEvent(showsRead: Bool) {
     let cid = "team:room"
     let message = Command.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false)
     let reply = Command.inThread(

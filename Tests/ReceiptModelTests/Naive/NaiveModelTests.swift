@@ -165,7 +165,7 @@ struct NaiveModelTests {
   }
 
   @Test("R10: with counts_visible_to=sender only the sender sees counts")
-  func countsVisible() {
+  func onlySenderSeesCounts() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", receipt: true)
     _ = room.acknowledge("bob", "m1")

@@ -112,7 +112,7 @@ struct ListTests {
   }
 
   @Test("a list that shows a move leaves once the move is durable")
-  func replyTiming() throws {
+  func listLeavesOnceMoveIsDurable() throws {
     let (harness, gateway) = try harness()
     gateway.read("team:a", "bob", "m1")
     gateway.list("team:a", .readers)

@@ -31,7 +31,7 @@ struct FollowingHistoryTests {
   }
 
   @Test("an owner and its followers write the same pages and give the same answers (C8)")
-  func equalPages() throws {
+  func ownerAndFollowersWriteTheSamePages() throws {
     for seed in Self.seeds {
       try Self.run(seed) { history in
         try history.steps(Self.steps)

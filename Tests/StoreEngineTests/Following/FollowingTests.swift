@@ -128,7 +128,7 @@ struct FollowingTests {
   @Test(
     "batches that storage does not have yet go before the promoted loop's own, and no answer waits for them"
   )
-  func pendingBatches() throws {
+  func pendingBatchesAreCommittedFirst() throws {
     let pair = try Pair()
     for user in ["alice", "bob"] {
       pair.gateway.post(cid, "by-\(user)", by: user)
@@ -233,7 +233,7 @@ struct FollowingTests {
   }
 
   @Test("a command that waited for its channel at the owner is decided after the promotion")
-  func waitingCommand() throws {
+  func waitingCommandIsDecidedAfterPromotion() throws {
     let pair = try Pair()
     try pair.owner.checkpoint()
     pair.owner.loop.stop()
@@ -352,7 +352,7 @@ struct FollowingTests {
   }
 
   @Test("a session is kept as long as at the owner, however long the follower has run")
-  func sessionLifetime() throws {
+  func sessionIsKeptAsLongAsAtOwner() throws {
     let pair = try Pair()
     pair.follower.loop.tick()
     for _ in 0..<50 { pair.follower.advance(60_000) }

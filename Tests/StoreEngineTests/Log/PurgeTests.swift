@@ -68,7 +68,7 @@ struct PurgeTests {
   }
 
   @Test("a purge beside continuous deletions ends after two rounds at most")
-  func withoutBreak() throws {
+  func purgeBesideContinuousDeletionsEnds() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")

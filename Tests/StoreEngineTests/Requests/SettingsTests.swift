@@ -130,7 +130,7 @@ struct SettingsTests {
   }
 
   @Test("answers that depend on a change leave once it is durable")
-  func replyTiming() throws {
+  func answersLeaveOnceTheirChangeIsDurable() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
