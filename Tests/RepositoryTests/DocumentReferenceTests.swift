@@ -240,7 +240,9 @@ import TestSupport
     ] {
       #expect(code.resolves(name) == true, "\(name)")
     }
-    for name in ["GatewayLoop.ask", "FanOutPart.trySend", "EventHub", "EventHub.swift", "Events/FanOutPart.swift", ".quick"] {
+    for name in [
+      "GatewayLoop.ask", "FanOutPart.trySend", "EventHub", "EventHub.swift", "Events/FanOutPart.swift", ".quick",
+    ] {
       #expect(code.resolves(name) == false, "\(name)")
     }
     for name in ["make test", "--memory", "backup", "Proto/frames.md", "TEST_MINUTES", "POST /v1/frames"] {
