@@ -2,7 +2,7 @@ import StoreEngine
 import StoreTestSupport
 import Testing
 
-/// What a node does about one group, row by row (docs/cluster.md).
+/// A node's events and actions for one group, row by row (docs/cluster.md).
 @Suite("Ownership stories")
 struct OwnershipStoryTests {
   private typealias S = OwnershipStory

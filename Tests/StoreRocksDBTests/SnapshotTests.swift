@@ -71,7 +71,7 @@ import Testing
         #expect(try Self.copy(snapshot, to: receiver) > 3)
         snapshot.close()
         #expect(throws: StorageError.self) { try snapshot.next(1) }
-        // What is there stays until all is verified.
+        // The old data stays until the whole snapshot is verified.
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
         try receiver.install(Self.cursor(50))
         receiver.remove()

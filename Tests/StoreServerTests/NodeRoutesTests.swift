@@ -6,8 +6,8 @@ import Testing
 
 @testable import StoreServer
 
-/// What a node of a cluster tells gateways about its shards, and which requests it takes (Proto/frames.md, "Shards of a
-/// cluster"). Two loops have one shard each, and one group.
+/// The shard maps of a cluster's node, and the requests that it accepts (Proto/frames.md, "Shards of a cluster"). Two
+/// loops have one shard each, and one group.
 @Suite struct NodeRoutesTests {
   @Test func nodeAnnouncesItsShardsAndRefusesOthers() throws {
     let harness = try ServerHarness(loops: 2, owned: [1])

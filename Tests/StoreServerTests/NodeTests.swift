@@ -11,7 +11,7 @@ import Testing
 /// A node of a cluster that loses one of its groups: a whole server with two event loops, two groups of one shard each,
 /// and a shared log in this process.
 @Suite struct NodeTests {
-  /// Log lines at any level, in words.
+  /// Log lines at any level, as text.
   private final class Lines: Sendable {
     private let lines = Mutex<[(level: Logger.Level, text: String)]>([])
 

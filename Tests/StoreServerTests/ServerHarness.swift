@@ -33,7 +33,8 @@ final class ServerHarness {
     let halts = Mutex<[StorageError]>([])
   }
 
-  /// Shared by all harnesses, and stopped at once: no test uses their threads, because none makes a backup or a snapshot.
+  /// Shared by all harnesses, and stopped at once: no test uses their threads, because none makes a backup or a
+  /// snapshot.
   private static let backups = {
     let server = BackupServer(
       store: SessionID(high: 9, low: 9),
@@ -231,7 +232,7 @@ final class EmbeddedGateway {
     for byte in bytes.readableBytesView { send(ByteBuffer(bytes: [byte])) }
   }
 
-  /// Deliver bytes; the read goes on.
+  /// Deliver bytes without ending the read.
   func read(_ bytes: ByteBuffer) { channel.pipeline.fireChannelRead(bytes) }
 
   func endRead() { channel.pipeline.fireChannelReadComplete() }
@@ -245,7 +246,7 @@ final class EmbeddedGateway {
   /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }
 
-  /// What was received since the last look, in words.
+  /// Received frames since the last call, as text.
   func take() -> [String] {
     collect()
     defer { words = [] }

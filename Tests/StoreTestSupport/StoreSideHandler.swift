@@ -22,8 +22,8 @@ extension StoreSideConnection {
   package func closed() {}
 }
 
-/// The channel handler of a store's side in a test: ``StoreInMemory``, or a fake with faults. It completes the handshake
-/// without secrets, answers pings, and passes all other frames on.
+/// The channel handler of a store's side in a test: ``StoreInMemory``, or a fake with faults. It completes the
+/// handshake without secrets, answers pings, and passes all other frames on.
 package final class StoreSideHandler: ChannelInboundHandler {
   package typealias InboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer

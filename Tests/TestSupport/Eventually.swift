@@ -14,7 +14,7 @@ package func eventually(
   _ holds: () async throws -> Bool
 ) async throws {
   let start = ContinuousClock.now
-  // A machine that stood still for longer than the limit gets some polls all the same.
+  // A machine that stood still for longer than the limit still gets some polls.
   var polls = 0
   while polls < 50 || ContinuousClock.now - start < waitLimit {
     if try await holds() { return }

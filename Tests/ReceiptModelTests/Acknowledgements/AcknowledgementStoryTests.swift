@@ -357,7 +357,7 @@ struct AcknowledgementStoryTests {
     #expect(receipt.acknowledgements == [gone, forgotten, second])
     #expect(receipt.record(first.row) == forgotten)
     #expect(receipt.record(MemberOrdinal(2)) == nil)
-    // The log is replayed from the start once more.
+    // The log is replayed from the start again.
     for acknowledgement in [first, second] { receipt.assign(acknowledgement) }
     receipt.forget(first.row)
     #expect(receipt.acknowledgements == [gone, forgotten, second])

@@ -104,7 +104,7 @@ struct HistoryLeakPair {
   private(set) var step = 0
   /// The first difference of each kind.
   private(set) var differences: [String: String] = [:]
-  /// The commands in words; before the join only those of the first shard.
+  /// The commands as text; before the join only those of the first shard.
   private(set) var story: [String] = []
 
   init(seed: UInt64, isHidden: Bool) {

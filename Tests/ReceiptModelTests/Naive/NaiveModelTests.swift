@@ -1,6 +1,6 @@
 import Testing
 
-/// The oracle alone: what the rules (docs/semantics.md) say of small cases, worked out by hand. The random comparisons
+/// The oracle alone: small cases of the rules (docs/semantics.md), worked out by hand. The random comparisons
 /// depend on these answers.
 @Suite("The naive model")
 struct NaiveModelTests {

@@ -133,7 +133,7 @@ struct ListTests {
     harness.slice()
     #expect(gateway.take() == [])
     gateway.read("team:a", "bob", "m1")
-    // Reads ahead of the scan are included, reads behind it are not.
+    // Reads ahead of the scan are included; reads behind it are not.
     gateway.read("team:b", "u1", "m1")
     gateway.read("team:b", "u100", "m1")
     harness.loop.endTurn()

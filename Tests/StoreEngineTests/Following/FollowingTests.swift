@@ -70,7 +70,7 @@ struct FollowingTests {
     replies.map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
 
-  /// The replies of a loop that serves, after everything that is under way.
+  /// The replies of a loop that serves, after all pending work.
   private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.runUntilIdle()
@@ -336,7 +336,7 @@ struct FollowingTests {
     try pair.end()
     try pair.followAll()
     #expect(pair.follower.loop.gauges.tailChannels == 1)
-    // The read of the channel stays under way: its effects hold the log.
+    // The read of the channel stays in flight: its effects hold the log.
     for _ in 0..<5 {
       try pair.follower.persistAll()
       pair.follower.advance(10_000)
