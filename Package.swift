@@ -277,6 +277,8 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    // The texts of the repository: documents, comments, names of tests.
+    .testTarget(name: "RepositoryTests", dependencies: ["TestSupport"], swiftSettings: strict),
     .testTarget(
       name: "GatewayTests",
       dependencies: [

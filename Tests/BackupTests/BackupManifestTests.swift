@@ -74,7 +74,7 @@ import Testing
   }
 }
 
-/// Results are printed as JSON, whatever their paths have in them.
+/// Results are printed as JSON, with any characters in their paths.
 @Suite struct BackupDocumentTests {
   @Test func pathsWithQuotesAreEscaped() throws {
     let path = #"/srv/a "copy"\of"# + "\n"

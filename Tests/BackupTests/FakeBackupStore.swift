@@ -73,8 +73,8 @@ final class FakeBackupStore: Sendable {
         let fault = accepted.fault.withLock { $0 }
         return channel.eventLoop.makeCompletedFuture {
           if fault == .dripFed { try channel.pipeline.syncOperations.addHandler(DripFeed()) }
-          let terms = FakeStoreHandler.Terms(shardCount: 2, window: 16, store: StoreDirectory.identity)
-          let handler = FakeStoreHandler(terms, Connection(files, fault)) { Issue.record($0) }
+          let terms = StoreSideHandler.Terms(shardCount: 2, window: 16, store: StoreDirectory.identity)
+          let handler = StoreSideHandler(terms, Connection(files, fault)) { Issue.record($0) }
           try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
@@ -120,7 +120,7 @@ final class FakeBackupStore: Sendable {
   }
 
   /// Answers the requests of a backup.
-  private final class Connection: FakeStoreConnection {
+  private final class Connection: StoreSideConnection {
     private let files: [File]
     private let fault: Fault?
 

@@ -2,7 +2,7 @@ import ReceiptModel
 import StoreEngine
 import StoreTestSupport
 
-/// What a record of batches contains.
+/// Contents of a record of batches.
 struct RecordContent {
   /// In order.
   var writes: [Write]
@@ -20,7 +20,7 @@ final class ClusterOracle {
     /// Where each write is in the log, counted in writes from 1.
     var places: [Write: Int] = [:]
     var writeCount = 0
-    /// The latest place in each register that a client was told of.
+    /// The latest acknowledged place in each register.
     var acknowledged = [Int](repeating: 0, count: Write.registerCount)
     /// The newest time of each shard.
     var times: [ShardID: Int64] = [:]
@@ -37,7 +37,7 @@ final class ClusterOracle {
   /// Records that are a part of a commit.
   private(set) var partCount = 0
 
-  /// What the payload of a commit contains.
+  /// Contents of a commit's payload.
   private let content: ([UInt8], GroupID) -> RecordContent
 
   init(groupCount: Int, content: @escaping ([UInt8], GroupID) -> RecordContent) {
@@ -111,7 +111,7 @@ final class ClusterOracle {
     histories[Int(group.rawValue)].acknowledged[register] = max(known, place)
   }
 
-  /// What a read that begins now has to show at least.
+  /// The oldest state that a read beginning now may show.
   func readBegins(_ group: GroupID, _ register: Int) -> Int {
     histories[Int(group.rawValue)].acknowledged[register]
   }
@@ -170,7 +170,7 @@ final class ClusterOracle {
     }
   }
 
-  /// What is left in the log is the end of the history.
+  /// Check that the records left in the log are the end of the history.
   func check(_ group: GroupID, _ log: SimulatedLog.Group) {
     let records = histories[Int(group.rawValue)].records
     guard log.last.rawValue == records.count else {

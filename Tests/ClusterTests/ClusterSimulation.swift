@@ -178,7 +178,7 @@ final class ClusterSimulation {
     disturb()
   }
 
-  /// Runs for a while, or until a condition ends it.
+  /// Run for a time, or until a condition ends it.
   func run(milliseconds: Int, while condition: () -> Bool = { true }) {
     time.run(until: time.nanoseconds + .milliseconds(milliseconds), while: condition)
   }
@@ -189,7 +189,7 @@ final class ClusterSimulation {
     let isSound: () -> Bool = { [oracle] in oracle.faults.isEmpty }
     run(milliseconds: settings.seconds * 1_000, while: isSound)
     heal()
-    // Messages of phase 1 may still be under way.
+    // Messages of phase 1 may still be in flight.
     run(milliseconds: 3_100, while: isSound)
     for group in 0..<groupCount { expectOwner(GroupID(UInt8(group))) }
     run(milliseconds: 3_000, while: isSound)

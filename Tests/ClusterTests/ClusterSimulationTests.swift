@@ -51,7 +51,7 @@ struct ClusterSimulationTests {
     "a simulated cluster loses no acknowledged write, applies none twice, and shows no stale read",
     arguments: seeds
   )
-  func simulation(seed: UInt64) {
+  func simulatedClusterLosesNoWrite(seed: UInt64) {
     TestRun.printSeed(seed, of: "cluster simulation")
     let all = Self.run(ClusterSimulation(seed: seed), "cluster simulation", seed)
     guard all.done == Self.seeds.count, all.done >= 40 else { return }
@@ -66,7 +66,7 @@ struct ClusterSimulationTests {
     "store loops behind a simulated log lose no acknowledged command, apply none twice, and show no stale state",
     arguments: storeSeeds
   )
-  func storeLoops(seed: UInt64) {
+  func storeLoopsLoseNoCommand(seed: UInt64) {
     TestRun.printSeed(seed, of: "store loops")
     var settings = ClusterSimulation.Settings()
     settings.shards = .storeLoops
@@ -95,7 +95,7 @@ struct ClusterSimulationTests {
   }
 
   @Test("members that were away take snapshots, and the cluster loses nothing", arguments: awaySeeds)
-  func membersThatAreAway(seed: UInt64) {
+  func absentMembersTakeSnapshots(seed: UInt64) {
     TestRun.printSeed(seed, of: "members away")
     let simulation = ClusterSimulation(seed: seed, settings: Self.awaySettings)
     simulation.run()
@@ -194,7 +194,7 @@ struct ClusterSimulationTests {
   /// finds its position taken; only a late claim of position 1, below the trim, shows that the compare is missing. An
   /// owner that sends ahead needs it at once.
   @Test("control: a missing guard is detected", arguments: Guard.allCases)
-  func missingGuard(missing: Guard) {
+  func missingGuardIsDetected(missing: Guard) {
     let seedsMax: UInt64 = 60
     for seed in 1...seedsMax {
       let simulation = ClusterSimulation(seed: seed, settings: missing.settingsWithout)
@@ -211,7 +211,7 @@ struct ClusterSimulationTests {
     "an owner that sends ahead is harmless while the log compares the owner",
     arguments: TestRun.seeds(10, long: 100)
   )
-  func sendsAhead(seed: UInt64) {
+  func ownerThatSendsAheadIsHarmless(seed: UInt64) {
     TestRun.printSeed(seed, of: "owner that sends ahead")
     var settings = ClusterSimulation.Settings()
     settings.defects = [.sendsAhead]
@@ -219,7 +219,7 @@ struct ClusterSimulationTests {
   }
 
   @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(10, long: 100))
-  func elections(seed: UInt64) {
+  func electionDeposesNoOwner(seed: UInt64) {
     TestRun.printSeed(seed, of: "elections")
     var settings = ClusterSimulation.Settings()
     settings.disturbances = [.election]
@@ -231,7 +231,7 @@ struct ClusterSimulationTests {
   }
 
   @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(20, long: 200))
-  func takeOver(seed: UInt64) {
+  func groupOfCrashedOwnerIsTakenOver(seed: UInt64) {
     TestRun.printSeed(seed, of: "take-over")
     let simulation = Self.calmCluster(seed)
     #expect(simulation.tally.promotions == 1)
@@ -243,7 +243,7 @@ struct ClusterSimulationTests {
   }
 
   @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(20, long: 200))
-  func move(seed: UInt64) throws {
+  func plannedMoveTakesLessThan100Milliseconds(seed: UInt64) throws {
     TestRun.printSeed(seed, of: "planned move")
     let simulation = Self.calmCluster(seed)
     let owner = simulation.owner()
@@ -270,7 +270,7 @@ struct ClusterSimulationTests {
   }
 
   @Test("a replay takes the same steps", arguments: TestRun.seeds(3, long: 30))
-  func replay(seed: UInt64) {
+  func replayTakesTheSameSteps(seed: UInt64) {
     TestRun.printSeed(seed, of: "replayed cluster simulation")
     let first = ClusterSimulation(seed: seed)
     first.run()

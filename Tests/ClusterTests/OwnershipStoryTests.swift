@@ -2,7 +2,7 @@ import StoreEngine
 import StoreTestSupport
 import Testing
 
-/// What a node does about one group, row by row (docs/cluster.md).
+/// A node's events and actions for one group, row by row (docs/cluster.md).
 @Suite("Ownership stories")
 struct OwnershipStoryTests {
   private typealias S = OwnershipStory
@@ -10,7 +10,7 @@ struct OwnershipStoryTests {
   static let stories = followingStories + claimingStories + owningStories + releasingStories
 
   @Test("ownership follows its story", arguments: stories)
-  func story(story: OwnershipStory) { story.check() }
+  func ownershipFollowsItsStory(story: OwnershipStory) { story.check() }
 
   private static let followingStories = [
     S(

@@ -150,7 +150,7 @@ final class RegisterGroup: SimulatedGroup {
     joiningAt = RecordPosition(UInt64(records.count))
     process.after(simulation.random.milliseconds(20...2_000)) { [self] in
       joiningAt = nil
-      // One that is behind what the node has does not help.
+      // A snapshot that is older than the node's data does not help.
       if records.count > storage.records.count {
         storage.install(records)
         shard = storage.shard()

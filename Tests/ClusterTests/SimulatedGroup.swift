@@ -14,7 +14,7 @@ protocol SimulatedGroup: AnyObject {
   func handle(_ event: Ownership.Event)
   /// Perform a client's command. `done(false)`: it was refused unapplied. Without an answer its outcome is unknown.
   func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void)
-  /// Answer what a register shows, if the node may.
+  /// Answer with a register's value, if the node may.
   func read(_ register: Int, done: @escaping (Write?) -> Void)
 }
 

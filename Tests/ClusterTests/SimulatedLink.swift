@@ -129,7 +129,7 @@ final class SimulatedLink: GroupLog {
     cut > simulation.time.nanoseconds || simulation.random.percent(simulation.messageFaults.lossPercent)
   }
 
-  /// Sends what the group's watch does not have yet. Called after each record.
+  /// Send the records that the group's watch does not have yet. Called after each record.
   func pump(_ group: GroupID) {
     guard let watch = watches[Int(group.rawValue)] else { return }
     if simulation.cuts(of: node).watchesUntil > simulation.time.nanoseconds {

@@ -3,10 +3,10 @@ import StoreEngine
 import StoreTestSupport
 import Testing
 
-/// The simulated log does what every engine must do, so that the simulation speaks of them.
+/// The simulated log does what every engine must do, so that results of the simulation apply to them.
 @Suite("Simulated log") struct SimulatedLogTests {
   @Test("the simulated log conforms", arguments: GroupLogConformance.allCases)
-  func conforms(_ conformance: GroupLogConformance) async throws {
+  func simulatedLogConforms(_ conformance: GroupLogConformance) async throws {
     try await AsyncGroupLog.with({ (DirectLog(eventLoop: $0), {}) }) { log in
       try await conformance.run(log)
     }

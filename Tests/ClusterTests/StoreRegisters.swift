@@ -89,7 +89,7 @@ final class StoreRegisters {
     return payload
   }
 
-  /// What the reply to list_roster shows.
+  /// Contents of the reply to list_roster.
   func write(inReply payload: RawSpan, register: Int) throws(WireError) -> Write? {
     var reader = FieldReader(payload)
     guard try reader.count() == 1 else { throw .badValue(.count) }
@@ -106,7 +106,7 @@ final class StoreRegisters {
     return Write(client: client, counter: counter, register: register)
   }
 
-  /// What a storage shows, of all registers of a group.
+  /// The values of all registers of a group in a storage.
   func stored(_ data: StoredData, _ group: GroupID) -> [Write?] {
     let store = SynchronousStore(data, shards: shards(of: group), of: shardCount)
     return (0..<Write.registerCount).map { register in

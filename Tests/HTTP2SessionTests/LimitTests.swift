@@ -93,7 +93,7 @@ struct Flood: CustomTestStringConvertible, Sendable {
 @Suite("Limits")
 struct LimitTests {
   @Test("a flood in one read ends the connection", arguments: Flood.all)
-  func floodInOneRead(_ flood: Flood) throws {
+  func floodInOneReadEndsConnection(_ flood: Flood) throws {
     let server = try TestServer(limits: flood.limits)
     server.send(flood.frames.flatMap(\.bytes))
     expectEnd(of: server, flood)
@@ -104,7 +104,7 @@ struct LimitTests {
     "a flood of single frames ends the connection",
     arguments: Flood.all.filter { !$0.name.hasPrefix("outboundAcksMax") }
   )
-  func floodOfFrames(_ flood: Flood) throws {
+  func floodOfFramesEndsConnection(_ flood: Flood) throws {
     let server = try TestServer(limits: flood.limits)
     for frame in flood.frames { server.send(frame) }
     expectEnd(of: server, flood)
@@ -118,7 +118,7 @@ struct LimitTests {
 
   /// Like a client that writes a frame's header and payload separately.
   @Test("short DATA frames beside as many longer ones do not end the connection")
-  func shortAndLongData() throws {
+  func shortDataBesideLongDataIsAccepted() throws {
     var limits = HTTP2Limits()
     limits.controlFrameBurst = 2
     let server = try TestServer(limits: limits)
@@ -144,7 +144,7 @@ struct LimitTests {
   }
 
   @Test("headerListBytesMax: the application is informed and can answer 431")
-  func headersTooLarge() throws {
+  func headersAboveLimitAreReported() throws {
     var limits = HTTP2Limits()
     limits.headerListBytesMax = 1_000
     let server = try TestServer(limits: limits)
@@ -155,7 +155,7 @@ struct LimitTests {
   }
 
   @Test("headerListBytesMax: a large block over several frames is detected")
-  func headersTooLargeInPieces() throws {
+  func headersAboveLimitInPiecesAreDetected() throws {
     let server = try TestServer()
     let large = HPACK.plain([("x-large", String(repeating: "x", count: 10_000))])
     server.send(
@@ -169,7 +169,7 @@ struct LimitTests {
   }
 
   @Test("bodyBytesMax: a larger body gets 413 and RST_STREAM(NO_ERROR) at once, and its rest is ignored")
-  func bodyTooLarge() throws {
+  func bodyAboveLimitIsAnsweredWith413() throws {
     var limits = HTTP2Limits()
     limits.bodyBytesMax = 10
     limits.droppedBodyBytesMax = 0
@@ -190,7 +190,7 @@ struct LimitTests {
   @Test(
     "droppedBodyBytesMax: after a 413 the rest is read and dropped, and the stream is reset beyond the limit"
   )
-  func bodyDropped() throws {
+  func droppedBodyEndsAtItsLimit() throws {
     var limits = HTTP2Limits()
     limits.bodyBytesMax = 10
     limits.droppedBodyBytesMax = 30
@@ -211,7 +211,7 @@ struct LimitTests {
   @Test(
     "droppedBodyBytesMax: a streamed body answered early is dropped, and the stream is reset beyond the limit"
   )
-  func streamedBodyDropped() throws {
+  func droppedStreamedBodyEndsAtItsLimit() throws {
     var limits = HTTP2Limits()
     limits.droppedBodyBytesMax = 30
     let server = try TestServer(limits: limits, streamedContentTypes: [.ndjson])
@@ -231,7 +231,7 @@ struct LimitTests {
   }
 
   @Test("bodyBytesMax: a larger content-length is refused before the body")
-  func bodyDeclaredTooLarge() throws {
+  func bodyDeclaredTooLargeIsRefused() throws {
     var limits = HTTP2Limits()
     limits.bodyBytesMax = 10
     limits.droppedBodyBytesMax = 0
@@ -242,7 +242,7 @@ struct LimitTests {
   }
 
   @Test("bodyBytesMax: a body of the exact limit is accepted, and one that ends beyond it needs no reset")
-  func bodyOfExactLimit() throws {
+  func bodyOfExactLimitIsDelivered() throws {
     var limits = HTTP2Limits()
     limits.bodyBytesMax = 4
     let server = try TestServer(limits: limits)
@@ -253,7 +253,7 @@ struct LimitTests {
   }
 
   @Test("a body of many windows arrives whole: windows are replenished")
-  func bodyFlowControl() throws {
+  func bodyOfManyWindowsArrivesWhole() throws {
     var limits = HTTP2Limits()
     limits.initialWindowSize = 65_535
     let server = try TestServer(limits: limits)
@@ -278,7 +278,7 @@ struct LimitTests {
   }
 
   @Test("a slow reader keeps output bounded, and output resumes where it stopped")
-  func slowReader() throws {
+  func slowReaderKeepsOutputBounded() throws {
     var limits = HTTP2Limits()
     limits.writeBytesMax = 32 * 1024
     let server = try TestServer(limits: limits)
@@ -304,7 +304,7 @@ struct LimitTests {
   }
 
   @Test("resets of a peer that does not read count as its memory, and end its connection")
-  func resetsOfAPeerThatDoesNotRead() throws {
+  func resetsOfUnreadingPeerCountAsItsMemory() throws {
     // Each lacks its path, and is reset. The client does not acknowledge SETTINGS, which would make it an error to open
     // too many streams.
     let begin = TestServer.preface + settings().bytes
@@ -335,7 +335,7 @@ struct LimitTests {
   }
 
   @Test("writeTimeout: a peer that reads nothing is disconnected")
-  func writeTimeout() throws {
+  func unreadingPeerIsDisconnected() throws {
     let server = try TestServer()
     server.channel.isWritable = false
     server.send(get(1))
@@ -348,7 +348,7 @@ struct LimitTests {
     "prefaceTimeout: a connection without preface and SETTINGS is closed",
     arguments: [[], Array(TestServer.preface.prefix(10)), TestServer.preface]
   )
-  func prefaceTimeout(_ sent: [UInt8]) throws {
+  func connectionWithoutPrefaceIsClosed(_ sent: [UInt8]) throws {
     let server = try TestServer(preface: false)
     server.send(sent)
     server.advance(.seconds(9))
@@ -359,7 +359,7 @@ struct LimitTests {
   }
 
   @Test("requestTimeout: an incomplete request is reset, and others are not")
-  func requestTimeout() throws {
+  func incompleteRequestIsReset() throws {
     let server = try TestServer()
     server.send(post(1), get(3, "/hold"))
     server.advance(.seconds(29))
@@ -371,7 +371,7 @@ struct LimitTests {
   }
 
   @Test("idleTimeout: an idle connection closes gracefully, but not while a stream is open")
-  func idleTimeout() throws {
+  func idleConnectionCloses() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"))
     server.advance(.seconds(1_000))

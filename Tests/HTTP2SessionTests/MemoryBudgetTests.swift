@@ -13,7 +13,7 @@ import Testing
   }
 
   @Test("a block that decodes to more than 64 KiB closes the connection", arguments: [true, false])
-  func headerBomb(inTrailers: Bool) throws {
+  func blockOfTooLargeHeadersClosesConnection(inTrailers: Bool) throws {
     let server = try TestServer()
     let block = bomb(10_000)
     if inTrailers {
@@ -34,7 +34,7 @@ import Testing
   }
 
   @Test("only the requested header fields are kept")
-  func retainedHeaders() throws {
+  func onlyRequestedHeadersAreKept() throws {
     var limits = HTTP2Limits()
     limits.retainedHeaders = ["x-kept"]
     let server = try TestServer(limits: limits)
@@ -117,7 +117,7 @@ import Testing
   }
 
   @Test("connections without a valid token share a quarter of the memory")
-  func unprovenTogether() throws {
+  func unprovenConnectionsShareQuarterOfMemory() throws {
     var limits = HTTP2Limits()
     limits.memoryBytesMax = 400_000
     let resources = HTTP2ServerResources(limits: limits)
@@ -241,7 +241,7 @@ import Testing
   }
 
   @Test("a caller's memory counts over all of their connections, and other callers on them continue")
-  func sharesOfCallers() throws {
+  func memoryOfCallerCountsOverAllConnections() throws {
     var limits = HTTP2Limits()
     limits.connectionMemoryBytesMax = 100_000
     let resources = HTTP2ServerResources(limits: limits)
@@ -278,7 +278,7 @@ import Testing
   }
 
   @Test("clients that share a connection have separate shares, and limits end only their own streams")
-  func sharedConnection() throws {
+  func clientsOfSharedConnectionHaveSeparateShares() throws {
     var limits = HTTP2Limits()
     limits.connectionMemoryBytesMax = 40_000
     limits.unauthenticatedMemoryBytesMax = 10_000

@@ -51,7 +51,7 @@ struct RequestTests {
     "a client that expects it is sent 100-continue, unless the body is refused",
     arguments: [true, false]
   )
-  func expectsContinue(isAuthenticated: Bool) throws {
+  func clientIsSentContinue(isAuthenticated: Bool) throws {
     func statuses(_ server: TestServer, _ stream: Int32) -> [Int?] {
       server.frames(.headers, stream: stream).map { HPACK.status($0.payload) }
     }
@@ -159,7 +159,7 @@ struct RequestTests {
   }
 
   @Test("two authorization headers before a body reset the stream, and the body is dropped")
-  func twoAuthorizationsWithBody() throws {
+  func twoAuthorizationsResetStream() throws {
     let server = try TestServer(streamedContentTypes: [.frames])
     let two: Fields = [
       ("authorization", "a"), ("content-type", "application/vnd.tidemark.frames"), ("authorization", "b"),
@@ -261,7 +261,7 @@ struct RequestTests {
   }
 
   @Test("a stream reset in the read that opened it is never delivered")
-  func resetInSameRead() throws {
+  func streamResetInItsFirstReadIsNotDelivered() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), rst(1), post(3), rst(3))
     #expect(server.delegate.log.isEmpty)
@@ -443,7 +443,7 @@ struct ShutdownTests {
   }
 
   @Test("a client that sends GOAWAY is served to the end, then the connection closes")
-  func clientGoAway() throws {
+  func clientThatSendsGOAWAYIsServed() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), goAway())
     #expect(!server.isClosed)

@@ -97,7 +97,7 @@ struct StalledTests {
     "bufferedBodyBytesMax: 300 bodies of 1 MiB are slowed down, and none is refused",
     arguments: [true, false]
   )
-  func manyBodies(_ interleaved: Bool) throws {
+  func manyBodiesAreSlowedDown(_ interleaved: Bool) throws {
     let limits = HTTP2Limits()
     let server = try TestServer(limits: limits)
     let streams = (0..<Int32(300)).map { $0 * 2 + 1 }
@@ -118,7 +118,7 @@ struct StalledTests {
   }
 
   @Test("bufferedBodyBytesMax: unfinished bodies delay others only until their timeout")
-  func endlessBodies() throws {
+  func endlessBodiesDelayOthersUntilTheirTimeout() throws {
     let limits = HTTP2Limits()
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
@@ -166,7 +166,7 @@ struct StalledTests {
   }
 
   @Test("bufferedBodyBytesMax: a client that exceeds its windows is reset, stream by stream")
-  func bodiesBeyondTheirWindows() throws {
+  func bodiesBeyondTheirWindowsAreReset() throws {
     var limits = HTTP2Limits()
     limits.bufferedBodyBytesMax = 3 * StalledTests.piece
     limits.initialWindowSize = UInt32(StalledTests.piece)
@@ -178,7 +178,7 @@ struct StalledTests {
   @Test(
     "bufferedBodyBytesMax: before the SETTINGS ack a client may send 65,535 bytes, where there is room"
   )
-  func bodiesBeforeTheSettingsAck() throws {
+  func bodiesBeforeSettingsAckAreAccepted() throws {
     var limits = HTTP2Limits()
     limits.bufferedBodyBytesMax = 10 * StalledTests.piece
     limits.bodyBytesMax = 10 * StalledTests.piece

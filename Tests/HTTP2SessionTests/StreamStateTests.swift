@@ -29,7 +29,7 @@ struct StreamStateTests {
   }
 
   @Test("a whole request is delivered and answered")
-  func wholeRequest() {
+  func wholeRequestIsAnswered() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.headersReceived(endsStream: false, streamsBody: false, bodyExceedsLimit: false) == .awaitBody)
@@ -46,7 +46,7 @@ struct StreamStateTests {
   }
 
   @Test("headers that end the stream are delivered at once")
-  func headersOnly() {
+  func headersThatEndStreamAreDelivered() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     state.continueExpected()
@@ -56,7 +56,7 @@ struct StreamStateTests {
   }
 
   @Test("a body above the limit is dropped, and its request delivered")
-  func bodyAboveLimit() {
+  func bodyAboveLimitIsDropped() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.bodyReceived(fits: false) == .deliverWithoutBody)
@@ -66,7 +66,7 @@ struct StreamStateTests {
   }
 
   @Test("a refused body is dropped")
-  func refusedBody() {
+  func refusedBodyIsDropped() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.bodyRefused() == true)
@@ -76,7 +76,7 @@ struct StreamStateTests {
   }
 
   @Test("a streamed body is read while the response streams")
-  func streamedBody() {
+  func streamedBodyIsReadWhileResponseStreams() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     #expect(state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: true) == .deliverAndStream)
@@ -91,7 +91,7 @@ struct StreamStateTests {
   }
 
   @Test("the unread body of an answered request is dropped")
-  func unreadBody() {
+  func unreadBodyOfAnsweredRequestIsDropped() {
     var state = ServerStreamState()
     state.opened(isRefused: false)
     _ = state.headersReceived(endsStream: false, streamsBody: true, bodyExceedsLimit: false)
@@ -101,7 +101,7 @@ struct StreamStateTests {
   }
 
   @Test("a streaming response is deferred and resumed until it ends")
-  func streamingResponse() {
+  func streamingResponseIsDeferredAndResumed() {
     var state = state(.streaming)
     #expect(state.outputDeferred() == true)
     #expect(state.outputResumed() == true)
@@ -117,7 +117,7 @@ struct StreamStateTests {
   }
 
   @Test("closing frees streams that the application does not wait for")
-  func closing() {
+  func closingFreesStreams() {
     for start in Start.allCases {
       var state = state(start)
       let action = state.closed(isPending: start == .ready)
@@ -130,7 +130,7 @@ struct StreamStateTests {
   }
 
   @Test("a stream that closes with a pending call is freed by that call")
-  func closingWithPendingCall() {
+  func pendingCallFreesClosedStream() {
     for start in Start.allCases {
       var state = state(start)
       let isKnown = start == .delivered || start == .answered || start == .streaming
@@ -140,7 +140,7 @@ struct StreamStateTests {
   }
 
   @Test("the application's own reset is not reported to it")
-  func ownReset() {
+  func ownResetIsNotReported() {
     var state = state(.delivered)
     state.resetByApplication()
     #expect(state.closed(isPending: false) == .notify)

@@ -230,7 +230,7 @@ struct RebuildMachineTests {
   }
 
   /// Shards answer late and in any order; connections are lost and stores restart in between. In the end every shard
-  /// has sent everything with the new epoch and then swept to it. No shard was told to sweep before all had sent.
+  /// has sent everything with the new epoch and then swept to it. No shard sweeps before all have sent.
   @Test(arguments: TestRun.seeds(200, long: 4_000))
   func randomReplyOrdersComplete(_ seed: UInt64) {
     var generator = SplitMix64(printing: seed, of: "replies to a rebuild in random order")

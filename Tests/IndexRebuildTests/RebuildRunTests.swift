@@ -102,8 +102,8 @@ private final class Listener: Sendable {
         connections.withLock { $0 += 1 }
         return channel.eventLoop.makeCompletedFuture {
           let shardCount = store.withLock { $0.shards.shards.count }
-          let terms = FakeStoreHandler.Terms(shardCount: shardCount, window: 16)
-          let handler = FakeStoreHandler(terms, Connection(store)) { Issue.record($0) }
+          let terms = StoreSideHandler.Terms(shardCount: shardCount, window: 16)
+          let handler = StoreSideHandler(terms, Connection(store)) { Issue.record($0) }
           try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
@@ -128,7 +128,7 @@ private final class Listener: Sendable {
     }
   }
 
-  private final class Connection: FakeStoreConnection {
+  private final class Connection: StoreSideConnection {
     private let store: Box<Store>
 
     init(_ store: Box<Store>) { self.store = store }

@@ -58,7 +58,7 @@ import TestSupport
     #expect(output() == "0\n")
   }
 
-  @Test func portsAreFreeUntilAListenerStarts() async throws {
+  @Test func portsAreFreeUntilListenerStarts() async throws {
     let ports = try LoopbackPorts.free(20)
     #expect(Set(ports).count == 20)
     // A child that another test starts right now inherits this process's descriptors until it has executed its

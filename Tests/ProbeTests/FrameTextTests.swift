@@ -367,7 +367,7 @@ struct FrameTextTests {
     #expect(StoreFrames().answersAwaited(frame("announce_row")) == 1)
   }
 
-  @Test func expectingUnknownFieldIsAScriptError() {
+  @Test func expectingUnknownFieldIsScriptError() {
     #expect(throws: ProbeError.self) { try StoreFrames().differences("drain foo=1", from: frame("drain")) }
   }
 

@@ -6,7 +6,7 @@ import Testing
 /// Effects, batches and pages against Proto/vectors/log.json, in both directions.
 struct LogVectorTests {
   /// A known effect without its fields is truncated. An unknown effect is refused by name.
-  @Test func everyEffectHasAVector() {
+  @Test func everyEffectHasVector() {
     var known: Set<UInt8> = []
     for number in UInt8.min...UInt8.max {
       let bytes = [number, 0]
@@ -26,7 +26,7 @@ struct LogVectorTests {
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
-  @Test func everyEffectOfAThreadHasAVector() {
+  @Test func everyEffectOfThreadHasVector() {
     let all = Set(Vectors.log.effects.filter { Self.isThreadable(Self.effect($0)) }.map(\.effect))
     let inThreads = Vectors.log.effects.filter { $0.effect == "in_thread" }.map { $0.fields.text("inner") }
     #expect(Set(inThreads.map { $0.split(separator: ":")[0] }) == Set(all.map { $0[...] }))
@@ -125,7 +125,7 @@ struct LogVectorTests {
   }
 
   /// A truncated value never passes for a complete one.
-  @Test func everyPrefixOfABatchIsRefused() {
+  @Test func everyPrefixOfBatchIsRefused() {
     for vector in Vectors.log.batches {
       let bytes = [UInt8](hex: vector.hex)
       for count in 0..<bytes.count {

@@ -18,7 +18,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case drop(CommitGroup.Drop)
   }
 
-  /// What a broken disk does, in one of ``interval`` steps of that kind.
+  /// The defect of a broken disk, in one of ``interval`` steps of that kind.
   enum Defect: CaseIterable {
     /// A batch is reported as written and is not.
     case losesBatch
@@ -31,7 +31,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     var interval: Int { self == .trimsWholeLog ? 2 : 20 }
   }
 
-  /// The disk's defect; nil: it keeps what it reports.
+  /// The disk's defect; nil: it keeps everything that it reports as synced.
   var defect: Defect?
   private var defectiveSteps = 0
   private var data = StoredData()

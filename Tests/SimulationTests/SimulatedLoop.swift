@@ -74,7 +74,7 @@ final class SimulatedLoop: StoreLoopDriver {
     )
   }
 
-  /// The follower becomes the owner. The reads that are under way are the oracles' business from here on.
+  /// Make the follower the owner. The oracles handle the reads in flight from here on.
   func promote() {
     isFollower = false
     loop.promote()

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import TestSupport
 
-/// The batches that a loop has committed, in order, and what they say about sessions and time.
+/// The committed batches of a loop, in order, and their sessions and times.
 struct SharedLog {
   private(set) var batches: [CommitGroup.Batch] = []
   private var lasts: [ShardID: LogIndex] = [:]

@@ -90,7 +90,7 @@ struct SimulationTests {
 
   /// Shows that the simulation can fail: the store relies on each promise that the disk breaks here.
   @Test("control: a disk that loses synced data is detected", arguments: SimulatedDisk.Defect.allCases)
-  func brokenDisk(defect: SimulatedDisk.Defect) {
+  func diskThatLosesDataIsDetected(defect: SimulatedDisk.Defect) {
     let isNoticed = (1...UInt64(8)).contains { seed in
       let simulation = Simulation(seed: seed)
       simulation.disk.defect = defect
@@ -107,7 +107,7 @@ struct SimulationTests {
 
   /// Shows that requests are compared at the moment at which the store performs them.
   @Test("control: a model without slices is detected", arguments: Simulation.ModelMistake.allCases)
-  func modelWithoutSlices(mistake: Simulation.ModelMistake) {
+  func modelWithoutSlicesIsDetected(mistake: Simulation.ModelMistake) {
     let isNoticed = (1...UInt64(8)).contains { seed in
       let simulation = Simulation(seed: seed)
       simulation.mistake = mistake

@@ -80,7 +80,7 @@ final class FakeLink {
     channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { [channel] in channel }
   }
 
-  /// Take what the client has sent in one write; nil: nothing.
+  /// Return the bytes that the client has sent in one write; nil: none.
   func takeSent() -> ByteBuffer? { (try? channel.readOutbound(as: ByteBuffer.self)) ?? nil }
 
   /// Take at most `countMax` bytes that the store has sent; nil: nothing.

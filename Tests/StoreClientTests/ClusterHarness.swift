@@ -136,7 +136,7 @@ final class ClusterHarness {
     pump()
   }
 
-  /// Answer what a node has held back, oldest first, and hold nothing back from now on.
+  /// Send a node's held replies, oldest first, and hold no further ones.
   func release(_ node: Int) {
     nodes[node].holdsReplies = false
     let waiting = nodes[node].waiting

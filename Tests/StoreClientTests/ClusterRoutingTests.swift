@@ -164,8 +164,8 @@ import Testing
     #expect(harness.client.isReady)
   }
 
-  /// A new owner does not have the subscriptions yet, and a former one does not have them any more. What is dropped is
-  /// replayed when the subscriptions begin again. Events of other shards go on.
+  /// A new owner does not have the subscriptions yet, and a former one does not have them any more. Dropped
+  /// events are replayed when the subscriptions begin again. Events of other shards continue.
   @Test func eventsAreTakenFromTheOwnersOfTheirShards() {
     let harness = ClusterHarness.open(nodes: 2)
     harness.events(0, of: 0)
@@ -211,7 +211,7 @@ import Testing
     #expect(harness.client.disconnectedSince == start + .seconds(1))
   }
 
-  @Test func windowOfANodeWithoutShardsHoldsNothingBack() {
+  @Test func windowOfNodeWithoutShardsHoldsNothingBack() {
     let harness = ClusterHarness.open(nodes: 2) { $0.inFlightMax = 4 }
     harness.nodes[0].holdsReplies = true
     for token in 1...4 { harness.command(UInt64(token), to: 0) }
@@ -239,7 +239,7 @@ import Testing
     #expect(harness.received(1) == ["1"])
   }
 
-  /// A cluster that was created anew counts its epochs from 1.
+  /// A cluster that was created again counts its epochs from 1.
   @Test func newClusterIsServedAfterTheSessionsEnd() {
     let harness = ClusterHarness(nodes: 1)
     harness.own(0, [0...3], epoch: 9)

@@ -166,7 +166,7 @@ struct ConnectionLifeTests {
     #expect(harness.stores[1].hellos[0].session == harness.store.hellos[0].session)
   }
 
-  @Test func requestsMoveOnWhenADrainingStoreCloses() {
+  @Test func requestsMoveOnWhenDrainingStoreCloses() {
     let harness = ClientHarness()
     harness.store.holdsReplies = true
     harness.open()
@@ -229,7 +229,7 @@ struct ConnectionLifeTests {
 
   /// Only an answered request proves that a store works. The backoff grows for a store that accepts connections and
   /// closes them at once.
-  @Test func backoffGrowsForAStoreThatClosesAtOnce() {
+  @Test func backoffGrowsForStoreThatClosesAtOnce() {
     let harness = ClientHarness()
     harness.open()
     for _ in 0..<200 {
@@ -302,7 +302,7 @@ struct ConnectionLifeTests {
   }
 
   /// A request larger than a new store's limit fails, instead of being sent and closing each connection.
-  @Test func oversizeRequestsFailUnderALowerFrameLimit() {
+  @Test func oversizeRequestsFailUnderLowerFrameLimit() {
     let harness = ClientHarness()
     harness.store.holdsReplies = true
     harness.open()

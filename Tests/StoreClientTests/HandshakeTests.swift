@@ -100,7 +100,7 @@ struct HandshakeTests {
   ]
 
   @Test(arguments: garbage.indices)
-  func garbageInsteadOfAChallengeClosesTheConnection(_ index: Int) {
+  func garbageInsteadOfChallengeClosesConnection(_ index: Int) {
     let row = Self.garbage[index]
     let harness = ClientHarness()
     harness.command(1)

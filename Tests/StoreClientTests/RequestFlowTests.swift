@@ -159,7 +159,7 @@ struct RequestFlowTests {
     }
   }
 
-  @Test func requestsWaitForASmallerWindow() {
+  @Test func requestsWaitForSmallerWindow() {
     let harness = ClientHarness { $0.inFlightMax = 50 }
     for token in 1...30 { harness.command(UInt64(token)) }
     harness.store.window = 8

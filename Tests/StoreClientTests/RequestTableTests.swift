@@ -373,7 +373,7 @@ struct RequestSlotsTests {
   /// Generations of one slot, before they repeat.
   private static let generations = Int(UInt16.max)
 
-  @Test func aGenerationWrapsToOneAndNeverToZero() throws {
+  @Test func generationWrapsToOneAndNeverToZero() throws {
     var slots = RequestSlots()
     var last: UInt32?
     for use in 0..<(2 * Self.generations + 2) {
@@ -398,7 +398,7 @@ struct RequestSlotsTests {
     slots.checkInvariants { _, _ in Issue.record("no request is left") }
   }
 
-  @Test func aRequestKeepsItsCorrelationWhileAnotherSlotGoesRound() throws {
+  @Test func requestKeepsItsCorrelationWhileAnotherSlotWraps() throws {
     var slots = RequestSlots()
     let kept = slots.nextCorrelation()
     let keptIndex = slots.append(RequestSlot())

@@ -139,7 +139,7 @@ struct SocketTests {
     try await loop.flatSubmit { harness.value.listener!.close() }.get()
   }
 
-  @Test func closingWithoutAListener() async throws {
+  @Test func clientClosesWithoutListener() async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
     try await loop.flatSubmit {
       var logger = Logger(label: "test")

@@ -222,7 +222,7 @@ struct ErasureTests {
   }
 
   @Test("an index of channels is found by its user's id, which no key contains")
-  func indexKeys() throws {
+  func indexIsFoundByUserID() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup()
@@ -245,7 +245,7 @@ struct ErasureTests {
   @Test(
     "overwritten and dropped values leave every file when due, in an idle store too"
   )
-  func oldValues() async throws {
+  func oldValuesLeaveEveryFile() async throws {
     var settings = RocksDBSettings()
     settings.oldValuesSecondsMax = 1
     let directory = TestDirectory()

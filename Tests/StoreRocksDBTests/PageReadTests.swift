@@ -20,7 +20,7 @@ struct PageReadTests {
   }
 
   @Test("existing pages are read by name or number, those of threads by range")
-  func roundTrip() throws {
+  func existingPagesAreReadByNameOrNumber() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     let second = SequenceNumber(2)
@@ -87,7 +87,7 @@ struct StepSegmentTests {
   }
 
   @Test("segments are read by range, not with their channel, and deleted up to a number")
-  func roundTrip() throws {
+  func segmentsAreReadByRange() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup(index: 1)

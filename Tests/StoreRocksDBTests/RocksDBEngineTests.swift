@@ -23,7 +23,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("a group's position is stored with its commit, and stays where a commit has none")
-  func positions() throws {
+  func positionIsStoredWithItsCommit() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     #expect(try engine.position(of: GroupID(3)) == .start)
@@ -44,7 +44,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("log, pages and directory round-trip, also after reopening")
-  func roundTrip() throws {
+  func storageRoundTrips() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup(index: 1)
@@ -103,7 +103,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("a shard's own pages load with it, and no channel's pages do")
-  func ownPages() throws {
+  func ownPagesOfShardAreLoaded() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
     var group = CommitGroup(index: 1)
@@ -246,7 +246,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("a path that is no directory is refused by name")
-  func noDirectory() throws {
+  func pathThatIsNoDirectoryIsRefused() throws {
     let file = NSTemporaryDirectory() + "tidemark-file-\(UUID().uuidString)"
     try Data().write(to: URL(fileURLWithPath: file))
     defer { try? FileManager.default.removeItem(atPath: file) }

@@ -55,7 +55,8 @@ import Testing
     return log + (channel?.pages.map { Array($0.bytes.readableBytesView.prefix(1)) } ?? [])
   }
 
-  @Test func replacesAGroupAndNothingElse() throws {
+  @Test("a snapshot replaces its group and nothing else")
+  func snapshotReplacesItsGroupOnly() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -70,7 +71,7 @@ import Testing
         #expect(try Self.copy(snapshot, to: receiver) > 3)
         snapshot.close()
         #expect(throws: StorageError.self) { try snapshot.next(1) }
-        // What is there stays until all is verified.
+        // The old data stays until the whole snapshot is verified.
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
         try receiver.install(Self.cursor(50))
         receiver.remove()
@@ -93,7 +94,8 @@ import Testing
     return try Self.engine(directory)
   }
 
-  @Test func anUnfinishedInstallationLeavesNoData() throws {
+  @Test("an unfinished installation leaves no data")
+  func unfinishedInstallationLeavesNoData() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -116,7 +118,8 @@ import Testing
     }
   }
 
-  @Test func anotherGroupsEntriesAreRefused() throws {
+  @Test("another group's entries are refused")
+  func entriesOfAnotherGroupAreRefused() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -130,7 +133,8 @@ import Testing
     }
   }
 
-  @Test func aSnapshotEndsWithItsStorage() throws {
+  @Test("a snapshot ends with its storage")
+  func snapshotEndsWithItsStorage() throws {
     try Self.with { source in
       let engine = try Self.engine(source)
       try Self.fill(engine, 4..<8, value: 1, position: 50)

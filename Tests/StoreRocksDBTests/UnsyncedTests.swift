@@ -59,7 +59,7 @@ struct UnsyncedTests {
     "damage within the same boot is refused, synced or not",
     arguments: [Durability.sync, .interval(milliseconds: 9)]
   )
-  func sameBoot(durability: Durability) throws {
+  func damageWithinSameBootIsRefused(durability: Durability) throws {
     let directory = try Self.killed()
     try Self.flip(try directory.newestLog, at: 0.5)
     #expect(throws: StorageError.self) { _ = try Self.open(directory, durability) }
@@ -69,7 +69,7 @@ struct UnsyncedTests {
     "after a reboot the log ends at the damage, and a warning names it",
     arguments: [Durability.sync, .interval(milliseconds: 9)]
   )
-  func otherBoot(durability: Durability) throws {
+  func logEndsAtDamageAfterReboot(durability: Durability) throws {
     let directory = try Self.killed()
     let log = try directory.newestLog
     try Self.flip(log, at: 0.5)

@@ -5,15 +5,15 @@ import Testing
 
 /// Commits leave the event loop while the disk is slow.
 @Suite struct CommitPaceTests {
-  @Test func commitsStartOnTheLoop() { #expect(CommitPace().isQuick) }
+  @Test func commitsStartOnLoop() { #expect(CommitPace().isQuick) }
 
-  @Test func oneStallMovesCommitsOffTheLoop() {
+  @Test func oneStallMovesCommitsOffLoop() {
     var pace = CommitPace()
     pace.record(.milliseconds(20))
     #expect(!pace.isQuick)
   }
 
-  @Test func quickCommitsMoveBackToTheLoop() {
+  @Test func quickCommitsMoveBackToLoop() {
     var pace = CommitPace()
     pace.record(.milliseconds(20))
     var count = 0
@@ -24,7 +24,7 @@ import Testing
     #expect((5...40).contains(count))
   }
 
-  @Test func durationsBelowTheBoundStayOnTheLoop() {
+  @Test func durationsBelowBoundStayOnLoop() {
     var pace = CommitPace()
     for _ in 0..<1_000 { pace.record(.microseconds(900)) }
     #expect(pace.isQuick)

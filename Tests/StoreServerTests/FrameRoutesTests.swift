@@ -32,7 +32,7 @@ import Testing
     #expect(harness.remains == [])
   }
 
-  @Test func requestsForAnotherLoopLeaveAtTheEndOfTheRead() throws {
+  @Test func requestsForAnotherLoopLeaveAtEndOfRead() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open()
     gateway.read(gateway.frames.known("a", of: 1))
@@ -48,7 +48,7 @@ import Testing
     #expect(harness.requests(at: 1) == 2)
   }
 
-  @Test func forwardedFramesSplitAtEveryByte() throws {
+  @Test func forwardedFramesSplitAtEveryByteAreAnswered() throws {
     func frames(_ frames: inout GatewayFrames) -> ByteBuffer {
       ByteBuffer(
         joining: [
@@ -72,7 +72,7 @@ import Testing
     }
   }
 
-  @Test func forwardedRequestsCountAgainstTheWindow() throws {
+  @Test func forwardedRequestsCountAgainstWindow() throws {
     let harness = try ServerHarness(loops: 2, window: 2)
     let gateway = try harness.open()
     gateway.send(
@@ -89,7 +89,7 @@ import Testing
   }
 
   /// The other loop finds the fault, so the frames before it are answered first.
-  @Test func aForwardedRequestThatDoesNotParseEndsTheConnection() throws {
+  @Test func malformedForwardedRequestEndsConnection() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open(session: 1)
     gateway.send(
@@ -134,7 +134,7 @@ import Testing
 
   /// Commands that have reached their loop are applied; the connection leaves nothing behind.
   @Test(arguments: 0..<4)
-  func aClosedConnectionLeavesNothingBehind(_ index: Int) throws {
+  func closedConnectionLeavesNothingBehind(_ index: Int) throws {
     let row = Self.moments[index]
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open(session: 1)
@@ -155,7 +155,7 @@ import Testing
 
   /// The first reply of the turn cannot be written. The socket closes the connection within that write, so the routes
   /// are gone before the turn's end has passed all of them.
-  @Test func aWriteThatFailsAtTheEndOfATurnClosesTheConnection() throws {
+  @Test func writeThatFailsAtEndOfTurnClosesConnection() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open(session: 1)
     gateway.failNextWrite()
@@ -175,7 +175,7 @@ import Testing
   }
 
   /// A socket delivers the peer's last bytes before it closes: their turn ends within the turn whose write failed.
-  @Test func theLastBytesOfAFailedConnectionAreApplied() throws {
+  @Test func lastBytesOfFailedConnectionAreApplied() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open(session: 1)
     let first = [gateway.frames.known("a", of: 0), gateway.frames.note("b", of: 1)]
@@ -195,7 +195,7 @@ import Testing
   }
 
   /// Two connections have replies in the same turn of a loop; the write to the first one fails.
-  @Test func aFailedWriteLeavesOtherConnectionsTheirReplies() throws {
+  @Test func failedWriteLeavesOtherConnectionsTheirReplies() throws {
     let harness = try ServerHarness(loops: 2)
     let failing = try harness.open(session: 1)
     let other = try harness.open(session: 2)

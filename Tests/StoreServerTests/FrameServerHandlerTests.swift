@@ -9,7 +9,7 @@ import Testing
 @Suite struct FrameServerHandlerTests {
   // MARK: - Handshake
 
-  @Test func handshakeWholeAndByteByByte() throws {
+  @Test func handshakeSucceedsWholeAndByteByByte() throws {
     let harness = try ServerHarness(secrets: ["secret"])
     let whole = try harness.connect(session: 1)
     whole.send(whole.frames.hello())
@@ -31,7 +31,7 @@ import Testing
   }
 
   /// Without secrets a gateway need not wait for the challenge.
-  @Test func handshakeAndRequestsInOneRead() throws {
+  @Test func handshakeAndRequestsOfOneReadAreAnswered() throws {
     let harness = try ServerHarness()
     let gateway = try harness.connect()
     gateway.send(
@@ -94,7 +94,7 @@ import Testing
   ]
 
   @Test(arguments: refusedHandshakes.indices)
-  func refusedHandshakesCloseTheConnection(_ index: Int) throws {
+  func refusedHandshakesCloseConnection(_ index: Int) throws {
     let row = Self.refusedHandshakes[index]
     let harness = try ServerHarness(secrets: ["secret"])
     let whole = try harness.connect(session: 1)
@@ -126,7 +126,7 @@ import Testing
     #expect(harness.remains == [])
   }
 
-  @Test func handshakesDuringAReloadAreRefused() throws {
+  @Test func handshakesDuringReloadAreRefused() throws {
     let harness = try ServerHarness()
     let serving = harness.serving.replace(nil)
     let early = try harness.connect()
@@ -141,7 +141,7 @@ import Testing
   }
 
   /// The session's commands without a reply are sent again on its new connection, and are applied once.
-  @Test func aNewConnectionOfASessionClosesItsOlderOne() throws {
+  @Test func newConnectionOfSessionClosesItsOlderOne() throws {
     let harness = try ServerHarness()
     let old = try harness.open(session: 1)
     let other = try harness.open(session: 2)
@@ -181,18 +181,18 @@ import Testing
     return gateway.take().sorted()
   }
 
-  @Test func framesInOneRead() throws {
+  @Test func framesOfOneReadAreAnswered() throws {
     #expect(try Self.repliesToPieces { [$0] } == Self.replies)
   }
 
-  @Test func framesByteByByte() throws {
+  @Test func framesAreAnsweredByteByByte() throws {
     #expect(
       try Self.repliesToPieces { bytes in bytes.readableBytesView.map { ByteBuffer(bytes: [$0]) } }
         == Self.replies
     )
   }
 
-  @Test func framesSplitAtEveryByte() throws {
+  @Test func framesSplitAtEveryByteAreAnswered() throws {
     var frames = GatewayFrames()
     for cut in 1..<Self.exchange(&frames).readableBytes {
       let replies = try Self.repliesToPieces { bytes in
@@ -204,7 +204,7 @@ import Testing
     }
   }
 
-  @Test func aPartialFrameWaitsForItsRest() throws {
+  @Test func partialFrameWaitsForItsRest() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     let (first, second) = (gateway.frames.known("a"), gateway.frames.known("b"))
@@ -218,7 +218,7 @@ import Testing
   }
 
   /// A frame of almost 1 MiB, in reads of 32 KiB as from a socket.
-  @Test func aFrameOfManyReads() throws {
+  @Test func frameOfManyReadsIsAnswered() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     var bytes = gateway.frames.known(keyBytes: 1_048_000)
@@ -257,7 +257,7 @@ import Testing
 
   /// Frames before the fault are answered, and frames behind it are ignored.
   @Test(arguments: faults.indices)
-  func faultsEndTheConnectionAfterEarlierFramesWereAnswered(_ index: Int) throws {
+  func faultsEndConnectionAfterEarlierFramesAreAnswered(_ index: Int) throws {
     let row = Self.faults[index]
     let harness = try ServerHarness()
     let gateway = try harness.open()
@@ -277,7 +277,7 @@ import Testing
 
   /// A header's fault is found before any byte of the payload was read, so no memory is kept for it.
   @Test(arguments: faults.indices)
-  func faultsAreFoundAtTheFirstByteThatShowsThem(_ index: Int) throws {
+  func faultsAreFoundAtFirstByteThatShowsThem(_ index: Int) throws {
     let row = Self.faults[index]
     let harness = try ServerHarness()
     let gateway = try harness.open()
@@ -293,7 +293,7 @@ import Testing
   }
 
   /// The connection is gone before the commit that their replies wait for.
-  @Test func commandsBeforeAFaultAreApplied() throws {
+  @Test func commandsBeforeFaultAreApplied() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open(session: 1)
     gateway.send(gateway.frames.note("a"), ByteBuffer(hex: "00000008 7f00"), gateway.frames.note("b"))
@@ -307,7 +307,7 @@ import Testing
 
   // MARK: - Window and backpressure
 
-  @Test func requestsBeyondTheWindowAreBusy() throws {
+  @Test func requestsBeyondWindowAreBusy() throws {
     let harness = try ServerHarness(window: 2)
     let gateway = try harness.open()
     gateway.send(
@@ -330,7 +330,7 @@ import Testing
   }
 
   /// Each connection has a window of its own.
-  @Test func aFullWindowDoesNotBlockOtherConnections() throws {
+  @Test func fullWindowDoesNotBlockOtherConnections() throws {
     let harness = try ServerHarness(window: 1)
     let full = try harness.open(session: 1)
     let other = try harness.open(session: 2)

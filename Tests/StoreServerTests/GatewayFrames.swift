@@ -3,7 +3,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// The frames of one gateway: encodes what it sends, and puts what it receives in words.
+/// The frames of one gateway: encodes its requests, and formats received frames as text.
 ///
 /// Its requests are about remembered webhooks: a shard answers these without any channel. A query is answered at once,
 /// a command when it is committed.
@@ -127,7 +127,7 @@ struct GatewayFrames {
 
   // MARK: Replies
 
-  /// The frames that these bytes complete, in words: `challenge`, `ready`, `1 noted`, `2 busy, retry after 100 ms`,
+  /// The frames that these bytes complete, as text: `challenge`, `ready`, `1 noted`, `2 busy, retry after 100 ms`,
   /// `error unknown_kind`.
   mutating func words(receiving bytes: ByteBuffer) -> [String] {
     var bytes = bytes

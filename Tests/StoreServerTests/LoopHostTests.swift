@@ -10,7 +10,7 @@ import Testing
 @Suite struct LoopHostTests {
   private static let noSpace = StorageError.failed("no space")
 
-  @Test func repliesWaitForTheCommit() throws {
+  @Test func repliesWaitForCommit() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     gateway.send(gateway.frames.note("a"), gateway.frames.known("b"))
@@ -21,7 +21,7 @@ import Testing
     #expect(!harness.hosts[0].loop.isBusy)
   }
 
-  @Test func hostsStartFromWhatWasCommitted() throws {
+  @Test func hostsStartFromCommittedState() throws {
     let harness = try ServerHarness(loops: 2)
     let before = try harness.open(session: 1)
     before.send(before.frames.note("a", of: 0), before.frames.note("b", of: 1))
@@ -38,7 +38,7 @@ import Testing
   }
 
   /// The index of a user's channels is in the home shard, which may be another loop's.
-  @Test func membershipsReachTheUsersHomeShardOnAnotherLoop() throws {
+  @Test func membershipsReachHomeShardOnAnotherLoop() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open()
     gateway.send(
@@ -59,7 +59,7 @@ import Testing
 
   /// The outcome of a failed commit is unknown until the storage is read again, so its commands get no reply. The
   /// server closes the connections.
-  @Test func aFailedCommitHaltsTheHost() throws {
+  @Test func failedCommitHaltsHost() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open(session: 1)
     harness.storage.failure = Self.noSpace
@@ -89,7 +89,7 @@ import Testing
   }
 
   /// Where commits do not sync, a failed sync means the same as a failed commit.
-  @Test func aFailedSyncHaltsTheHost() throws {
+  @Test func failedSyncHaltsHost() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     harness.hosts[0].startSync(everyMilliseconds: 100)
@@ -108,7 +108,7 @@ import Testing
   }
 
   /// Commands would be lost with the directory. Queries are answered from memory.
-  @Test func commandsAreRefusedWhileTheDataDirectoryIsLost() throws {
+  @Test func commandsAreRefusedWhileDataDirectoryIsLost() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open()
     gateway.send(gateway.frames.note("a", of: 0), gateway.frames.note("b", of: 1))
@@ -135,7 +135,7 @@ import Testing
   // MARK: - Stopping
 
   /// A stopped host may still have a commit in flight. The storage is closed only after it.
-  @Test func stoppingWaitsForTheCommitInFlight() throws {
+  @Test func stoppingWaitsForCommitInFlight() throws {
     let harness = try ServerHarness()
     let gateway = try harness.open(session: 1)
     gateway.send(gateway.frames.note("a"))
@@ -153,7 +153,7 @@ import Testing
     #expect(other.take() == ["1 known"])
   }
 
-  @Test func stoppingAnIdleHostIsDoneAtOnce() throws {
+  @Test func idleHostStopsAtOnce() throws {
     let harness = try ServerHarness()
     let stopped = Flag()
     harness.hosts[0].stop().whenSuccess { stopped.count += 1 }

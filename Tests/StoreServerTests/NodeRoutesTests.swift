@@ -6,10 +6,10 @@ import Testing
 
 @testable import StoreServer
 
-/// What a node of a cluster tells gateways about its shards, and which requests it takes (Proto/frames.md, "Shards of a
-/// cluster"). Two loops have one shard each, and one group.
+/// The shard maps of a cluster's node, and the requests that it accepts (Proto/frames.md, "Shards of a cluster"). Two
+/// loops have one shard each, and one group.
 @Suite struct NodeRoutesTests {
-  @Test func nodeSaysWhatItOwnsAndRefusesTheRest() throws {
+  @Test func nodeAnnouncesItsShardsAndRefusesOthers() throws {
     let harness = try ServerHarness(loops: 2, owned: [1])
     let gateway = try harness.connect()
     gateway.open()
@@ -58,7 +58,7 @@ import Testing
   }
 
   /// Hosts that were replaced meanwhile cannot become owners.
-  @Test func promotionAfterAReloadIsIgnored() throws {
+  @Test func promotionAfterReloadIsIgnored() throws {
     let harness = try ServerHarness(loops: 1, owned: [])
     let old = harness.hosts[0]
     harness.serving.replace(nil)
@@ -85,7 +85,7 @@ import Testing
     return buffer
   }
 
-  @Test func changesOfAnotherNodeReachTheOwnersIndex() throws {
+  @Test func changesOfAnotherNodeReachOwnersIndex() throws {
     let harness = try ServerHarness(loops: 2, owned: [1])
     let gateway = try harness.open()
     gateway.send(Self.delivery(1, from: 0, to: 1))
@@ -128,7 +128,7 @@ import Testing
   }
 
   /// The frames are for nodes of a cluster. Any other store treats them as unknown.
-  @Test func storeOutsideAClusterKnowsNoMessagesOfNodes() throws {
+  @Test func storeOutsideClusterKnowsNoMessagesOfNodes() throws {
     let harness = try ServerHarness(loops: 2)
     let gateway = try harness.open()
     gateway.send(Self.delivery(1, from: 0, to: 1))
@@ -150,7 +150,7 @@ import Testing
   }
 
   /// Each node is the first candidate of another group.
-  @Test func ranksRotateWithTheGroup() {
+  @Test func ranksRotateWithGroup() {
     let settings = ClusterSettings(node: NodeID(1), members: [1, 2, 3].map { NodeID($0) }) { _ in
       preconditionFailure("no log is opened")
     }

@@ -11,7 +11,7 @@ import Testing
 /// A node of a cluster that loses one of its groups: a whole server with two event loops, two groups of one shard each,
 /// and a shared log in this process.
 @Suite struct NodeTests {
-  /// Log lines at any level, in words.
+  /// Log lines at any level, as text.
   private final class Lines: Sendable {
     private let lines = Mutex<[(level: Logger.Level, text: String)]>([])
 
@@ -88,7 +88,7 @@ import Testing
     try await within("the server to stop") { await server.stop() }
   }
 
-  @Test func nodeThatLosesOneGroupGoesOnWithTheOther() async throws {
+  @Test func nodeThatLosesOneGroupContinuesWithOther() async throws {
     try await withNode { node in
       try await node.owns(2)
       let before = try await node.connect(session: 1)
@@ -117,7 +117,7 @@ import Testing
   }
 
   /// A commit of another node does not fit what local storage has of the group.
-  @Test func nodeReadsAGroupThatDoesNotFitAgainWithGrowingPauses() async throws {
+  @Test func nodeReadsUnfittingGroupAgainWithGrowingPauses() async throws {
     try await withNode { node in
       try await node.owns(2)
       var foreign = CommitGroup()

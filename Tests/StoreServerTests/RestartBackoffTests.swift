@@ -13,13 +13,13 @@ import Testing
     #expect((0..<100).map { _ in backoff.failed("gap", at: start).pause }.allSatisfy { $0 == .seconds(30) })
   }
 
-  @Test func aReasonIsNewOnce() {
+  @Test func reasonIsNewOnce() {
     var backoff = RestartBackoff()
     let isNew = ["gap", "gap", "no space", "no space", "gap"].map { backoff.failed($0, at: start).isNew }
     #expect(isNew == [true, false, true, false, true])
   }
 
-  @Test func loopsThatHaveRunForAWhileFailForTheFirstTime() {
+  @Test func loopsThatHaveRunForLongFailForFirstTime() {
     var backoff = RestartBackoff()
     for _ in 0..<3 { _ = backoff.failed("gap", at: start) }
     backoff.started(at: start)

@@ -33,13 +33,22 @@ final class ServerHarness {
     let halts = Mutex<[StorageError]>([])
   }
 
-  /// Shared by all harnesses, because each backup server starts a thread. No test makes a backup.
-  private static let backups = BackupServer(
-    store: SessionID(high: 9, low: 9),
-    clock: StoreClock(limits: .init(), logger: logger),
-    logger: logger
-  )
-  private static let snapshots = SnapshotServer(logger: logger)
+  /// Shared by all harnesses, and stopped at once: no test uses their threads, because none makes a backup or a
+  /// snapshot.
+  private static let backups = {
+    let server = BackupServer(
+      store: SessionID(high: 9, low: 9),
+      clock: StoreClock(limits: .init(), logger: logger),
+      logger: logger
+    )
+    Task { await server.stop() }
+    return server
+  }()
+  private static let snapshots = {
+    let server = SnapshotServer(logger: logger)
+    Task { await server.stop() }
+    return server
+  }()
 
   private static var logger: Logger {
     var logger = Logger(label: "test")
@@ -223,7 +232,7 @@ final class EmbeddedGateway {
     for byte in bytes.readableBytesView { send(ByteBuffer(bytes: [byte])) }
   }
 
-  /// Deliver bytes; the read goes on.
+  /// Deliver bytes without ending the read.
   func read(_ bytes: ByteBuffer) { channel.pipeline.fireChannelRead(bytes) }
 
   func endRead() { channel.pipeline.fireChannelReadComplete() }
@@ -237,7 +246,7 @@ final class EmbeddedGateway {
   /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }
 
-  /// What was received since the last look, in words.
+  /// Received frames since the last call, as text.
   func take() -> [String] {
     collect()
     defer { words = [] }

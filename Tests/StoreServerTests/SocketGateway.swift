@@ -9,7 +9,7 @@ struct SocketGateway: Sendable {
   private let channel: any Channel
   private let log: Log
 
-  /// What was received. Shared with the channel's event loop.
+  /// Received frames. Shared with the channel's event loop.
   private final class Log: Sendable {
     struct State {
       var frames: GatewayFrames
@@ -84,7 +84,7 @@ struct SocketGateway: Sendable {
     }
   }
 
-  /// What was received and not returned yet, in words.
+  /// Received frames that were not returned yet, as text.
   var pending: [String] { log.state.withLock { $0.words } }
 
   private func waitForAnswers(_ count: Int) async throws {

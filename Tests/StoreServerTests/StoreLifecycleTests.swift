@@ -2,7 +2,7 @@ import Testing
 
 @testable import StoreServer
 
-/// What the halt of a loop means while a store starts, serves, reloads and stops.
+/// The effects of a loop's halt while a store starts, serves, reloads and stops.
 @Suite struct StoreLifecycleTests {
   private enum Step: CustomStringConvertible {
     case begin

@@ -140,7 +140,7 @@ package final class AsyncGroupLog: Sendable {
   }
 }
 
-/// What a call to follow a group has delivered.
+/// Records that a call to follow a group has delivered.
 package final class Followed: Sendable {
   private struct State {
     var records: [GroupRecord] = []

@@ -2,7 +2,7 @@ internal import StoreEngine
 internal import TestSupport
 internal import Testing
 
-/// What every engine of the shared log has to do. A case runs on an empty log without failures.
+/// Requirements on every engine of the shared log. A case runs on an empty log without failures.
 package enum GroupLogConformance: String, CaseIterable, Sendable {
   case appends, claims, resends, severalGroups, trims, delayedRecords, pages, follows, followsTrimmed, reports
 
@@ -66,7 +66,7 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
     try await second.claim(from: first.owner)
     #expect(second.owner.fence != first.owner.fence)
     #expect(second.owner.epoch == OwnerEpoch(2))
-    // The old owner's append, at the claim's position and behind it.
+    // The old owner's append, at the claim's position and after it.
     #expect(try await log.append([first.next([2])]) == [.fenced(second.owner)])
     first.committed(try #require(try await log.records(group).last))
     #expect(try await log.append([first.next([2])]) == [.fenced(second.owner)])
@@ -79,7 +79,7 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
     #expect(try await log.claim(claimBehind) == .fenced(second.owner))
     try await second.append([3])
     #expect(try await log.ends(of: [group]) == [end(second.owner, 1, 4)])
-    // An owner may claim anew; its fence changes.
+    // An owner may claim again; its fence changes.
     let before = second.owner
     try await second.claim(from: before)
     #expect(second.owner.fence != before.fence)

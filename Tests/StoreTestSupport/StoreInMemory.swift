@@ -104,7 +104,7 @@ package final class StoreInMemory: Sendable {
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
           let connection = Connection(server.value)
-          let handler = FakeStoreHandler(FakeStoreHandler.Terms(shardCount: shardCount), connection)
+          let handler = StoreSideHandler(StoreSideHandler.Terms(shardCount: shardCount), connection)
           try channel.pipeline.syncOperations.addHandler(handler)
         }
       }
@@ -128,7 +128,7 @@ package final class StoreInMemory: Sendable {
     try await set(.scripted { request in request.kind == kind ? try answer(request) : .engine })
   }
 
-  /// Limit the entries of a list_channels reply, whatever the request allows; nil: no limit.
+  /// Limit the entries of a list_channels reply below the request's limit; nil: no limit.
   package func setListMax(_ limit: Int?) async throws { try await onLoop { $0.listMax = limit } }
 
   /// Let time pass in the store, and its timed work happen.
@@ -157,7 +157,7 @@ package final class StoreInMemory: Sendable {
     }
   }
 
-  // MARK: What the store knows
+  // MARK: State of the store
 
   /// The requests received since the last call, in order of arrival.
   package func takeRequests() async throws -> [Request] {
@@ -170,7 +170,7 @@ package final class StoreInMemory: Sendable {
   /// The kinds of the requests received since the last call, in order of arrival.
   package func takeLog() async throws -> [FrameKind] { try await takeRequests().map(\.kind) }
 
-  /// The payload of the engine's reply to a query, whatever the mode.
+  /// The payload of the engine's reply to a query, in every mode.
   package func reply(
     to kind: FrameKind,
     _ shard: ShardID,
@@ -210,7 +210,7 @@ package final class StoreInMemory: Sendable {
       let shards = (0..<shardCount).map { ShardID(UInt16($0)) }
       store = SynchronousStore(shards: shards, of: shardCount, clock: time)
       let store = NIOLoopBound(store, eventLoop: eventLoop)
-      // Timed work that needs no passing of time goes on.
+      // Timed work continues where it does not depend on the clock.
       ticks = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(20), delay: .milliseconds(20)) { _ in
         store.value.tick()
       }
@@ -261,7 +261,7 @@ package final class StoreInMemory: Sendable {
   }
 
   /// One client's connection.
-  fileprivate final class Connection: FakeStoreConnection {
+  fileprivate final class Connection: StoreSideConnection {
     private let server: Server
     private var channel: (any Channel)?
     private var lane: ReplyLane?

@@ -3,7 +3,7 @@ package import ReceiptModel
 package import ReceiptWire
 package import StoreEngine
 
-/// A store loop over storage in memory. What the loop asks of its driver waits until ``runUntilIdle()``, which does it
+/// A store loop over storage in memory. Requests of the loop to its driver wait until ``runUntilIdle()``, which does it
 /// at once.
 package final class SynchronousStore: StoreLoopDriver {
   /// `@unchecked Sendable`: the store uses it on its own thread.
@@ -103,7 +103,7 @@ package final class SynchronousStore: StoreLoopDriver {
     for _ in 0..<100 { advance(milliseconds: 100) }
   }
 
-  /// Do what the loop has asked for, until it asks for nothing more.
+  /// Perform the loop's requests until it makes no further ones.
   package func runUntilIdle() {
     while runNext() {}
   }

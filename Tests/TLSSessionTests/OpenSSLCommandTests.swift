@@ -72,7 +72,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test("another application protocol is refused with its alert")
-  func otherProtocol() async throws {
+  func otherApplicationProtocolIsRefused() async throws {
     try await withServer { port in
       let text = try await client(port, ["-alpn", "http/1.1"])
       #expect(text.contains("alert no application protocol"), "\(text)")
@@ -111,7 +111,7 @@ struct OpenSSLCommandTests {
     "sessions can be resumed after a certificate reload, but not after two changes of the ticket key",
     arguments: ["-tls1_2", "-tls1_3"]
   )
-  func resumptionAfterReload(_ version: String) async throws {
+  func sessionsAreResumedAfterReload(_ version: String) async throws {
     let files = Certificates.shared
     let seconds = NIOLockedValueBox<Int64>(0)
     let configuration = TLSServerConfiguration(

@@ -60,7 +60,7 @@ struct TLSConnectionTests {
   }
 
   @Test("ALPN: a missing offer or match fails the handshake, unless ALPN is optional")
-  func applicationProtocol() throws {
+  func missingApplicationProtocolFailsHandshake() throws {
     let clientWithoutALPN = try Loopback(
       client: Contexts.client(applicationProtocol: .none),
       server: Contexts.server()
@@ -205,7 +205,7 @@ struct TLSConnectionTests {
   }
 
   @Test("key updates: some are accepted, more with more data, a flood ends the connection")
-  func keyUpdates() throws {
+  func floodOfKeyUpdatesEndsConnection() throws {
     let pair = try Loopback(
       client: Contexts.client(versions: .v1_3 ... .v1_3),
       server: Contexts.server()

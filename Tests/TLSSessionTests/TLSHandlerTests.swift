@@ -152,7 +152,7 @@ struct TLSHandlerTests {
   }
 
   @Test("the timeout is cancelled after the handshake")
-  func noTimeout() throws {
+  func timeoutIsCancelledAfterHandshake() throws {
     let (client, server) = try pair()
     run(client, server)
     server.channel.embeddedEventLoop.advanceTime(by: .seconds(60))

@@ -6,18 +6,19 @@ package let waitLimit = Duration.seconds(120)
 
 /// Wait until a condition holds.
 ///
-/// It polls every 10 ms. After ``waitLimit`` it records an issue that names the condition, and throws ``TimedOut``.
+/// After ``waitLimit`` it records an issue that names the condition, and throws ``TimedOut``.
 package func eventually(
   _ condition: String,
+  pollInterval: Duration = .milliseconds(10),
   sourceLocation: SourceLocation = #_sourceLocation,
   _ holds: () async throws -> Bool
 ) async throws {
   let start = ContinuousClock.now
-  // A machine that stood still for longer than the limit gets some polls all the same.
+  // A machine that stood still for longer than the limit still gets some polls.
   var polls = 0
   while polls < 50 || ContinuousClock.now - start < waitLimit {
     if try await holds() { return }
-    try await Task.sleep(for: .milliseconds(10))
+    try await Task.sleep(for: pollInterval)
     polls += 1
   }
   throw TimedOut.recorded(condition, after: waitLimit, sourceLocation)

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-/// `GET /v1/events` as a client sees it. Tests of what the gateway filters publish events in the store's name.
+/// `GET /v1/events` from a client's view. Tests of the gateway's filters publish events as the store would.
 @Suite struct EventRouteTests {
   static let general = "messaging:general"
   static let other = "messaging:other"

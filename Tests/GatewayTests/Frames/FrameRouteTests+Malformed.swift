@@ -269,7 +269,7 @@ extension FrameRouteTests {
 @Suite struct FrameRuleTests {
   private static let accepted = FrameKind.allCases.filter { FrameRule.all[Int($0.rawValue)] != nil }
 
-  @Test func onlyRequestsAboutAChannelHaveRules() {
+  @Test func onlyRequestsAboutChannelHaveRules() {
     #expect(!Self.accepted.isEmpty)
     for spec in RequestSpec.all where Self.accepted.contains(spec.kind) {
       #expect(spec.fields.hasPrefix(spec.kind.isCommand ? "cid counter" : "cid"), "\(spec.name)")
@@ -279,7 +279,7 @@ extension FrameRouteTests {
 
   /// A rule that misses a field would forward what the store cannot parse.
   @Test(arguments: FrameRuleTests.accepted)
-  func aRuleHasTheFieldsOfItsLayout(_ kind: FrameKind) throws {
+  func ruleHasFieldsOfItsLayout(_ kind: FrameKind) throws {
     let rule = try #require(FrameRule.all[Int(kind.rawValue)])
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
     let layout = Self.names(spec.fields).dropFirst(kind.isCommand ? 2 : 1)

@@ -265,7 +265,7 @@ struct ClientProgressTests {
       (0, 0, true, false),
       (9, 0, true, false),
       (10, 0, true, true),
-      // A client that has moved enough since, or has nothing to do, begins anew.
+      // The timeout starts again for a client that has moved enough since, or has nothing to do.
       (11, step, true, false),
       (20, 2 * step - 1, true, false),
       (21, 2 * step - 1, true, true),

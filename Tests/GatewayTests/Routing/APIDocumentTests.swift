@@ -80,7 +80,7 @@ import Yams
       switch route.caller {
       case .server: expected = ["serverToken"]
       case .user: expected = ["serverToken", "userToken"]
-      case .credentialInBody: expected = route == .receiveHook ? ["nobody"] : ["nobody", "serverToken"]
+      case .credentialInBody: expected = ["nobody", "serverToken"]
       case .unauthenticated: expected = ["nobody"]
       }
       #expect(callers == expected, "\(route)")

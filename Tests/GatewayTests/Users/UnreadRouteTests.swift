@@ -115,7 +115,7 @@ import Testing
         }
       }
       #expect(totals(try await gateway.client.get("/v1/users/nobody/unread")) == "0 in 0, 0 threads")
-      // There is one frame for each shard, whatever the number of channels.
+      // There is one frame for each shard, for any number of channels.
       try await gateway.store.setListMax(nil)
       _ = try await gateway.store.takeRequests()
       _ = try await gateway.client.get("/v1/users/alice/unread")

@@ -6,7 +6,8 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A command that is resent after a lost connection is applied exactly once, whatever other callers do in between.
+  /// A command that is resent after a lost connection is applied exactly once, even if other callers change the same
+  /// data in between.
   @Suite struct ExactlyOnce {
     /// A member is added, removed and added again through two gateways. A proxy cuts their connections to the store
     /// at random, in the middle of frames.

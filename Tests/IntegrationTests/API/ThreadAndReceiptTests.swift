@@ -4,7 +4,7 @@ import Testing
 extension RealProcesses {
   /// Threads and acknowledgements as their senders and recipients see them (R9, R15).
   @Suite struct ThreadsAndReceipts {
-    /// A status in words, as its sender sees it.
+    /// A status as text, as its sender sees it.
     private static func status(_ services: TestServices, _ cid: String, _ message: String) async throws
       -> String
     {

@@ -123,7 +123,7 @@ extension RealProcesses {
         #expect(try Self.times(in: data) == before, "a dry run changes nothing")
 
         // The repair is killed while it runs, or soon after: no store opens the data until the repair has run again.
-        let killed = try Self.killedRepair(data, services)
+        let killed = try await Self.killedRepair(data, services)
         let isHalf = FileManager.default.fileExists(atPath: data + "/" + RocksDBEngine.repairingName)
         #expect(isHalf, "\(killed)")
         if isHalf {
@@ -315,7 +315,7 @@ extension RealProcesses {
     }
 
     /// A repair that is killed as soon as it has begun to write.
-    private static func killedRepair(_ data: String, _ services: TestServices) throws -> String {
+    private static func killedRepair(_ data: String, _ services: TestServices) async throws -> String {
       let marker = data + "/" + RocksDBEngine.repairingName
       let repair = try ChildProcess(
         name: "repair-clock",
@@ -323,13 +323,9 @@ extension RealProcesses {
         arguments: ["repair-clock", data],
         logFile: services.directory + "/repair.log"
       )
-      let end = ContinuousClock.now + waitLimit
-      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) {
-        guard ContinuousClock.now < end else {
-          repair.kill()
-          throw Unexpected("timed out after \(waitLimit) waiting for the repair to begin writing, or to end")
-        }
-        usleep(100)
+      defer { repair.kill() }
+      try await eventually("the repair to begin to write, or to end", pollInterval: .microseconds(100)) {
+        !repair.isRunning || FileManager.default.fileExists(atPath: marker)
       }
       repair.kill()
       return "\(repair.waitForExitBlocking())"

@@ -210,7 +210,7 @@ extension RealProcesses {
 
     /// A node comes back with an empty disk, after the log was trimmed. Then it is the only one.
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
-    func aLostDiskIsReplacedBySnapshots() async throws {
+    func lostDiskIsReplacedBySnapshots() async throws {
       try await withCluster { cluster in
         try await cluster.owned("start")
         let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
@@ -249,7 +249,7 @@ extension RealProcesses {
 
     /// A single store's directory becomes a cluster's, and the other nodes get it.
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
-    func aSingleStoreIsAdopted() async throws {
+    func singleStoreIsAdopted() async throws {
       try await withCluster(starts: false) { cluster in
         try cluster.startSingleStore()
         try cluster.startGateway(stores: 1)

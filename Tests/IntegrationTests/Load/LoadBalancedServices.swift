@@ -3,6 +3,7 @@ import LocalStack
 import Operations
 import TestPrograms
 import TestSupport
+import Testing
 
 /// A store, two h2c gateways, and HAProxy in front of them with the deployed configuration, on free loopback ports.
 struct LoadBalancedServices: Sendable {
@@ -16,8 +17,6 @@ struct LoadBalancedServices: Sendable {
   }
 
   static let configuration = TestServices.packageRoot + "/Deploy/haproxy/haproxy.cfg"
-  /// The longest time that HAProxy may take to notice a change before a test fails.
-  static let noticeDurationMax = Duration.seconds(60)
 
   let stack: LocalStack
   let haproxy: ChildProcess
@@ -186,16 +185,16 @@ struct LoadBalancedServices: Sendable {
   }
 
   func wait(for server: String, toBe wanted: String) async throws {
-    let clock = ContinuousClock()
-    let deadline = clock.now + Self.noticeDurationMax
-    while true {
-      let state = try await state(of: server)
-      if state == wanted { return }
-      guard haproxy.isRunning, clock.now < deadline else {
-        let log = (try? String(contentsOfFile: stack.files.log(of: "haproxy"), encoding: .utf8)) ?? ""
-        throw Unexpected("\(server) is \(state) to HAProxy, not \(wanted): \(log.suffix(2000))")
+    var last = ""
+    do {
+      try await eventually("\(server) to be \(wanted) to HAProxy", pollInterval: .milliseconds(50)) {
+        last = try await state(of: server)
+        guard haproxy.isRunning else { throw Unexpected("HAProxy has exited") }
+        return last == wanted
       }
-      try await Task.sleep(for: .milliseconds(50))
+    } catch {
+      let log = (try? String(contentsOfFile: stack.files.log(of: "haproxy"), encoding: .utf8)) ?? ""
+      throw Unexpected("\(server) is \(last) to HAProxy, not \(wanted): \(error): \(log.suffix(2000))")
     }
   }
 

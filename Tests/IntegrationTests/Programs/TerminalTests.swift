@@ -44,7 +44,7 @@ extension RealProcesses {
           )
         }
 
-        // A port in use is reported in words.
+        // A port in use is reported in plain text.
         let gateway = try await Command.run(
           TestServices.binaries + "/tidemark-gateway",
           [

@@ -7,7 +7,7 @@ import Testing
 @Suite("Stories of receipts", .computing)
 struct AcknowledgementStoryTests {
   @Test("a receipt is processing until all expected members have acknowledged, then done")
-  func oneByOne() {
+  func receiptIsDoneOnceAllHaveAcknowledged() {
     acknowledgementStory(
       """
       join alice bob carol
@@ -129,7 +129,7 @@ struct AcknowledgementStoryTests {
   }
 
   @Test("a sender who rejoined is not expected, and still may not acknowledge")
-  func senderAgain() {
+  func senderWhoRejoinedMayNotAcknowledge() {
     acknowledgementStory(
       """
       join alice bob
@@ -215,7 +215,7 @@ struct AcknowledgementStoryTests {
   }
 
   @Test("beyond receipt_max_members the oldest record is evicted; hidden ones neither evict nor are evicted")
-  func membersMax() {
+  func oldestRecordBeyondLimitIsEvicted() {
     acknowledgementStory(
       """
       options max=2
@@ -312,7 +312,7 @@ struct AcknowledgementStoryTests {
   }
 
   @Test("pages and log give the same result, also where records were evicted between them")
-  func pagesAndLog() {
+  func pagesAndLogGiveTheSameResult() {
     acknowledgementStory(
       """
       options max=3
@@ -357,7 +357,7 @@ struct AcknowledgementStoryTests {
     #expect(receipt.acknowledgements == [gone, forgotten, second])
     #expect(receipt.record(first.row) == forgotten)
     #expect(receipt.record(MemberOrdinal(2)) == nil)
-    // The log is replayed from the start once more.
+    // The log is replayed from the start again.
     for acknowledgement in [first, second] { receipt.assign(acknowledgement) }
     receipt.forget(first.row)
     #expect(receipt.acknowledgements == [gone, forgotten, second])

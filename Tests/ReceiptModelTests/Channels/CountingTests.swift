@@ -64,7 +64,7 @@ struct CountingTests {
   }
 
   @Test("counts agree whether computed for many messages, for one, or by the rules", arguments: shapes)
-  func threeWays(shape: Shape) {
+  func countsAgreeInAllThreeWays(shape: Shape) {
     var random = SplitMix64(printingSeedOf: "counts, \(shape.testDescription)")
     for round in 0..<12 {
       var members = (0..<random.number(in: 0...400)).map { _ in

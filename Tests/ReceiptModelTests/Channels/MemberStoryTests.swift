@@ -115,7 +115,7 @@ struct MemberStoryTests {
   }
 
   @Test("R12: newest members first, the caller's own row on the first page exactly once")
-  func readState() {
+  func newestMembersAreListedFirst() {
     story(
       """
       join u1…u6
@@ -146,7 +146,7 @@ struct MemberStoryTests {
   }
 
   @Test("R12: former members have no row; pages stay consistent while members join and leave")
-  func pagesWhileMoving() {
+  func pagesStayConsistentWhileMembersMove() {
     story(
       """
       join u1…u8
@@ -167,7 +167,7 @@ struct MemberStoryTests {
   }
 
   @Test("R12, R18: the read state of more than 100 members, with rows found through the index")
-  func manyMembers() {
+  func readStateOfManyMembersIsFound() {
     story(
       """
       join u1…u300                         -> moved members 300

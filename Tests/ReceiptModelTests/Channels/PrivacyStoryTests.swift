@@ -6,7 +6,7 @@ import Testing
 @Suite("Stories of privacy")
 struct PrivacyStoryTests {
   @Test("a hidden reader is a member who has not read; shown again, they have read since that time")
-  func hiddenReader() throws {
+  func hiddenReaderHasNotRead() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
     try room.post("m2", by: "alice")
@@ -46,7 +46,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("after hiding twice, moves made while hidden count from the latest showing")
-  func hiddenTwice() throws {
+  func movesMadeWhileHiddenCountFromLatestShowing() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "alice")
     try room.hide("bob", .read, .delivered)
@@ -135,7 +135,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("history hidden: the unmoved row is at 0")
-  func historyHidden() throws {
+  func unmovedRowOfHiddenHistoryIsZero() throws {
     let room = try Room("alice") { $0.history = .hidden }
     try room.post("m1", by: "alice")
     try room.change(add: ["bob"])
@@ -170,7 +170,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("mark_unread public: a hidden row shows no own position either")
-  func publicMarker() throws {
+  func hiddenRowShowsNoOwnPosition() throws {
     let room = try Room("alice bob") { $0.markUnread = .public }
     for id in ["m1", "m2", "m3"] { try room.post(id, by: "alice") }
     try room.read("bob")

@@ -77,7 +77,7 @@ struct RemovalStoryTests {
   }
 
   @Test("pages from before a truncation are read as truncated")
-  func truncateOldPages() {
+  func pagesBeforeTruncationAreReadAsTruncated() {
     acknowledgementStory(
       """
       join alice bob
@@ -189,7 +189,7 @@ struct RemovalStoryTests {
   }
 
   @Test("erasure covers pages of many segments, some written before it and some after")
-  func eraseManyPages() {
+  func erasureCoversPagesOfManySegments() {
     acknowledgementStory(
       """
       join u1…u300
@@ -216,7 +216,7 @@ struct RemovalStoryTests {
   }
 
   @Test("a sender who was never a member is erased too")
-  func eraseSender() {
+  func senderWhoWasNoMemberIsErased() {
     acknowledgementStory(
       """
       join alice
@@ -234,7 +234,7 @@ struct RemovalStoryTests {
   // MARK: Ids in memory
 
   @Test("an erased id leaves the table; its number is not reused until it is assigned again")
-  func userTable() {
+  func erasedIDLeavesTheTable() {
     var table = UserTable()
     let names = (1...2_000).map { "user-\($0)" }
     for name in names { _ = table.intern(name) }

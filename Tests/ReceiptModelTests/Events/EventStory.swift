@@ -246,7 +246,7 @@ extension TestShard {
   }
 }
 
-/// Events in words.
+/// Events as text.
 extension TestShard {
   /// The channel's slot, or the slot of the thread under a message; the channel's slot where that thread does not
   /// exist.
@@ -254,7 +254,7 @@ extension TestShard {
     parent == .zero ? slot : state[slot].threads.index(of: parent).map { slot.thread($0) } ?? slot
   }
 
-  /// An event of an acknowledgement request, in words.
+  /// An event of an acknowledgement request, as text.
   func text(
     ofReceipt sequence: SequenceNumber,
     by row: MemberOrdinal?,

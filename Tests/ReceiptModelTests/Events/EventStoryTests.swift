@@ -255,7 +255,7 @@ struct EventStoryTests {
   }
 
   @Test("R5, R15: after a gap a reply also moves its sender's positions, also if it made them a participant")
-  func repliesSince() {
+  func replyMovesItsSendersPositionsAfterGap() {
     eventStory(
       """
       clock 2000
@@ -270,7 +270,7 @@ struct EventStoryTests {
   }
 
   @Test("R7: live events reveal nothing hidden by their time or order")
-  func hiddenTimes() {
+  func timeAndOrderOfEventsRevealNothing() {
     eventStory(
       """
       clock 2000
@@ -304,7 +304,7 @@ struct EventStoryTests {
   }
 
   @Test("R5, R7: the first reply of a member who hides reads also carries their delivered position")
-  func firstReplyHidden() {
+  func firstReplyOfHiddenMemberCarriesDelivery() {
     eventStory(
       """
       join alice bob carol
@@ -324,7 +324,7 @@ struct EventStoryTests {
   }
 
   @Test("R4, R8, R15: events reveal no private marker, no kind that is off, and no hidden thread participant")
-  func privateTimes() {
+  func eventsRevealNoPrivateMarker() {
     eventStory(
       """
       clock 2000
@@ -359,7 +359,7 @@ struct EventStoryTests {
   @Test(
     "R4, R7: after a gap, hidden and private changes go to the own devices only, and no time reveals them"
   )
-  func hiddenSince() {
+  func hiddenChangesGoToOwnDevicesAfterGap() {
     eventStory(
       """
       clock 2000
@@ -399,7 +399,7 @@ struct EventStoryTests {
   @Test(
     "R7, R9: after a gap a receipt follows its message, also where the acknowledgement's time is hidden"
   )
-  func receiptsSince() {
+  func receiptFollowsItsMessageAfterGap() {
     eventStory(
       """
       join alice bob
@@ -427,7 +427,7 @@ struct EventStoryTests {
   @Test(
     "after a gap only messages with possibly changed statuses are checked, as far as steps in memory tell"
   )
-  func statusesSince() {
+  func onlyChangedStatusesAreCheckedAfterGap() {
     eventStory(
       """
       clock 2000

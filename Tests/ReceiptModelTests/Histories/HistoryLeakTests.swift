@@ -61,7 +61,7 @@ extension HistoryLeakTests {
   }
 
   @Test("no event names a thread without replies since the join", arguments: [true, false])
-  func oldThread(showsRead: Bool) {
+  func threadWithoutNewRepliesIsInNoEvent(showsRead: Bool) {
     let cid = "team:room"
     let message = Command.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false)
     let reply = Command.inThread(
@@ -104,7 +104,7 @@ struct HistoryLeakPair {
   private(set) var step = 0
   /// The first difference of each kind.
   private(set) var differences: [String: String] = [:]
-  /// The commands in words; before the join only those of the first shard.
+  /// The commands as text; before the join only those of the first shard.
   private(set) var story: [String] = []
 
   init(seed: UInt64, isHidden: Bool) {

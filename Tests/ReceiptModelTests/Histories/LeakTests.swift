@@ -77,7 +77,7 @@ struct LeakPair {
   private(set) var actsHidden = 0
   /// The first difference of each kind.
   private(set) var differences: [String: String] = [:]
-  /// The commands in words.
+  /// The commands as text.
   private(set) var story: [String] = []
 
   init(seed: UInt64, isHiding: Bool) {

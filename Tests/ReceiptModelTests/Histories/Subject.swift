@@ -44,7 +44,7 @@ protocol Subject: AnyObject {
   func registered(_ cid: String, limit: Int) -> [String]
   func settings(of user: String) -> UserView
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool
-  /// In the order of the cids, whatever the order of the index.
+  /// In the order of the cids, not in that of the index.
   func index(of user: String) -> [MembershipView]
 
   // MARK: Maintenance

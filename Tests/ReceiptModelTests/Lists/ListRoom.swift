@@ -1,6 +1,6 @@
 import ReceiptModel
 
-/// One channel built from effects, with its lists in words. Other stories cover the decisions of commands.
+/// One channel built from effects, with its lists as text. Other stories cover the decisions of commands.
 final class ListRoom {
   private var state = ShardState(id: ShardID(0))
   private var slot: ChannelSlot
@@ -141,7 +141,7 @@ final class ListRoom {
 
   // MARK: Answers
 
-  /// A page in words, or the refusal. Each member has `@time` where there is one, with `~` before an inexact time, and
+  /// A page as text, or the refusal. Each member has `@time` where there is one, with `~` before an inexact time, and
   /// the note after it. `| cursor` follows where there is a next page.
   ///
   /// - Parameter slice: the number of rows scanned before the scan is suspended and resumed.

@@ -52,7 +52,7 @@ struct ListStoryTests {
   }
 
   @Test("R11: by time, members without a kept time come last, once, while the clock advances")
-  func timeUnknown() {
+  func membersWithoutTimeComeLast() {
     let room = ListRoom(["zoe", "alice", "carol", "bob"])
     room.post("m1", by: "alice", receipt: true)
     for user in ["zoe", "carol", "bob"] { room.acknowledge(user, 1, isKept: false) }
@@ -151,7 +151,7 @@ struct ListStoryTests {
       "t", "t1", "t1-", "t-bob", "t01-bob", "t1-b b", "j1", "t1x-bob", "t9223372036854775808-bob", "t1_bob",
     ]
   )
-  func timeCursors(cursor: String) {
+  func invalidTimeCursorsAreRefused(cursor: String) {
     #expect(room().page(.readers, order: .time, cursor: cursor) == "invalid_cursor")
   }
 
@@ -236,7 +236,7 @@ struct ListStoryTests {
   }
 
   @Test("R10: with counts for the sender only, others get no lists and only their own status")
-  func countsVisible() {
+  func listsAreHiddenFromOthersThanSender() {
     let room = room()
     room.set { $0.countsVisibleTo = .sender }
     for viewer in ["", "alice"] { #expect(room.page(.readers, viewer: viewer) == "zoe@1200 bob@1100") }
@@ -290,7 +290,7 @@ struct ListStoryTests {
   }
 
   @Test("R4: an unread count with a low marker omits own messages, wherever the marker moves")
-  func ownMessages() {
+  func unreadCountOmitsOwnMessages() {
     let room = ListRoom(["alice", "bob"])
     for number in 1...600 { room.post("m\(number)", by: number % 3 == 0 ? "bob" : "alice") }
     #expect(room.unread("bob") == "0 from 0")

@@ -304,7 +304,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R14: own messages above a marker, over several segments")
-  func ownAboveMarker() {
+  func ownMessagesAboveMarkerAreNotCounted() {
     story(
       """
       join alice bob

@@ -1,6 +1,6 @@
 import Testing
 
-/// The oracle alone: what the rules (docs/semantics.md) say of small cases, worked out by hand. The random comparisons
+/// The oracle alone: small cases of the rules (docs/semantics.md), worked out by hand. The random comparisons
 /// depend on these answers.
 @Suite("The naive model")
 struct NaiveModelTests {
@@ -165,7 +165,7 @@ struct NaiveModelTests {
   }
 
   @Test("R10: with counts_visible_to=sender only the sender sees counts")
-  func countsVisible() {
+  func onlySenderSeesCounts() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", receipt: true)
     _ = room.acknowledge("bob", "m1")

@@ -130,7 +130,7 @@ struct EffectTests {
     "row pages can be assigned in any order; the index is built meanwhile",
     arguments: TestRun.seeds(3, long: 30)
   )
-  func rowPagesInAnyOrder(seed: UInt64) {
+  func rowPagesAreAssignedInAnyOrder(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "row pages in random order")
     let story = TestShard()
     let users = (0..<700).map { MemberSpec(user: "u\($0)") }

@@ -103,7 +103,7 @@ import Testing
     }
 
     @Test("finds a channel number that was never assigned")
-    func channelNumber() {
+    func unassignedChannelNumberIsFound() {
       var shard = Self.channel()
       _ = shard.state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
       #expect(shard.state.checkInvariants()?.contains("not assigned") == true)

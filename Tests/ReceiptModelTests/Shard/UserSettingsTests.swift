@@ -189,7 +189,7 @@ struct UserSettingsTests {
   @Test(
     "tokens from before an erasure are refused until the user's number is reused; a new user keeps the time"
   )
-  func tokensFromBeforeErasure() {
+  func tokensFromBeforeErasureAreRefused() {
     var state = ShardState(id: ShardID(0))
     func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
       let user = Array(user.utf8)

@@ -213,7 +213,7 @@ struct StepTests {
   }
 
   @Test("full pages of rows have tails of 256 steps")
-  func largeTails() {
+  func fullPagesHaveLongTails() {
     let harness = StepHarness(rows: 300)
     harness.post()
     for row in 0..<300 { harness.move(.read, row, to: 1) }
@@ -226,7 +226,7 @@ struct StepTests {
   }
 
   @Test("with kept_steps=0 nothing is sealed, and sealed steps are dropped")
-  func zeroKeptSteps() {
+  func zeroKeptStepsSealNothing() {
     let harness = StepHarness(rows: 1, kept: 64)
     for _ in 1...70 {
       harness.post()
@@ -353,7 +353,7 @@ struct StepTests {
   }
 
   @Test("a step whose predecessor was dropped is inexact, since that one may have reached the message")
-  func cutOff() {
+  func stepAfterDroppedOneIsInexact() {
     func time(isAfterDropped: Bool, first: UInt32, since: Int64) -> StepTime {
       var table = StepTable()
       table.assign(0, StepTailRecord(first: first, ends: [at(50), at(100)]))

@@ -50,7 +50,7 @@ struct Story {
     var facts: [String: String] = [:]
   }
 
-  /// A failure of a row, in words.
+  /// A failure of a row, as text.
   private struct Fault: Error {
     var text: String
   }

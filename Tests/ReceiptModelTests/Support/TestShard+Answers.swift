@@ -295,7 +295,7 @@ struct ShardDigest: Equatable {
     for (number, slot) in slots { channels[number] = Channel(state, slot) }
   }
 
-  /// The first difference between two digests, in words.
+  /// The first difference between two digests, as text.
   static func difference(_ a: ShardDigest, _ b: ShardDigest) -> String? {
     if a == b { return nil }
     if a.nextChannel != b.nextChannel { return "next channel: \(a.nextChannel), \(b.nextChannel)" }

@@ -11,7 +11,7 @@ struct ThreadHistoryTests {
   private static let users = (0..<6).map { "u\($0)" }
 
   @Test("log and pages rebuild the same threads", arguments: TestRun.seeds(12, long: 120))
-  func roundTrip(seed: UInt64) {
+  func threadsRoundTrip(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "threads rebuilt from log and pages")
     let shard = TestShard()
     _ = shard.perform(
@@ -85,7 +85,7 @@ struct ThreadHistoryTests {
     "a thread gives the same answers as a channel with the same history",
     arguments: TestRun.seeds(8, long: 80)
   )
-  func asChannel(seed: UInt64) {
+  func threadAnswersLikeChannel(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "threads compared with channels")
     let shard = TestShard()
     let (cid, twin) = (Self.cid, "team:twin")

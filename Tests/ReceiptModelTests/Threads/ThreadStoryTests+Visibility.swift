@@ -86,7 +86,7 @@ extension ThreadStoryTests {
   }
 
   @Test("R7: an invisible reader who replies takes part from then on, at their current position")
-  func invisibleReaderReplies() {
+  func invisibleReaderWhoRepliesTakesPart() {
     threadStory(
       """
       join alice bob carol

@@ -71,7 +71,7 @@ struct ThreadStoryTests {
   }
 
   @Test("R15: in a channel of two, both take part from the first reply on, also when a third joins")
-  func twoMembers() {
+  func bothOfTwoMembersTakePart() {
     threadStory(
       """
       join alice bob
@@ -116,7 +116,7 @@ struct ThreadStoryTests {
   @Test(
     "R15: an earlier reply counts for members who read it, so that no status falls when one takes part"
   )
-  func readBefore() {
+  func earlierReplyCountsForItsReaders() {
     threadStory(
       """
       join alice bob carol dave
@@ -162,7 +162,7 @@ struct ThreadStoryTests {
   }
 
   @Test("R6 in a thread: replies from before a member joined the channel never count for them")
-  func repliesFromBeforeTheJoin() {
+  func repliesFromBeforeJoinNeverCount() {
     threadStory(
       """
       join alice bob

@@ -128,7 +128,7 @@ struct IdentifierTests {
   ]
 
   @Test("ids in the formats of other systems are valid", arguments: ids)
-  func goodIDs(text: String) {
+  func idsOfOtherSystemsAreValid(text: String) {
     #expect(Self.isID(Array(text.utf8)))
   }
 
@@ -143,7 +143,7 @@ struct IdentifierTests {
   ]
 
   @Test("invalid ids are refused", arguments: notIDs)
-  func badIDs(bytes: [UInt8]) {
+  func invalidIDsAreRefused(bytes: [UInt8]) {
     #expect(!Self.isID(bytes))
   }
 
@@ -157,7 +157,7 @@ struct IdentifierTests {
   ]
 
   @Test("cids are split at the first colon", arguments: good)
-  func goodCIDs(text: String, colon: Int) {
+  func cidsAreSplitAtFirstColon(text: String, colon: Int) {
     #expect(Identifier.isCID(text))
     #expect(text.utf8.count <= Identifier.cidLengthMax)
     #expect(Identifier.colonOffset(text) == colon)
@@ -173,12 +173,12 @@ struct IdentifierTests {
   ]
 
   @Test("invalid cids are refused", arguments: bad)
-  func badCIDs(text: String) {
+  func invalidCIDsAreRefused(text: String) {
     #expect(!Identifier.isCID(text))
   }
 
   @Test("texts are compared byte by byte")
-  func exactTexts() {
+  func textsAreComparedByteByByte() {
     let (one, two) = ("Zo\u{EB}", "Zoe\u{308}")
     #expect(one == two, "as strings they are equal")
     #expect(ExactText(one) != ExactText(two) && !one.isExactly(two) && one.isExactly(one))
@@ -253,7 +253,7 @@ struct IdentifierTests {
   }()
 
   @Test("effects with ids that older versions cannot read are recognised", arguments: wide)
-  func wideIDs(effect: Effect, isWide: Bool) {
+  func effectsWithWideIDsAreRecognised(effect: Effect, isWide: Bool) {
     #expect(effect.hasWideIDs == isWide)
   }
 }
@@ -287,7 +287,7 @@ struct StableHashTests {
   ]
 
   @Test("xxHash's own self-test", arguments: published)
-  func selfTest(vector: Vector) {
+  func hashPassesItsSelfTest(vector: Vector) {
     var generator = Self.prime32
     let bytes = (0..<vector.length).map { _ in
       defer { generator &*= Self.prime64 }

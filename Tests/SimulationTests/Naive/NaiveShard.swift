@@ -22,7 +22,7 @@ struct NaiveShard {
     /// Whether the last move was made while the user hid reads (R7).
     var readIsHidden = false
     var deliveredIsHidden = false
-    /// Mark-read has acknowledged the messages up to here. Recorded where there are any, whatever their results.
+    /// Mark-read has acknowledged the messages up to here. Recorded even if all acknowledgements were refused.
     var acknowledgedThrough = 0
     var delivered = 0
     var deliveredAt: Int64 = 0

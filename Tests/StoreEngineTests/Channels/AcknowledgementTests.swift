@@ -249,7 +249,7 @@ struct AcknowledgementTests {
   }
 
   @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
-  func expiryLost() throws {
+  func expiryLostInCrashWasNotReported() throws {
     let (harness, gateway) = try expiringHarness()
     harness.advance(20_000)
     gateway.statuses("team:a", ["m1"])
@@ -267,7 +267,7 @@ struct AcknowledgementTests {
   }
 
   @Test("the refusal of a late acknowledgement is logged before it is sent")
-  func expiredAcknowledgement() throws {
+  func refusalOfLateAcknowledgementIsLogged() throws {
     let (harness, gateway) = try expiringHarness()
     harness.advance(10_000)
     gateway.acknowledge("team:a", "bob", ["m1"])

@@ -193,7 +193,7 @@ struct DeletionTests {
   }
 
   @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
-  func logKept() throws {
+  func logIsKeptUntilPagesAreDropped() throws {
     let (harness, gateway) = try harnessWithChannel()
     try harness.checkpoint()
     gateway.deleteChannel("team:a")
@@ -243,7 +243,7 @@ struct DeletionTests {
   }
 
   @Test("a stale read without waiting requests does not restore a deleted channel")
-  func staleRead() throws {
+  func staleReadRestoresNoDeletedChannel() throws {
     let (harness, _) = try harnessWithChannel()
     let restarted = try EngineHarness(harness.storage)
     let gateway = restarted.connect(session: 2)
@@ -267,7 +267,7 @@ struct DeletionTests {
   }
 
   @Test("dirty pages of a deleted channel are not written for the next channel in its slot")
-  func dirtyPages() throws {
+  func dirtyPagesOfDeletedChannelAreNotWritten() throws {
     let (harness, gateway) = try harnessWithChannel()
     for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m600"])

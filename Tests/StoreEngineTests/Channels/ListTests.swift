@@ -112,7 +112,7 @@ struct ListTests {
   }
 
   @Test("a list that shows a move leaves once the move is durable")
-  func replyTiming() throws {
+  func listLeavesOnceMoveIsDurable() throws {
     let (harness, gateway) = try harness()
     gateway.read("team:a", "bob", "m1")
     gateway.list("team:a", .readers)
@@ -133,7 +133,7 @@ struct ListTests {
     harness.slice()
     #expect(gateway.take() == [])
     gateway.read("team:a", "bob", "m1")
-    // Reads ahead of the scan are included, reads behind it are not.
+    // Reads ahead of the scan are included; reads behind it are not.
     gateway.read("team:b", "u1", "m1")
     gateway.read("team:b", "u100", "m1")
     harness.loop.endTurn()

@@ -81,7 +81,7 @@ struct RemovalTests {
   }
 
   @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
-  func deletedAcknowledgements() throws {
+  func acknowledgementsOfDeletedMessageLeaveStorage() throws {
     // Crashes between any two commits of the following checkpoint.
     for crash in 0..<6 {
       let harness = try EngineHarness { configuration in
@@ -116,7 +116,7 @@ struct RemovalTests {
   // MARK: Members
 
   @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
-  func eraseMember() throws {
+  func rowsOfErasedMemberAreNameless() throws {
     for isCheckpointed in [false, true] {
       let (harness, gateway) = try harnessWithChannel()
       for number in 1...300 {
@@ -326,7 +326,7 @@ struct RemovalTests {
   }
 
   @Test("a hidden user who was erased and returns is shown, and rows copy that")
-  func hiddenErased() throws {
+  func erasedHiddenUserReturnsShown() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob", "m1")

@@ -134,7 +134,7 @@ struct SlicedRemovalTests {
   @Test(
     "a deletion waits while enough index changes are pending; members can join elsewhere"
   )
-  func outboxBound() throws {
+  func deletionWaitsForPendingIndexChanges() throws {
     let (harness, gateway) = try crowd { $0.changesPendingMax = 15 }
     gateway.deleteChannel("team:a")
     try turn(harness)
@@ -219,7 +219,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("the log is kept from the start of a deletion until it ends")
-  func logKept() throws {
+  func logIsKeptUntilDeletionEnds() throws {
     let (harness, gateway) = try crowd { $0.changesPendingMax = 15 }
     try harness.checkpoint()
     gateway.deleteChannel("team:a")
@@ -348,7 +348,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("after a crash between any two commits of an erasure a repeat completes it")
-  func erasedWithCrashes() throws {
+  func repeatCompletesErasureAfterCrash() throws {
     for isResent in [false, true] {
       for commits in 0..<16 {
         let (harness, gateway) = try talk()
@@ -383,7 +383,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("a later command of a session does not answer for one whose connection closed")
-  func lostConnection() throws {
+  func laterCommandDoesNotAnswerForLostOne() throws {
     let (harness, gateway) = try talk()
     gateway.erase("team:a", "bob", counter: 500)
     gateway.read("team:a", "alice", counter: 501)
@@ -400,7 +400,7 @@ struct SlicedRemovalTests {
   }
 
   @Test("deleting the channel during a member's erasure ends the erasure")
-  func deletedMeanwhile() throws {
+  func deletionEndsErasureOfMember() throws {
     let (harness, gateway) = try talk()
     gateway.assign(user: "bob", version: 1, flags: 4)
     try turn(harness)

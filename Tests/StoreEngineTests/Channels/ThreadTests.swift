@@ -91,7 +91,7 @@ struct ThreadTests {
   }
 
   @Test("a reply's id alone identifies its thread, for each mark")
-  func byReply() throws {
+  func replyIDIdentifiesItsThread() throws {
     let (harness, gateway) = try harness()
     for id in ["r1", "r2"] { gateway.reply(cid, to: "m1", id, by: "bob") }
     gateway.mark(.markDelivered, cid, "alice", in: nil, "r1")
@@ -121,7 +121,7 @@ struct ThreadTests {
   }
 
   @Test("a channel member outside the thread is answered as not taking part")
-  func wordsOfTheThread() throws {
+  func memberOutsideThreadIsAnsweredAsNotTakingPart() throws {
     let (harness, gateway) = try harness()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
     _ = try nextReplies(harness, gateway)

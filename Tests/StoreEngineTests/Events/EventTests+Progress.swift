@@ -62,7 +62,7 @@ extension EventTests {
   }
 
   @Test("a subscription to an idle shard logs the shard's time, and is answered with it")
-  func atRest() throws {
+  func subscriptionToIdleShardLogsTime() throws {
     let (harness, writer) = try harnessWithChannel()
     let watcher = harness.connect(session: 2)
     harness.advance(3_600_000)
@@ -170,7 +170,7 @@ extension EventTests {
   }
 
   @Test("a resumed client gets expired receipts only once a restarted shard cannot undo the expiry")
-  func expiryMeanwhile() throws {
+  func resumedClientGetsDurableExpiriesOnly() throws {
     let (harness, writer) = try harnessWithChannel()
     try setReceiptTTL(10, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
@@ -200,7 +200,7 @@ extension EventTests {
   }
 
   @Test("a subscribed channel that was evicted is read when one of its receipts expires")
-  func expiryCold() throws {
+  func evictedChannelIsReadWhenReceiptExpires() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     try setReceiptTTL(1_000, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)

@@ -33,7 +33,7 @@ extension EventTests {
   @Test(
     "subscribe with `since` reads channels on storage, reports missing ones as gone, and sends moved rows once"
   )
-  func sinceCold() throws {
+  func subscribingSinceReadsStoredChannels() throws {
     let harness = try EngineHarness { $0.residentBytesMax = 1 }
     let writer = harness.connect()
     writer.put("team:a", ["alice"])
@@ -69,7 +69,7 @@ extension EventTests {
   }
 
   @Test("a channel that was created again is reported as deleted, then in its current state")
-  func sinceMadeAnew() throws {
+  func recreatedChannelIsReportedAsDeletedFirst() throws {
     let (harness, writer) = try harnessWithChannel()
     writer.post("team:a", "m1")
     harness.advance(10)

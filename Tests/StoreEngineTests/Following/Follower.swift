@@ -10,7 +10,7 @@ typealias SharedLog = [[CommitGroup.Batch]]
 
 /// A follower of a shared log, with a storage of its own, which a test crashes and recovers.
 final class Follower {
-  /// What a broken follower does.
+  /// The defect of a broken follower.
   enum Defect: CaseIterable {
     /// It skips one effect in three of those that change a member's role or mute.
     case skipsEffect
@@ -145,7 +145,7 @@ final class Follower {
     noteCommit()
   }
 
-  /// Dies between any two steps of the commit in flight, and recovers. It follows on from what is certainly on storage.
+  /// Crash between any two steps of the commit in flight, and recover from storage.
   func crash(_ random: inout SplitMix64) throws {
     crashes += 1
     if let group = harness.commits.first {
@@ -186,7 +186,7 @@ final class Follower {
     noteCommit()
   }
 
-  /// Completes everything that is under way.
+  /// Complete all pending work.
   func runUntilIdle() throws {
     while !harness.commits.isEmpty || !harness.loads.isEmpty || harness.slices > 0 {
       persist()

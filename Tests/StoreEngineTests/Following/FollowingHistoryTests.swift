@@ -16,7 +16,7 @@ struct FollowingHistoryTests {
 
   private static let all = Mutex<[String: Int]>([:])
 
-  /// Runs a history, and adds what it covered. Any error carries the seed.
+  /// Run a history, and add what it covered. Any error carries the seed.
   private static func run(_ seed: UInt64, _ body: (FollowingHistory) throws -> Void) throws {
     TestRun.printSeed(seed, steps: steps, of: "history of followers")
     do {
@@ -31,7 +31,7 @@ struct FollowingHistoryTests {
   }
 
   @Test("an owner and its followers write the same pages and give the same answers (C8)")
-  func equalPages() throws {
+  func ownerAndFollowersWriteTheSamePages() throws {
     for seed in Self.seeds {
       try Self.run(seed) { history in
         try history.steps(Self.steps)
@@ -58,7 +58,7 @@ struct FollowingHistoryTests {
     ])
   }
 
-  /// Prints what the histories covered, and checks that they covered these.
+  /// Print what the histories covered, and check that they covered these.
   private func report(_ names: [String]) {
     let all = Self.all.withLock { $0 }
     let words = all.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
@@ -163,7 +163,7 @@ final class FollowingHistory {
 
   // MARK: The owner
 
-  /// Sends commands, or lets the owner do some of what is under way.
+  /// Send commands, or let the owner do some of its pending work.
   private func ownerStep() throws {
     switch random.below(10) {
     case 0..<3:
@@ -256,8 +256,8 @@ final class FollowingHistory {
     }
   }
 
-  /// Lets the followers catch up and everybody write all pages, and compares them page by page (C8). Then all answer
-  /// the same queries alike.
+  /// Let the followers catch up and all loops write all pages, and compare these page by page (C8). Then compare their
+  /// answers to the same queries.
   func compare() throws {
     try finishOwner()
     for follower in followers { try follower.finish(log) }
@@ -331,9 +331,9 @@ final class FollowingHistory {
 
   // MARK: Promotion
 
-  /// The owner dies at once. A follower is promoted while its commits and loads are still under way, and goes on beside
-  /// an oracle: an owner that has recovered the whole shared log. Both get what the owner left unanswered, resent, and
-  /// then further commands.
+  /// The owner dies at once. A follower is promoted while its commits and loads are still in progress, and continues
+  /// beside an oracle: an owner that has recovered the whole shared log. Both get what the owner left unanswered,
+  /// resent, and then further commands.
   func promote() throws {
     if let group = owner.commits.first, !group.batches.isEmpty, random.oneIn(2) {
       // The shared log has it, and the owner never learns.
@@ -401,7 +401,7 @@ final class FollowingHistory {
     }
   }
 
-  /// The same time passes for both, and all that is under way ends.
+  /// The same time passes for both, and all pending work ends.
   private func runUntilIdle(_ harnesses: [EngineHarness]) throws {
     for _ in 0..<4 {
       for harness in harnesses {

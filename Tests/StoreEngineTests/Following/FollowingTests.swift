@@ -70,7 +70,7 @@ struct FollowingTests {
     replies.map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
 
-  /// The replies of a loop that serves, after everything that is under way.
+  /// The replies of a loop that serves, after all pending work.
   private func nextReplies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.runUntilIdle()
@@ -128,7 +128,7 @@ struct FollowingTests {
   @Test(
     "batches that storage does not have yet go before the promoted loop's own, and no answer waits for them"
   )
-  func pendingBatches() throws {
+  func pendingBatchesAreCommittedFirst() throws {
     let pair = try Pair()
     for user in ["alice", "bob"] {
       pair.gateway.post(cid, "by-\(user)", by: user)
@@ -233,7 +233,7 @@ struct FollowingTests {
   }
 
   @Test("a command that waited for its channel at the owner is decided after the promotion")
-  func waitingCommand() throws {
+  func waitingCommandIsDecidedAfterPromotion() throws {
     let pair = try Pair()
     try pair.owner.checkpoint()
     pair.owner.loop.stop()
@@ -336,7 +336,7 @@ struct FollowingTests {
     try pair.end()
     try pair.followAll()
     #expect(pair.follower.loop.gauges.tailChannels == 1)
-    // The read of the channel stays under way: its effects hold the log.
+    // The read of the channel stays in flight: its effects hold the log.
     for _ in 0..<5 {
       try pair.follower.persistAll()
       pair.follower.advance(10_000)
@@ -352,7 +352,7 @@ struct FollowingTests {
   }
 
   @Test("a session is kept as long as at the owner, however long the follower has run")
-  func sessionLifetime() throws {
+  func sessionIsKeptAsLongAsAtOwner() throws {
     let pair = try Pair()
     pair.follower.loop.tick()
     for _ in 0..<50 { pair.follower.advance(60_000) }

@@ -54,7 +54,7 @@ extension IndexTests {
   }
 
   @Test("a new channel replaces the tombstone of its cid, and its entry reports both")
-  func madeAnew() throws {
+  func newChannelReplacesTombstone() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2", "user3"])
     try harness.runUntilIdle()
@@ -133,7 +133,7 @@ extension IndexTests {
   }
 
   @Test("a user being erased leaves no tombstone, and no index that has nothing else")
-  func erasedTombstones() throws {
+  func erasedUserLeavesNoTombstone() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2"])
     harness.put("team:b", ["user1"])
@@ -173,7 +173,7 @@ extension IndexTests {
   }
 
   @Test("a rebuild neither removes tombstones nor restores deleted channels")
-  func rebuiltTombstones() throws {
+  func rebuildKeepsTombstones() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1", "user2"])
     try harness.runUntilIdle()

@@ -36,7 +36,7 @@ struct IndexTests {
   }
 
   @Test("list_channels pages by place, and checks limits, flags and home shards")
-  func listChannelsPagesByPlace() throws {
+  func channelsAreListedInPagesByPlace() throws {
     let harness = try IndexHarness()
     for number in 0..<7 { harness.put("team:c\(number)", ["user0"]) }
     try harness.runUntilIdle()
@@ -93,7 +93,7 @@ struct IndexTests {
   }
 
   @Test("a reply waits a second at most for the index, and never leaves before its own change is durable")
-  func heldTooLong() throws {
+  func replyWaitsForIndexASecondAtMost() throws {
     let harness = try IndexHarness()
     let gateway = harness.gateway("team:a")
     let source = harness.harnesses[Int(IndexHarness.shard("team:a")) % 2]
@@ -286,7 +286,7 @@ struct IndexTests {
   }
 
   @Test("a user is reported as being erased only once their index has all earlier joins")
-  func erasingWaits() throws {
+  func erasureIsReportedOnceIndexIsComplete() throws {
     let harness = try IndexHarness()
     harness.put("team:a", ["user1"])
     let shard = IndexHarness.shard("team:a")

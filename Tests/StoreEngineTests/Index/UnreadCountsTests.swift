@@ -265,7 +265,7 @@ struct UnreadCountsTests {
   }
 
   @Test("unread counts from memory agree with own rows", arguments: countCases)
-  func inMemory(_ countCase: CountCase) throws {
+  func countsFromMemoryAgreeWithOwnRows(_ countCase: CountCase) throws {
     let (harness, gateway) = try harness(countCase)
     let expected = ask(countCase, gateway)
     #expect(gateway.last == expected)
@@ -291,7 +291,7 @@ struct UnreadCountsTests {
   }
 
   @Test("unread counts from the log's tail agree with own rows", arguments: countCases)
-  func fromTail(_ countCase: CountCase) throws {
+  func countsFromTailAgreeWithOwnRows(_ countCase: CountCase) throws {
     let (before, _) = try harness(countCase)
     let harness = try EngineHarness(before.storage)
     let gateway = harness.connect()

@@ -201,7 +201,7 @@ struct UnreadFaultTests {
   }
 
   @Test("unread counts are busy while too many channels load, and stale reads change nothing later")
-  func loadsMax() throws {
+  func unreadCountsAreBusyWhileChannelsLoad() throws {
     let (harness, gateway) = try storedHarness(4) { $0.loadsMax = 1 }
     gateway.getChannel("team:1")
     gateway.unreadCounts([

@@ -31,7 +31,7 @@ struct UnreadPeekTests {
   }
 
   @Test("a head page without message counts makes a peek read the whole channel")
-  func withoutCounts() throws {
+  func headPageWithoutCountsIsReadWhole() throws {
     let (harness, gateway) = try storedHarness(3)
     for (key, bytes) in harness.storage.pages where key.page == .head {
       var page = try Page(bytes.readableBytesSpan)
@@ -123,7 +123,7 @@ struct UnreadPeekTests {
   // MARK: Races
 
   @Test("a channel loaded during its peek is answered from memory")
-  func loadedMeanwhile() throws {
+  func channelLoadedDuringPeekIsAnsweredFromMemory() throws {
     let (harness, gateway) = try storedHarness(4)
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
@@ -232,7 +232,7 @@ struct UnreadPeekTests {
   }
 
   @Test("a tail channel loaded by number during its peek is answered")
-  func tailByNumber() throws {
+  func tailChannelLoadedDuringPeekIsAnswered() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     gateway.put("team:a", ["alice"])
@@ -254,7 +254,7 @@ struct UnreadPeekTests {
   // MARK: Durability
 
   @Test("an unread-counts answer leaves once all changes it shows are durable")
-  func replyTiming() throws {
+  func unreadCountsLeaveOnceChangesAreDurable() throws {
     let (harness, gateway) = try storedHarness(4)
     for number in [2, 3] { gateway.getChannel("team:\(number)") }
     try harness.completeLoads()

@@ -57,7 +57,7 @@ struct EvictionTests {
   }
 
   @Test("a moved position survives eviction")
-  func positionKept() throws {
+  func movedPositionSurvivesEviction() throws {
     let (harness, gateway) = try harness(room: 1, count: 3)
     gateway.read("team:0", "alice", "m1")
     harness.loop.endTurn()
@@ -91,7 +91,7 @@ struct EvictionTests {
   }
 
   @Test("a channel stays in memory until its effects or their pages are on storage")
-  func dirtyStays() throws {
+  func dirtyChannelStaysInMemory() throws {
     let (harness, gateway) = try harness(room: 1, count: 2)
     gateway.read("team:0", "alice", "m1")
     gateway.read("team:1", "alice", "m1")
@@ -128,7 +128,7 @@ struct EvictionTests {
   }
 
   @Test("a channel larger than the whole budget is served")
-  func largerThanAll() throws {
+  func channelLargerThanBudgetIsServed() throws {
     let harness = try EngineHarness { $0.residentBytesMax = 1 }
     let gateway = harness.connect()
     gateway.put("team:big", (0..<500).map { "user\($0)" })
@@ -156,7 +156,7 @@ struct EvictionTests {
   @Test(
     "a busy channel larger than the budget blocks no other, and is not reloaded for each request"
   )
-  func busyGiant() throws {
+  func busyLargeChannelBlocksNoOther() throws {
     let harness = try EngineHarness { $0.residentBytesMax = 20_000 }
     let gateway = harness.connect()
     gateway.put("team:small", ["alice"])

@@ -60,7 +60,7 @@ struct LoadingTests {
   }
 
   @Test("one channel beyond the limit of concurrent loads is busy, and nothing is applied")
-  func loadsMax() throws {
+  func channelBeyondConcurrentLoadsIsBusy() throws {
     let harness = try restarted { $0.loadsMax = 1 }
     let gateway = harness.connect()
     gateway.getChannel("team:a")
@@ -81,7 +81,7 @@ struct LoadingTests {
   }
 
   @Test("one request beyond the limit of waiting requests for a channel is busy")
-  func waitingMax() throws {
+  func requestBeyondWaitingLimitIsBusy() throws {
     let harness = try restarted { $0.waitingPerLoadMax = 2 }
     let gateway = harness.connect()
     for _ in 0..<4 { gateway.getChannel("team:a") }
@@ -142,7 +142,7 @@ struct LoadingTests {
   }
 
   @Test("a waiting command resent on another connection is applied once")
-  func resentWhileWaiting() throws {
+  func waitingCommandResentIsAppliedOnce() throws {
     let harness = try restarted()
     let gateway = harness.connect(serial: 1)
     harness.loop.open(gateway.lane)
@@ -162,7 +162,7 @@ struct LoadingTests {
   }
 
   @Test("an older connection that opens late is closed")
-  func lateOpen() throws {
+  func olderConnectionThatOpensLateIsClosed() throws {
     let (harness, _) = try harnessWithChannel()
     let newer = harness.connect(serial: 8)
     let older = harness.connect(serial: 7)
@@ -201,7 +201,7 @@ struct LoadingTests {
   @Test(
     "a tail channel already loaded by name ignores its read by number, whatever pages exist"
   )
-  func tailTwice() throws {
+  func loadedTailChannelIgnoresReadByNumber() throws {
     let harness = try restarted(isCheckpointed: false)
     // A crash between two page writes: the rows are in storage, the head is in the log only.
     var rows: [Effect] = []
@@ -223,7 +223,7 @@ struct LoadingTests {
   }
 
   @Test("an unreadable tail channel is retried, and the log is trimmed afterwards")
-  func tailRetry() throws {
+  func unreadableTailChannelIsRetried() throws {
     let harness = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
     harness.loop.tick()
     try harness.completeLoad(failing: true)
@@ -239,7 +239,7 @@ struct LoadingTests {
   }
 
   @Test("a busy store still loads the tail")
-  func tailUnderLoad() throws {
+  func busyStoreLoadsTheTail() throws {
     let harness = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
     let gateway = harness.connect()
     for number in 0..<20 { gateway.getChannel("team:other\(number)") }

@@ -306,7 +306,7 @@ struct StepsTests {
     while harness.stepReads.isEmpty {
       try post(10, from: posted + 1, harness, gateway)
       posted += 10
-      // One step of bob remains, whatever alice does.
+      // One step of bob remains after all of alice's reads.
       if posted == 10 { gateway.read(cid, "bob", "m1") }
       try #require(posted < 1_000)
       if posted == 100 { try harness.checkpoint() }

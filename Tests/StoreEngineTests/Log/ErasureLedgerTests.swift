@@ -19,7 +19,7 @@ struct ErasureLedgerTests {
   }
 
   @Test("an erasure is recorded in the ledger first; later commands of its session do not wait")
-  func notedFirst() throws {
+  func erasureIsRecordedFirst() throws {
     let (harness, gateway) = try harnessWithLedger()
     gateway.patchErasing("bob")
     gateway.post("team:a", "m1", by: "alice")

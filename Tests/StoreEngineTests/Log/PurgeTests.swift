@@ -68,14 +68,14 @@ struct PurgeTests {
   }
 
   @Test("a purge beside continuous deletions ends after two rounds at most")
-  func withoutBreak() throws {
+  func purgeBesideContinuousDeletionsEnds() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
     try turn(harness)
     try harness.runUntilIdle()
     let (deleting, asking) = (harness.connect(session: 2), harness.connect(session: 3))
-    // A round of another connection is under way.
+    // A round of another connection is in progress.
     #expect(try ask(gateway, 0) == 1)
     var round: UInt64 = 0
     var turns = 0
@@ -157,7 +157,7 @@ struct PurgeTests {
     let harness = try EngineHarness(shards: [0, 1, 2], of: 3)
     let gateway = harness.connect()
     for shard in 0..<3 as Range<UInt16> { #expect(try ask(gateway, 0, shard: shard) == 1) }
-    // The first shard's is under way; the others share the next.
+    // The first shard's is in progress; the others share the next.
     #expect(harness.purges == 1)
     try harness.purgeStorage()
     #expect(harness.purges == 1)
@@ -169,8 +169,8 @@ struct PurgeTests {
     try harness.checkpoint()
     #expect(harness.purges == 0)
     #expect(try ask(gateway, 1, shard: 1) == 1 && harness.purges == 1)
-    // A connection that was told the next round, before this one failed, is covered by this one too, but waits for its
-    // own round.
+    // A connection that got the number of the next round before this one failed is covered by this one too, but waits
+    // for its own round.
     let other = harness.connect(session: 2)
     #expect(try ask(other, 0, shard: 1) == 2)
     try harness.purgeStorage(failing: true)

@@ -113,7 +113,7 @@ struct RecoveryTests {
   ]
 
   @Test("a damaged shard is refused with the place of the damage", arguments: shardDamages)
-  func damagedShard(_ damage: Damage) throws {
+  func damagedShardIsRefused(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)
     do {
@@ -176,7 +176,7 @@ struct RecoveryTests {
     "a damaged channel is unavailable and its place reported; the other channels are served",
     arguments: channelDamages
   )
-  func damagedChannel(_ damage: Damage) throws {
+  func damagedChannelIsUnavailable(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)
     let harness = try EngineHarness(storage)
@@ -195,7 +195,7 @@ struct RecoveryTests {
   }
 
   @Test("any wrong byte is refused or accepted, and never traps")
-  func anyByte() throws {
+  func wrongByteNeverTraps() throws {
     let whole = try storage()
     var state: UInt64 = 7
     func random(_ limit: Int) -> Int {
@@ -267,7 +267,7 @@ struct RecoveryTests {
   }
 
   @Test("a command waiting for its channel at the crash does not count as applied")
-  func waitedAtCrash() throws {
+  func commandWaitingAtCrashIsNotApplied() throws {
     let (harness, _) = try harnessWithChannel()
     try harness.checkpoint()
     let middle = try EngineHarness(harness.storage)
@@ -286,7 +286,7 @@ struct RecoveryTests {
   }
 
   @Test("sessions survive the log trim in the head page, also after the clock was set forward")
-  func sessionsInPages() throws {
+  func sessionsSurviveLogTrim() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.change("team:a", remove: ["alice"])
     harness.loop.endTurn()

@@ -105,7 +105,7 @@ struct ClockGuardTests {
   ]
 
   @Test("plausible times are accepted, and jumps are refused", arguments: stories)
-  func plausibleTimes(_ story: Story) {
+  func plausibleTimesAreAccepted(_ story: Story) {
     func time(_ minutes: Int64) -> Timestamp { Timestamp(milliseconds: minutes * Self.minute) }
     var clock = ClockGuard(
       limits: Self.limits,

@@ -50,7 +50,7 @@ struct CommandRefusalTests {
   }
 
   @Test("a command of an unknown session is refused like any other")
-  func newSession() throws {
+  func commandOfUnknownSessionIsRefused() throws {
     let harness = try EngineHarness()
     harness.loop.commandRefusal = .clockJump
     for _ in 0..<3 {

@@ -384,7 +384,7 @@ struct FieldTests {
   }
 
   @Test("a repeated counter is answered and not applied")
-  func counterTwice() throws {
+  func repeatedCounterIsNotApplied() throws {
     let (harness, _) = try harnessWithChannel()
     let gateway = harness.connect(session: 5)
     gateway.post("team:a", "m1", counter: .max)
@@ -406,7 +406,7 @@ struct FieldTests {
   }
 
   @Test("the newer version of a channel type wins, in any order of arrival")
-  func typeFanOut() throws {
+  func newerVersionOfTypeWins() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.assign("team", version: 3, readEvents: false)
     gateway.assign("team", version: 2, readEvents: true)

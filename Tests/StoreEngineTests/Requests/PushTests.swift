@@ -161,7 +161,7 @@ struct PushTests {
   }
 
   @Test("a ticket whose numbers resolve to other names or none is refused")
-  func strangeTickets() throws {
+  func ticketWithOtherNumbersIsRefused() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
     func changed(_ change: (inout TicketPlace) -> Void) {
@@ -427,7 +427,7 @@ struct PushTests {
   }
 
   @Test("a channel in sliced deletion is not found by tickets from the first slice on")
-  func endingInSlices() throws {
+  func ticketFindsNoChannelInSlicedDeletion() throws {
     let (harness, gateway) = try harnessWithChannel { $0.changesPerTurn = 2 }
     gateway.put("team:b", (0..<9).map { "user\($0)" })
     gateway.post("team:b", "m1")
@@ -498,7 +498,7 @@ struct PushTests {
   }
 
   @Test("a ticket waits behind postponed requests of its channel")
-  func behindWide() throws {
+  func ticketWaitsBehindPostponedRequests() throws {
     let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
     let (harness, gateway) = try harness { $0.entriesPerTurn = 10 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)

@@ -130,7 +130,7 @@ struct SettingsTests {
   }
 
   @Test("answers that depend on a change leave once it is durable")
-  func replyTiming() throws {
+  func answersLeaveOnceTheirChangeIsDurable() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
@@ -287,7 +287,7 @@ struct SettingsTests {
         "unsettled types [] users [\"bob\"]", "settled",
       ]
     )
-    // After a restart the shard still tells its own users from copied ones.
+    // After a restart the shard still distinguishes its own users from copied ones.
     let again = try EngineHarness(harness.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
     for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }

@@ -2,8 +2,8 @@ package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
 
-/// One connection to a fake store.
-package protocol FakeStoreConnection: AnyObject {
+/// The store's side of one connection, after the handshake.
+package protocol StoreSideConnection: AnyObject {
   /// Handle the end of the handshake.
   func opened(session: SessionID, on channel: any Channel)
   /// Handle a frame; write the reply to `output`, unless it comes later.
@@ -16,19 +16,19 @@ package protocol FakeStoreConnection: AnyObject {
   func closed()
 }
 
-extension FakeStoreConnection {
+extension StoreSideConnection {
   package func opened(session: SessionID, on channel: any Channel) {}
   package func readEnded() {}
   package func closed() {}
 }
 
-/// The channel handler of a fake store. It completes the handshake without secrets, answers pings, and passes all other
-/// frames on.
-package final class FakeStoreHandler: ChannelInboundHandler {
+/// The channel handler of a store's side in a test: ``StoreInMemory``, or a fake with faults. It completes the
+/// handshake without secrets, answers pings, and passes all other frames on.
+package final class StoreSideHandler: ChannelInboundHandler {
   package typealias InboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
 
-  /// What the store says of itself in the handshake.
+  /// The store's properties in the handshake.
   package struct Terms: Sendable {
     package var shardCount: Int
     package var window: UInt32
@@ -42,16 +42,16 @@ package final class FakeStoreHandler: ChannelInboundHandler {
   }
 
   private let terms: Terms
-  private let connection: any FakeStoreConnection
+  private let connection: any StoreSideConnection
   private let failed: @Sendable (any Error) -> Void
   private var session = SessionID(high: 0, low: 0)
   private var input = ByteBuffer()
   private var isClosed = false
 
-  /// - Parameter failed: called with what the client sends and cannot be read; the connection is closed then.
+  /// - Parameter failed: called with the error of an unreadable frame; the connection is closed then.
   package init(
     _ terms: Terms,
-    _ connection: any FakeStoreConnection,
+    _ connection: any StoreSideConnection,
     failed: @escaping @Sendable (any Error) -> Void = { _ in }
   ) {
     self.terms = terms
