@@ -231,16 +231,18 @@ import TestSupport
         func trySend() -> Bool { ask }
       }
       """, "Sources/Gateway/Loop/GatewayLoop+Callers.swift": "extension GatewayLoop { var callers: Int { 0 } }",
-      "Sources/Gateway/Loop/FanOut.swift": "struct FanOut { func ask() {} }",
+      "Sources/Gateway/Loop/FanOutPart.swift": "struct FanOutPart { func ask() {} }",
     ]
     let code = SourceCode(sources, modules: ["CNghttp2"])
     for name in [
       "GatewayLoop", "GatewayLoop.trySend", "GatewayLoop.callers", "GatewayLoop+Callers.swift",
-      "Loop/FanOut.swift", "Loop", "FanOut.ask()", "CNghttp2",
+      "Loop/FanOutPart.swift", "Loop", "FanOutPart.ask()", "CNghttp2",
     ] {
       #expect(code.resolves(name) == true, "\(name)")
     }
-    for name in ["GatewayLoop.ask", "FanOut.trySend", "EventHub", "EventHub.swift", "Events/FanOut.swift", ".quick"] {
+    for name in [
+      "GatewayLoop.ask", "FanOutPart.trySend", "EventHub", "EventHub.swift", "Events/FanOutPart.swift", ".quick",
+    ] {
       #expect(code.resolves(name) == false, "\(name)")
     }
     for name in ["make test", "--memory", "backup", "Proto/frames.md", "TEST_MINUTES", "POST /v1/frames"] {
