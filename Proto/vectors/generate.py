@@ -900,6 +900,8 @@ FRAMES = [
           name="mark_unread_reply: flagged as a whole"),
     frame("mark_read_reply", row("alice", (T0, "m-9", 9), own=(9, "m-10", 4), flags=3, mentions=2), correlation=5,
           name="mark_read_reply: the own row"),
+    frame("mark_read_reply", row("alice", (T0, "m-9", 9), (T0 - 5, "m-11", 11), own=(9, "m-10", 4), flags=3, mentions=2),
+          correlation=5, name="mark_read_reply: three messages"),
     frame("unread_counts_reply", [many("counts", [
         unread(0, 0), [number("found", 31)], [number("found", 32)], [number("found", 22)],
         unread(2**32 - 1, 65536)])], correlation=30, name="unread_counts_reply: what is known of each"),
