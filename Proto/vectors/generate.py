@@ -900,6 +900,8 @@ FRAMES = [
           name="mark_unread_reply: flagged as a whole"),
     frame("mark_read_reply", row("alice", (T0, "m-9", 9), own=(9, "m-10", 4), flags=3, mentions=2), correlation=5,
           name="mark_read_reply: the own row"),
+    frame("mark_read_reply", row("alice", (T0, "m-9", 9), (T0 - 5, "m-11", 11), own=(9, "m-10", 4), flags=3, mentions=2),
+          correlation=5, name="mark_read_reply: three messages"),
     frame("unread_counts_reply", [many("counts", [
         unread(0, 0), [number("found", 31)], [number("found", 32)], [number("found", 22)],
         unread(2**32 - 1, 65536)])], correlation=30, name="unread_counts_reply: what is known of each"),
@@ -995,16 +997,19 @@ FRAMES = [
                   tokens_revoked_event(T0 + 8)]),
          ("carol", [])]), shard=11, name="events: of every kind"),
 ] + [
-    # Refusals of requests.
+    # Every other error.
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
           name=f"error: {name}")
     for code, name in [
-        (25, "clock_jump"), (26, "data_directory_lost"), (27, "not_owner"),
+        (1, "malformed_frame"), (2, "frame_too_large"), (3, "unsupported_version"), (5, "unknown_kind"),
+        (6, "session_expired"), (7, "handshake_required"), (8, "handshake_timeout"), (9, "superseded"),
+        (20, "wrong_shard"), (22, "unavailable"), (23, "outcome_unknown"), (24, "not_implemented"), (25, "clock_jump"),
+        (26, "data_directory_lost"), (27, "not_owner"), (31, "channel_not_found"), (32, "not_a_member"),
+        (33, "message_not_found"), (34, "message_deleted"), (35, "mark_unread_off"), (36, "limit_reached"),
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
-        (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"),
-        (48, "message_conflict"), (49, "not_in_thread"),
-        (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
+        (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"), (48, "message_conflict"),
+        (49, "not_in_thread"), (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames

@@ -238,7 +238,7 @@ extension ByteBuffer {
       header.store(in: target)
       var end = FrameHeader.byteCount
       if let name {
-        end += target.storeVarint(UInt64(nameCount), at: end)
+        Varint.store(UInt64(nameCount), in: target, at: &end)
         name.withUnsafeBytes { bytes in
           if let base = bytes.baseAddress {
             target.baseAddress!.advanced(by: end).copyMemory(from: base, byteCount: nameCount)
@@ -246,7 +246,7 @@ extension ByteBuffer {
         }
         end += nameCount
       }
-      if counter > 0 { end += target.storeVarint(counter, at: end) }
+      if counter > 0 { Varint.store(counter, in: target, at: &end) }
       return end
     }
   }
@@ -279,17 +279,5 @@ extension ByteBuffer {
       preconditionFailure("a request of our own does not parse: \(error)")
     }
     endFrame(start)
-  }
-}
-
-extension UnsafeMutableRawBufferPointer {
-  /// - Returns: the encoded size, 1 to 10 bytes.
-  fileprivate func storeVarint(_ value: UInt64, at offset: Int) -> Int {
-    var end = offset
-    Varint.encode(value) { byte in
-      self[end] = byte
-      end += 1
-    }
-    return end - offset
   }
 }

@@ -472,15 +472,3 @@ extension RequestTable {
     batches.checkInvariants(frames)
   }
 }
-
-extension FrameKind {
-  /// The bit that a reply's kind has besides the bits of its request's kind.
-  private static let replyBit: UInt8 = 0x80
-
-  var isReply: Bool { rawValue & Self.replyBit != 0 }
-
-  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``FrameKind/reply``, which
-  /// checks the kind.
-  @inline(__always)
-  func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
-}

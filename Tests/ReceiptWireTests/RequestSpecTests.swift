@@ -6,19 +6,21 @@ import Testing
 /// The table of requests, and the readers and writers of their fields.
 @Suite struct RequestSpecTests {
   @Test func everyRequestIsListedOnce() {
-    let requests = FrameKind.allCases.filter { $0.isRequest || $0.isBackup }
+    let requests = FrameKind.allCases.filter(\.hasReply)
     #expect(RequestSpec.all.map(\.kind) == requests)
     #expect(Set(RequestSpec.all.map(\.name)).count == requests.count)
   }
 
-  /// A request is a command, a query or a backup request; other frames have no traits.
+  /// A request is of one class. Each has a reply, and other frames have neither a reply nor traits.
   @Test(arguments: FrameKind.allCases)
   func traitsClassifyEachRequestOnce(_ kind: FrameKind) {
-    let classes = [kind.isCommand, kind.isQuery, kind.isBackup].filter { $0 }
-    let hasReply = FrameKind(rawValue: kind.rawValue | 0x80) != nil && kind.rawValue & 0x80 == 0
+    let classes = [kind.isCommand, kind.isIdempotent, kind.isBackup, kind.isSnapshot].filter { $0 }
+    let hasReply = !kind.isReply && FrameKind(rawValue: kind.rawValue | FrameKind.replyBit) != nil
     #expect(classes.count == (hasReply ? 1 : 0))
-    #expect(hasReply != kind.traits.isEmpty)
-    #expect(!hasReply || kind.reply.isReplyToQuery == kind.isQuery)
+    #expect(kind.hasReply == hasReply)
+    guard hasReply else { return }
+    #expect(kind.reply.isReply(to: kind))
+    #expect(kind.reply.isReplyToIdempotent == kind.isIdempotent)
   }
 
   /// The traits and the fields agree on the counter's place.

@@ -95,7 +95,7 @@ package enum OptionsJSON {
     var elements = value.elements
     while let element = elements.next() {
       guard let role = element.string, Identifier.isRole(role) else {
-        throw element.error("must be a role: 1 to 64 of A-Z a-z 0-9 _ . -", .invalidOption)
+        throw element.error("must be a \(Identifier.roleRange)", .invalidOption)
       }
       roles.append(role.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
     }

@@ -34,7 +34,7 @@ struct FrameRequest: ~Escapable {
     var reader = FieldReader(payload)
     var check = FieldCheck(limits)
     cid = try reader.string()
-    if !Identifier.isCID(cid) { check.refuse(FieldCheck.cid) }
+    if !Identifier.isCID(cid) { check.refuse(Identifier.cidRange) }
     // The gateway's own session has its own counters.
     if header.kind.isCommand { _ = try reader.varint() }
     let start = reader.offset
@@ -49,7 +49,7 @@ struct FrameRequest: ~Escapable {
     if header.flags.contains(.thread) {
       thread = try reader.string()
       guard !thread.isEmpty else { throw .badValue(.text) }
-      if !Identifier.isMessage(thread) { check.refuse(FieldCheck.thread) }
+      if !Identifier.isMessage(thread) { check.refuse(Identifier.threadRange) }
     } else {
       thread = payload.extracting(0..<0)
     }
@@ -74,13 +74,6 @@ private struct FieldCheck {
     noteBytesMax = limits.noteBytes
   }
 
-  static let cid: StaticString =
-    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
-  static let thread: StaticString = "thread: 1 to 255 bytes of UTF-8 without control characters"
-  private static let user: StaticString = "user: 1 to 255 bytes of UTF-8 without control characters"
-  private static let message: StaticString = "message: 1 to 255 bytes of UTF-8 without control characters"
-  private static let role: StaticString = "role: 1 to 64 of A-Z a-z 0-9 _ . -"
-
   mutating func refuse(_ range: StaticString) {
     if invalid == nil { invalid = range }
   }
@@ -96,17 +89,17 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   mutating func read(_ field: FrameRule.Field, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
-    case .user: require(Identifier.isUser(try reader.string()), Self.user)
+    case .user: require(Identifier.isUser(try reader.string()), Identifier.userRange)
     case .userOrNone:
       let user = try reader.string()
-      require(user.isEmpty || Identifier.isUser(user), Self.user)
-    case .message: require(Identifier.isMessage(try reader.string()), Self.message)
+      require(user.isEmpty || Identifier.isUser(user), Identifier.userRange)
+    case .message: require(Identifier.isMessage(try reader.string()), Identifier.messageRange)
     case .messageOrNone:
       let message = try reader.string()
-      require(message.isEmpty || Identifier.isMessage(message), Self.message)
+      require(message.isEmpty || Identifier.isMessage(message), Identifier.messageRange)
     case .roleOrNone:
       let role = try reader.string()
-      require(role.isEmpty || Identifier.isRole(role), Self.role)
+      require(role.isEmpty || Identifier.isRole(role), Identifier.roleRange)
     case .memberFlags:
       let flags = try reader.varint()
       require(
@@ -128,15 +121,15 @@ private struct FieldCheck {
       )
       if flags & 24 == 16 {
         let count = try reader.count()
-        require((1...100).contains(count), "mentions: 1 to 100 users")
-        for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
+        require((1...WireLimits.mentionsMax).contains(count), "mentions: 1 to 100 users")
+        for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
       }
     case .namesFlag: require(try reader.varint() <= 1, FrameRule.namesRange)
     case .viewer:
       require(try reader.varint() <= 1, "viewer flags: 0 or 1")
       let user = try reader.string()
-      require(user.isEmpty || Identifier.isUser(user), Self.user)
-    case .limit: require((1...100).contains(try reader.varint()), "limit: 1 to 100")
+      require(user.isEmpty || Identifier.isUser(user), Identifier.userRange)
+    case .limit: require((1...UInt64(WireLimits.pageMax)).contains(try reader.varint()), "limit: 1 to 100")
     case .listCursor:
       let cursor = try reader.string()
       require(cursor.isEmpty || ListCursorText.isOne(cursor), "cursor: a cursor from an earlier page")
@@ -160,14 +153,14 @@ private struct FieldCheck {
   private mutating func messages(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
     require((1...entriesMax).contains(count), "messages: 1 to 100")
-    for _ in 0..<count { require(Identifier.isMessage(try reader.string()), Self.message) }
+    for _ in 0..<count { require(Identifier.isMessage(try reader.string()), Identifier.messageRange) }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func users(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
     require((1...entriesMax).contains(count), "users: 1 to 100")
-    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
   }
 
   @_lifetime(reader: copy reader)
@@ -175,9 +168,9 @@ private struct FieldCheck {
     let count = try reader.count(elementBytesMin: 2)
     require(countMembers(count), Self.memberCount)
     for _ in 0..<count {
-      require(Identifier.isUser(try reader.string()), Self.user)
+      require(Identifier.isUser(try reader.string()), Identifier.userRange)
       let role = try reader.string()
-      require(role.isEmpty || Identifier.isRole(role), "role: 1 to 64 of A-Z a-z 0-9 _ . -")
+      require(role.isEmpty || Identifier.isRole(role), Identifier.roleRange)
     }
   }
 
@@ -185,7 +178,7 @@ private struct FieldCheck {
   private mutating func removedMembers(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
     require(countMembers(count), Self.memberCount)
-    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
   }
 
   private static let memberCount: StaticString = "members: at most 1,000 in a request"

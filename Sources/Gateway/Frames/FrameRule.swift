@@ -60,11 +60,15 @@ struct FrameRule {
     case .deleteChannel: accept(kind, [], replyBytes: 1)
     case .truncateChannel: accept(kind, [.messageOrNone], replyBytes: channelBytes)
     case .getChannel: accept(kind, [], replyBytes: channelBytes)
-    case .readState: accept(kind, [.viewer, .limit, .optionalNumber], replyBytes: 100 * rowBytes)
-    case .statuses: accept(kind, [.viewer, .messages], replyBytes: 100 * 64)
+    case .readState: accept(kind, [.viewer, .limit, .optionalNumber], replyBytes: WireLimits.pageMax * rowBytes)
+    case .statuses: accept(kind, [.viewer, .messages], replyBytes: WireLimits.entriesMax * 64)
     case .listMembers:
-      accept(kind, [.viewer, .message, .memberList, .listOrder, .limit, .listCursor], replyBytes: 100 * 1_200)
-    case .memberStatuses: accept(kind, [.viewer, .message, .users], replyBytes: 100 * 160)
+      accept(
+        kind,
+        [.viewer, .message, .memberList, .listOrder, .limit, .listCursor],
+        replyBytes: WireLimits.pageMax * 1_200
+      )
+    case .memberStatuses: accept(kind, [.viewer, .message, .users], replyBytes: WireLimits.entriesMax * 160)
     case .setMember: accept(kind, [.user, .roleOrNone, .memberFlags], replyBytes: 128)
     case .markUnreadSince: accept(kind, [.user, .created, .optionalNumber], replyBytes: rowBytes + 1)
     case .acknowledgePush: accept(kind, [.user, .message, .acked, .namesFlag], replyBytes: deliveryBytesMax)

@@ -1,4 +1,5 @@
 package import NIOCore
+internal import ReceiptWire
 
 /// Limits on what callers may cost the gateway. `HTTP2Limits` has those of HTTP/2 itself.
 package struct GatewayLimits: Sendable {
@@ -33,11 +34,11 @@ package struct GatewayLimits: Sendable {
   package static let ticketSecondsMax: Int64 = 2_419_200
   /// Positions in one delivered request, message ids in one acknowledgement or query, members in one query
   /// (Proto/openapi.yaml).
-  package var entriesPerRequest = 100
+  package var entriesPerRequest = WireLimits.entriesMax
   /// Channels in one `POST /v1/channels/read`.
   package var channelsPerRequest = 1_000
   /// Rows of a page: the maximum and the default (Proto/openapi.yaml).
-  package var rowsPerPage = 100
+  package var rowsPerPage = WireLimits.pageMax
   /// Requests on each event loop that visit all channels of a user (``UserChannelScan``); one more is answered 503.
   /// Each takes some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
   package var userJobs = 256

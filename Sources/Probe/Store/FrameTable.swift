@@ -67,7 +67,7 @@ enum FrameTable {
     0x06 pong bytes:bytes(8)
     0x07 drain
     0x08 events through lost:byte channels:[cid events:[@channel_event]] users:[user events:[@user_event]]
-    0x09 shard_map owned:[first count epoch]
+    0x09 shard_map owned:[first count epoch] peers:[host port]
     0x0F error code:varint(error) retry_after detail:string
     0x50 deliver_changes from after changes:[number user gone:byte cid channel row:optional member:byte joined epoch \
       deleted?member&2]
@@ -115,8 +115,8 @@ enum FrameTable {
   /// Types of field names that are not varints.
   private static let types: [Substring: FieldType] = Dictionary(
     uniqueKeysWithValues: [
-      "address", "cid", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type", "user",
-      "viewer",
+      "address", "cid", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type",
+      "user", "viewer",
     ].map { ($0, .string) }
   )
 

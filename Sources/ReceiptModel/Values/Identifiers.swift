@@ -154,6 +154,19 @@ package enum Identifier {
     return true
   }
 
+  // MARK: Ranges
+
+  // What refusals say of the checks above.
+  package static var userRange: StaticString { "user: 1 to 255 bytes of UTF-8 without control characters" }
+  package static var messageRange: StaticString { "message: 1 to 255 bytes of UTF-8 without control characters" }
+  /// Of a thread's parent message.
+  package static var threadRange: StaticString { "thread: 1 to 255 bytes of UTF-8 without control characters" }
+  package static var tokenRange: StaticString { "jti: 1 to 255 bytes of UTF-8 without control characters" }
+  package static var cidRange: StaticString {
+    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
+  }
+  package static var roleRange: StaticString { "role: 1 to 64 of A-Z a-z 0-9 _ . -" }
+
   // MARK: Legacy id ranges
 
   /// Return whether older builds (until 2026) accept this user id.

@@ -45,6 +45,15 @@ package enum Varint {
     }
     store(UInt8(truncatingIfNeeded: rest))
   }
+
+  /// Store a value at `offset`, and move `offset` to its end.
+  @inlinable @inline(__always)
+  package static func store(_ value: UInt64, in target: UnsafeMutableRawBufferPointer, at offset: inout Int) {
+    encode(value) { byte in
+      target[offset] = byte
+      offset += 1
+    }
+  }
 }
 
 /// A stored property that makes the compiler pass its struct by address.

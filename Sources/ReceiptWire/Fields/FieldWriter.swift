@@ -10,10 +10,7 @@ extension ByteBuffer {
     }
     writeWithUnsafeMutableBytes(minimumWritableBytes: Varint.byteCountMax) { target in
       var count = 0
-      Varint.encode(value) { byte in
-        target[count] = byte
-        count += 1
-      }
+      Varint.store(value, in: target, at: &count)
       return count
     }
   }

@@ -29,9 +29,9 @@ package struct FrameHeader: Hashable, Sendable {
     package static let issued = Flags(rawValue: 2)
     /// Requests only: after the kind's fields comes the thread's parent message, a string that is not empty.
     package static let thread = Flags(rawValue: 4)
-    static let known: UInt8 = 7
     /// The flags that only requests may have.
-    package static let ofRequests = Flags(rawValue: 6)
+    package static let ofRequests: Flags = [.issued, .thread]
+    static let known: Flags = [.resend, .issued, .thread]
   }
 
   package var kind: FrameKind
@@ -78,7 +78,7 @@ extension ByteBuffer {
 
   /// Fill in the length of the frame that began at `start`.
   package mutating func endFrame(_ start: Int) {
-    setInteger(UInt32(writerIndex - start - 4), at: start)
+    setInteger(UInt32(writerIndex - start - FrameHeader.lengthFieldByteCount), at: start)
   }
 }
 
@@ -102,16 +102,16 @@ package struct FrameDecoder: Sendable {
   /// - Throws: ``WireError`` if the header is refused; the stream cannot be read further.
   package func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {
     let available = bytes.byteCount - offset
-    guard available >= 4 else { return .needs(FrameHeader.byteCount) }
+    guard available >= FrameHeader.lengthFieldByteCount else { return .needs(FrameHeader.byteCount) }
     let length = UInt32(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))
     guard length >= FrameHeader.lengthOverhead else { throw .lengthTooSmall }
     guard length <= lengthLimit else { throw .lengthTooLarge(length) }
-    guard available >= 6 else { return .needs(FrameHeader.byteCount) }
+    guard available >= FrameHeader.shardOffset else { return .needs(FrameHeader.byteCount) }
     let rawKind = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.kindOffset, as: UInt8.self)
     guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
     let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.flagsOffset, as: UInt8.self)
     let flags = FrameHeader.Flags(rawValue: rawFlags)
-    guard rawFlags & ~FrameHeader.Flags.known == 0,
+    guard FrameHeader.Flags.known.contains(flags),
       kind.isRequest || flags.isDisjoint(with: FrameHeader.Flags.ofRequests)
     else {
       throw .badFlags(rawFlags)

@@ -127,30 +127,42 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
-  /// Whether this is a query, which carries no counter; repeating it is harmless.
-  package var isQuery: Bool { traits.contains(.query) }
+  /// Whether this is a request without a counter; repeating it is harmless.
+  package var isIdempotent: Bool { traits.contains(.idempotent) }
+  /// Whether this is a request of a session: with a counter, or idempotent.
   package var isRequest: Bool { !traits.isDisjoint(with: .request) }
-  /// Whether this is the reply to a query.
-  package var isReplyToQuery: Bool {
-    rawValue & Self.replyBit != 0 && FrameKind(rawValue: rawValue & ~Self.replyBit)?.isQuery == true
-  }
   /// Whether this is a backup request. It is about the whole store and names no shard. It carries no counter and is
   /// never resent.
   package var isBackup: Bool { traits.contains(.backup) }
-  /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
-  package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }
   /// Whether this is a node's request for another's data. It is about a group and names no shard. It carries no counter
   /// and is never resent.
-  package var isSnapshot: Bool { self == .snapshotBegin || self == .snapshotRead }
+  package var isSnapshot: Bool { traits.contains(.snapshot) }
+  /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
+  package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }
+
+  /// The bit that a reply's kind has besides the bits of its request's kind.
+  package static let replyBit: UInt8 = 0x80
+
+  package var isReply: Bool { rawValue & Self.replyBit != 0 }
+
+  /// Whether this is the reply to an idempotent request.
+  package var isReplyToIdempotent: Bool {
+    isReply && FrameKind(rawValue: rawValue & ~Self.replyBit)?.isIdempotent == true
+  }
+
+  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``reply``, which checks the
+  /// kind.
+  @inline(__always)
+  package func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
+
+  /// Whether this is a request of any class, whose reply has a kind of its own.
+  package var hasReply: Bool { !traits.isEmpty }
 
   /// The kind of the reply to this request.
   package var reply: FrameKind {
-    precondition(isRequest || isBackup || isSnapshot, "only requests have replies")
+    precondition(hasReply, "only requests have replies")
     return FrameKind(rawValue: rawValue | Self.replyBit)!
   }
-
-  /// The bit of a kind's number that only replies have.
-  private static let replyBit: UInt8 = 0x80
 
   /// The properties of a request's kind; empty for other frames.
   package var traits: RequestTraits {
@@ -166,13 +178,27 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .presentTicket: [.command]
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
-      [.query, .named, .orderedByChannel]
-    case .subscribe, .unsubscribe: [.query, .orderedByChannel]
-    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
-    case .unreadCounts: [.query, .wide]
-    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]
+      [.idempotent, .named, .orderedByChannel]
+    case .subscribe, .unsubscribe: [.idempotent, .orderedByChannel]
+    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.idempotent, .named]
+    case .unreadCounts: [.idempotent, .wide]
+    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.idempotent]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
-    default: []
+    case .snapshotBegin, .snapshotRead: [.snapshot]
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: []
+    case .deliverChanges, .confirmChanges: []
+    case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
+      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
+      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
+      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
+      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
+      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
+      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
+      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
+      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
+      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
+      .snapshotReadReply:
+      []
     }
   }
 }

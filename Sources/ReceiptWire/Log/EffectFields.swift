@@ -213,19 +213,12 @@ extension ByteBuffer {
     writeWithUnsafeMutableBytes(minimumWritableBytes: 40) { target in
       target[0] = number.rawValue
       var offset = 2
-      Self.putVarint(channel.rawValue, target, &offset)
-      Self.putVarint(UInt64(row.rawValue), target, &offset)
-      Self.putVarint(UInt64(sequence.rawValue), target, &offset)
-      Self.putVarint(UInt64(max(0, time.milliseconds)), target, &offset)
+      Varint.store(channel.rawValue, in: target, at: &offset)
+      Varint.store(UInt64(row.rawValue), in: target, at: &offset)
+      Varint.store(UInt64(sequence.rawValue), in: target, at: &offset)
+      Varint.store(UInt64(max(0, time.milliseconds)), in: target, at: &offset)
       target[1] = UInt8(offset - 2)
       return offset
-    }
-  }
-
-  private static func putVarint(_ value: UInt64, _ target: UnsafeMutableRawBufferPointer, _ offset: inout Int) {
-    Varint.encode(value) { byte in
-      target[offset] = byte
-      offset += 1
     }
   }
 

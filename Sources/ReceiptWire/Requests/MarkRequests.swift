@@ -218,7 +218,7 @@ struct RowFieldFlags: FlagSet {
   static let flagged = Self(rawValue: 4)
   /// The newest message at the member's join follows.
   static let joined = Self(rawValue: 64)
-  private static let known = Self(rawValue: 71)
+  private static let known: Self = [.details, .own, .flagged, .joined]
 
   init(rawValue: UInt8) { self.rawValue = rawValue }
 

@@ -26,7 +26,7 @@ package struct RequestSpec: Sendable {
   /// All requests, by their numbers.
   package static let all: [RequestSpec] = [
     channelRequests, markRequests, pageRequests, pushRequests, settingsRequests, statusRequests, userRequests,
-    backupRequests,
+    backupRequests, snapshotRequests,
   ].flatMap { $0 }.sorted { $0.kind.rawValue < $1.kind.rawValue }
 }
 
@@ -38,10 +38,10 @@ package struct RequestTraits: FlagSet {
   /// Carries the session's counter and may change state.
   package static let command = RequestTraits(rawValue: 1)
   /// Carries no counter; repeating it is harmless.
-  package static let query = RequestTraits(rawValue: 2)
+  package static let idempotent = RequestTraits(rawValue: 2)
   /// About the whole store; names no shard, carries no counter and is never resent.
   package static let backup = RequestTraits(rawValue: 4)
-  /// A request of a session: a command or a query.
+  /// A request of a session: with a counter, or idempotent.
   static let request = RequestTraits(rawValue: 3)
   /// Begins with the name of what it is about: of a command the counter is the second field, else the first.
   package static let named = RequestTraits(rawValue: 8)
@@ -51,6 +51,8 @@ package struct RequestTraits: FlagSet {
   package static let thread = RequestTraits(rawValue: 32)
   /// One request may name very many members or channels.
   package static let wide = RequestTraits(rawValue: 64)
+  /// Between nodes, about a group's data; names no shard, carries no counter and is never resent.
+  package static let snapshot = RequestTraits(rawValue: 128)
 }
 
 /// *viewer* of Proto/frames.md: for whom a query is answered.

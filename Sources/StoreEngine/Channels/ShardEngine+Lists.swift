@@ -63,8 +63,8 @@ extension ShardEngine {
     let fields = try MemberStatusesRequest(&request.fields)
     var results: [Result<MemberStatus, Refusal>] = []
     guard fields.viewer.isValid else { return Self.refusedViewer }
-    guard (1...100).contains(fields.users.count) else {
-      return .refused(.invalidField, "users: 1 to 100")
+    guard (1...WireLimits.entriesMax).contains(fields.users.count) else {
+      return .refused(.invalidField, "users: 1 to \(WireLimits.entriesMax)")
     }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var times = MemberTimes(now: advanceTime(), segments: request.segments)
@@ -110,8 +110,8 @@ extension ShardEngine {
   }
 
   /// Rows of a page.
-  static let pageRange: ClosedRange<UInt64> = 1...100
-  static let refusedLimit = Outcome.refused(.invalidField, "limit: 1 to 100")
+  static let pageRange = 1...UInt64(WireLimits.pageMax)
+  static let refusedLimit = Outcome.refused(.invalidField, "limit: 1 to \(WireLimits.pageMax)")
   static let refusedViewer = Outcome.refused(.invalidField, "viewer flags: 0 or 1")
 
   func readState(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {

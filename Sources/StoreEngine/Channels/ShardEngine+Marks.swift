@@ -186,17 +186,14 @@ extension ShardEngine {
 
 /// Acknowledgements, and replies that reveal an expired request (R9, R20).
 extension ShardEngine {
-  /// Maximum number of messages in one acknowledgement.
-  private static let acknowledgedMax = 100
-
   // MARK: Acknowledging
 
   /// Acknowledge those of the messages that can be. The request is one command: all its effects are in one batch.
   func acknowledge(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try AcknowledgeRequest(&request.fields)
     let (user, noteBytes, count) = (fields.user, fields.note, fields.messages.count)
-    guard (1...Self.acknowledgedMax).contains(count) else {
-      return .refused(.invalidField, "messages: 1 to \(Self.acknowledgedMax)")
+    guard (1...WireLimits.entriesMax).contains(count) else {
+      return .refused(.invalidField, "messages: 1 to \(WireLimits.entriesMax)")
     }
     guard noteBytes.byteCount <= Acknowledgement.noteLengthMax, let note = Self.utf8(noteBytes) else {
       return .refused(.invalidField, "note: at most \(Acknowledgement.noteLengthMax) bytes of UTF-8")

@@ -123,9 +123,9 @@ extension ShardEngine {
 
   private static func invalid(_ members: [ShardState.NewMember]) -> String? {
     for member in members {
-      if !isValid(member.user, Identifier.isUser) { return userRange }
+      if !isValid(member.user, Identifier.isUser) { return "\(Identifier.userRange)" }
       if !member.role.isEmpty, !isValid(member.role, Identifier.isRole) {
-        return "role: 1 to 64 of A-Z a-z 0-9 _ . -"
+        return "\(Identifier.roleRange)"
       }
     }
     return nil
@@ -172,7 +172,7 @@ extension ShardEngine {
   func eraseMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     try request.fields.end()
-    guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
+    guard Identifier.isUser(user) else { return .refused(.invalidField, "\(Identifier.userRange)") }
     let name = Self.text(user)
     guard state.settings.canErase(name) else {
       // The name belongs to a new user by now: this command is late, from a slower gateway.
@@ -239,7 +239,7 @@ extension ShardEngine {
     if request.kind == .eraseMember {
       let user = try request.fields.string()
       try request.fields.end()
-      guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
+      guard Identifier.isUser(user) else { return .refused(.invalidField, "\(Identifier.userRange)") }
     } else {
       try request.fields.end()
     }

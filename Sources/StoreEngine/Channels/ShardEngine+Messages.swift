@@ -50,24 +50,22 @@ extension ShardEngine {
     }
   }
 
-  /// Maximum number of users that one message may mention by name.
-  static let mentionsMax = 100
-
   /// Refuse a message with an invalid field; nil if all are valid.
   private static func refusal(of fields: borrowing RegisterMessageRequest) -> Outcome? {
     guard Identifier.isMessage(fields.message) else {
-      return .refused(.invalidField, "message: 1 to 255 bytes of UTF-8 without control characters")
+      return .refused(.invalidField, "\(Identifier.messageRange)")
     }
     guard fields.sender.isEmpty || Identifier.isUser(fields.sender) else {
-      return .refused(.invalidField, userRange)
+      return .refused(.invalidField, "\(Identifier.userRange)")
     }
     guard fields.flags <= RegisterMessageRequest.flagsMax else {
       let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return .refused(.notImplemented, range)
     }
     guard case .users(let users) = fields.mentions else { return nil }
-    guard (1...mentionsMax).contains(users.count), users.allSatisfy({ isValid($0, Identifier.isUser) }) else {
-      return .refused(.invalidField, "mentions: 1 to \(mentionsMax) users")
+    guard (1...WireLimits.mentionsMax).contains(users.count), users.allSatisfy({ isValid($0, Identifier.isUser) })
+    else {
+      return .refused(.invalidField, "mentions: 1 to \(WireLimits.mentionsMax) users")
     }
     return nil
   }
@@ -144,8 +142,8 @@ extension ShardEngine {
   func statuses(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try StatusesRequest(&request.fields)
     guard fields.viewer.isValid else { return Self.refusedViewer }
-    guard (1...100).contains(fields.messages.count) else {
-      return .refused(.invalidField, "messages: 1 to 100")
+    guard (1...WireLimits.entriesMax).contains(fields.messages.count) else {
+      return .refused(.invalidField, "messages: 1 to \(WireLimits.entriesMax)")
     }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var results: [Result<ShownStatus, Refusal>] = []

@@ -65,7 +65,7 @@ extension ShardEvents {
     let user = try request.fields.string()
     let on = try SubscribeUserRequest(&request.fields).on
     guard Identifier.isUser(user) else {
-      return .refused(.invalidField, ShardEngine.userRange)
+      return .refused(.invalidField, "\(Identifier.userRange)")
     }
     guard on <= 1 else { return .refused(.invalidField, "on: 0 or 1") }
     guard shard.isHome(user) else {
@@ -95,7 +95,7 @@ extension ShardEvents {
     case .failure(let refused): return .refused(refused)
     }
     guard Identifier.isUser(user) else {
-      return .refused(.invalidField, ShardEngine.userRange)
+      return .refused(.invalidField, "\(Identifier.userRange)")
     }
     let watched = cids.filter { subscriptions.number(of: $0) != nil }
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
@@ -124,7 +124,7 @@ extension ShardEvents {
     var fault: (code: ErrorCode, detail: String)?
     list.forEach { cid in
       if !Identifier.isCID(cid) {
-        fault = fault ?? (.invalidField, ShardEngine.cidRange)
+        fault = fault ?? (.invalidField, "\(Identifier.cidRange)")
       } else if ShardID.owning(cid, count: shard.shardCount) != shard.state.id {
         fault = fault ?? (.wrongShard, "a cid belongs to another shard")
       }

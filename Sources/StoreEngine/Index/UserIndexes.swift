@@ -203,7 +203,7 @@ final class UserIndexes: ShardPart {
     let (flags, limit, cursor) = (fields.flags, fields.limit, fields.cursor)
     let since = flags & ListChannelsRequest.withDeleted == 0 ? nil : shard.events.logged(since: fields.since)
     guard Identifier.isUser(user) else {
-      return .refused(.invalidField, ShardEngine.userRange)
+      return .refused(.invalidField, "\(Identifier.userRange)")
     }
     guard flags <= 3 else { return .refused(.invalidField, "flags: 0 to 3") }
     guard (1...1_000).contains(limit) else {

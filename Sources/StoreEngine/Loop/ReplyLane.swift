@@ -143,7 +143,7 @@ package final class ReplyLane {
 
   /// Return whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
   private static func mayBeRefused(_ header: FrameHeader, _ payload: RawSpan) -> Bool {
-    guard header.kind == .error else { return header.kind.isReplyToQuery }
+    guard header.kind == .error else { return header.kind.isReplyToIdempotent }
     var reader = FieldReader(payload)
     return (try? reader.varint()) != UInt64(ErrorCode.outcomeUnknown.rawValue)
   }

@@ -93,8 +93,6 @@ extension ShardEngine {
 
   func isHome(_ name: RawSpan) -> Bool { ShardID.owning(name, count: shardCount) == state.id }
 
-  static let userRange = "user: 1 to 255 bytes of UTF-8 without control characters"
-
   /// Return the text of an identifier that was validated.
   static func text(_ name: RawSpan) -> String {
     name.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

@@ -159,7 +159,7 @@ extension ShardEngine {
       request.fields = fields
       return try perform(&request, slot)
     }
-    guard Identifier.isCID(cid) else { return .refused(.invalidField, Self.cidRange) }
+    guard Identifier.isCID(cid) else { return .refused(.invalidField, "\(Identifier.cidRange)") }
     guard ShardID.owning(cid, count: shardCount) == state.id else {
       return .refused(.wrongShard, "the cid belongs to another shard")
     }
@@ -167,8 +167,6 @@ extension ShardEngine {
     request.recordCounter(try request.counterAhead())
     return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
   }
-
-  static let cidRange = "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
 
   /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
   private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {

@@ -81,7 +81,7 @@ final class ShardSettings: ShardPart {
     let (given, values) = (fields.given, fields.values)
     var fault: String?
     if !Identifier.isUser(name) {
-      fault = ShardEngine.userRange
+      fault = "\(Identifier.userRange)"
     } else if given > PatchUserRequest.erase {
       fault = "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
     } else if values & ~(given & (PatchUserRequest.readReceipts | PatchUserRequest.deliveryReceipts)) != 0 {
@@ -126,7 +126,7 @@ final class ShardSettings: ShardPart {
     let (version, flags) = (fields.version, fields.flags)
     var fault: String?
     if !Identifier.isUser(name) {
-      fault = ShardEngine.userRange
+      fault = "\(Identifier.userRange)"
     } else if version > Self.versionMax {
       fault = Self.versionRange
     } else if !flags.isValid {
@@ -164,7 +164,7 @@ final class ShardSettings: ShardPart {
     let name = try request.fields.string()
     try request.fields.end()
     guard Identifier.isUser(name) else {
-      return .refused(.invalidField, ShardEngine.userRange)
+      return .refused(.invalidField, "\(Identifier.userRange)")
     }
     guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
     let user = ShardEngine.text(name)
@@ -197,7 +197,7 @@ final class ShardSettings: ShardPart {
     if fields.subject > SettleRequest.user {
       fault = "what: 0 (channel type) or 1 (user)"
     } else if isUser, !Identifier.isUser(name) {
-      fault = ShardEngine.userRange
+      fault = "\(Identifier.userRange)"
     } else if !isUser, !Identifier.isType(name) {
       fault = Self.typeRange
     } else if version > Self.versionMax {

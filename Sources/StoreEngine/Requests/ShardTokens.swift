@@ -55,7 +55,7 @@ final class ShardTokens: ShardPart {
 
   private func fault(token name: RawSpan) -> (ErrorCode, String)? {
     guard Identifier.isID(name) else {
-      return (.invalidField, "jti: 1 to 255 bytes of UTF-8 without control characters")
+      return (.invalidField, "\(Identifier.tokenRange)")
     }
     return wrongShardFault
   }

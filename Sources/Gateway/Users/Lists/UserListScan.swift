@@ -119,7 +119,7 @@ struct UserListScan {
     buffer.writeOwnList(
       user: user.span.bytes,
       selection: subject.passes[pass],
-      limit: min(100, limit + 1 - shownCount),
+      limit: min(WireLimits.pageMax, limit + 1 - shownCount),
       below: index == frame.consumed ? below.map { SequenceNumber($0) } : nil
     )
   }

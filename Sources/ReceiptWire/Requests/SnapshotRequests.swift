@@ -1,5 +1,18 @@
 package import NIOCore
 
+extension RequestSpec {
+  /// The layouts of the requests in this file.
+  static let snapshotRequests: [RequestSpec] = [
+    RequestSpec(
+      .snapshotBegin,
+      "snapshot_begin",
+      "group:byte first count from:byte",
+      reply: "position epoch hash:bytes(8)"
+    ),
+    RequestSpec(.snapshotRead, "snapshot_read", reply: "is_last:byte total digest:bytes(32) bytes:rest"),
+  ]
+}
+
 /// The fields of *snapshot_begin*: a node asks another for a group's data (Proto/frames.md, "Snapshots").
 package struct SnapshotRequest: Hashable, Sendable {
   package var group: UInt8

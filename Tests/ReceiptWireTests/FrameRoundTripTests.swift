@@ -1,0 +1,545 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import Testing
+
+/// The types of frames read the vectors of Proto/vectors and write the same bytes.
+struct FrameRoundTripTests {
+  @Test(arguments: Vectors.frames.indices)
+  func typesRoundTripVectors(_ index: Int) throws {
+    let vector = Vectors.frames[index]
+    let kind = try #require(FrameKind(rawValue: vector.kindNumber))
+    guard let roundTrip = Self.all.first(where: { $0.kinds.contains(kind) }) else {
+      #expect(Self.withoutWriter.contains(kind), "\(kind)")
+      return
+    }
+    let bytes = [UInt8](hex: vector.hex)
+    var frame = ByteBuffer()
+    try roundTrip.write(bytes.span.bytes.extracting(FrameHeader.byteCount..<bytes.count), vector, into: &frame)
+    #expect(Array(frame.readableBytesView).hex == vector.hex, "\(vector.name)")
+  }
+
+  /// Each kind is in one entry, or in the list of kinds without one.
+  @Test func everyKindIsListedOnce() {
+    let kinds = Self.all.flatMap(\.kinds) + Self.withoutWriter
+    #expect(kinds.sorted { $0.rawValue < $1.rawValue } == FrameKind.allCases)
+  }
+
+  /// The ids and times of a row differ in some vector of a mark, so that fields in the wrong order are detected.
+  @Test func rowsOfMarksHaveDifferentIDs() {
+    let ids = Vectors.frames.filter { $0.kind == "mark_unread_reply" || $0.kind == "mark_read_reply" }
+      .filter { $0.fields.contains { $0.name == "first_unread_message" } }
+      .map { frame in
+        Set(
+          ["last_read_message", "last_delivered_message", "first_unread_message"].map { frame.fields.text($0) }
+        )
+      }
+    #expect(ids.contains { $0.count == 3 && !$0.contains("") })
+  }
+
+  /// What the type of some kinds reads and writes.
+  struct RoundTrip: Sendable {
+    typealias Body = @Sendable (RawSpan, Vectors.Frame, inout ByteBuffer) throws -> Void
+
+    let kinds: [FrameKind]
+    /// Whether the type writes the header, too.
+    private let writesHeader: Bool
+    private let body: Body
+
+    static func frame(_ kinds: FrameKind..., body: @escaping Body) -> RoundTrip {
+      RoundTrip(kinds: kinds, writesHeader: true, body: body)
+    }
+
+    static func payload(_ kinds: FrameKind..., body: @escaping Body) -> RoundTrip {
+      RoundTrip(kinds: kinds, writesHeader: false, body: body)
+    }
+
+    /// Fields of a request between its name, its counter and what its flags append.
+    static func request(
+      _ kinds: FrameKind...,
+      body: @escaping @Sendable (inout FieldReader, Vectors.Frame, inout ByteBuffer) throws -> Void
+    ) -> RoundTrip {
+      RoundTrip(kinds: kinds, writesHeader: false) { payload, vector, buffer in
+        let kind = FrameKind(rawValue: vector.kindNumber)!
+        let isIssued = FrameHeader.Flags(rawValue: vector.flags).contains(.issued)
+        let fieldBytes = payload.byteCount - (isIssued ? FrameHeader.issuedByteCount : 0)
+        var reader = FieldReader(payload.extracting(0..<fieldBytes))
+        if kind.traits.contains(.named) { _ = try reader.string() }
+        if kind.isCommand { _ = try reader.varint() }
+        buffer.writeRaw(payload.extracting(0..<reader.offset))
+        try body(&reader, vector, &buffer)
+        buffer.writeRaw(payload.extracting(reader.offset..<payload.byteCount))
+      }
+    }
+
+    /// Read the payload, check the values that were read, and write the frame.
+    func write(_ payload: RawSpan, _ vector: Vectors.Frame, into frame: inout ByteBuffer) throws {
+      guard !writesHeader else { return try body(payload, vector, &frame) }
+      let start = frame.beginFrame(
+        FrameHeader(
+          FrameKind(rawValue: vector.kindNumber)!,
+          flags: .init(rawValue: vector.flags),
+          shard: ShardID(vector.shard),
+          correlation: vector.correlation
+        )
+      )
+      try body(payload, vector, &frame)
+      frame.endFrame(start)
+    }
+  }
+
+  static let all: [RoundTrip] =
+    connection + nodes + events + channels + marks + messages + settings + lists + push + backups
+
+  /// Kinds without a type that writes all their fields. ``parse`` reads them.
+  static let withoutWriter: [FrameKind] = [
+    .ping, .pong, .drain, .putChannel, .changeMembers, .registerMessage, .patchChannelType, .assignChannelType,
+    .acknowledge, .patchUser, .assignUser, .settle, .deleteChannel, .eraseMember, .getChannel, .readState, .statuses,
+    .getChannelType, .listChannelTypes, .getUser, .listUnsettled, .listMembers, .memberStatuses, .listChannels,
+    .unreadCounts, .purge, .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser,
+    .announceRow, .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .setMember,
+    .acknowledgePush, .redeemTicket, .noteWebhook, .presentTicket, .listRoster, .listMessages, .revokeToken,
+    .backupBegin, .backupEnd, .snapshotRead, .readStateReply, .listMembersReply, .memberStatusesReply, .purgeReply,
+    .unsubscribeReply, .subscribeUserReply, .announceRowReply, .listRevokedTokensReply, .threadReadStateReply,
+    .userReceiptsReply, .userThreadsReply, .listRosterReply, .listMessagesReply, .backupReadReply, .backupDigestReply,
+    .backupEndReply,
+  ]
+
+  /// Handshake and errors.
+  private static let connection: [RoundTrip] = [
+    .frame(.hello) { payload, vector, buffer in
+      let hello = try Hello(payload)
+      #expect(UInt64(hello.versionLowest) == vector.fields.number("version_lowest"))
+      #expect(UInt64(hello.versionHighest) == vector.fields.number("version_highest"))
+      #expect(hello.session == SessionID(high: 0x0011_2233_4455_6677, low: 0x8899_AABB_CCDD_EEFF))
+      #expect(hello.sessionAgeMilliseconds == vector.fields.optional("session_age"))
+      #expect(hello.nonce.bytes == vector.fields.bytes("nonce"))
+      #expect(UInt64(hello.frameLengthMax) == vector.fields.number("frame_length_max"))
+      #expect(hello.name == vector.fields.text("name"))
+      hello.write(into: &buffer)
+    },
+    .frame(.challenge) { payload, vector, buffer in
+      let challenge = try Challenge(payload)
+      #expect(challenge.nonce.bytes == vector.fields.bytes("nonce"))
+      #expect(challenge.proof == vector.fields.bytes("proof"))
+      #expect(UInt64(challenge.window) == vector.fields.number("window"))
+      #expect(UInt64(challenge.shardCount) == vector.fields.number("shard_count"))
+      #expect(challenge.store == SessionID(high: 0xF0E0_D0C0_B0A0_9080, low: 0x7060_5040_3020_1000))
+      challenge.write(into: &buffer)
+    },
+    .frame(.proof) { payload, vector, buffer in
+      let proof = try Proof(payload)
+      #expect(proof.bytes == vector.fields.bytes("proof"))
+      proof.write(into: &buffer)
+    },
+    .frame(.ready) { payload, vector, buffer in
+      let ready = try Ready(payload)
+      #expect(ready.isResumed == (vector.fields.number("session") == 1))
+      #expect(ready.sessionLifetimeMilliseconds == vector.fields.number("session_lifetime"))
+      #expect(ready.shards.map(\.address) == vector.fields.list("shards").map { $0.text("address") })
+      #expect(ready.shards.map { UInt64($0.first) } == vector.fields.list("shards").map { $0.number("first") })
+      #expect(ready.shards.map { UInt64($0.count) } == vector.fields.list("shards").map { $0.number("count") })
+      ready.write(into: &buffer)
+    },
+    .frame(.error) { payload, vector, buffer in
+      let error = try ErrorFrame(payload)
+      #expect(error.rawCode == vector.fields.number("code"))
+      #expect(error.code.map { UInt64($0.rawValue) } == vector.fields.number("code"))
+      #expect(error.detail == vector.fields.text("detail"))
+      buffer.writeError(
+        error.code!,
+        shard: ShardID(vector.shard),
+        correlation: vector.correlation,
+        retryAfterMilliseconds: error.retryAfterMilliseconds,
+        detail: error.detail
+      )
+    },
+  ]
+
+  /// Between the nodes of a cluster, and the shards that a node owns.
+  private static let nodes: [RoundTrip] = [
+    .frame(.shardMap) { payload, vector, buffer in
+      let map = try ShardMap(payload)
+      let owned = vector.fields.list("owned")
+      #expect(map.owned.map { UInt64($0.first) } == owned.map { $0.number("first") })
+      #expect(map.owned.map { UInt64($0.count) } == owned.map { $0.number("count") })
+      #expect(map.owned.map(\.epoch) == owned.map { $0.number("epoch") })
+      #expect(map.peers.map(\.host) == vector.fields.list("peers").map { $0.text("host") })
+      #expect(map.peers.map { UInt64($0.port) } == vector.fields.list("peers").map { $0.number("port") })
+      map.write(into: &buffer)
+    },
+    .frame(.deliverChanges) { payload, vector, buffer in
+      let delivery = try MembershipDelivery(to: ShardID(vector.shard), payload)
+      #expect(UInt64(delivery.from.rawValue) == vector.fields.number("from"))
+      #expect(delivery.after == vector.fields.number("after"))
+      #expect(delivery.changes.map(\.number) == vector.fields.list("changes").map { $0.number("number") })
+      delivery.write(into: &buffer)
+    },
+    .frame(.confirmChanges) { payload, vector, buffer in
+      let confirmation = try MembershipConfirmation(to: ShardID(vector.shard), payload)
+      #expect(UInt64(confirmation.from.rawValue) == vector.fields.number("from"))
+      #expect(confirmation.through == vector.fields.number("through"))
+      confirmation.write(into: &buffer)
+    },
+    .payload(.snapshotBegin) { payload, vector, buffer in
+      let request = try SnapshotRequest(payload)
+      #expect(UInt64(request.group) == vector.fields.number("group"))
+      #expect(UInt64(request.shards.lowerBound) == vector.fields.number("first"))
+      #expect(UInt64(request.shards.count) == vector.fields.number("count"))
+      #expect(request.asksOwner == (vector.fields.number("from") == 1))
+      request.write(into: &buffer)
+    },
+    .payload(.snapshotBeginReply) { payload, vector, buffer in
+      let head = try SnapshotHead(payload)
+      #expect(head.position == vector.fields.number("position"))
+      #expect(head.epoch == vector.fields.number("epoch"))
+      #expect(head.hash == vector.fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) })
+      head.write(into: &buffer)
+    },
+    .payload(.snapshotReadReply) { payload, vector, buffer in
+      let part = try SnapshotPart(payload)
+      #expect(part.isLast == (vector.fields.number("is_last") == 1))
+      #expect(part.total == vector.fields.number("total"))
+      #expect(part.digest == vector.fields.bytes("digest"))
+      #expect(Array(part.bytes.readableBytesView) == vector.fields.bytes("bytes"))
+      part.write(into: &buffer)
+    },
+  ]
+
+  /// Subscriptions and their events.
+  private static let events: [RoundTrip] = [
+    .payload(.events) { payload, vector, buffer in
+      let events = try EventsFields(payload)
+      #expect(UInt64(events.through.milliseconds) == vector.fields.number("through"))
+      #expect(events.isLost == (vector.fields.number("lost") == 1))
+      #expect(events.channels.map(\.cid) == vector.fields.list("channels").map { $0.text("cid") })
+      #expect(events.users.map(\.user) == vector.fields.list("users").map { $0.text("user") })
+      events.write(into: &buffer)
+    },
+    .payload(.subscribeReply) { payload, vector, buffer in
+      let subscribed = try SubscribedFields(payload)
+      #expect(UInt64(subscribed.through.milliseconds) == vector.fields.number("through"))
+      #expect(subscribed.isComplete == (vector.fields.number("complete") == 1))
+      #expect(subscribed.channels.map(\.cid) == vector.fields.list("channels").map { $0.text("cid") })
+      subscribed.write(into: &buffer)
+    },
+  ]
+
+  /// Channels and members.
+  private static let channels: [RoundTrip] = [
+    .payload(.getChannelReply, .changeMembersReply, .truncateChannelReply) { payload, vector, buffer in
+      let channel = try ChannelFields(payload)
+      #expect(channel.cid == vector.fields.text("cid"))
+      #expect(UInt64(channel.memberCount) == vector.fields.number("member_count"))
+      #expect(UInt64(channel.newest.rawValue) == vector.fields.number("newest_sequence"))
+      #expect(channel.newestMessage == vector.fields.text("newest_message"))
+      #expect(UInt64(channel.newestRegistered.milliseconds) == vector.fields.number("newest_registered"))
+      channel.write(into: &buffer)
+    },
+    .payload(.putChannelReply) { payload, vector, buffer in
+      let reply = try PutChannelReply(payload)
+      #expect(reply.isNew == (vector.fields.number("was_created") == 1))
+      #expect(reply.channel.cid == vector.fields.text("cid"))
+      buffer.writePutChannelReply(isNew: reply.isNew) { reply.channel.write(into: &$0) }
+    },
+    .payload(.setMemberReply) { payload, vector, buffer in
+      let member = try SetMemberReply(payload)
+      #expect(member.hasJoined == (vector.fields.number("joined") == 1))
+      #expect(member.role == vector.fields.text("role"))
+      #expect(UInt64(member.joinedAt.milliseconds) == vector.fields.number("joined_at"))
+      #expect(member.isMuted == (vector.fields.number("muted") == 1))
+      member.write(into: &buffer)
+    },
+    .payload(.deleteChannelReply, .eraseMemberReply, .settleReply, .webhookKnownReply, .noteWebhookReply) {
+      payload,
+      _,
+      buffer in
+      buffer.writeFlag(try FlagReply(payload).isSet)
+    },
+  ]
+
+  /// Marks and statuses.
+  private static let marks: [RoundTrip] = [
+    .payload(.markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply) { payload, vector, buffer in
+      let reply = try MarkReply(payload)
+      let row = reply.row
+      #expect(text(row.user) == vector.fields.text("user"))
+      #expect(UInt64(row.lastRead.milliseconds) == vector.fields.number("last_read"))
+      #expect(text(row.lastReadMessage) == vector.fields.text("last_read_message"))
+      #expect(UInt64(row.lastReadSequence.rawValue) == vector.fields.number("last_read_sequence"))
+      #expect(UInt64(row.lastDelivered.milliseconds) == vector.fields.number("last_delivered"))
+      #expect(text(row.lastDeliveredMessage) == vector.fields.text("last_delivered_message"))
+      #expect(UInt64(row.lastDeliveredSequence.rawValue) == vector.fields.number("last_delivered_sequence"))
+      let flags = vector.fields.number("flags")
+      #expect(row.hasOwnDetails == (flags & 1 != 0))
+      #expect(row.isOwn == (flags & 2 != 0))
+      #expect(row.isFlaggedUnread == (flags & 4 != 0))
+      if row.isOwn { #expect(UInt64(row.unreadMentions) == vector.fields.number("unread_mentions")) }
+      #expect((row.joined != nil) == (flags & 64 == 64))
+      if let joined = row.joined { #expect(UInt64(joined.rawValue) == vector.fields.number("joined_sequence")) }
+      if row.hasOwnDetails {
+        #expect(text(row.firstUnreadMessage) == vector.fields.text("first_unread_message"))
+        #expect(UInt64(row.unreadMessages) == vector.fields.number("unread_messages"))
+        #expect(UInt64(row.unreadEpoch) == vector.fields.number("unread_epoch"))
+      }
+      write(reply, into: &buffer)
+    },
+    .payload(.statusesReply) { payload, vector, buffer in
+      let results = try StatusResultFields.all(payload)
+      #expect(results.count == vector.fields.list("statuses").count)
+      buffer.writeVarint(results.count)
+      for (result, entry) in zip(results, vector.fields.list("statuses")) {
+        switch result {
+        case .found(let status):
+          #expect(entry.number("found") == 0)
+          #expect(UInt64(status.unreadCount) == entry.number("unread_count"))
+          buffer.writeStatusResult(status)
+        case .refused(let code):
+          let code = try #require(code)
+          #expect(UInt64(code.rawValue) == entry.number("found"))
+          buffer.writeStatusResult(refused: code)
+        }
+      }
+    },
+    .request(.markRead, .markUnread) { reader, vector, buffer in
+      let mark = try MarkRequest(&reader, hasEpoch: true)
+      #expect(text(mark.user) == vector.fields.text("user"))
+      #expect(text(mark.message) == vector.fields.text("message"))
+      #expect(mark.epoch.map { UInt64($0) } == vector.fields.optional("unread_epoch"))
+      buffer.writeMark(user: mark.user, message: mark.message, epoch: mark.epoch.map { UInt64($0) })
+    },
+    .request(.markDelivered) { reader, vector, buffer in
+      let mark = try MarkRequest(&reader, hasEpoch: false)
+      #expect(text(mark.user) == vector.fields.text("user"))
+      #expect(text(mark.message) == vector.fields.text("message"))
+      buffer.writeMarkDelivered(user: mark.user, message: mark.message)
+    },
+    .request(.markUnreadSince) { reader, vector, buffer in
+      let mark = try MarkUnreadSinceRequest(&reader)
+      #expect(text(mark.user) == vector.fields.text("user"))
+      #expect(UInt64(mark.since.milliseconds) == vector.fields.number("since"))
+      #expect(mark.epoch.map { UInt64($0) } == vector.fields.optional("unread_epoch"))
+      buffer.writeMarkUnreadSince(user: mark.user, since: mark.since, epoch: mark.epoch.map { UInt64($0) })
+    },
+  ]
+
+  /// Messages and acknowledgements.
+  private static let messages: [RoundTrip] = [
+    .payload(.registerMessageReply) { payload, vector, buffer in
+      let reply = try RegistrationReply(payload)
+      #expect(reply.isNew == (vector.fields.number("was_created") == 1))
+      #expect(UInt64(reply.sequence.rawValue) == vector.fields.number("sequence"))
+      #expect(UInt64(reply.status.rawValue) == vector.fields.number("status"))
+      #expect(UInt64(reply.receiptRefusal.rawValue) == vector.fields.number("receipt_refusal"))
+      reply.write(into: &buffer)
+    },
+    .payload(.deleteMessageReply) { payload, vector, buffer in
+      let reply = try DeleteMessageReply(payload)
+      #expect(UInt64(reply.sequence.rawValue) == vector.fields.number("sequence"))
+      reply.write(into: &buffer)
+    },
+    .payload(.acknowledgeReply) { payload, vector, buffer in
+      let reply = try AcknowledgeReply(payload)
+      #expect(reply.codes.map { UInt64($0?.rawValue ?? 0) } == vector.fields.list("codes").map { $0.number("code") })
+      reply.write(into: &buffer)
+    },
+    .request(.deleteMessage, .truncateChannel) { reader, vector, buffer in
+      let request = try MessageRequest(&reader)
+      #expect(text(request.message) == vector.fields.text("message"))
+      buffer.writeMessageRequest(request.message)
+    },
+  ]
+
+  /// Settings of channel types and users, and tokens.
+  private static let settings: [RoundTrip] = [
+    .payload(.getChannelTypeReply, .patchChannelTypeReply, .assignChannelTypeReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      let record = try reader.channelTypeRecord()
+      #expect(record.name == vector.fields.text("type"))
+      #expect(record.version == vector.fields.number("version"))
+      buffer.writeChannelTypeRecord(record)
+    },
+    .payload(.getUserReply, .patchUserReply, .assignUserReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      let settings = try reader.userSettings()
+      expect(settings, vector.fields)
+      buffer.writeUserSettings(settings)
+    },
+    .payload(.listUnsettledReply) { payload, vector, buffer in
+      let unsettled = try UnsettledReply(payload)
+      #expect(unsettled.types.map(\.name) == vector.fields.list("types").map { $0.text("type") })
+      #expect(unsettled.users.count == vector.fields.list("users").count)
+      for (settings, entry) in zip(unsettled.users, vector.fields.list("users")) { expect(settings, entry) }
+      unsettled.write(into: &buffer)
+    },
+    .payload(.getTokenReply, .revokeTokenReply) { payload, vector, buffer in
+      let reply = try TokenReply(payload)
+      #expect(UInt64(reply.until.milliseconds) == vector.fields.number("until"))
+      #expect(reply.version == vector.fields.number("version"))
+      reply.write(into: &buffer)
+    },
+    .payload(.listChannelTypesReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      let types = try reader.channelTypeRecords()
+      #expect(types.map(\.name) == vector.fields.list("types").map { $0.text("type") })
+      #expect(types.map(\.version) == vector.fields.list("types").map { $0.number("version") })
+      buffer.writeChannelTypeRecords(types)
+    },
+  ]
+
+  /// Lists of a user's channels, and the index.
+  private static let lists: [RoundTrip] = [
+    .payload(.listChannelsReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      let entries = vector.fields.list("entries")
+      buffer.writeVarint(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin))
+      for expected in entries {
+        let entry = try ChannelEntryFields(&reader)
+        #expect(entry.cid == expected.text("cid"))
+        #expect(entry.row.map { UInt64($0) } == expected.optional("row"))
+        let member = expected.number("member")
+        #expect(entry.isMember == (member & 1 == 1) && (entry.deletedAt != .none) == (member & 2 == 2))
+        if member & 2 == 2 {
+          #expect(UInt64(entry.deletedAt.milliseconds) == expected.number("deleted"))
+        }
+        #expect(UInt64(entry.joinedAt.milliseconds) == expected.number("joined"))
+        entry.write(into: &buffer)
+      }
+      let next = try reader.optional32()
+      #expect(next.map { UInt64($0) } == vector.fields.optional("next_cursor"))
+      buffer.writeOptional(next.map { UInt64($0) })
+    },
+    .payload(.unreadCountsReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      buffer.writeVarint(try reader.count())
+      for expected in vector.fields.list("counts") {
+        let count = try UnreadCountFields(&reader)
+        switch count {
+        case .found(let counts):
+          #expect(expected.number("found") == 0)
+          #expect(UInt64(counts.messages) == expected.number("unread_messages"))
+          #expect(UInt64(counts.threads) == expected.number("unread_threads"))
+          #expect(UInt64(counts.mentions) == expected.number("unread_mentions"))
+          #expect((counts.isFlagged ? 1 : 0) | (counts.isMuted ? 2 : 0) == expected.number("unread_flags"))
+        case .refused(let code):
+          #expect(UInt64(code.rawValue) == expected.number("found"))
+        }
+        count.write(into: &buffer)
+      }
+    },
+    .payload(.rebuildIndexReply) { payload, vector, buffer in
+      let rebuild = try RebuildIndexReply(payload)
+      #expect(UInt64(rebuild.phase.rawValue) == vector.fields.number("phase"))
+      #expect(rebuild.epoch == vector.fields.number("epoch"))
+      #expect(rebuild.channelsDone == vector.fields.number("channels_done"))
+      #expect(rebuild.channels == vector.fields.number("channels"))
+      #expect(rebuild.entries == vector.fields.number("entries"))
+      rebuild.write(into: &buffer)
+    },
+  ]
+
+  /// Push tickets.
+  private static let push: [RoundTrip] = [
+    .payload(.ticketPlaceReply) { payload, vector, buffer in
+      var reader = FieldReader(payload)
+      let place = try reader.ticketPlace()
+      #expect(place.channel.rawValue == vector.fields.number("channel"))
+      #expect(UInt64(place.row.rawValue) == vector.fields.number("row"))
+      #expect(place.parent.map { UInt64($0.rawValue) } == vector.fields.optional("parent"))
+      #expect(UInt64(place.sequence.rawValue) == vector.fields.number("sequence"))
+      #expect(place.check == vector.fields.bytes("check").reduce(0) { $0 << 8 | UInt64($1) })
+      buffer.writeTicketPlace(place)
+    },
+    .payload(.acknowledgePushReply, .redeemTicketReply, .presentTicketReply) { payload, vector, buffer in
+      let delivery = try DeliveryReply(payload)
+      #expect(delivery.moved == (vector.fields.number("moved") & 1 == 1))
+      #expect(UInt64(delivery.sent.milliseconds) == vector.fields.number("sent"))
+      #expect(UInt64(delivery.delivered.milliseconds) == vector.fields.number("delivered"))
+      #expect(text(delivery.cid) == vector.fields.text("cid"))
+      #expect(text(delivery.user) == vector.fields.text("user"))
+      #expect(
+        text(delivery.message) == vector.fields.text("message")
+      )
+      DeliveryReply.write(
+        moved: delivery.moved,
+        delivery.uncounted,
+        sent: delivery.sent,
+        delivered: delivery.delivered,
+        hasNames: !delivery.cid.isEmpty,
+        names: { names in
+          names.string(delivery.cid)
+          names.string(delivery.user)
+          names.string(delivery.message)
+        },
+        into: &buffer
+      )
+    },
+  ]
+
+  /// Backups.
+  private static let backups: [RoundTrip] = [
+    .payload(.backupBeginReply) { payload, vector, buffer in
+      let contents = try BackupContents(payload)
+      #expect(UInt64(contents.time.milliseconds) == vector.fields.number("time"))
+      #expect(contents.indexes.map(\.rawValue) == vector.fields.list("indexes").map { $0.number("index") })
+      #expect(contents.files.map(\.name) == vector.fields.list("files").map { $0.text("name") })
+      #expect(contents.files.map(\.size) == vector.fields.list("files").map { $0.number("size") })
+      contents.write(into: &buffer)
+    },
+    .payload(.backupRead, .backupDigest) { payload, vector, buffer in
+      let part = try BackupPart(payload)
+      #expect(UInt64(part.file) == vector.fields.number("file"))
+      #expect(part.offset == vector.fields.number("offset"))
+      #expect(part.count == vector.fields.number("count"))
+      part.write(into: &buffer)
+    },
+  ]
+
+  private static func text(_ bytes: RawSpan) -> String {
+    bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+  }
+
+  /// Write a mark's reply as the store does.
+  private static func write(_ reply: borrowing MarkReply, into buffer: inout ByteBuffer) {
+    let own = ShownRow.OwnDetails(
+      unreadMessages: reply.row.unreadMessages,
+      firstUnread: .zero,
+      unreadEpoch: reply.row.unreadEpoch,
+      isOwn: reply.row.isOwn,
+      isFlaggedUnread: reply.row.isFlaggedUnread,
+      unreadMentions: reply.row.unreadMentions
+    )
+    let row = ShownRow(
+      row: MemberOrdinal(0),
+      joined: reply.row.joined ?? .zero,
+      lastRead: reply.row.lastRead,
+      lastReadSequence: reply.row.lastReadSequence,
+      lastDelivered: reply.row.lastDelivered,
+      lastDeliveredSequence: reply.row.lastDeliveredSequence,
+      own: reply.row.hasOwnDetails ? own : nil
+    )
+    buffer.writeMarkReply(reply.uncounted) {
+      RowFields.write(
+        row,
+        user: reply.row.user,
+        lastReadMessage: reply.row.lastReadMessage,
+        lastDeliveredMessage: reply.row.lastDeliveredMessage,
+        firstUnreadMessage: reply.row.firstUnreadMessage,
+        includesJoin: reply.row.joined != nil,
+        into: &$0
+      )
+    }
+  }
+
+  private static func expect(_ settings: UserSettings, _ fields: [Vectors.Field]) {
+    #expect(settings.user == fields.text("user"))
+    #expect(settings.version == fields.number("version"))
+    #expect(settings.hidesRead == (fields.number("flags") & 1 != 0))
+    #expect(settings.hidesDelivered == (fields.number("flags") & 2 != 0))
+    #expect(settings.isErasing == (fields.number("flags") & 4 != 0))
+    #expect(settings.isErased == (fields.number("flags") & 8 != 0))
+    #expect(UInt64(settings.readShownSince.milliseconds) == fields.number("read_shown_since"))
+    #expect(UInt64(settings.deliveredShownSince.milliseconds) == fields.number("delivered_shown_since"))
+    #expect(UInt64(settings.tokensRevokedBefore.milliseconds) == fields.number("tokens_revoked_before"))
+  }
+}
