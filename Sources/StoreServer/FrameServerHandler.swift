@@ -38,7 +38,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  private var leftover: ByteBuffer?
+  /// The start of a frame whose rest has not been read.
+  private(set) var partial = ByteBuffer()
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
   /// Frame length limit before authentication: enough for a hello and a proof.
@@ -118,25 +119,30 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     guard !isClosed else { return }
-    var buffer = unwrapInboundIn(data)
-    if var rest = leftover {
-      // Clear before writing: otherwise each read copies everything received so far.
-      leftover = nil
-      rest.writeBuffer(&buffer)
-      buffer = rest
-    }
+    let incoming = unwrapInboundIn(data)
     routes.beginTurn()
-    let consumed: Int
     do throws(WireError) {
-      consumed = try receive(buffer.readableBytesSpan)
+      if partial.readableBytes == 0 {
+        let consumed = try receive(incoming.readableBytesSpan)
+        guard !isClosed, consumed < incoming.readableBytes else { return }
+        partial.writeRaw(incoming.readableBytesSpan.extracting(consumed..<incoming.readableBytes))
+      } else {
+        // A local buffer: a write that fails may end the connection while it is read.
+        var bytes = ByteBuffer()
+        swap(&bytes, &partial)
+        bytes.writeImmutableBuffer(incoming)
+        let consumed = try receive(bytes.readableBytesSpan)
+        guard !isClosed, consumed < bytes.readableBytes else { return }
+        bytes.moveReaderIndex(forwardBy: consumed)
+        // Otherwise the buffer keeps all bytes since the last read that ended with a frame.
+        bytes.discardReadBytes()
+        partial = bytes
+      }
     } catch {
       // Apply and answer the frames before the error; the end of this read will find no routes.
       routes.endTurn()
       refuse(error)
-      return
     }
-    buffer.moveReaderIndex(forwardBy: consumed)
-    if !isClosed, buffer.readableBytes > 0 { leftover = buffer }
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
@@ -382,7 +388,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func close() {
     state = .closed(registration)
-    leftover = nil
+    partial = ByteBuffer()
     backup?.close()
     backup = nil
     snapshot?.close()

@@ -217,6 +217,21 @@ import Testing
     #expect(gateway.take() == ["3 not known", "4 not known"])
   }
 
+  /// No read of a saturated link ends with a frame.
+  @Test func readsCutWithinFramesKeepOnlyThePartialFrame() throws {
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
+    var rest = ByteBuffer()
+    for correlation in 1...1_000 {
+      var frame = gateway.frames.known("a")
+      let start = frame.readSlice(length: 13)!
+      gateway.send(rest, start)
+      rest = frame
+      #expect(gateway.take() == (correlation == 1 ? [] : ["\(correlation - 1) not known"]))
+    }
+    #expect(gateway.partialFrameCapacity <= 256)
+  }
+
   /// A frame of almost 1 MiB, in reads of 32 KiB as from a socket.
   @Test func aFrameOfManyReads() throws {
     let harness = try ServerHarness()

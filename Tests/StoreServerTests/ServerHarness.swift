@@ -205,6 +205,9 @@ final class EmbeddedGateway {
   /// Whether anything refers to the connection's handler.
   var hasHandler: Bool { handler != nil }
 
+  /// Bytes that the connection's handler has allocated for a partial frame.
+  var partialFrameCapacity: Int { handler?.partial.capacity ?? 0 }
+
   /// Perform the handshake.
   func open(secret: String? = nil) {
     send(frames.hello())
