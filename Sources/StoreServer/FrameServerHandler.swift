@@ -47,6 +47,9 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var unanswered = 0
   private let backlog = ConnectionBacklog()
   private let backups: BackupServer
+  /// Whether the connection has TLS.
+  private let isTLS: Bool
+  /// Logs failed TLS handshakes.
   private let tlsFailures: HandshakeFailures?
   /// Created with the first backup request.
   private var backup: BackupFrames?
@@ -64,11 +67,13 @@ final class FrameServerHandler: ChannelInboundHandler {
     counters: ConnectionCounters,
     backups: BackupServer,
     snapshots: SnapshotServer,
+    isTLS: Bool,
     tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
     self.backups = backups
     self.snapshots = snapshots
+    self.isTLS = isTLS
     self.tlsFailures = tlsFailures
     self.servingState = servingState
     self.terms = terms
@@ -274,8 +279,12 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func makeSnapshot(_ context: ChannelHandlerContext) -> SnapshotFrames {
-    let isProtected = tlsFailures != nil || context.remoteAddress.flatMap { PeerAddress($0) }?.isLoopback == true
-    let made = SnapshotFrames(snapshots: snapshots, eventLoop: context.eventLoop, isProtected: isProtected) {
+    let made = SnapshotFrames(
+      snapshots: snapshots,
+      eventLoop: context.eventLoop,
+      isTLS: isTLS,
+      peer: context.remoteAddress
+    ) {
       [weak self] in self?.write($0)
     }
     snapshot = made

@@ -149,6 +149,7 @@ final class ServerHarness {
       counters: counters,
       backups: Self.backups,
       snapshots: Self.snapshots,
+      isTLS: false,
       tlsFailures: nil,
       logger: logger
     )
