@@ -55,7 +55,8 @@ import Testing
     return log + (channel?.pages.map { Array($0.bytes.readableBytesView.prefix(1)) } ?? [])
   }
 
-  @Test func replacesAGroupAndNothingElse() throws {
+  @Test("an installed snapshot replaces its group's data, also after a reopen, and nothing else")
+  func snapshotReplacesOnlyItsGroup() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -64,13 +65,13 @@ import Testing
         try Self.fill(to, 0..<12, value: 2, position: 9)
         let snapshot = try from.makeSnapshot(of: Self.group)
         #expect(snapshot.cursor == Self.cursor(50))
-        // Of later than the snapshot.
+        // The snapshot does not have what is committed after it.
         try Self.fill(from, 4..<8, value: 3, position: 51)
         let receiver = try to.receiveSnapshot(of: Self.group)
         #expect(try Self.copy(snapshot, to: receiver) > 3)
         snapshot.close()
         #expect(throws: StorageError.self) { try snapshot.next(1) }
-        // What is there stays until all is verified.
+        // The old data remains until the installation.
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
         try receiver.install(Self.cursor(50))
         receiver.remove()
@@ -93,7 +94,8 @@ import Testing
     return try Self.engine(directory)
   }
 
-  @Test func anUnfinishedInstallationLeavesNoData() throws {
+  @Test("an installation that fails leaves no data of its group, and all data of others")
+  func failedInstallationLeavesNoData() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -116,7 +118,8 @@ import Testing
     }
   }
 
-  @Test func anotherGroupsEntriesAreRefused() throws {
+  @Test("a snapshot with entries of another group is refused")
+  func otherGroupsEntriesAreRefused() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -130,7 +133,8 @@ import Testing
     }
   }
 
-  @Test func aSnapshotEndsWithItsStorage() throws {
+  @Test("a snapshot of closed storage cannot be read, and no new one made")
+  func closedStorageEndsItsSnapshots() throws {
     try Self.with { source in
       let engine = try Self.engine(source)
       try Self.fill(engine, 4..<8, value: 1, position: 50)
