@@ -88,7 +88,7 @@ import Testing
     try await within("the server to stop") { await server.stop() }
   }
 
-  @Test func nodeThatLosesOneGroupGoesOnWithTheOther() async throws {
+  @Test func nodeThatLosesOneGroupKeepsItsOther() async throws {
     try await withNode { node in
       try await node.owns(2)
       let before = try await node.connect(session: 1)

@@ -227,7 +227,7 @@ final class EmbeddedGateway {
     for byte in bytes.readableBytesView { send(ByteBuffer(bytes: [byte])) }
   }
 
-  /// Deliver bytes; the read goes on.
+  /// Deliver bytes without ending the read.
   func read(_ bytes: ByteBuffer) { channel.pipeline.fireChannelRead(bytes) }
 
   func endRead() { channel.pipeline.fireChannelReadComplete() }

@@ -152,7 +152,7 @@ import Testing
     gateway.send { [$0.note("b")] }
     try await eventually("the commit to begin") { begun.load(ordering: .relaxed) }
     storage.beforeCommit = {}
-    // The commit goes on for a while after the drain frame has arrived. A server waits for a second.
+    // The commit still runs when the drain frame has arrived. A server waits for a second.
     gateway.whenDrained {
       DispatchQueue.global().asyncAfter(deadline: .now() + .milliseconds(100)) { drained.signal() }
     }
