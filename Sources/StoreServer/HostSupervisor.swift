@@ -294,7 +294,7 @@ final class HostSupervisor: Sendable {
     )
   }
 
-  /// A host of these loops is of no use, and they do not serve yet: make them all again.
+  /// A host has failed. If the loops of its generation do not serve yet, make all of them again.
   func reloadIfStarting(generation: UInt64) {
     state.withLockedValue { state in
       // The start in progress notices it.

@@ -3,7 +3,7 @@ internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import StoreEngine
 
-/// A node of a cluster gains and loses single groups. Its other groups go on.
+/// A node of a cluster gains and loses single groups. The hosts of its other groups keep running.
 extension HostSupervisor {
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
@@ -40,8 +40,8 @@ extension HostSupervisor {
 
   /// Replace a host by another one, made from local storage, that follows.
   ///
-  /// The connections end, since their requests for the group are not answered: gateways connect again at once, and send
-  /// them to the group's next owner.
+  /// If the node owned the group, all its connections are closed: the old host answers no more requests of the group.
+  /// Gateways connect again at once, and resend them to the group's next owner.
   ///
   /// - Returns: false if the host is not in use any more.
   private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
