@@ -40,6 +40,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var decoder: FrameDecoder
   /// The start of a frame whose rest has not been read.
   private(set) var partial = ByteBuffer()
+  /// Refusals of this read's requests, which are written together at its end.
+  private var refusals = ByteBuffer()
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
   /// Frame length limit before authentication: enough for a hello and a proof.
@@ -151,6 +153,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
+    writeRefusals()
     routes.endRead()
     context.fireChannelReadComplete()
   }
@@ -202,28 +205,24 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func request(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
     guard unanswered < Int(terms.window) else {
-      var buffer = ByteBuffer()
-      buffer.writeError(
+      refusals.writeError(
         .busy,
         shard: header.shard,
         correlation: header.correlation,
         retryAfterMilliseconds: 100,
         detail: "the window of \(terms.window) unanswered requests is full"
       )
-      write(buffer)
       return
     }
     if try routes.receive(header, payload, frame: frame) {
       unanswered += 1
     } else {
-      var buffer = ByteBuffer()
-      buffer.writeError(
+      refusals.writeError(
         .notOwner,
         shard: header.shard,
         correlation: header.correlation,
         detail: "another node owns shard \(header.shard.rawValue)"
       )
-      write(buffer)
     }
   }
 
@@ -355,7 +354,19 @@ final class FrameServerHandler: ChannelInboundHandler {
     unanswered -= count
     let byteCount = buffer.readableBytes
     guard let context, !isClosed else { return backlog.wrote(byteCount) }
+    guard backlog.subscriptions > 0 else {
+      // Unwritten bytes limit events only, and a promise costs an allocation.
+      backlog.wrote(byteCount)
+      return context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    }
     context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [backlog] _ in backlog.wrote(byteCount) }
+  }
+
+  private func writeRefusals() {
+    guard refusals.readableBytes > 0 else { return }
+    let buffer = refusals
+    refusals = ByteBuffer()
+    write(buffer)
   }
 
   private func write(_ buffer: ByteBuffer) {
@@ -383,6 +394,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   /// Send the connection an error frame, then close it.
   private func end(_ code: ErrorCode, _ detail: String) {
+    writeRefusals()
     guard let context, !isClosed else { return }
     // Throttle the log before authentication: an unauthenticated peer may connect as often as it likes.
     if let count = registration != nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
@@ -398,6 +410,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func close() {
     state = .closed(registration)
     partial = ByteBuffer()
+    refusals = ByteBuffer()
     backup?.close()
     backup = nil
     snapshot?.close()

@@ -241,6 +241,12 @@ final class EmbeddedGateway {
   /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }
 
+  /// Writes of the handler since the last call, and how many of them have a promise.
+  func takeWrites() -> (count: Int, promises: Int) {
+    defer { failingWrites.writes = (0, 0) }
+    return failingWrites.writes
+  }
+
   /// What was received since the last look, in words.
   func take() -> [String] {
     collect()
@@ -255,16 +261,22 @@ final class EmbeddedGateway {
   }
 }
 
-/// Fails one write on request; see ``EmbeddedGateway/failNextWrite(lastBytes:)``.
+/// Counts writes, and fails one on request; see ``EmbeddedGateway/failNextWrite(lastBytes:)``.
 private final class FailingWrites: ChannelOutboundHandler {
   typealias OutboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
   /// Set if the next write fails; contains the bytes that are read before the close.
   var next: ByteBuffer??
+  /// Writes that did not fail.
+  var writes = (count: 0, promises: 0)
 
   func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
-    guard let lastBytes = next else { return context.write(data, promise: promise) }
+    guard let lastBytes = next else {
+      writes.count += 1
+      writes.promises += promise == nil ? 0 : 1
+      return context.write(data, promise: promise)
+    }
     next = nil
     if let lastBytes {
       context.fireChannelRead(NIOAny(lastBytes))
