@@ -9,16 +9,16 @@ internal import StoreEngine
 /// A host whose group is too far behind the shared log, or has another history: it replaces the group's data by another
 /// node's (docs/cluster.md, "Snapshots").
 ///
-/// What is received is staged, and verified by its SHA-256. Before it is installed, the shared log has to have the
-/// record that follows it, or its last one. A transfer that is cut begins anew, at the next node.
+/// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares it
+/// with the shared log. After a cut the transfer restarts at the next node.
 extension LoopHost {
   /// Pauses between two attempts at all nodes.
   private static let pauseMin = Duration.seconds(1)
   private static let pauseMax = Duration.seconds(30)
   /// Time limit of a question to the shared log.
   private static let logTimeout = TimeAmount.seconds(5)
-  /// Answers that take longer are asked again.
-  private static let logAttempts = 12
+  /// Pause after a question that was not answered.
+  private static let logPause = Duration.milliseconds(500)
 
   /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
   func memberReport(synced: RecordPosition) -> MemberReport {
@@ -110,32 +110,20 @@ extension LoopHost {
     }
   }
 
-  /// Check that the shared log goes on behind a record, and that it is the log's own.
+  /// Check that the snapshot belongs to the shared log, and that the log has what follows it.
   private func verify(_ cursor: LogCursor, of group: GroupID) async throws {
-    for _ in 0..<Self.logAttempts {
-      let outcome = try await askLog { log, done in
-        log.read(group, from: cursor.position, max: 1) { done(.some($0)) }
-      }
-      switch outcome {
-      case .records(let records, _):
-        guard let record = records.first, LogCursor(after: record) == cursor else {
-          throw SnapshotFailure("its last record \(cursor.position.rawValue) is not that of the shared log")
-        }
-        return
-      case .trimmed(let first):
-        guard first == cursor.position.next else {
-          throw SnapshotFailure("it ends at record \(cursor.position.rawValue), the log begins at \(first.rawValue)")
-        }
-        let next = try await askLog { log, done in log.read(group, from: first, max: 1) { done(.some($0)) } }
-        guard case .records(let records, _) = next, let record = records.first else { continue }
-        guard record.previous == cursor.hash else {
-          throw SnapshotFailure("record \(first.rawValue) of the shared log does not follow it")
-        }
-        return
-      case .failed, nil: try await Task.sleep(for: .milliseconds(500))
+    var verification = SnapshotVerification(of: cursor)
+    var action = verification.first
+    while true {
+      switch action {
+      case .accept: return
+      case .reject(let reason): throw SnapshotFailure(reason)
+      case .read(let position, let afterPause):
+        if afterPause { try await Task.sleep(for: Self.logPause) }
+        let outcome = try await askLog { log, done in log.read(group, from: position, max: 1) { done(.some($0)) } }
+        action = verification.handle(outcome)
       }
     }
-    throw SnapshotFailure("the shared log does not answer")
   }
 
   /// Replace the group's data. The loop ends first, and its commits are before this on the same thread.
