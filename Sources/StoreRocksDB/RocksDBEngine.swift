@@ -26,17 +26,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let settings: RocksDBSettings
   /// nil after ``close()``.
   private var handles: Handles?
-  private let loggedSincePresync = NIOLockedValueBox(0)
-  private let unsynced = NIOLockedValueBox(UnsyncedWrites())
-  private let spaceChecks = NIOLockedValueBox(SpaceCheckPace())
+  private let commits = NIOLockedValueBox(CommitState())
   /// Warning for the operator about how the directory was opened; nil if there is none.
   package let warning: String?
-  private static let presyncBytes = 4 << 20
   /// Allows one purge at a time; the next one finds most of its work done.
   let purging = NIOLock()
   let compactsTables: Bool
   let foundDamage = NIOLockedValueBox(false)
-  private let hasFailed = NIOLockedValueBox(false)
   let snapshots = NIOLockedValueBox(OpenSnapshots())
 
   /// What RocksDB has allocated for the open directory.
@@ -171,8 +167,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   // MARK: StorageEngine
 
   package func commit(_ group: CommitGroup) throws(StorageError) {
-    try checkUsable()
-    try checkSpaceIfDue(before: group)
+    try begin(group)
     let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
@@ -205,21 +200,29 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if let position = group.position {
       put(batch, meta, StorageKey.position(position.group), position.cursor.stored())
     }
-    try write(batch)
-    let isDue = loggedSincePresync.withLockedValue { logged in
-      logged += group.logBytes
-      guard logged >= Self.presyncBytes else { return false }
-      logged = 0
-      return true
-    }
-    if isDue { presyncLog() }
+    try write(batch, logBytes: group.logBytes)
   }
 
-  private func write(_ batch: OpaquePointer?) throws(StorageError) {
+  /// Throw if an earlier write has failed, or if the disk has too little space; see ``SpaceCheckPace``.
+  private func begin(_ group: CommitGroup) throws(StorageError) {
+    let now = NIODeadline.now()
+    let byteCount = group.logBytes + group.pages.reduce(0) { $0 + $1.bytes.readableBytes }
+    switch commits.withLockedValue({ $0.begin(byteCount, at: now) }) {
+    case .ready: return
+    case .needsSpaceCheck:
+      try Self.checkSpace(directory)
+      commits.withLockedValue { $0.passedSpaceCheck(byteCount, at: now) }
+    case .failed: throw mustBeReopened
+    }
+  }
+
+  private func write(_ batch: OpaquePointer?, logBytes: Int) throws(StorageError) {
     var failure: UnsafeMutablePointer<CChar>?
-    unsynced.withLockedValue { $0.writeBegan() }
+    commits.withLockedValue { $0.writeBegan() }
     rocksdb_write(database, handles!.write.pointer, batch, &failure)
-    unsynced.withLockedValue { $0.writeEnded() }
+    let logged = failure == nil ? logBytes : nil
+    let needsPresync = commits.withLockedValue { $0.writeEnded(logged) }
+    if needsPresync { presyncLog() }
     guard let text = Self.consumeError(&failure) else { return }
     guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
     foundDamage.withLockedValue { $0 = true }
@@ -227,7 +230,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func sync() throws(StorageError) {
-    guard unsynced.withLockedValue({ $0.takeDue() }) else { return }
+    guard commits.withLockedValue({ $0.takeSyncDue() }) else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
     if let text = Self.consumeError(&failure) { throw recordFailure(text) }
@@ -236,14 +239,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Throw after a failed operation: RocksDB must be reopened before further use. An operation after a failure may hit
   /// an assertion (``FreeDescriptors``).
   func checkUsable() throws(StorageError) {
-    guard !hasFailed.withLockedValue({ $0 }) else {
-      throw .failed("\(directory): an earlier write or flush failed; it must be reopened")
-    }
+    guard !commits.withLockedValue(\.hasFailed) else { throw mustBeReopened }
+  }
+
+  private var mustBeReopened: StorageError {
+    .failed("\(directory): an earlier write or flush failed; it must be reopened")
   }
 
   /// Record that a write or a flush has failed.
   func recordFailure(_ text: String) -> StorageError {
-    hasFailed.withLockedValue { $0 = true }
+    commits.withLockedValue { $0.failed() }
     return .failed("\(directory): \(text)")
   }
 
@@ -378,15 +383,6 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard free >= UInt64(bytesMin) else {
       throw .failed("\(directory): \(free >> 20) MiB of space are free, \(bytesMin >> 20) MiB are needed")
     }
-  }
-
-  /// Throw if the disk has too little space for commits; see ``SpaceCheckPace``.
-  private func checkSpaceIfDue(before group: CommitGroup) throws(StorageError) {
-    let now = NIODeadline.now()
-    let byteCount = group.logBytes + group.pages.reduce(0) { $0 + $1.bytes.readableBytes }
-    guard spaceChecks.withLockedValue({ $0.isDue(byteCount, at: now) }) else { return }
-    try Self.checkSpace(directory)
-    spaceChecks.withLockedValue { $0.passed(byteCount, at: now) }
   }
 
   func put(_ batch: OpaquePointer?, _ family: OpaquePointer, _ key: StorageKey, _ value: ByteBuffer) {

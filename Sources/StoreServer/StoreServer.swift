@@ -112,6 +112,7 @@ package final class StoreServer: Sendable {
               counters: counters,
               backups: backups,
               snapshots: snapshots,
+              isTLS: configuration.tls != nil,
               tlsFailures: configuration.tls?.failures,
               logger: logger
             )

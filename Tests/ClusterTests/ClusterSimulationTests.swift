@@ -105,7 +105,7 @@ struct ClusterSimulationTests {
   }
 
   /// Shows that the simulations above need their snapshots.
-  @Test("control: without snapshots a member that was away cannot go on")
+  @Test("control: without snapshots a member that was away cannot follow again")
   func membersThatAreAwayWithoutSnapshots() {
     var settings = Self.awaySettings
     settings.takesSnapshots = false

@@ -41,7 +41,7 @@ struct EtcdAdoptionTests {
         let claim = LogCursor.start.record(.claim(by: NodeID(2)), epoch: OwnerEpoch(1))
         let outcome = try await log.claim(GroupClaim(group: GroupID(0), record: claim, seen: .none))
         #expect(outcome == .fenced(end.owner))
-        // The log goes on behind it.
+        // The log continues after it.
         var owner = TestOwner(log, group: 0, node: 1, after: LogCursor(after: records[0]))
         try await owner.claim(from: end.owner)
         try await owner.append([1])

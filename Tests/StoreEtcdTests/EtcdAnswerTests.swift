@@ -94,7 +94,7 @@ import Testing
   ]
 
   @Test(arguments: cases)
-  func failures(_ example: Case) async throws {
+  func badAnswersFailTheirCalls(_ example: Case) async throws {
     try await ScriptedServer.with(example.answer) { endpoint in
       var configuration = try EtcdConfiguration(cluster: "test", endpoints: [endpoint])
       configuration.callTimeout = .seconds(20)
@@ -124,7 +124,7 @@ import Testing
   }
 
   @Test(arguments: [false, true])
-  func successes(bytewise: Bool) async throws {
+  func answersInPiecesAreRead(bytewise: Bool) async throws {
     let frames = [Self.begin, .data(Self.emptyEnd), Self.end]
     try await ScriptedServer.with(bytewise ? .bytewise(frames) : .frames(frames)) { endpoint in
       var configuration = try EtcdConfiguration(cluster: "test", endpoints: [endpoint])

@@ -38,7 +38,7 @@ struct EtcdFailureTests {
         let records = try await log.records(Self.group)
         #expect(Array(records.dropFirst()) == appended)
         #expect(try await log.availableEnds(of: [Self.group])[0].last == owner.cursor.position)
-        // A follower that begins anew after each end.
+        // A follower that restarts after each end.
         var followed: [GroupRecord] = []
         try await eventually("all records have been followed") {
           let part = other.follow(Self.group, from: UInt64(followed.count) + 1)
@@ -53,7 +53,7 @@ struct EtcdFailureTests {
     }
   }
 
-  @Test func killedLeader() async throws {
+  @Test func recordsSurviveKillsOfTheLeader() async throws {
     try await EtcdProcesses.with(3) { etcd in
       try await appendThrough(etcd) { round, _ in
         let leader = try await etcd.leader()
@@ -67,7 +67,7 @@ struct EtcdFailureTests {
     }
   }
 
-  @Test func stoppedLeader() async throws {
+  @Test func recordsSurviveStopsOfTheLeader() async throws {
     try await EtcdProcesses.with(3) { etcd in
       let resumption = Mutex<Task<Void, any Error>?>(nil)
       try await appendThrough(etcd) { round, appended in
@@ -75,7 +75,7 @@ struct EtcdFailureTests {
         let leader = try await etcd.leader()
         let before = appended()
         etcd.signal(leader, SIGSTOP)
-        // It goes on after the others have elected another leader and, where this returns before, appended by it.
+        // It continues after the others have elected another leader and, where this returns before, appended by it.
         let task = Task {
           do {
             defer { etcd.signal(leader, SIGCONT) }
@@ -94,7 +94,7 @@ struct EtcdFailureTests {
     }
   }
 
-  @Test func lostConnections() async throws {
+  @Test func recordsSurviveLostConnections() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await appendThrough(etcd) { _, _ in
         await etcd.kill(0)
@@ -104,7 +104,7 @@ struct EtcdFailureTests {
   }
 
   /// The answers of appends and claims are lost, the second time too: one record each.
-  @Test func lostAnswers() async throws {
+  @Test func commandsWhoseAnswersAreLostAreAppliedOnce() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
@@ -153,7 +153,7 @@ struct EtcdFailureTests {
   }
 
   /// An append whose answer is lost, and whose owner is replaced meanwhile.
-  @Test func lostAnswerOfADeposedOwner() async throws {
+  @Test func deposedOwnerIsFencedAfterALostAnswer() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
@@ -185,7 +185,7 @@ struct EtcdFailureTests {
     }
   }
 
-  @Test func noMajority() async throws {
+  @Test func nothingIsDecidedWithoutAMajority() async throws {
     try await EtcdProcesses.with(3) { etcd in
       let failures = FailureList()
       try await AsyncGroupLog.with(try etcd.serviceConfiguration(), failures: failures) { log in
@@ -216,7 +216,7 @@ struct EtcdFailureTests {
     }
   }
 
-  @Test func noSpace() async throws {
+  @Test func appendsToAFullDatabaseFailAndReadsContinue() async throws {
     try await EtcdProcesses.with(1, flags: ["--quota-backend-bytes", "3000000"]) { etcd in
       let failures = FailureList()
       try await AsyncGroupLog.with(try etcd.configuration(), failures: failures) { log in
@@ -230,7 +230,7 @@ struct EtcdFailureTests {
         }
         #expect(outcome == .unclear)
         #expect(failures.contains(status: "database space exceeded"))
-        // Reads go on.
+        // Reads still succeed.
         let end = try await log.availableEnds(of: [Self.group])[0]
         #expect(end.last == owner.cursor.position)
         #expect(try await log.records(Self.group).count == Int(end.last.rawValue))
@@ -239,7 +239,7 @@ struct EtcdFailureTests {
   }
 
   /// A server that is stopped is noticed by a client that only follows.
-  @Test func stoppedServerOfAFollower() async throws {
+  @Test func followerNoticesAServerThatStops() async throws {
     try await EtcdProcesses.with(1, flags: ["--grpc-keepalive-min-time", "10ms"]) { etcd in
       try await AnswerProxy.with(etcd.servers[0].client) { proxy, endpoint in
         var configuration = try etcd.configuration(endpoints: [endpoint])
@@ -267,7 +267,7 @@ struct EtcdFailureTests {
   }
 
   /// A server that cannot be reached is left out; calls fail at once while all of them are.
-  @Test func unreachableServers() async throws {
+  @Test func unreachableServersAreLeftOut() async throws {
     try await EtcdProcesses.with(1) { etcd in
       let unused = etcd.servers[0].peer
       let nowhere = Endpoint(host: "127.0.0.1", port: 1)

@@ -14,7 +14,7 @@ import Testing
     return Hex.text(buffer.readableBytesView)
   }
 
-  @Test func transactionRequest() {
+  @Test func transactionRequestIsEncoded() {
     let transaction = EtcdTransaction(
       compares: [
         EtcdCompare(key: Self.bytes("o"), condition: .modRevision(equals: 300)),
@@ -38,14 +38,14 @@ import Testing
     )
   }
 
-  @Test func largePut() {
+  @Test func largePutIsEncoded() {
     let value = ByteBuffer(repeating: UInt8(ascii: "x"), count: 20_000)
     let transaction = EtcdTransaction(success: [.put(key: Self.bytes("k"), value: value)])
     let text = Self.written(transaction.write)
     #expect(text == "12ab9c0112a79c010a016b12a09c01" + String(repeating: "78", count: 20_000))
   }
 
-  @Test func otherRequests() {
+  @Test func compactionsAndWatchesAreEncoded() {
     #expect(Self.written(EtcdCompaction(revision: 70_000).write) == "08f0a204")
     let watch = EtcdWatch(first: Self.bytes("l"), end: Self.bytes("m"), startRevision: 129)
     #expect(Self.written(watch.write) == "0a0d0a016c12016d18810128014001")
@@ -91,7 +91,7 @@ import Testing
 
   /// A prefix of a message is refused, or is a message with fewer fields; it never traps.
   @Test(arguments: [transactionResponse, watchResponse])
-  func prefixes(hex: String) throws {
+  func truncatedResponsesAreRefused(hex: String) throws {
     let bytes = try #require(Hex.bytes(hex))
     var refused = 0
     for count in 0..<bytes.count {

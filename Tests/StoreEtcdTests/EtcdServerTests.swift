@@ -10,13 +10,13 @@ import Testing
 @Suite(.lanes(2), .needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
 struct EtcdServerTests {
   @Test(arguments: GroupLogConformance.allCases)
-  func oneServer(_ conformance: GroupLogConformance) async throws {
+  func logOnOneServerConforms(_ conformance: GroupLogConformance) async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { try await conformance.run($0) }
     }
   }
 
-  @Test func threeServers() async throws {
+  @Test func logOnThreeServersConforms() async throws {
     try await EtcdProcesses.with(3) { etcd in
       for conformance in GroupLogConformance.allCases {
         let configuration = try etcd.configuration(cluster: conformance.rawValue)
@@ -26,7 +26,7 @@ struct EtcdServerTests {
   }
 
   /// A node that follows by one server sees what another node appends by another.
-  @Test func nodesAtDifferentServers() async throws {
+  @Test func nodesAtDifferentServersSeeTheSameLog() async throws {
     try await EtcdProcesses.with(3) { etcd in
       let endpoints = etcd.servers.map(\.client)
       try await AsyncGroupLog.with(try etcd.configuration(endpoints: [endpoints[0]])) { log in
@@ -78,7 +78,7 @@ struct EtcdServerTests {
     }
   }
 
-  @Test func mutualTLS() async throws {
+  @Test func mutualTLSRefusesClientsWithoutACertificate() async throws {
     try await EtcdProcesses.with(1, tls: true) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
         try await GroupLogConformance.appends.run(log)

@@ -70,7 +70,7 @@ import Testing
 
   // MARK: Keys
 
-  @Test func keys() {
+  @Test func keysHaveDocumentedText() {
     let keys = Self.transactions.keys
     #expect(Self.text(keys.owner(GroupID(10))) == "/tm/c/own/0a")
     #expect(Self.text(keys.trim(GroupID(255))) == "/tm/c/trim/ff")
@@ -81,7 +81,7 @@ import Testing
     #expect(Self.text(keys.recordsEnd(GroupID(0))) == "/tm/c/log/000")
   }
 
-  @Test func values() throws {
+  @Test func ownersAndPositionsHaveDocumentedBytes() throws {
     let owner = EtcdOwnerValue(node: NodeID(300), epoch: OwnerEpoch(1), claimedAt: RecordPosition(128))
     let bytes = Array(owner.encoded().readableBytesView)
     #expect(Hex.text(bytes) == "0101ac028001")
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  @Test func reports() throws {
+  @Test func reportsHaveDocumentedBytes() throws {
     let joining = EtcdReportValue(MemberReport(position: RecordPosition(258), isJoining: true))
     #expect(Hex.text(joining.encoded().readableBytesView) == "020000000000000102")
     #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
@@ -153,7 +153,7 @@ import Testing
       (nothing, nothing, .fenced(.none)),
     ] as [(EtcdOperationResponse, EtcdOperationResponse, AppendOutcome)]
   )
-  func outcomesOfFailedAppends(
+  func failedAppendsHaveOutcomes(
     owner: EtcdOperationResponse,
     stored: EtcdOperationResponse,
     outcome: AppendOutcome
@@ -163,7 +163,7 @@ import Testing
     #expect(try Self.transactions.outcomes(of: [append], response) == [outcome])
   }
 
-  @Test func outcomesOfSucceededCalls() throws {
+  @Test func succeededCallsHaveOutcomes() throws {
     let append = GroupAppend(group: Self.group, record: Self.record(5), fence: Self.owner.fence)
     let appended = Self.response(succeeded: true, [.put, Self.found(Self.owner)])
     #expect(try Self.transactions.outcomes(of: [append], appended) == [.committed(Self.owner)])
@@ -189,7 +189,7 @@ import Testing
       (nothing, nothing, .fenced(.none)),
     ] as [(EtcdOperationResponse, EtcdOperationResponse, AppendOutcome)]
   )
-  func outcomesOfFailedClaims(
+  func failedClaimsHaveOutcomes(
     owner: EtcdOperationResponse,
     stored: EtcdOperationResponse,
     outcome: AppendOutcome

@@ -22,7 +22,7 @@ import Testing
     return texts
   }
 
-  @Test func prefix() {
+  @Test func messagesHaveALengthPrefix() {
     #expect(Hex.text(Self.message("abc")) == "0000000003616263")
     #expect(Hex.text(Self.message("")) == "0000000000")
   }
@@ -74,7 +74,7 @@ import Testing
   }
 
   @Test(arguments: [nil, "", "-1", "x", "99999999999"] as [String?])
-  func badStatuses(code: String?) {
+  func missingOrUnreadableStatusesAreRefused(code: String?) {
     #expect(throws: EtcdWireError.noStatus) {
       try GRPCStatus(code: code.map { Array($0.utf8) }, message: nil)
     }

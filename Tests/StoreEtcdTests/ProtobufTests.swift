@@ -18,7 +18,7 @@ import Testing
       (UInt64.max, "ffffffffffffffffff01"),
     ] as [(UInt64, String)]
   )
-  func varints(value: UInt64, hex: String) throws {
+  func varintsAreWrittenAndRead(value: UInt64, hex: String) throws {
     let bytes = Self.bytes { $0.writeProtobuf(1, value) }
     #expect(Hex.text(bytes) == "08" + hex)
     var reader = ProtobufReader(bytes.span)
@@ -27,7 +27,7 @@ import Testing
     #expect(try reader.next() == nil)
   }
 
-  @Test func fieldsOfEachKind() {
+  @Test func fieldsOfEachKindAreEncoded() {
     #expect(Hex.text(Self.bytes { $0.writeProtobuf(16, 5) }) == "800105")
     #expect(Hex.text(Self.bytes { $0.writeProtobuf(2, [7, 8]) }) == "12020708")
     #expect(Hex.text(Self.bytes { $0.writeProtobuf(2, ByteBuffer(bytes: [7, 8])) }) == "12020708")
@@ -38,7 +38,7 @@ import Testing
 
   /// The length of a nested message takes one to three bytes, and the content moves behind it.
   @Test(arguments: [0, 1, 120, 124, 125, 126, 127, 128, 200, 16_000, 16_379, 16_380, 16_384, 70_000])
-  func nestedMessages(contentBytes: Int) throws {
+  func nestedMessagesAreWrittenAndRead(contentBytes: Int) throws {
     let content = (0..<contentBytes).map { UInt8(truncatingIfNeeded: $0 &* 31) }
     let bytes = Self.bytes { buffer in
       buffer.writeProtobuf(1, 42)

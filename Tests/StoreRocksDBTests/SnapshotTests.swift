@@ -55,8 +55,8 @@ import Testing
     return log + (channel?.pages.map { Array($0.bytes.readableBytesView.prefix(1)) } ?? [])
   }
 
-  @Test("a snapshot replaces its group and nothing else")
-  func snapshotReplacesItsGroupOnly() throws {
+  @Test("an installed snapshot replaces its group's data, also after a reopen, and nothing else")
+  func snapshotReplacesOnlyItsGroup() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -65,13 +65,13 @@ import Testing
         try Self.fill(to, 0..<12, value: 2, position: 9)
         let snapshot = try from.makeSnapshot(of: Self.group)
         #expect(snapshot.cursor == Self.cursor(50))
-        // Of later than the snapshot.
+        // The snapshot does not have what is committed after it.
         try Self.fill(from, 4..<8, value: 3, position: 51)
         let receiver = try to.receiveSnapshot(of: Self.group)
         #expect(try Self.copy(snapshot, to: receiver) > 3)
         snapshot.close()
         #expect(throws: StorageError.self) { try snapshot.next(1) }
-        // The old data stays until the whole snapshot is verified.
+        // The old data remains until the installation.
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
         try receiver.install(Self.cursor(50))
         receiver.remove()
@@ -94,8 +94,8 @@ import Testing
     return try Self.engine(directory)
   }
 
-  @Test("an unfinished installation leaves no data")
-  func unfinishedInstallationLeavesNoData() throws {
+  @Test("an installation that fails leaves no data of its group, and all data of others")
+  func failedInstallationLeavesNoData() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -118,8 +118,8 @@ import Testing
     }
   }
 
-  @Test("another group's entries are refused")
-  func entriesOfAnotherGroupAreRefused() throws {
+  @Test("a snapshot with entries of another group is refused")
+  func otherGroupsEntriesAreRefused() throws {
     try Self.with { source in
       try Self.with { target in
         let from = try Self.engine(source)
@@ -133,8 +133,8 @@ import Testing
     }
   }
 
-  @Test("a snapshot ends with its storage")
-  func snapshotEndsWithItsStorage() throws {
+  @Test("a snapshot of closed storage cannot be read, and no new one made")
+  func closedStorageEndsItsSnapshots() throws {
     try Self.with { source in
       let engine = try Self.engine(source)
       try Self.fill(engine, 4..<8, value: 1, position: 50)

@@ -25,8 +25,8 @@ package protocol GroupSnapshot: Sendable {
   func close()
 }
 
-/// A snapshot of another node that is received. It is staged first, so that what is there stays until all of it has
-/// been verified. Every call blocks.
+/// Receives a snapshot of another node. It stages the bytes first, so that the group's old data remains until all of
+/// them are verified. Every call blocks.
 package protocol GroupSnapshotReceiver: Sendable {
   /// Stage the next bytes.
   func append(_ bytes: ByteBuffer) throws(StorageError)

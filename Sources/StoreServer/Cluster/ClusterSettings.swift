@@ -47,4 +47,5 @@ struct GroupMembership: Sendable {
   let nodes: NodeLinks?
   /// Nil in a cluster of one.
   let snapshots: SnapshotSources?
+  let events: GroupEvents
 }

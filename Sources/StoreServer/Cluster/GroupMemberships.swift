@@ -44,7 +44,13 @@ final class GroupMemberships: Sendable {
   /// - Parameters:
   ///   - position: the loop's number. Loops come in order when the node starts.
   ///   - stored: how far local storage has the group's log.
-  func membership(ofLoop position: Int, _ eventLoop: any EventLoop, stored: LogCursor) async throws -> GroupMembership {
+  ///   - events: callbacks of the group's host.
+  func membership(
+    ofLoop position: Int,
+    _ eventLoop: any EventLoop,
+    stored: LogCursor,
+    events: GroupEvents
+  ) async throws -> GroupMembership {
     if position == links.withLockedValue(\.count) {
       let made = try await eventLoop.submit { self.makeLinks(eventLoop) }.get()
       links.withLockedValue { $0.append(made) }
@@ -65,7 +71,8 @@ final class GroupMemberships: Sendable {
           configuration.secrets = secrets.withLockedValue { $0 }
           return configuration
         }
-      }
+      },
+      events: events
     )
   }
 
@@ -83,7 +90,7 @@ final class GroupMemberships: Sendable {
   /// Probe the shared log for the group of a host, instead of the one before of the same loop.
   func startProbes(ofLoop position: Int, for host: LoopHost) {
     let log = links.withLockedValue { $0[position].log }
-    host.eventLoop.execute { log.probe(for: [host.replica].compactMap { $0 }) }
+    host.eventLoop.execute { log.probe(for: [host.cluster?.replica].compactMap { $0 }) }
   }
 
   func stopProbes() {

@@ -3,8 +3,32 @@ internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import StoreEngine
 
-/// A node of a cluster gains and loses single groups. Its other groups go on.
+/// A node of a cluster gains and loses single groups. The hosts of its other groups keep running.
 extension HostSupervisor {
+  /// Return the callbacks of a group's host.
+  func groupEvents(ofHost position: Int, generation: UInt64) -> GroupEvents {
+    GroupEvents(
+      promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
+      deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
+      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      joining: { [logger] reason in
+        logger.notice(
+          "A group needs another node's snapshot",
+          metadata: ["group": "\(position)", "reason": "\(reason)"]
+        )
+      },
+      joinFailed: { [logger] reason in
+        logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
+      },
+      joined: { [logger] group, position, bytes in
+        logger.notice(
+          "Another node's snapshot of a group is installed",
+          metadata: ["group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)"]
+        )
+      }
+    )
+  }
+
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
@@ -40,8 +64,8 @@ extension HostSupervisor {
 
   /// Replace a host by another one, made from local storage, that follows.
   ///
-  /// The connections end, since their requests for the group are not answered: gateways connect again at once, and send
-  /// them to the group's next owner.
+  /// If the node owned the group, all its connections are closed: the old host answers no more requests of the group.
+  /// Gateways connect again at once, and resend them to the group's next owner.
   ///
   /// - Returns: false if the host is not in use any more.
   private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {

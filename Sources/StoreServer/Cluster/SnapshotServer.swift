@@ -62,7 +62,7 @@ final class SnapshotServer: Sendable {
 
   // MARK: Requests; answers arrive on any thread
 
-  typealias Completion<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
+  typealias Completion<Value> = @Sendable (Result<Value, TransferRefusal>) -> Void
 
   /// Make a snapshot of a group.
   func begin(
@@ -74,9 +74,9 @@ final class SnapshotServer: Sendable {
     thread.submit { [self] _ in
       guard state.withLockedValue({ $0.open == nil }) else {
         let detail = "another node receives a snapshot of this one"
-        return completion(.failure(BackupRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
+        return completion(.failure(TransferRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
       }
-      completion(Result { () throws(BackupRefusal) in try make(owner, request, serving) })
+      completion(Result { () throws(TransferRefusal) in try make(owner, request, serving) })
     }
   }
 
@@ -84,14 +84,14 @@ final class SnapshotServer: Sendable {
     _ owner: Owner,
     _ request: SnapshotRequest,
     _ serving: ServingState.Serving?
-  ) throws(BackupRefusal) -> SnapshotHead {
+  ) throws(TransferRefusal) -> SnapshotHead {
     let index = Int(request.group)
     guard let serving else { throw Self.unavailable("the node is loading its data") }
     guard index < serving.hosts.count, request.shards.upperBound <= serving.hostOfShard.count,
       serving.hostOfShard.indices.allSatisfy({
         request.shards.contains(UInt16($0)) == (Int(serving.hostOfShard[$0]) == index)
       })
-    else { throw BackupRefusal(code: .invalidField, detail: "group \(index) has other shards here") }
+    else { throw TransferRefusal(code: .invalidField, detail: "group \(index) has other shards here") }
     guard request.asksOwner || !serving.isServed(index) else {
       throw Self.unavailable("the node owns the group: ask a follower first")
     }
@@ -122,7 +122,7 @@ final class SnapshotServer: Sendable {
     thread.submit { [self] _ in
       guard var open = state.withLockedValue({ $0.open }), open.owner == owner else {
         let detail = "this connection has begun no snapshot, or it was silent for too long"
-        return completion(.failure(BackupRefusal(code: .backupNotFound, detail: detail)))
+        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: detail)))
       }
       do throws(StorageError) {
         let part = try open.nextPart()
@@ -151,103 +151,7 @@ final class SnapshotServer: Sendable {
     logger.notice("A snapshot has ended", metadata: ["reason": "\(reason)", "bytes": "\(ended.total)"])
   }
 
-  private static func unavailable(_ detail: String) -> BackupRefusal {
-    BackupRefusal(code: .unavailable, detail: detail, retryAfterMilliseconds: 1_000)
-  }
-}
-
-/// Requests for a snapshot on one connection, one at a time.
-final class SnapshotFrames {
-  /// Idle timeout. A node asks for the next part as soon as it has written the last one.
-  static let silenceMax = TimeAmount.seconds(30)
-
-  private let snapshots: SnapshotServer
-  private let owner: SnapshotServer.Owner
-  private let eventLoop: any EventLoop
-  /// Whether the connection may carry users' data in plain text: it has TLS, or does not leave the machine.
-  private let isProtected: Bool
-  private let write: (ByteBuffer) -> Void
-  private var isAnswering = false
-  private var silence: Scheduled<Void>?
-
-  /// - Parameter write: writes to the connection.
-  init(snapshots: SnapshotServer, eventLoop: any EventLoop, isProtected: Bool, write: @escaping (ByteBuffer) -> Void) {
-    self.snapshots = snapshots
-    self.eventLoop = eventLoop
-    self.isProtected = isProtected
-    self.write = write
-    owner = snapshots.makeOwner()
-  }
-
-  /// Receive one request. Throws where its payload does not parse.
-  func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
-    guard isProtected else {
-      return refuse(header, BackupRefusal(code: .unavailable, detail: "a snapshot needs TLS between nodes"))
-    }
-    guard !isAnswering else {
-      return refuse(header, BackupRefusal(code: .busy, detail: "one request at a time", retryAfterMilliseconds: 100))
-    }
-    let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    let eventLoop = eventLoop
-    switch header.kind {
-    case .snapshotBegin:
-      let request = try SnapshotRequest(payload)
-      begin()
-      snapshots.begin(owner, request, serving.current()) { result in
-        eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
-      }
-    case .snapshotRead:
-      try FieldReader(payload).end()
-      begin()
-      snapshots.read(owner) { result in
-        let notBefore = (try? result.get().notBefore) ?? .now()
-        eventLoop.scheduleTask(deadline: notBefore) {
-          bound.value.reply(header, result) { $0.0.write(into: &$1) }
-        }
-      }
-    default: throw .unknownKind(header.kind.rawValue)
-    }
-  }
-
-  /// End the snapshot of a closed connection.
-  func close() {
-    silence?.cancel()
-    snapshots.end(owner, reason: "its connection was closed")
-  }
-
-  private func begin() {
-    isAnswering = true
-    silence?.cancel()
-    silence = nil
-  }
-
-  private func reply<Value>(
-    _ header: FrameHeader,
-    _ result: Result<Value, BackupRefusal>,
-    _ fields: (Value, inout ByteBuffer) -> Void
-  ) {
-    isAnswering = false
-    let (snapshots, owner) = (snapshots, owner)
-    silence = eventLoop.scheduleTask(in: Self.silenceMax) {
-      snapshots.end(owner, reason: "the other node was silent")
-    }
-    switch result {
-    case .failure(let refusal): refuse(header, refusal)
-    case .success(let value):
-      var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) { fields(value, &$0) }
-      write(buffer)
-    }
-  }
-
-  private func refuse(_ header: FrameHeader, _ refusal: BackupRefusal) {
-    var buffer = ByteBuffer()
-    buffer.writeError(
-      refusal.code,
-      correlation: header.correlation,
-      retryAfterMilliseconds: refusal.retryAfterMilliseconds,
-      detail: refusal.detail
-    )
-    write(buffer)
+  private static func unavailable(_ detail: String) -> TransferRefusal {
+    TransferRefusal(code: .unavailable, detail: detail, retryAfterMilliseconds: 1_000)
   }
 }

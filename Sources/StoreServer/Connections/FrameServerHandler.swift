@@ -38,7 +38,10 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  private var leftover: ByteBuffer?
+  /// The start of a frame whose rest has not been read.
+  private(set) var partial = ByteBuffer()
+  /// Refusals of this read's requests, which are written together at its end.
+  private var refusals = ByteBuffer()
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
   /// Frame length limit before authentication: enough for a hello and a proof.
@@ -46,6 +49,9 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var unanswered = 0
   private let backlog = ConnectionBacklog()
   private let backups: BackupServer
+  /// Whether the connection has TLS.
+  private let isTLS: Bool
+  /// Logs failed TLS handshakes.
   private let tlsFailures: HandshakeFailures?
   /// Created with the first backup request.
   private var backup: BackupFrames?
@@ -63,11 +69,13 @@ final class FrameServerHandler: ChannelInboundHandler {
     counters: ConnectionCounters,
     backups: BackupServer,
     snapshots: SnapshotServer,
+    isTLS: Bool,
     tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
     self.backups = backups
     self.snapshots = snapshots
+    self.isTLS = isTLS
     self.tlsFailures = tlsFailures
     self.servingState = servingState
     self.terms = terms
@@ -118,28 +126,34 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     guard !isClosed else { return }
-    var buffer = unwrapInboundIn(data)
-    if var rest = leftover {
-      // Clear before writing: otherwise each read copies everything received so far.
-      leftover = nil
-      rest.writeBuffer(&buffer)
-      buffer = rest
-    }
+    let incoming = unwrapInboundIn(data)
     routes.beginTurn()
-    let consumed: Int
     do throws(WireError) {
-      consumed = try receive(buffer.readableBytesSpan)
+      if partial.readableBytes == 0 {
+        let consumed = try receive(incoming.readableBytesSpan)
+        guard !isClosed, consumed < incoming.readableBytes else { return }
+        partial.writeRaw(incoming.readableBytesSpan.extracting(consumed..<incoming.readableBytes))
+      } else {
+        // A local buffer: a write that fails may end the connection while it is read.
+        var bytes = ByteBuffer()
+        swap(&bytes, &partial)
+        bytes.writeImmutableBuffer(incoming)
+        let consumed = try receive(bytes.readableBytesSpan)
+        guard !isClosed, consumed < bytes.readableBytes else { return }
+        bytes.moveReaderIndex(forwardBy: consumed)
+        // Otherwise the buffer keeps all bytes since the last read that ended with a frame.
+        bytes.discardReadBytes()
+        partial = bytes
+      }
     } catch {
       // Apply and answer the frames before the error; the end of this read will find no routes.
       routes.endTurn()
       refuse(error)
-      return
     }
-    buffer.moveReaderIndex(forwardBy: consumed)
-    if !isClosed, buffer.readableBytes > 0 { leftover = buffer }
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
+    writeRefusals()
     routes.endRead()
     context.fireChannelReadComplete()
   }
@@ -191,28 +205,24 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func request(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
     guard unanswered < Int(terms.window) else {
-      var buffer = ByteBuffer()
-      buffer.writeError(
+      refusals.writeError(
         .busy,
         shard: header.shard,
         correlation: header.correlation,
         retryAfterMilliseconds: 100,
         detail: "the window of \(terms.window) unanswered requests is full"
       )
-      write(buffer)
       return
     }
     if try routes.receive(header, payload, frame: frame) {
       unanswered += 1
     } else {
-      var buffer = ByteBuffer()
-      buffer.writeError(
+      refusals.writeError(
         .notOwner,
         shard: header.shard,
         correlation: header.correlation,
         detail: "another node owns shard \(header.shard.rawValue)"
       )
-      write(buffer)
     }
   }
 
@@ -268,8 +278,12 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func makeSnapshot(_ context: ChannelHandlerContext) -> SnapshotFrames {
-    let isProtected = tlsFailures != nil || context.remoteAddress.flatMap { PeerAddress($0) }?.isLoopback == true
-    let made = SnapshotFrames(snapshots: snapshots, eventLoop: context.eventLoop, isProtected: isProtected) {
+    let made = SnapshotFrames(
+      snapshots: snapshots,
+      eventLoop: context.eventLoop,
+      isTLS: isTLS,
+      peer: context.remoteAddress
+    ) {
       [weak self] in self?.write($0)
     }
     snapshot = made
@@ -340,7 +354,19 @@ final class FrameServerHandler: ChannelInboundHandler {
     unanswered -= count
     let byteCount = buffer.readableBytes
     guard let context, !isClosed else { return backlog.wrote(byteCount) }
+    guard backlog.subscriptions > 0 else {
+      // Unwritten bytes limit events only, and a promise costs an allocation.
+      backlog.wrote(byteCount)
+      return context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    }
     context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [backlog] _ in backlog.wrote(byteCount) }
+  }
+
+  private func writeRefusals() {
+    guard refusals.readableBytes > 0 else { return }
+    let buffer = refusals
+    refusals = ByteBuffer()
+    write(buffer)
   }
 
   private func write(_ buffer: ByteBuffer) {
@@ -368,6 +394,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   /// Send the connection an error frame, then close it.
   private func end(_ code: ErrorCode, _ detail: String) {
+    writeRefusals()
     guard let context, !isClosed else { return }
     // Throttle the log before authentication: an unauthenticated peer may connect as often as it likes.
     if let count = registration != nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
@@ -382,7 +409,8 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func close() {
     state = .closed(registration)
-    leftover = nil
+    partial = ByteBuffer()
+    refusals = ByteBuffer()
     backup?.close()
     backup = nil
     snapshot?.close()

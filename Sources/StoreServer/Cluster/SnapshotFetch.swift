@@ -6,49 +6,39 @@ internal import ReceiptWire
 internal import StoreClient
 internal import StoreEngine
 
-/// A host whose group is too far behind the shared log, or has another history: it replaces the group's data by another
-/// node's (docs/cluster.md, "Snapshots").
+/// Replaces the data of a host's group by another node's, if the group is too far behind the shared log or has another
+/// history (docs/cluster.md, "Snapshots").
 ///
-/// What is received is staged, and verified by its SHA-256. Before it is installed, the shared log has to have the
-/// record that follows it, or its last one. A transfer that is cut begins anew, at the next node.
-extension LoopHost {
+/// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares it
+/// with the shared log. After a cut the transfer restarts at the next node.
+struct SnapshotFetch: Sendable {
   /// Pauses between two attempts at all nodes.
   private static let pauseMin = Duration.seconds(1)
   private static let pauseMax = Duration.seconds(30)
   /// Time limit of a question to the shared log.
   private static let logTimeout = TimeAmount.seconds(5)
-  /// Answers that take longer are asked again.
-  private static let logAttempts = 12
+  /// Pause after a question that was not answered.
+  private static let logPause = Duration.milliseconds(500)
 
-  /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
-  func memberReport(synced: RecordPosition) -> MemberReport {
-    joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: synced)
-  }
+  let host: LoopHost
+  let cluster: GroupHost
+  let sources: SnapshotSources
 
-  func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
-    let text =
-      switch reason {
-      case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
-      case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
-      }
-    guard let snapshots else { return events.reported(.unusable("\(text): start from an empty directory")) }
-    guard snapshotFetch == nil else { return }
-    events.joining(text)
-    snapshotFetch = Task { await self.fetchSnapshot(from: snapshots) }
-  }
+  private var eventLoop: any EventLoop { host.eventLoop }
 
-  private func fetchSnapshot(from sources: SnapshotSources) async {
+  /// Try one node after the other until a snapshot is installed or the task is cancelled.
+  func run() async {
     var pause = Self.pauseMin
     while !Task.isCancelled {
       for asksOwner in [false, true] {
         for address in sources.configuration().addresses.shuffled() {
           guard !Task.isCancelled else { return }
           do {
-            try await receiveSnapshot(sources, address, asksOwner: asksOwner)
+            try await receiveSnapshot(address, asksOwner: asksOwner)
             return
           } catch {
-            try? await eventLoop.submit { self.joiningAt = nil }.get()
-            if !Task.isCancelled { events.joinFailed("\(address.host):\(address.port): \(error)") }
+            try? await eventLoop.submit { cluster.joiningAt = nil }.get()
+            if !Task.isCancelled { cluster.events.joinFailed("\(address.host):\(address.port): \(error)") }
           }
         }
       }
@@ -58,21 +48,20 @@ extension LoopHost {
   }
 
   private func receiveSnapshot(
-    _ sources: SnapshotSources,
     _ address: StoreClientConfiguration.Address,
     asksOwner: Bool
   ) async throws {
     let connection = try await SnapshotConnection.open(address, sources, on: eventLoop)
     defer { eventLoop.execute { connection.value.close() } }
-    guard let id = try await eventLoop.submit({ self.replica?.group }).get() else { throw CancellationError() }
-    let group = GroupShards(group: id, shards: shards)
-    let request = SnapshotRequest(group: id.rawValue, shards: shards, asksOwner: asksOwner)
+    guard let id = try await eventLoop.submit({ cluster.replica?.group }).get() else { throw CancellationError() }
+    let group = GroupShards(group: id, shards: cluster.shards)
+    let request = SnapshotRequest(group: id.rawValue, shards: cluster.shards, asksOwner: asksOwner)
     let reply = try await SnapshotConnection.request(connection, .snapshotBegin) { request.write(into: &$0) }
     let cursor = LogCursor(try SnapshotHead(reply.readableBytesSpan))
     // From here on the owner keeps the records that follow.
     try await eventLoop.submit {
-      self.joiningAt = cursor.position
-      self.reportSynced(.start)
+      cluster.joiningAt = cursor.position
+      cluster.reportSynced(.start)
     }.get()
     try await verify(cursor, of: id)
     let receiver = try await onThread { storage throws(StorageError) in try storage.receiveSnapshot(of: group) }
@@ -80,13 +69,13 @@ extension LoopHost {
       let bytes = try await receive(connection, into: receiver)
       try await verify(cursor, of: id)
       try await install(receiver, cursor)
-      events.joined(id, cursor.position, bytes)
+      cluster.events.joined(id, cursor.position, bytes)
     } catch {
       receiver.remove()
       throw error
     }
     receiver.remove()
-    eventLoop.execute { self.restart() }
+    eventLoop.execute { restart() }
   }
 
   /// Stage the snapshot. One part is in memory at a time.
@@ -110,44 +99,32 @@ extension LoopHost {
     }
   }
 
-  /// Check that the shared log goes on behind a record, and that it is the log's own.
+  /// Check that the snapshot belongs to the shared log, and that the log has what follows it.
   private func verify(_ cursor: LogCursor, of group: GroupID) async throws {
-    for _ in 0..<Self.logAttempts {
-      let outcome = try await askLog { log, done in
-        log.read(group, from: cursor.position, max: 1) { done(.some($0)) }
-      }
-      switch outcome {
-      case .records(let records, _):
-        guard let record = records.first, LogCursor(after: record) == cursor else {
-          throw SnapshotFailure("its last record \(cursor.position.rawValue) is not that of the shared log")
-        }
-        return
-      case .trimmed(let first):
-        guard first == cursor.position.next else {
-          throw SnapshotFailure("it ends at record \(cursor.position.rawValue), the log begins at \(first.rawValue)")
-        }
-        let next = try await askLog { log, done in log.read(group, from: first, max: 1) { done(.some($0)) } }
-        guard case .records(let records, _) = next, let record = records.first else { continue }
-        guard record.previous == cursor.hash else {
-          throw SnapshotFailure("record \(first.rawValue) of the shared log does not follow it")
-        }
-        return
-      case .failed, nil: try await Task.sleep(for: .milliseconds(500))
+    var verification = SnapshotVerification(of: cursor)
+    var action = verification.first
+    while true {
+      switch action {
+      case .accept: return
+      case .reject(let reason): throw SnapshotFailure(reason)
+      case .read(let position, let afterPause):
+        if afterPause { try await Task.sleep(for: Self.logPause) }
+        let outcome = try await askLog { log, done in log.read(group, from: position, max: 1) { done(.some($0)) } }
+        action = verification.handle(outcome)
       }
     }
-    throw SnapshotFailure("the shared log does not answer")
   }
 
   /// Replace the group's data. The loop ends first, and its commits are before this on the same thread.
   private func install(_ receiver: any GroupSnapshotReceiver, _ cursor: LogCursor) async throws {
     try await eventLoop.submit {
-      guard self.stopped == nil else { throw CancellationError() }
-      self.loop.stop()
+      guard host.stopped == nil else { throw CancellationError() }
+      host.loop.stop()
     }.get()
     let promise = eventLoop.makePromise(of: Void.self)
-    eventLoop.execute { [self] in
-      guard stopped == nil else { return promise.fail(CancellationError()) }
-      offload(to: committer) {
+    eventLoop.execute {
+      guard host.stopped == nil else { return promise.fail(CancellationError()) }
+      host.offload(to: host.committer) {
         Result { () throws(StorageError) in try receiver.install(cursor) }
       } then: { _, result in
         promise.completeWith(result.mapError { $0 as any Error })
@@ -155,19 +132,22 @@ extension LoopHost {
     }
     do { try await promise.futureResult.get() } catch {
       // The loop is stopped, and the data may be gone.
-      eventLoop.execute { self.restart() }
+      eventLoop.execute { restart() }
       throw error
     }
   }
+
+  /// Let the node make another host from what is stored.
+  private func restart() { cluster.events.deposed(host) }
 
   /// Run a call of the storage on a thread.
   private func onThread<Value: Sendable>(
     _ body: @escaping @Sendable (any StorageEngine) throws(StorageError) -> Value
   ) async throws -> Value {
     let promise = eventLoop.makePromise(of: Value.self)
-    eventLoop.execute { [self] in
-      guard stopped == nil else { return promise.fail(CancellationError()) }
-      offload(to: readers) { [storage] in
+    eventLoop.execute {
+      guard host.stopped == nil else { return promise.fail(CancellationError()) }
+      host.offload(to: host.readers) { [storage = host.storage] in
         Result { () throws(StorageError) in try body(storage) }
       } then: { _, result in
         promise.completeWith(result.mapError { $0 as any Error })
@@ -181,8 +161,8 @@ extension LoopHost {
     _ body: @escaping @Sendable (any GroupLog, @escaping (Value?) -> Void) -> Void
   ) async throws -> Value? {
     let promise = eventLoop.makePromise(of: Value?.self)
-    eventLoop.execute { [self] in
-      guard stopped == nil, let link else { return promise.fail(CancellationError()) }
+    eventLoop.execute {
+      guard host.stopped == nil else { return promise.fail(CancellationError()) }
       var isAnswered = false
       func answer(_ value: Value?) {
         guard !isAnswered else { return }
@@ -190,7 +170,7 @@ extension LoopHost {
         promise.succeed(value)
       }
       eventLoop.assumeIsolated().scheduleTask(in: Self.logTimeout) { answer(nil) }
-      body(link.log) { answer($0) }
+      body(cluster.link.log) { answer($0) }
     }
     return try await promise.futureResult.get()
   }

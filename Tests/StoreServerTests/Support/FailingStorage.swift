@@ -15,6 +15,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     var openFailure: StorageError?
     var locationFault: String?
     var beforeCommit: @Sendable () -> Void = {}
+    var snapshot: (any GroupSnapshot)?
     var syncs = 0
     var opens = 0
     var recoveries: [ShardID: Int] = [:]
@@ -47,6 +48,12 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   var beforeCommit: @Sendable () -> Void {
     get { state.withLock { $0.beforeCommit } }
     set { state.withLock { $0.beforeCommit = newValue } }
+  }
+
+  /// What each group's snapshot is; nil: none can be made.
+  var snapshot: (any GroupSnapshot)? {
+    get { state.withLock { $0.snapshot } }
+    set { state.withLock { $0.snapshot = newValue } }
   }
 
   /// Syncs so far, failed ones included.
@@ -103,6 +110,11 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   ) throws(StorageError) -> [StoredSegment] { [] }
 
   func purge() throws(StorageError) {}
+
+  func makeSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshot {
+    guard let snapshot else { throw .unusable("no snapshot can be made") }
+    return snapshot
+  }
 
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     state.withLock { state in

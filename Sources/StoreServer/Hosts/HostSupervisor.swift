@@ -171,27 +171,9 @@ final class HostSupervisor: Sendable {
       halted: { [weak self] error in self?.halted(error, generation: generation) },
       reported: { [logger] error in
         logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
-      },
-      promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
-      deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
-      failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
-      joining: { [logger] reason in
-        logger.notice(
-          "A group needs another node's snapshot",
-          metadata: ["group": "\(position)", "reason": "\(reason)"]
-        )
-      },
-      joinFailed: { [logger] reason in
-        logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
-      },
-      joined: { [logger] group, position, bytes in
-        logger.notice(
-          "Another node's snapshot of a group is installed",
-          metadata: ["group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)"]
-        )
       }
     )
-    let group = try await membership(ofLoop: position, eventLoop, storage)
+    let group = try await membership(ofLoop: position, eventLoop, storage, generation: generation)
     let committer = committers[position]
     let host = try await eventLoop.submit {
       [readers, configuration, clock, directory, shardCount = source.shardCount] in
@@ -216,11 +198,13 @@ final class HostSupervisor: Sendable {
   private func membership(
     ofLoop position: Int,
     _ eventLoop: any EventLoop,
-    _ storage: any StorageEngine
+    _ storage: any StorageEngine,
+    generation: UInt64
   ) async throws -> GroupMembership? {
     guard let memberships else { return nil }
     let stored = try await opener.runIfActive { try storage.position(of: GroupID(UInt8(position))) }
-    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored)
+    let events = groupEvents(ofHost: position, generation: generation)
+    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored, events: events)
   }
 
   /// Start a connected host.
@@ -294,7 +278,7 @@ final class HostSupervisor: Sendable {
     )
   }
 
-  /// A host of these loops is of no use, and they do not serve yet: make them all again.
+  /// A host has failed. If the loops of its generation do not serve yet, make all of them again.
   func reloadIfStarting(generation: UInt64) {
     state.withLockedValue { state in
       // The start in progress notices it.

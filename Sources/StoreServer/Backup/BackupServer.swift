@@ -7,13 +7,6 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreEngine
 
-/// Refusal of a backup request.
-struct BackupRefusal: Error {
-  var code: ErrorCode
-  var detail: String
-  var retryAfterMilliseconds: UInt32 = 0
-}
-
 /// Serves backups of the whole store (Proto/frames.md, "Backup"): makes a checkpoint, serves its files, removes it. All
 /// work runs on one dedicated thread, so that event loops, commits and request reads do not wait for it.
 final class BackupServer: Sendable {
@@ -63,12 +56,12 @@ final class BackupServer: Sendable {
 
   // MARK: Requests; answers arrive on any thread
 
-  typealias Completion<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
+  typealias Completion<Value> = @Sendable (Result<Value, TransferRefusal>) -> Void
 
   /// Make the checkpoint. It contains everything that is durable now.
   func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
-      return completion(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
+      return completion(.failure(TransferRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
     let indexes = hosts.map { host in host.eventLoop.submit { host.loop.durableIndexes } }
@@ -89,7 +82,7 @@ final class BackupServer: Sendable {
       checkpoint = try storage.makeCheckpoint()
     } catch {
       logger.error("A checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
-      return made(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")), completion)
+      return made(.failure(TransferRefusal(code: .backupFailed, detail: "\(error)")), completion)
     }
     let files = checkpoint.files.map { BackupContents.File(name: $0.name, size: $0.size) }
     let contents = BackupContents(store: store, time: time, indexes: indexes, files: files)
@@ -97,7 +90,7 @@ final class BackupServer: Sendable {
   }
 
   private func made(
-    _ result: Result<(any StorageCheckpoint, BackupContents), BackupRefusal>,
+    _ result: Result<(any StorageCheckpoint, BackupContents), TransferRefusal>,
     _ completion: Completion<BackupContents>
   ) {
     let checkpoint = try? result.get().0
@@ -153,18 +146,18 @@ final class BackupServer: Sendable {
   ) {
     thread.submit { [self] _ in
       guard let checkpoint = state.withLockedValue({ $0.turn.checkpoint(of: owner) }) else {
-        return completion(.failure(BackupRefusal(code: .backupNotFound, detail: Self.notFound)))
+        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: Self.notFound)))
       }
       guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
         case let size = checkpoint.files[Int(part.file)].size, part.offset <= size, part.count <= size - part.offset
       else {
         let detail = "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
-        return completion(.failure(BackupRefusal(code: .invalidField, detail: detail)))
+        return completion(.failure(TransferRefusal(code: .invalidField, detail: detail)))
       }
       do throws(StorageError) {
         completion(.success(try body(checkpoint)))
       } catch {
-        completion(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")))
+        completion(.failure(TransferRefusal(code: .backupFailed, detail: "\(error)")))
       }
     }
   }
@@ -189,7 +182,7 @@ final class BackupServer: Sendable {
 
   private static let oneAtATime = "another backup of this store is in progress; try again when it has ended"
   private static let notFound = "this connection has begun no backup, or it was silent for too long"
-  private static let unavailable = BackupRefusal(
+  private static let unavailable = TransferRefusal(
     code: .unavailable,
     detail: "the store is loading its data; try again",
     retryAfterMilliseconds: 500

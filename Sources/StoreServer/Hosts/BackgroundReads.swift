@@ -1,23 +1,4 @@
 internal import DequeModule
-internal import NIOCore
-
-/// Decides whether commits are quick enough for an event loop, by a moving average of their duration.
-struct CommitPace {
-  /// Average above which commits leave the loop. A commit on a disk with a fast sync takes a tenth to a quarter of
-  /// this.
-  static let quickMicroseconds: Double = 1_000
-  /// Some 150 marks. A smaller group means that the loop has nothing else to do.
-  static let smallBytes = 4_096
-  private var meanMicroseconds: Double = 0
-
-  var isQuick: Bool { meanMicroseconds < Self.quickMicroseconds }
-
-  mutating func record(_ duration: TimeAmount) {
-    let microseconds = Double(duration.nanoseconds) / 1_000
-    // One stall of 20 ms moves commits off the loop; some thirty quick ones move them back.
-    meanMicroseconds += (microseconds - meanMicroseconds) / 10
-  }
-}
 
 /// Background reads of a host: those that run on the threads, and those that wait for one of them.
 struct BackgroundReads {

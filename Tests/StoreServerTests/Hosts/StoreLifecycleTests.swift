@@ -34,7 +34,7 @@ import Testing
   ]
 
   @Test(arguments: rows.indices)
-  func halts(_ row: Int) {
+  func haltsAreAnsweredByTheStoresState(_ row: Int) {
     var lifecycle = StoreLifecycle()
     var generation: UInt64 = 0
     for step in Self.rows[row] {

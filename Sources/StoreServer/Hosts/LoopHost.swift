@@ -23,22 +23,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let ownShardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
-  /// Of a node in a cluster: what makes the loop follow a group's shared log, or own it.
-  private(set) var replica: GroupReplica?
-  let link: SharedLogLink?
-  let nodes: NodeLinks?
-  /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
-  var replicaTimer: Scheduled<Void>?
-  var replicaTimerDeadline = BootTime.never
-  var wasOwner = false
-  /// In a cluster: the group's shards.
-  let shards: Range<UInt16>
-  /// Where snapshots come from; nil except in a cluster of several nodes.
-  let snapshots: SnapshotSources?
-  /// Receives a snapshot of the group.
-  var snapshotFetch: Task<Void, Never>?
-  /// The last record of the snapshot that is received.
-  var joiningAt: RecordPosition?
+  /// In a cluster: the host's part in it.
+  private(set) var cluster: GroupHost?
   private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
@@ -56,18 +42,6 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   struct HostEvents: Sendable {
     var halted: @Sendable (StorageError) -> Void
     var reported: @Sendable (StorageError) -> Void
-    /// In a cluster: this node owns the host's group now.
-    var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void = { _, _ in }
-    /// In a cluster: this node no longer owns the host's group. The loop is stopped.
-    var deposed: @Sendable (LoopHost) -> Void = { _ in }
-    /// In a cluster: the shared log does not fit the loop, which is stopped.
-    var failed: @Sendable (LoopHost, FollowError) -> Void = { _, _ in }
-    /// In a cluster: the group needs a snapshot of another node, for this reason.
-    var joining: @Sendable (String) -> Void = { _ in }
-    /// In a cluster: an attempt to receive a snapshot has failed, for this reason. Another one follows.
-    var joinFailed: @Sendable (String) -> Void = { _ in }
-    /// In a cluster: a snapshot is installed. It ends with this record, and has so many bytes.
-    var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void = { _, _, _ in }
   }
 
   /// Create a host; call on `eventLoop`.
@@ -95,11 +69,6 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.directory = directory
     self.events = events
     ownShardCount = stored.count
-    link = group?.link
-    nodes = group?.nodes
-    snapshots = group?.snapshots
-    let first = stored.first?.shard.rawValue ?? 0
-    shards = first..<(first + UInt16(stored.count))
     self.loop = try StoreLoop(
       configuration: configuration,
       shardCount: totalShardCount,
@@ -108,15 +77,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       driver: self
     )
     if let group {
-      replica = GroupReplica(
-        group: group.id,
-        node: group.node,
-        members: group.members,
-        limits: group.limits,
-        loop: loop,
-        stored: group.stored,
-        driver: self
-      )
+      let first = stored.first?.shard.rawValue ?? 0
+      cluster = GroupHost(group, shards: first..<(first + UInt16(stored.count)), host: self)
     }
     pollNotifier = PollNotifier(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
@@ -132,7 +94,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func setClock(_ time: Timestamp) {
     loop.clock = time
     loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
-    replica?.updateLease()
+    cluster?.replica?.updateLease()
   }
 
   /// Set the hosts of the same generation; call on the loop, before any other use and when one was replaced.
@@ -151,7 +113,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       host.setClock(host.clock.observe())
       host.loop.tick()
     }
-    replica?.timerFired()
+    cluster?.replica?.timerFired()
   }
 
   /// Start periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
@@ -185,14 +147,14 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func sync() {
     guard !isSyncing, !loop.isHalted else { return }
     isSyncing = true
-    let stored = replica?.storedCursor
+    let stored = cluster?.replica?.storedCursor
     offload(to: committer) { [storage] in
       Result { () throws(StorageError) in try storage.sync() }
     } then: { host, result in
       host.isSyncing = false
       switch result {
       case .failure(let error): host.loop.fail(error)
-      case .success: if let stored { host.reportSynced(stored) }
+      case .success: if let stored { host.cluster?.reportSynced(stored) }
       }
     }
   }
@@ -220,9 +182,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for timer in timers { timer.cancel() }
     timers = []
     pollNotifier?.close()
-    replicaTimer?.cancel()
-    snapshotFetch?.cancel()
-    replica = nil
+    cluster?.stop()
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
@@ -275,7 +235,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
   /// loop continues.
   func commit(_ group: CommitGroup) {
-    if let replica { replica.commit(group) } else { write(group) }
+    if let replica = cluster?.replica { replica.commit(group) } else { write(group) }
   }
 
   /// Write a group to local storage.
@@ -301,7 +261,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
     pace.record(duration)
     readClock()
-    if let replica { replica.stored(result) } else { loop.committed(result) }
+    if let replica = cluster?.replica { replica.stored(result) } else { loop.committed(result) }
     finished()
   }
 
@@ -345,7 +305,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func purge() {
-    guard replica == nil else { return refusePurge() }
+    if let cluster, cluster.replica != nil { return cluster.refusePurge() }
     offload(to: readers) { [storage] in
       Result { () throws(StorageError) in try storage.purge() }
     } then: { host, result in
@@ -391,7 +351,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var parts = [[MessageBetweenShards]](repeating: [], count: peers.count)
     for message in messages { parts[Int(hostOfShard[Int(message.to.rawValue)])].append(message) }
     for (host, part) in zip(peers, parts) where !part.isEmpty {
-      host.eventLoop.execute { if host.servesRequests { host.receive(part) } else { host.forward(part) } }
+      host.eventLoop.execute {
+        if let cluster = host.cluster, !cluster.servesRequests { cluster.forward(part) } else { host.receive(part) }
+      }
     }
   }
 

@@ -102,6 +102,11 @@ struct GatewayFrames {
     }
   }
 
+  /// A query: this connection gets the events of a channel from now on.
+  mutating func subscribe(_ channel: String, of shard: UInt16 = 0) -> ByteBuffer {
+    request(.subscribe, shard) { $0.writeSubscribe(changesSince: nil, [Self.key(channel, of: shard)]) }
+  }
+
   /// A query without its fields.
   mutating func malformedQuery(of shard: UInt16 = 0) -> ByteBuffer { request(.webhookKnown, shard) { _ in } }
 

@@ -158,6 +158,7 @@ final class ServerHarness {
       counters: counters,
       backups: Self.backups,
       snapshots: Self.snapshots,
+      isTLS: false,
       tlsFailures: nil,
       logger: logger
     )
@@ -214,6 +215,9 @@ final class EmbeddedGateway {
   /// Whether anything refers to the connection's handler.
   var hasHandler: Bool { handler != nil }
 
+  /// Bytes that the connection's handler has allocated for a partial frame.
+  var partialFrameCapacity: Int { handler?.partial.capacity ?? 0 }
+
   /// Perform the handshake.
   func open(secret: String? = nil) {
     send(frames.hello())
@@ -246,6 +250,12 @@ final class EmbeddedGateway {
   /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }
 
+  /// Writes of the handler since the last call, and how many of them have a promise.
+  func takeWrites() -> (count: Int, promises: Int) {
+    defer { failingWrites.writes = (0, 0) }
+    return failingWrites.writes
+  }
+
   /// Received frames since the last call, as text.
   func take() -> [String] {
     collect()
@@ -260,16 +270,22 @@ final class EmbeddedGateway {
   }
 }
 
-/// Fails one write on request; see ``EmbeddedGateway/failNextWrite(lastBytes:)``.
+/// Counts writes, and fails one on request; see ``EmbeddedGateway/failNextWrite(lastBytes:)``.
 private final class FailingWrites: ChannelOutboundHandler {
   typealias OutboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
   /// Set if the next write fails; contains the bytes that are read before the close.
   var next: ByteBuffer??
+  /// Writes that did not fail.
+  var writes = (count: 0, promises: 0)
 
   func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
-    guard let lastBytes = next else { return context.write(data, promise: promise) }
+    guard let lastBytes = next else {
+      writes.count += 1
+      writes.promises += promise == nil ? 0 : 1
+      return context.write(data, promise: promise)
+    }
     next = nil
     if let lastBytes {
       context.fireChannelRead(NIOAny(lastBytes))

@@ -217,6 +217,21 @@ import Testing
     #expect(gateway.take() == ["3 not known", "4 not known"])
   }
 
+  /// No read of a saturated link ends with a frame.
+  @Test func readsCutWithinFramesKeepOnlyThePartialFrame() throws {
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
+    var rest = ByteBuffer()
+    for correlation in 1...1_000 {
+      var frame = gateway.frames.known("a")
+      let start = frame.readSlice(length: 13)!
+      gateway.send(rest, start)
+      rest = frame
+      #expect(gateway.take() == (correlation == 1 ? [] : ["\(correlation - 1) not known"]))
+    }
+    #expect(gateway.partialFrameCapacity <= 256)
+  }
+
   /// A frame of almost 1 MiB, in reads of 32 KiB as from a socket.
   @Test func frameOfManyReadsIsAnswered() throws {
     let harness = try ServerHarness()
@@ -317,7 +332,7 @@ import Testing
       gateway.frames.ping()
     )
     // The first two wait for their commit. A ping is no request.
-    #expect(gateway.take() == ["3 busy, retry after 100 ms", "4 pong 8 bytes."])
+    #expect(gateway.take() == ["4 pong 8 bytes.", "3 busy, retry after 100 ms"])
     gateway.send(gateway.frames.known("a"))
     #expect(gateway.take() == ["5 busy, retry after 100 ms"])
     harness.run()
@@ -327,6 +342,35 @@ import Testing
     #expect(gateway.take() == ["8 busy, retry after 100 ms", "6 not known"])
     harness.run()
     #expect(gateway.take() == ["7 noted"])
+  }
+
+  @Test func refusalsOfOneReadAreWrittenTogether() throws {
+    let harness = try ServerHarness(window: 1)
+    let gateway = try harness.open()
+    _ = gateway.takeWrites()
+    gateway.send(ByteBuffer(joining: (0..<10).map { gateway.frames.note("\($0)") }))
+    #expect(gateway.takeWrites().count == 1)
+    #expect(gateway.take() == (2...10).map { "\($0) busy, retry after 100 ms" })
+    gateway.send(gateway.frames.note("a"), gateway.frames.note("b"), ByteBuffer(hex: "00000008 7f00"))
+    #expect(gateway.takeWrites().count == 2)
+    #expect(
+      gateway.take() == ["11 busy, retry after 100 ms", "12 busy, retry after 100 ms", "error unknown_kind"]
+    )
+    #expect(harness.remains == [])
+  }
+
+  /// Unwritten bytes are counted for events only.
+  @Test func repliesHaveAPromiseOnlyWithSubscriptions() throws {
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
+    _ = gateway.takeWrites()
+    gateway.send(gateway.frames.known("a"))
+    #expect(gateway.takeWrites() == (1, 0))
+    gateway.send(gateway.frames.subscribe("c"))
+    harness.run()
+    _ = gateway.takeWrites()
+    gateway.send(gateway.frames.known("a"))
+    #expect(gateway.takeWrites() == (1, 1))
   }
 
   /// Each connection has a window of its own.

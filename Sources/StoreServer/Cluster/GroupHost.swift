@@ -1,0 +1,147 @@
+internal import NIOCore
+internal import StoreEngine
+
+/// Callbacks of a group's host to its runtime, on the host's event loop.
+struct GroupEvents: Sendable {
+  /// This node owns the host's group now.
+  var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void
+  /// This node no longer owns the host's group. The loop is stopped.
+  var deposed: @Sendable (LoopHost) -> Void
+  /// The shared log does not fit the loop, which is stopped.
+  var failed: @Sendable (LoopHost, FollowError) -> Void
+  /// The group needs a snapshot of another node, for this reason.
+  var joining: @Sendable (String) -> Void
+  /// An attempt to receive a snapshot has failed, for this reason. Another one follows.
+  var joinFailed: @Sendable (String) -> Void
+  /// A snapshot is installed. It ends with this record, and has so many bytes.
+  var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void
+}
+
+/// A host's part in a cluster: makes its loop follow a group's shared log, or own it. When the node loses the group, the
+/// host halts, and a new one is made from storage.
+///
+/// `@unchecked Sendable`: everything but the immutable properties is used on the host's event loop only. The host owns
+/// this; callbacks that may come later refer to the host.
+final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
+  private unowned let host: LoopHost
+  let link: SharedLogLink
+  /// Nil in a cluster of one.
+  private let nodes: NodeLinks?
+  /// The group's shards.
+  let shards: Range<UInt16>
+  /// Where snapshots come from; nil in a cluster of one.
+  private let snapshots: SnapshotSources?
+  let events: GroupEvents
+  /// Nil when the host has stopped.
+  private(set) var replica: GroupReplica?
+  /// Calls ``GroupReplica/timerFired()`` at the replica's deadline.
+  private var timer: Scheduled<Void>?
+  private var timerDeadline = BootTime.never
+  private var wasOwner = false
+  /// Receives a snapshot of the group.
+  private var snapshotFetch: Task<Void, Never>?
+  /// The last record of the snapshot that is received.
+  var joiningAt: RecordPosition?
+
+  init(_ group: GroupMembership, shards: Range<UInt16>, host: LoopHost) {
+    self.host = host
+    self.shards = shards
+    link = group.link
+    nodes = group.nodes
+    snapshots = group.snapshots
+    events = group.events
+    replica = GroupReplica(
+      group: group.id,
+      node: group.node,
+      members: group.members,
+      limits: group.limits,
+      loop: host.loop,
+      stored: group.stored,
+      driver: self
+    )
+  }
+
+  func stop() {
+    timer?.cancel()
+    snapshotFetch?.cancel()
+    replica = nil
+  }
+
+  /// Whether this node owns the group, and so answers for its shards.
+  var servesRequests: Bool { replica?.isOwner ?? true }
+
+  /// Send messages to the owner of the host's shards.
+  func forward(_ messages: [MessageBetweenShards]) {
+    for message in messages { nodes?.send(message) }
+  }
+
+  /// Report that local storage is synced up to a record (C7).
+  func reportSynced(_ cursor: LogCursor) {
+    host.readClock()
+    replica?.report(memberReport(synced: cursor.position))
+  }
+
+  /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
+  private func memberReport(synced: RecordPosition) -> MemberReport {
+    joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: synced)
+  }
+
+  /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
+  func refusePurge() {
+    host.eventLoop.execute { [host] in
+      host.readClock()
+      host.loop.purged(.failure(.failed("erasures cannot be completed in a cluster yet")))
+    }
+  }
+
+  // MARK: GroupReplicaDriver
+
+  var bootTime: BootTime { BootTime.now() }
+  var sharedLog: any GroupLog { link.log }
+
+  func append(_ append: GroupAppend, as attempt: Ownership.Attempt) {
+    link.writer.append(append) { [weak host] outcome in
+      guard let host else { return }
+      host.readClock()
+      host.cluster?.replica?.handle(.answered(attempt, outcome))
+    }
+  }
+
+  func store(_ group: CommitGroup) { host.write(group) }
+
+  func restart() { events.deposed(host) }
+
+  func replicaFailed(_ error: FollowError) { events.failed(host, error) }
+
+  func replicaChanged() {
+    guard let replica else { return }
+    if let epoch = replica.ownedEpoch, !wasOwner { events.promoted(host, epoch) }
+    wasOwner = replica.isOwner
+    let deadline = replica.deadline
+    guard deadline != timerDeadline else { return }
+    timerDeadline = deadline
+    timer?.cancel()
+    timer = host.eventLoop.assumeIsolated().scheduleTask(in: BootTime.now().amount(until: deadline)) { [weak host] in
+      host?.cluster?.timerFired()
+    }
+  }
+
+  private func timerFired() {
+    timerDeadline = .never
+    host.readClock()
+    replica?.timerFired()
+  }
+
+  func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    let text =
+      switch reason {
+      case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
+      case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
+      }
+    guard let snapshots else { return host.events.reported(.unusable("\(text): start from an empty directory")) }
+    guard snapshotFetch == nil else { return }
+    events.joining(text)
+    let fetch = SnapshotFetch(host: host, cluster: self, sources: snapshots)
+    snapshotFetch = Task { await fetch.run() }
+  }
+}
