@@ -39,6 +39,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
   var joiningAt: RecordPosition?
+  /// Whether what local storage has of the group is of another history.
+  var hasDiverged = false
   private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
@@ -222,6 +224,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     pollNotifier?.close()
     replicaTimer?.cancel()
     snapshotFetch?.cancel()
+    if let replica { link?.drop(replica) }
     replica = nil
     peers = []
     loop.stop()

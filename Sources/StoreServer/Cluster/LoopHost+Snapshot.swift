@@ -21,11 +21,14 @@ extension LoopHost {
   private static let logAttempts = 12
 
   /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
+  /// Positions of another history are none of this log (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
-    joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: synced)
+    if let joiningAt { return MemberReport(position: joiningAt, isJoining: true) }
+    return MemberReport(position: hasDiverged ? .zero : synced)
   }
 
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    if case .diverged = reason { hasDiverged = true }
     let text =
       switch reason {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
