@@ -150,8 +150,13 @@ extension LoopHost {
     let promise = eventLoop.makePromise(of: Void.self)
     eventLoop.execute { [self] in
       guard stopped == nil else { return promise.fail(CancellationError()) }
+      let shardCount = hostOfShard.count
       offload(to: committer) {
-        Result { () throws(StorageError) in try receiver.install(cursor) }
+        Result { () throws(StorageError) in
+          try receiver.install(cursor) { stored throws(StorageError) in
+            try ShardRecovery.check(stored, shardCount: shardCount, follows: true)
+          }
+        }
       } then: { _, result in
         promise.completeWith(result.mapError { $0 as any Error })
       }
