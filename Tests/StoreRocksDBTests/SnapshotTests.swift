@@ -153,11 +153,15 @@ import Testing
     }
   }
 
+  private static let endlessFields: [[UInt8]] = [
+    [0] + Array(repeating: 0xFF, count: 10),
+    // 64 MiB and a byte.
+    [0, 0x81, 0x80, 0x80, 0x20],
+    [0, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
+  ]
+
   /// Bytes that are taken for an incomplete entry are kept in memory until the rest of it is there.
-  @Test(arguments: [
-    [0] + Array(repeating: 0xFF, count: 10), [0, 0x81, 0x80, 0x80, 0x20], [0, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
-  ] as [[UInt8]])
-  func fieldsWithoutEndAreRefused(_ bytes: [UInt8]) throws {
+  @Test(arguments: endlessFields) func fieldsWithoutEndAreRefused(_ bytes: [UInt8]) throws {
     try Self.with { target in
       let to = try Self.engine(target)
       let receiver = try to.receiveSnapshot(of: Self.group)

@@ -69,6 +69,7 @@ extension HostSupervisor {
     let storage = state.withLockedValue { $0.lifecycle.serves(generation) ? $0.storage : nil }
     guard let storage else { return }
     do {
+      try await prepareRecovery(of: storage)
       let (made, _) = try await makeHost(at: position, on: storage, generation: generation)
       let isInUse = serving.exchange(host, with: made) { hosts, hostOfShard in
         for host in hosts { host.eventLoop.execute { host.connect(hosts, hostOfShard: hostOfShard) } }
