@@ -47,6 +47,15 @@ import Testing
     #expect(total == sizes.reduce(0, +))
   }
 
+  /// A source has one snapshot at a time, so a slow receiver must not keep it.
+  @Test func aTransferHasATimeLimit() {
+    let now = NIODeadline.now()
+    let open = SnapshotServer.Open(owner: 1, snapshot: Entries([]), beganAt: now)
+    let limit = TimeAmount.milliseconds(ClusterLimits().joiningMilliseconds)
+    #expect(!open.isTooOld(at: now + limit - .milliseconds(1)))
+    #expect(open.isTooOld(at: now + limit))
+  }
+
   @Test func aNodeThatLoadsGivesNone() async throws {
     let server = SnapshotServer(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let request = SnapshotRequest(group: 0, shards: 0..<4, asksOwner: true)
