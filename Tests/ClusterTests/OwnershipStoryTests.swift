@@ -400,3 +400,17 @@ struct LogProbeTests {
     #expect(probe.timerFired(at: Self.at(9_000)) == [.restartSilence, .probe(3)])
   }
 }
+
+/// What the groups of a cluster keep for absent members.
+@Suite("Cluster limits")
+struct ClusterLimitsTests {
+  @Test("all groups together keep little more than one alone")
+  func groupsShareWhatIsKeptForAbsentMembers() {
+    #expect(ClusterLimits(groupCount: 1) == ClusterLimits())
+    let limits = ClusterLimits(groupCount: 4)
+    #expect(limits.awayBytesMin == 64 << 20 && limits.joiningBytesMax == 256 << 20)
+    // A group of many still keeps enough for a restart, and for a short transfer.
+    let least = ClusterLimits(groupCount: 64)
+    #expect(least.awayBytesMin == 16 << 20 && least.joiningBytesMax == 64 << 20)
+  }
+}
