@@ -184,6 +184,7 @@ final class HostSupervisor: Sendable {
       joinFailed: { [logger] reason in
         logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
       },
+      installEnded: { [weak self] host in self?.installEnded(host, at: position, generation: generation) },
       joined: { [logger] group, position, bytes in
         logger.notice(
           "Another node's snapshot of a group is installed",

@@ -68,6 +68,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var joining: @Sendable (String) -> Void = { _ in }
     /// In a cluster: an attempt to receive a snapshot has failed, for this reason. Another one follows.
     var joinFailed: @Sendable (String) -> Void = { _ in }
+    /// In a cluster: the installation of a snapshot has ended or failed. The loop is stopped.
+    var installEnded: @Sendable (LoopHost) -> Void = { _ in }
     /// In a cluster: a snapshot is installed. It ends with this record, and has so many bytes.
     var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void = { _, _, _ in }
   }

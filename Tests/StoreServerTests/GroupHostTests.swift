@@ -63,7 +63,7 @@ import Testing
   /// Records that arrive for it later would reach a host that is gone.
   @Test func aStoppedHostLeavesNoReplica() throws {
     let node = try Node()
-    node.host.start()
+    node.host.replica?.timerFired()
     node.link.probe(for: [node.host.replica].compactMap { $0 })
     // The answer of the probe is under way.
     weak let replica = node.host.replica

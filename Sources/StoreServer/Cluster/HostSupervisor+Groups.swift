@@ -38,6 +38,20 @@ extension HostSupervisor {
     )
   }
 
+  /// A host has replaced its group's data by a snapshot, or has failed to: make it again, after a pause if the one
+  /// before did not help.
+  func installEnded(_ host: LoopHost, at position: Int, generation: UInt64) {
+    let restart = state.withLockedValue { state in
+      state.groupRestarts[position, default: RestartBackoff()].failed("a snapshot", at: .now)
+    }
+    guard replace(host, at: position, generation: generation, pause: restart.pause) else { return }
+    logger.log(
+      level: restart.isNew ? .notice : .debug,
+      "A group starts again after a snapshot",
+      metadata: ["group": "\(position)", "pause": "\(restart.pause)"]
+    )
+  }
+
   /// Replace a host by another one, made from local storage, that follows.
   ///
   /// The connections end, since their requests for the group are not answered: gateways connect again at once, and send

@@ -89,7 +89,7 @@ extension LoopHost {
       throw error
     }
     receiver.remove()
-    eventLoop.execute { self.restart() }
+    eventLoop.execute { self.events.installEnded(self) }
   }
 
   /// Stage the snapshot. One part is in memory at a time.
@@ -163,7 +163,7 @@ extension LoopHost {
     }
     do { try await promise.futureResult.get() } catch {
       // The loop is stopped, and the data may be gone.
-      eventLoop.execute { self.restart() }
+      eventLoop.execute { self.events.installEnded(self) }
       throw error
     }
   }
