@@ -186,7 +186,8 @@ struct StoreScan {
       if isFull { return }
       note("shards: \(shard + 1) of \(reader.identity.shardCount) are recovered")
       do throws(StorageError) {
-        try ShardRecovery.recover(ShardID(UInt16(shard)), reader)
+        let id = ShardID(UInt16(shard))
+        try ShardRecovery.check([(shard: id, state: try reader.stored(id))], shardCount: reader.identity.shardCount)
       } catch {
         faults.append("\(error)")
       }
@@ -277,32 +278,4 @@ struct StoreScan {
     pages = count
     faults += found.prefix(StoreCheck.faultsMax)
   }
-}
-
-/// Driver that starts a shard from storage as a store does, and discards it.
-private final class ShardRecovery: StoreLoopDriver {
-  static func recover(_ shard: ShardID, _ reader: RocksDBReader) throws(StorageError) {
-    let driver = ShardRecovery()
-    // The loop refers to its driver without owning it.
-    _ = try withExtendedLifetime(driver) { () throws(StorageError) in
-      try StoreLoop(
-        configuration: StoreLoopConfiguration(),
-        shardCount: reader.identity.shardCount,
-        stored: [(shard, try reader.stored(shard))],
-        driver: driver
-      )
-    }
-  }
-
-  // A loop without requests and turns calls none of these.
-  func commit(_ group: CommitGroup) {}
-  func load(_ request: LoadRequest, as reference: ChannelReference) {}
-  func readSteps(_ request: StepRequest) {}
-  func purge() {}
-  func deliver(_ deliveries: [MembershipDelivery]) {}
-  func confirm(_ confirmations: [MembershipConfirmation]) {}
-  func peek(_ request: StorageReadRequest) {}
-  func sliceLater() {}
-  func report(_ error: StorageError) {}
-  func loopHalted(_ error: StorageError) {}
 }

@@ -205,10 +205,10 @@ final class EtcdServers {
       } done: { [weak self] result in
         guard let self, !isClosed, case .success(let status) = result else { return }
         databaseBytes = status.databaseBytes
-        decide(preference.answered(index, status, current: current, at: eventLoop.now))
+        let isReady = servers[index].connection?.isReady == true
+        decide(preference.answered(index, status, current: current, isReady: isReady, at: eventLoop.now))
       }
     case .move(let index):
-      guard servers[index].connection?.isReady == true else { return }
       current = index
       counters.leaderMoves += 1
     }

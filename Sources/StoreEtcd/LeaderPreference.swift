@@ -40,16 +40,19 @@ struct LeaderPreference {
   }
 
   /// Take a server's status. `leader` is 0 without one.
+  ///
+  /// - Parameter isReady: whether calls can be sent to the server. A move that cannot be made must not delay the next.
   mutating func answered(
     _ server: Server,
     _ status: EtcdStatusResponse,
     current: Server,
+    isReady: Bool = true,
     at now: NIODeadline
   ) -> Decision {
     members[server] = status.member
     guard status.leader != 0 else { return .wait }
     if status.leader == status.member {
-      guard server != current, now >= moveAllowedAt else { return .wait }
+      guard server != current, isReady, now >= moveAllowedAt else { return .wait }
       moveAllowedAt = now + moveInterval
       return .move(to: server)
     }

@@ -119,6 +119,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     try FreeDescriptors.check(files.count { $0.hasSuffix(".sst") } + FreeDescriptors.forFiles, for: directory)
     RocksDBCheckpoint.removeLeftovers(in: directory)
+    RocksDBSnapshotReceiver.removeLeftovers(in: directory)
     let isUnsynced = UnsyncedMark.mayHaveHoles(in: directory)
     if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
       throw .corrupt("--data \(directory): \(fault)")
@@ -350,6 +351,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     return found
   }
+
+  /// The log's memtable is a vector, which each iterator copies and sorts.
+  package func prepareRecovery() throws(StorageError) { try flush(log) }
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     try handles!.families.readShard(shard, directory: directory)

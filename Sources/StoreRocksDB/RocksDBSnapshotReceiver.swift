@@ -16,7 +16,19 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
   /// Bytes of one write to RocksDB, and of one read of the file.
   private static let partBytes = 1 << 20
 
-  fileprivate static let prefix = "snapshot-"
+  /// Free space below which nothing is staged or installed, so that commits still have theirs.
+  private static let freeBytesMin = 4 * RocksDBEngine.freeBytesMin
+
+  /// Maximum length of a key or a value.
+  private static let fieldBytesMax: UInt64 = 64 << 20
+
+  private static let prefix = "snapshot-"
+
+  /// Remove the files of a process that ended while it received snapshots.
+  static func removeLeftovers(in data: String) {
+    let files = (try? FileManager.default.contentsOfDirectory(atPath: data)) ?? []
+    for file in files where file.hasPrefix(prefix) { try? FileManager.default.removeItem(atPath: data + "/" + file) }
+  }
 
   init(_ group: GroupShards, _ engine: RocksDBEngine) throws(StorageError) {
     self.group = group
@@ -30,7 +42,7 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
   }
 
   func append(_ bytes: ByteBuffer) throws(StorageError) {
-    try RocksDBEngine.checkSpace(engine.directory)
+    try checkSpace()
     do {
       try file.withLockedValue { try $0.write(contentsOf: Data(bytes.readableBytesView)) }
     } catch {
@@ -38,7 +50,12 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
     }
   }
 
-  func install(_ cursor: LogCursor) throws(StorageError) {
+  private func checkSpace() throws(StorageError) {
+    try RocksDBEngine.checkSpace(engine.directory, bytesMin: Self.freeBytesMin)
+  }
+
+  func install(_ cursor: LogCursor, checking check: SnapshotCheck) throws(StorageError) {
+    try checkSpace()
     // The data of before ends with the mark, and what replaces it begins to count without it.
     try engine.write(isSynced: true) { batch in
       engine.wipe(group, in: batch)
@@ -47,6 +64,31 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
       shards.writeInteger(group.shards.upperBound)
       engine.put(batch, engine.meta, .joining(group.group), shards)
     }
+    do throws(StorageError) {
+      try writeEntries()
+      try check(try storedShards())
+    } catch {
+      // A part of a snapshot must not be read. If this write fails too, the next start removes it.
+      try? engine.removeUnfinished(group)
+      throw error
+    }
+    try engine.write(isSynced: true) { batch in
+      engine.put(batch, engine.meta, .position(group.group), cursor.stored())
+      StorageKey.joining(group.group).withBytes {
+        rocksdb_writebatch_delete_cf(batch, engine.meta, $0.base, $0.count)
+      }
+    }
+  }
+
+  private func storedShards() throws(StorageError) -> [(shard: ShardID, state: StoredShard)] {
+    try engine.prepareRecovery()
+    var stored: [(shard: ShardID, state: StoredShard)] = []
+    for shard in group.shards { stored.append((shard: ShardID(shard), state: try engine.recover(ShardID(shard)))) }
+    return stored
+  }
+
+  /// Write what is staged.
+  private func writeEntries() throws(StorageError) {
     do {
       try file.withLockedValue { try $0.seek(toOffset: 0) }
     } catch {
@@ -54,7 +96,7 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
     }
     var buffer = ByteBuffer()
     while try readMore(into: &buffer) {
-      try RocksDBEngine.checkSpace(engine.directory)
+      try checkSpace()
       var fault: StorageError?
       try engine.write(isSynced: false) { batch in
         do throws(StorageError) {
@@ -67,12 +109,6 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
       if let fault { throw fault }
     }
     guard buffer.readableBytes == 0 else { throw .corrupt("\(path): ends within an entry") }
-    try engine.write(isSynced: true) { batch in
-      engine.put(batch, engine.meta, .position(group.group), cursor.stored())
-      StorageKey.joining(group.group).withBytes {
-        rocksdb_writebatch_delete_cf(batch, engine.meta, $0.base, $0.count)
-      }
-    }
   }
 
   /// Add the file's next bytes; false at its end.
@@ -92,7 +128,8 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
     from buffer: inout ByteBuffer
   ) throws(StorageError) -> (family: OpaquePointer, key: StorageKey, value: ByteBuffer)? {
     let start = buffer
-    guard let kind: UInt8 = buffer.readInteger(), let key = field(from: &buffer), let value = field(from: &buffer)
+    guard let kind: UInt8 = buffer.readInteger(), let key = try field(from: &buffer),
+      let value = try field(from: &buffer)
     else {
       buffer = start
       return nil
@@ -117,15 +154,18 @@ final class RocksDBSnapshotReceiver: GroupSnapshotReceiver {
   }
 
   /// Take a field with its length before it; nil: it is not complete.
-  private func field(from buffer: inout ByteBuffer) -> ByteBuffer? {
+  private func field(from buffer: inout ByteBuffer) throws(StorageError) -> ByteBuffer? {
     var length: UInt64 = 0
     var shift: UInt64 = 0
     while true {
-      guard let byte: UInt8 = buffer.readInteger(), shift < 63 else { return nil }
+      guard let byte: UInt8 = buffer.readInteger() else { return nil }
+      // Waiting for the rest would read the whole file into memory.
+      guard shift < 63 else { throw .corrupt("\(path): the length of a field") }
       length |= UInt64(byte & 0x7F) << shift
       if byte < 0x80 { break }
       shift += 7
     }
+    guard length <= Self.fieldBytesMax else { throw .corrupt("\(path): a field of \(length) bytes") }
     return length <= UInt64(buffer.readableBytes) ? buffer.readSlice(length: Int(length)) : nil
   }
 
@@ -164,12 +204,16 @@ extension RocksDBEngine {
     StorageKey.position(group.group).withBytes { rocksdb_writebatch_delete_cf(batch, meta, $0.base, $0.count) }
   }
 
-  /// Remove what a process has left that ended while it received a snapshot, or installed one.
-  func removeUnfinishedSnapshots() throws(StorageError) {
-    let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
-    for file in files where file.hasPrefix(RocksDBSnapshotReceiver.prefix) {
-      try? FileManager.default.removeItem(atPath: directory + "/" + file)
+  /// Delete a group whose installation has not ended, and its mark.
+  fileprivate func removeUnfinished(_ group: GroupShards) throws(StorageError) {
+    try write(isSynced: true) { batch in
+      wipe(group, in: batch)
+      StorageKey.joining(group.group).withBytes { rocksdb_writebatch_delete_cf(batch, meta, $0.base, $0.count) }
     }
+  }
+
+  /// Delete the groups of a process that ended while it installed snapshots.
+  func removeUnfinishedSnapshots() throws(StorageError) {
     var unfinished: [GroupShards] = []
     try scan(meta, from: .joiningFirst, to: .joiningEnd) { key, value throws(StorageError) in
       var value = value
@@ -178,11 +222,6 @@ extension RocksDBEngine {
       else { throw .corrupt("\(directory): the mark of a group that is being replaced") }
       unfinished.append(GroupShards(group: GroupID(group), shards: first..<end))
     }
-    for group in unfinished {
-      try write(isSynced: true) { batch in
-        wipe(group, in: batch)
-        StorageKey.joining(group.group).withBytes { rocksdb_writebatch_delete_cf(batch, meta, $0.base, $0.count) }
-      }
-    }
+    for group in unfinished { try removeUnfinished(group) }
   }
 }

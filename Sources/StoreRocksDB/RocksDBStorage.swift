@@ -51,7 +51,8 @@ package final class RocksDBStorage: ReopenableStorage {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
     // If the directory is gone, opening would create a new, empty one.
     if let fault = directoryIdentity.fault { throw .unusable(fault) }
-    // While commits would be refused for lack of space, do not reload the shards.
+    // While commits would be refused for lack of space, do not reload the shards. What was staged needs some.
+    RocksDBSnapshotReceiver.removeLeftovers(in: directory)
     try RocksDBEngine.checkSpace(directory)
     try? FileManager.default.removeItem(atPath: Self.reservePath(directory))
     let opened = try RocksDBEngine(

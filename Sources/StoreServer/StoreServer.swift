@@ -14,7 +14,7 @@ package final class StoreServer: Sendable {
   private let source: any ReopenableStorage
   private let logger: Logger
   private let group: MultiThreadedEventLoopGroup
-  private let supervisor: HostSupervisor
+  let supervisor: HostSupervisor
   private let memberships: GroupMemberships?
   private let registry = ConnectionRegistry()
   package let gate: ConnectionGate

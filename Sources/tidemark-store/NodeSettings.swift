@@ -50,7 +50,7 @@ struct NodeSettings {
     let etcd = try Self.etcd(settings, cluster: name)
     self.etcd = etcd
     adopts = try settings.flag("adopt")
-    self.settings = ClusterSettings(
+    var cluster = ClusterSettings(
       node: NodeID(UInt16(node)),
       members: (1...UInt16(members)).map { NodeID($0) },
       peers: try Self.peers(settings, members: members),
@@ -63,6 +63,8 @@ struct NodeSettings {
         return log
       }
     )
+    cluster.limits = ClusterLimits(groupCount: groupCount)
+    self.settings = cluster
   }
 
   private static func peers(

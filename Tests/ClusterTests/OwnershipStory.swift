@@ -171,10 +171,10 @@ extension OwnershipStory {
   }
 
   static func synced(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position)))
+    .membersReported([NodeID(member): MemberReport(position: RecordPosition(position))])
   }
 
   static func joining(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), isJoining: true))
+    .membersReported([NodeID(member): MemberReport(position: RecordPosition(position), isJoining: true)])
   }
 }

@@ -258,6 +258,35 @@ struct OwnershipStoryTests {
         .init(90_020, S.synced(2, 5), "trim before 5"),
       ]
     ),
+    S(
+      "a trim knows all reports of one read",
+      S.owning,
+      [
+        .init(2_100, S.synced(3, 0), "-"),
+        .init(2_110, .commitRequested(.init(payload: [1, 2, 3, 4])), "send 5 batches [1, 2, 3, 4] as attempt 2"),
+        .init(2_120, S.committed(2), "committed 5"),
+        // Member 3 would no longer hold the trim, but it joins.
+        .init(
+          90_000,
+          .membersReported([
+            NodeID(1): MemberReport(position: RecordPosition(5)),
+            NodeID(2): MemberReport(position: RecordPosition(5)),
+            NodeID(3): MemberReport(position: RecordPosition(1), isJoining: true),
+          ]),
+          "-"
+        ),
+      ]
+    ),
+    S(
+      "a report above the last record is of another history and holds the trim",
+      S.owning,
+      [
+        .init(2_100, S.synced(1, 4), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        .init(2_120, S.synced(3, 9), "-"),
+        .init(2_130, S.synced(3, 4), "trim before 4"),
+      ]
+    ),
   ]
 
   private static let releasingStories = [
@@ -369,5 +398,19 @@ struct LogProbeTests {
     #expect(probe.answered(1, at: Self.at(4_000)) == [.restartSilence])
     #expect(probe.timerFired(at: Self.at(4_000)) == [.probe(2)])
     #expect(probe.timerFired(at: Self.at(9_000)) == [.restartSilence, .probe(3)])
+  }
+}
+
+/// What the groups of a cluster keep for absent members.
+@Suite("Cluster limits")
+struct ClusterLimitsTests {
+  @Test("all groups together keep little more than one alone")
+  func groupsShareWhatIsKeptForAbsentMembers() {
+    #expect(ClusterLimits(groupCount: 1) == ClusterLimits())
+    let limits = ClusterLimits(groupCount: 4)
+    #expect(limits.awayBytesMin == 64 << 20 && limits.joiningBytesMax == 256 << 20)
+    // A group of many still keeps enough for a restart, and for a short transfer.
+    let least = ClusterLimits(groupCount: 64)
+    #expect(least.awayBytesMin == 16 << 20 && least.joiningBytesMax == 64 << 20)
   }
 }

@@ -16,12 +16,14 @@ import Testing
     _ server: Int,
     leader: UInt64,
     current: Int,
+    isReady: Bool = true,
     seconds: UInt64
   ) -> LeaderPreference.Decision {
     preference.answered(
       server,
       EtcdStatusResponse(member: 10 + UInt64(server), leader: leader),
       current: current,
+      isReady: isReady,
       at: .uptimeNanoseconds(seconds * 1_000_000_000)
     )
   }
@@ -49,6 +51,19 @@ import Testing
     #expect(answer(0, leader: 11, current: 0, seconds: 69) == .wait)
     #expect(answer(0, leader: 11, current: 0, seconds: 70) == .ask(1))
     #expect(answer(1, leader: 11, current: 0, seconds: 70) == .move(to: 1))
+  }
+
+  @Test mutating func aLeaderWithoutAConnectionDelaysNoMove() {
+    for server in 0...2 {
+      _ = preference.check(current: 0)
+      _ = answer(server, leader: 10, current: 0, seconds: 1)
+    }
+    _ = preference.check(current: 0)
+    #expect(answer(0, leader: 12, current: 0, seconds: 2) == .ask(2))
+    #expect(answer(2, leader: 12, current: 0, isReady: false, seconds: 2) == .wait)
+    _ = preference.check(current: 0)
+    #expect(answer(0, leader: 12, current: 0, seconds: 7) == .ask(2))
+    #expect(answer(2, leader: 12, current: 0, seconds: 7) == .move(to: 2))
   }
 
   @Test mutating func electionsMoveNothing() {

@@ -37,6 +37,9 @@ import Testing
     try engine.commit(commit)
   }
 
+  /// The data of these tests is none of a store's.
+  private static func accept(_ stored: [(shard: ShardID, state: StoredShard)]) throws(StorageError) {}
+
   private static func copy(_ snapshot: any GroupSnapshot, to receiver: any GroupSnapshotReceiver) throws -> Int {
     var parts = 0
     while case let bytes = try snapshot.next(4_000), bytes.readableBytes > 0 {
@@ -73,7 +76,7 @@ import Testing
         #expect(throws: StorageError.self) { try snapshot.next(1) }
         // The old data remains until the installation.
         #expect(try Self.content(to, 5) == [[9, 2], [2]])
-        try receiver.install(Self.cursor(50))
+        try receiver.install(Self.cursor(50), checking: Self.accept)
         receiver.remove()
         try Self.checkReplaced(to)
         try Self.checkReplaced(try reopened(to, target))
@@ -107,14 +110,84 @@ import Testing
         _ = try Self.copy(snapshot, to: receiver)
         // Ends within an entry.
         try receiver.append(ByteBuffer(bytes: [0, 10, 1]))
-        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50)) }
+        #expect(try Self.content(to, 5) == [[9, 2], [2]])
+        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
+        // The node makes its loop again from the open storage.
+        try Self.checkEmpty(to)
         let again = try reopened(to, target)
-        #expect(try again.position(of: Self.group.group) == .start)
-        #expect(try Self.content(again, 5) == [])
-        #expect(try Self.content(again, 3) == [[9, 2], [2]])
-        let files = try FileManager.default.contentsOfDirectory(atPath: target.path)
-        #expect(files.allSatisfy { !$0.hasPrefix("snapshot-") })
+        try Self.checkEmpty(again)
+        #expect(try Self.stagedFiles(target) == [])
       }
+    }
+  }
+
+  private static func checkEmpty(_ engine: RocksDBEngine) throws {
+    #expect(try engine.position(of: group.group) == .start)
+    #expect(try content(engine, 5) == [])
+    #expect(try content(engine, 3) == [[9, 2], [2]])
+  }
+
+  private static func stagedFiles(_ directory: TestDirectory) throws -> [String] {
+    try FileManager.default.contentsOfDirectory(atPath: directory.path).filter { $0.hasPrefix("snapshot-") }
+  }
+
+  /// The other node's own decoder may refuse what this one's takes: another version, or damage before its checksum.
+  @Test("shards that cannot be used are not installed")
+  func unusableShardsAreNotInstalled() throws {
+    try Self.with { source in
+      try Self.with { target in
+        let from = try Self.engine(source)
+        let to = try Self.engine(target)
+        // No batch begins with this byte.
+        try Self.fill(from, 4..<8, value: 1, position: 50)
+        try Self.fill(to, 0..<12, value: 2, position: 9)
+        let receiver = try to.receiveSnapshot(of: Self.group)
+        _ = try Self.copy(try from.makeSnapshot(of: Self.group), to: receiver)
+        var shards: [UInt16] = []
+        #expect(throws: StorageError.self) {
+          try receiver.install(Self.cursor(50)) { stored throws(StorageError) in
+            shards = stored.map(\.shard.rawValue)
+            try ShardRecovery.check(stored, shardCount: 12, follows: true)
+          }
+        }
+        #expect(shards == [4, 5, 6, 7])
+        try Self.checkEmpty(to)
+      }
+    }
+  }
+
+  private static let endlessFields: [[UInt8]] = [
+    [0] + Array(repeating: 0xFF, count: 10),
+    // 64 MiB and a byte.
+    [0, 0x81, 0x80, 0x80, 0x20],
+    [0, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
+  ]
+
+  /// Bytes that are taken for an incomplete entry are kept in memory until the rest of it is there.
+  @Test("fields without an end are refused", arguments: endlessFields)
+  func fieldsWithoutEndAreRefused(_ bytes: [UInt8]) throws {
+    try Self.with { target in
+      let to = try Self.engine(target)
+      let receiver = try to.receiveSnapshot(of: Self.group)
+      try receiver.append(ByteBuffer(bytes: bytes))
+      let error = #expect(throws: StorageError.self) {
+        try receiver.install(Self.cursor(50), checking: Self.accept)
+      }
+      #expect(try #require(error).description.contains("field"))
+    }
+  }
+
+  /// Staged bytes may fill the disk, and RocksDB needs space to open.
+  @Test("staged files are removed before the directory is opened")
+  func stagedFilesAreRemovedBeforeOpening() throws {
+    try Self.with { target in
+      let engine = try Self.engine(target)
+      let path = target.path + "/snapshot-1-5"
+      #expect(FileManager.default.createFile(atPath: path, contents: Data([1])))
+      // The directory is in use.
+      #expect(throws: StorageError.self) { try Self.engine(target) }
+      #expect(try Self.stagedFiles(target) == [])
+      engine.close()
     }
   }
 
@@ -128,7 +201,7 @@ import Testing
         let snapshot = try from.makeSnapshot(of: GroupShards(group: GroupID(1), shards: 4..<9))
         let receiver = try to.receiveSnapshot(of: Self.group)
         _ = try Self.copy(snapshot, to: receiver)
-        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50)) }
+        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
       }
     }
   }

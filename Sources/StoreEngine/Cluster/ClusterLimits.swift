@@ -59,4 +59,14 @@ package struct ClusterLimits: Hashable, Sendable {
   package static let recordsPerRead = 256
 
   package init() {}
+
+  /// Limits of a cluster with so many groups: what all of them keep for absent members has to fit etcd's quota
+  /// (docs/cluster.md). All nodes have the same number of groups.
+  package init(groupCount: Int) {
+    awayBytesMin = max(Self.awayBytesLeast, awayBytesMin / groupCount)
+    joiningBytesMax = max(Self.joiningBytesLeast, joiningBytesMax / groupCount)
+  }
+
+  private static let awayBytesLeast = 16 << 20
+  private static let joiningBytesLeast = 64 << 20
 }

@@ -1,4 +1,5 @@
 package import NIOCore
+package import ReceiptModel
 
 /// The shards of a cluster's group.
 package struct GroupShards: Hashable, Sendable {
@@ -25,6 +26,9 @@ package protocol GroupSnapshot: Sendable {
   func close()
 }
 
+/// Check of the shards that a snapshot has brought, before they count. It throws if they cannot be used.
+package typealias SnapshotCheck = ([(shard: ShardID, state: StoredShard)]) throws(StorageError) -> Void
+
 /// Receives a snapshot of another node. It stages the bytes first, so that the group's old data remains until all of
 /// them are verified. Every call blocks.
 package protocol GroupSnapshotReceiver: Sendable {
@@ -32,10 +36,10 @@ package protocol GroupSnapshotReceiver: Sendable {
   func append(_ bytes: ByteBuffer) throws(StorageError)
 
   /// Replace the group's data by what is staged, whose last record is this one. Durable when this returns. After a
-  /// crash in between the group has no data, and the storage begins with the start of the log.
+  /// failure or a crash in between the group has no data, and the storage begins with the start of the log.
   ///
   /// Requires that nothing else reads or writes the group.
-  func install(_ cursor: LogCursor) throws(StorageError)
+  func install(_ cursor: LogCursor, checking check: SnapshotCheck) throws(StorageError)
 
   /// Remove what is staged; call nothing else afterwards.
   func remove()

@@ -56,6 +56,9 @@ package protocol StorageEngine: Sendable {
   /// Begin to receive another node's snapshot of a group, one at a time for each group.
   func receiveSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshotReceiver
 
+  /// Make several calls of ``recover(_:)`` quick, while the storage is in use.
+  func prepareRecovery() throws(StorageError)
+
   /// Read a shard's own pages and its log.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }
@@ -77,6 +80,7 @@ package protocol ReopenableStorage: Sendable {
 extension StorageEngine {
   package func position(of group: GroupID) throws(StorageError) -> LogCursor { .start }
   package func sync() throws(StorageError) {}
+  package func prepareRecovery() throws(StorageError) {}
   package func compactOld() {}
 }
 

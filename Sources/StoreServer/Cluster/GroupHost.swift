@@ -13,6 +13,8 @@ struct GroupEvents: Sendable {
   var joining: @Sendable (String) -> Void
   /// An attempt to receive a snapshot has failed, for this reason. Another one follows.
   var joinFailed: @Sendable (String) -> Void
+  /// The installation of a snapshot has ended or failed. The loop is stopped.
+  var installEnded: @Sendable (LoopHost) -> Void
   /// A snapshot is installed. It ends with this record, and has so many bytes.
   var joined: @Sendable (GroupID, RecordPosition, UInt64) -> Void
 }
@@ -42,6 +44,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
   var joiningAt: RecordPosition?
+  /// Whether what local storage has of the group is of another history.
+  private var hasDiverged = false
 
   init(_ group: GroupMembership, shards: Range<UInt16>, host: LoopHost) {
     self.host = host
@@ -64,6 +68,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   func stop() {
     timer?.cancel()
     snapshotFetch?.cancel()
+    if let replica { link.drop(replica) }
     replica = nil
   }
 
@@ -82,8 +87,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
-  private func memberReport(synced: RecordPosition) -> MemberReport {
-    joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: synced)
+  /// Positions of another history are none of this log (C7).
+  func memberReport(synced: RecordPosition) -> MemberReport {
+    if let joiningAt { return MemberReport(position: joiningAt, isJoining: true) }
+    return MemberReport(position: hasDiverged ? .zero : synced)
   }
 
   /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
@@ -133,6 +140,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    if case .diverged = reason { hasDiverged = true }
     let text =
       switch reason {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"

@@ -20,6 +20,7 @@ extension HostSupervisor {
       joinFailed: { [logger] reason in
         logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
       },
+      installEnded: { [weak self] host in self?.installEnded(host, at: position, generation: generation) },
       joined: { [logger] group, position, bytes in
         logger.notice(
           "Another node's snapshot of a group is installed",
@@ -62,6 +63,20 @@ extension HostSupervisor {
     )
   }
 
+  /// A host has replaced its group's data by a snapshot, or has failed to: make it again, after a pause if the one
+  /// before did not help.
+  func installEnded(_ host: LoopHost, at position: Int, generation: UInt64) {
+    let restart = state.withLockedValue { state in
+      state.groupRestarts[position, default: RestartBackoff()].failed("a snapshot", at: .now)
+    }
+    guard replace(host, at: position, generation: generation, pause: restart.pause) else { return }
+    logger.log(
+      level: restart.isNew ? .notice : .debug,
+      "A group starts again after a snapshot",
+      metadata: ["group": "\(position)", "pause": "\(restart.pause)"]
+    )
+  }
+
   /// Replace a host by another one, made from local storage, that follows.
   ///
   /// If the node owned the group, all its connections are closed: the old host answers no more requests of the group.
@@ -93,6 +108,7 @@ extension HostSupervisor {
     let storage = state.withLockedValue { $0.lifecycle.serves(generation) ? $0.storage : nil }
     guard let storage else { return }
     do {
+      try await prepareRecovery(of: storage)
       let (made, _) = try await makeHost(at: position, on: storage, generation: generation)
       let isInUse = serving.exchange(host, with: made) { hosts, hostOfShard in
         for host in hosts { host.eventLoop.execute { host.connect(hosts, hostOfShard: hostOfShard) } }

@@ -11,7 +11,11 @@ final class SharedLogLink: @unchecked Sendable {
   let log: any GroupLog
   let writer: GroupWriter
   private var probe: LogProbe
-  private var replicas: [GroupReplica] = []
+  private var replicas: [GroupReplica] = [] {
+    didSet { version += 1 }
+  }
+  /// Number of changes of `replicas`.
+  private var version: UInt64 = 0
   private var timer: Scheduled<Void>?
 
   /// Create a link; call on `eventLoop`.
@@ -28,6 +32,9 @@ final class SharedLogLink: @unchecked Sendable {
     self.replicas = replicas
     timerFired()
   }
+
+  /// Forget a replica whose host stops: nothing may reach the replica without its host.
+  func drop(_ replica: GroupReplica) { replicas.removeAll { $0 === replica } }
 
   func stop() {
     replicas = []
@@ -59,13 +66,13 @@ final class SharedLogLink: @unchecked Sendable {
   }
 
   private func send(_ number: UInt64) {
-    let asked = replicas
-    log.ends(of: asked.map(\.group)) { [weak self] ends in
+    let asked = version
+    log.ends(of: replicas.map(\.group)) { [weak self] ends in
       // The replicas of before may be gone.
-      guard let self, asked.elementsEqual(replicas, by: ===), !asked.isEmpty else { return }
+      guard let self, asked == version, !replicas.isEmpty else { return }
       if let ends {
         perform(probe.answered(number, at: BootTime.now()))
-        for (replica, end) in zip(asked, ends) { replica.handle(.probeAnswered(end)) }
+        for (replica, end) in zip(replicas, ends) { replica.handle(.probeAnswered(end)) }
       } else {
         perform(probe.failed(number, at: BootTime.now()))
       }

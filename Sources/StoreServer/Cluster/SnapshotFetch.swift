@@ -124,8 +124,13 @@ struct SnapshotFetch: Sendable {
     let promise = eventLoop.makePromise(of: Void.self)
     eventLoop.execute {
       guard host.stopped == nil else { return promise.fail(CancellationError()) }
+      let shardCount = host.hostOfShard.count
       host.offload(to: host.committer) {
-        Result { () throws(StorageError) in try receiver.install(cursor) }
+        Result { () throws(StorageError) in
+          try receiver.install(cursor) { stored throws(StorageError) in
+            try ShardRecovery.check(stored, shardCount: shardCount, follows: true)
+          }
+        }
       } then: { _, result in
         promise.completeWith(result.mapError { $0 as any Error })
       }
@@ -138,7 +143,7 @@ struct SnapshotFetch: Sendable {
   }
 
   /// Let the node make another host from what is stored.
-  private func restart() { cluster.events.deposed(host) }
+  private func restart() { cluster.events.installEnded(host) }
 
   /// Run a call of the storage on a thread.
   private func onThread<Value: Sendable>(

@@ -22,6 +22,11 @@ final class SnapshotServer: Sendable {
     /// Bytes that are read and not sent: an entry may be larger than a part.
     var rest = ByteBuffer()
 
+    /// Whether the receiver's owner keeps no more records for it: it would receive the rest for nothing.
+    func isTooOld(at now: NIODeadline) -> Bool {
+      now - beganAt >= .milliseconds(ClusterLimits().joiningMilliseconds)
+    }
+
     mutating func nextPart() throws(StorageError) -> SnapshotPart {
       if rest.readableBytes == 0 { rest = try snapshot.next(SnapshotPart.byteCount) }
       let bytes = rest.readSlice(length: min(rest.readableBytes, SnapshotPart.byteCount)) ?? ByteBuffer()
@@ -123,6 +128,10 @@ final class SnapshotServer: Sendable {
       guard var open = state.withLockedValue({ $0.open }), open.owner == owner else {
         let detail = "this connection has begun no snapshot, or it was silent for too long"
         return completion(.failure(TransferRefusal(code: .backupNotFound, detail: detail)))
+      }
+      guard !open.isTooOld(at: .now()) else {
+        close(owner, reason: "it took too long")
+        return completion(.failure(TransferRefusal(code: .backupNotFound, detail: "the snapshot took too long")))
       }
       do throws(StorageError) {
         let part = try open.nextPart()

@@ -195,6 +195,10 @@ final class HostSupervisor: Sendable {
     return (host, stored.reduce(0) { $0 + $1.state.log.count })
   }
 
+  func prepareRecovery(of storage: any StorageEngine) async throws {
+    try await opener.runIfActive { try storage.prepareRecovery() }
+  }
+
   private func membership(
     ofLoop position: Int,
     _ eventLoop: any EventLoop,

@@ -36,7 +36,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private(set) var stopped: EventLoopPromise<Void>?
   /// All hosts of the same generation, and the host of each shard. Nothing is sent to hosts of an older generation.
   private var peers: [LoopHost] = []
-  private var hostOfShard: [UInt8] = []
+  private(set) var hostOfShard: [UInt8] = []
 
   /// Callbacks of a host to its runtime, on the host's event loop.
   struct HostEvents: Sendable {

@@ -138,6 +138,25 @@ import Testing
     }
   }
 
+  /// A snapshot that does not help leads to another one.
+  @Test func nodeTakesSnapshotsAgainWithGrowingPauses() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      let supervisor = node.server.supervisor
+      for (count, pause) in zip(2..., ["0.0 seconds", "0.5 seconds", "1.0 seconds"]) {
+        let host = try #require(supervisor.hosts.first)
+        supervisor.installEnded(host, at: 0, generation: 1)
+        let line = try #require(node.lines.matching("starts again after a snapshot").last)
+        #expect(line.text.contains(pause))
+        try await eventually("another host") {
+          supervisor.hosts.first !== host && node.storage.recoveries(of: 0) == count
+        }
+      }
+      #expect(node.lines.matching("starts again after a snapshot").map(\.level) == [.notice, .debug, .debug])
+      #expect(node.storage.opens == 1 && node.storage.recoveries(of: 1) == 1)
+    }
+  }
+
   /// A node whose commits fail reloads everything, and does not do so again and again.
   @Test func nodeWhoseCommitsFailReloadsWithGrowingPauses() async throws {
     try await withNode { node in

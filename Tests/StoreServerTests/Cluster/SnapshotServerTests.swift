@@ -58,6 +58,15 @@ import Testing
     case read
   }
 
+  /// A source has one snapshot at a time, so a slow receiver must not keep it.
+  @Test func transferHasTimeLimit() {
+    let now = NIODeadline.now()
+    let open = SnapshotServer.Open(owner: 1, snapshot: Entries([]), beganAt: now)
+    let limit = TimeAmount.milliseconds(ClusterLimits().joiningMilliseconds)
+    #expect(!open.isTooOld(at: now + limit - .milliseconds(1)))
+    #expect(open.isTooOld(at: now + limit))
+  }
+
   /// What the request comes after.
   private enum Before { case nothing, anotherConnectionsBegin, theEndOfItsOwnSnapshot }
 
