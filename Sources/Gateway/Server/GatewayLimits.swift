@@ -51,6 +51,8 @@ package struct GatewayLimits: Sendable {
   package var failedChannels = 1_000
   /// Users that each event loop erases at once for its callers; one more is answered 503.
   package var erasures = 16
+  /// Requests that may wait for the erasure of one user; one more is answered 503.
+  package var erasureRequests = 64
   /// How long an erasure may take before its caller is answered that it continues in the background.
   package var erasureTimeout = TimeAmount.seconds(45)
   /// How often a loop looks for settings that have not reached every shard (``SettlementRounds``); nil: another loop
