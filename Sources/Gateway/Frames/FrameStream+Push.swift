@@ -21,10 +21,10 @@ extension FrameStream {
       return refuseTicket(correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes", on: loop)
     }
     guard acked.milliseconds <= FrameRule.timeMax else {
-      return refuseTicket(correlation, .invalidField, "\(FrameRule.ackedRange)", on: loop)
+      return refuseTicket(correlation, .invalidField, InvalidFrameField.acked.detail(limits), on: loop)
     }
     guard flags <= 1 else {
-      return refuseTicket(correlation, .invalidField, "\(FrameRule.namesRange)", on: loop)
+      return refuseTicket(correlation, .invalidField, InvalidFrameField.namesFlag.detail(limits), on: loop)
     }
     guard let tickets = loop.push.tickets else {
       let detail = "this gateway was started without --ticket-secret-file"

@@ -17,8 +17,6 @@ struct MessageFields: ~Escapable {
   /// The message that this one replies to (R15); nil: it is no reply.
   let thread: RawSpan?
 
-  private static let mentionsMax = 100
-
   /// Check the fields' types. A batch with an entry of wrong types is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
     _ = try body.requiredString("id")
@@ -33,7 +31,7 @@ struct MessageFields: ~Escapable {
         guard text.equals("all") else { throw mentions.error("must be \"all\", or a list of users") }
         return
       }
-      let users = try mentions.asArray(countMax: mentionsMax)
+      let users = try mentions.asArray(countMax: GatewayLimits.mentionsPerMessage)
       var elements = users.elements
       while let user = elements.next() { _ = try user.asString() }
     }

@@ -16,6 +16,8 @@ package struct GatewayLimits: Sendable {
   package var membersPerRequest = 1_000
   /// Messages in one registration (Proto/openapi.yaml).
   package var messagesPerRequest = 1_000
+  /// Users that one message mentions by id (Proto/openapi.yaml).
+  package static let mentionsPerMessage = 100
   /// How long a batch may wait for room in the store's request window: as long as each of its entries may wait for its
   /// answer.
   package var batchWait = TimeAmount.seconds(5)
