@@ -11,8 +11,8 @@ struct FrameRequest: ~Escapable {
   let thread: RawSpan
   /// See Proto/frames.md, flag `issued`.
   let issued: UInt32?
-  /// Name and range of the first field that is out of range; nil: all are in range.
-  let invalid: StaticString?
+  /// The first field that is out of range; nil: all are in range.
+  let invalid: InvalidFrameField?
 
   /// Parse the payload of a frame by the rule of its kind.
   ///
@@ -34,7 +34,7 @@ struct FrameRequest: ~Escapable {
     var reader = FieldReader(payload)
     var check = FieldCheck(limits)
     cid = try reader.string()
-    if !Identifier.isCID(cid) { check.refuse(Identifier.cidRange) }
+    if !Identifier.isCID(cid) { check.refuse(.cid) }
     // The gateway's own session has its own counters.
     if header.kind.isCommand { _ = try reader.varint() }
     let start = reader.offset
@@ -49,7 +49,7 @@ struct FrameRequest: ~Escapable {
     if header.flags.contains(.thread) {
       thread = try reader.string()
       guard !thread.isEmpty else { throw .badValue(.text) }
-      if !Identifier.isMessage(thread) { check.refuse(Identifier.threadRange) }
+      if !Identifier.isMessage(thread) { check.refuse(.thread) }
     } else {
       thread = payload.extracting(0..<0)
     }
@@ -58,29 +58,87 @@ struct FrameRequest: ~Escapable {
   }
 }
 
+/// A field of a request frame that may be out of range.
+enum InvalidFrameField {
+  case cid, thread, user, message, role
+  case memberFlags, registrationFlags, namesFlag, viewerFlags
+  /// Creation time of a message, delivery time of a push.
+  case created, acked
+  case limit, listCursor, memberList, listOrder
+  case note, options
+  /// The number of entries of a list.
+  case messages, users, members, mentions
+
+  /// Return the field's name and range.
+  func detail(_ limits: GatewayLimits) -> String {
+    switch self {
+    case .cid: "\(Identifier.cidRange)"
+    case .thread: "\(Identifier.threadRange)"
+    case .user: "\(Identifier.userRange)"
+    case .message: "\(Identifier.messageRange)"
+    case .role: "\(Identifier.roleRange)"
+    case .memberFlags:
+      """
+      flags: \(SetMemberRequest.muteGiven) (mute given), \(SetMemberRequest.isMuted) (mute, with \
+      \(SetMemberRequest.muteGiven)), \(SetMemberRequest.joins) (joins) and their sums
+      """
+    case .registrationFlags:
+      """
+      flags: \(RegisterMessageRequest.silent) (silent), \(RegisterMessageRequest.requestsAcknowledgement) (receipt), \
+      \(RegisterMessageRequest.movesNoPosition) (moves no position), \
+      \(RegisterMessageRequest.mentionsAll) (mentions all) or \
+      \(RegisterMessageRequest.mentionsUsers) (mentions follow)
+      """
+    case .namesFlag: "flags: 0 or 1"
+    case .viewerFlags: "viewer flags: 0 or 1"
+    case .created: "time created: given, up to the year 9999"
+    case .acked: "time acked: up to the year 9999"
+    case .limit: "limit: 1 to \(Self.grouped(limits.rowsPerPage))"
+    case .listCursor: "cursor: a cursor from an earlier page"
+    case .memberList: "list: 0 to \(MemberList.allCases.count - 1)"
+    case .listOrder: "order: 0 to \(ListOrder.allCases.count - 1)"
+    case .note: "note: at most \(Self.grouped(limits.noteBytes)) bytes of UTF-8"
+    case .options: "options: in rising order of their numbers, each with a value that it takes"
+    case .messages: "messages: 1 to \(Self.grouped(limits.entriesPerRequest))"
+    case .users: "users: 1 to \(Self.grouped(limits.entriesPerRequest))"
+    case .members: "members: at most \(Self.grouped(limits.membersPerRequest)) in a request"
+    case .mentions: "mentions: 1 to \(Self.grouped(WireLimits.mentionsMax)) users"
+    }
+  }
+
+  /// Return a number with commas between groups of three digits.
+  private static func grouped(_ number: Int) -> String {
+    guard number >= 1_000 else { return "\(number)" }
+    let last = number % 1_000
+    return "\(grouped(number / 1_000)),\(last < 10 ? "00" : last < 100 ? "0" : "")\(last)"
+  }
+}
+
 /// Parser of fields, which checks their ranges.
 private struct FieldCheck {
   private let entriesMax: Int
   private let membersMax: Int
   private let noteBytesMax: Int
+  private let rowsMax: Int
   /// Members named so far, both added and removed.
   private var members = 0
-  /// Name and range of the first field that is out of range.
-  private(set) var invalid: StaticString?
+  /// The first field that is out of range.
+  private(set) var invalid: InvalidFrameField?
 
   init(_ limits: GatewayLimits) {
     entriesMax = limits.entriesPerRequest
     membersMax = limits.membersPerRequest
     noteBytesMax = limits.noteBytes
+    rowsMax = limits.rowsPerPage
   }
 
-  mutating func refuse(_ range: StaticString) {
-    if invalid == nil { invalid = range }
+  mutating func refuse(_ field: InvalidFrameField) {
+    if invalid == nil { invalid = field }
   }
 
   @inline(__always)
-  private mutating func require(_ isInRange: Bool, _ range: StaticString) {
-    if !isInRange { refuse(range) }
+  private mutating func require(_ isInRange: Bool, _ field: InvalidFrameField) {
+    if !isInRange { refuse(field) }
   }
 
   /// Parse one field. False where the rest of the payload cannot be parsed, although the field is complete.
@@ -89,53 +147,48 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   mutating func read(_ field: FrameRule.Field, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
-    case .user: require(Identifier.isUser(try reader.string()), Identifier.userRange)
+    case .user: require(Identifier.isUser(try reader.string()), .user)
     case .userOrNone:
       let user = try reader.string()
-      require(user.isEmpty || Identifier.isUser(user), Identifier.userRange)
-    case .message: require(Identifier.isMessage(try reader.string()), Identifier.messageRange)
+      require(user.isEmpty || Identifier.isUser(user), .user)
+    case .message: require(Identifier.isMessage(try reader.string()), .message)
     case .messageOrNone:
       let message = try reader.string()
-      require(message.isEmpty || Identifier.isMessage(message), Identifier.messageRange)
+      require(message.isEmpty || Identifier.isMessage(message), .message)
     case .roleOrNone:
       let role = try reader.string()
-      require(role.isEmpty || Identifier.isRole(role), Identifier.roleRange)
+      require(role.isEmpty || Identifier.isRole(role), .role)
     case .memberFlags:
       let flags = try reader.varint()
+      let hasMuteGiven = flags & SetMemberRequest.muteGiven != 0
       require(
-        flags <= 7 && (flags & 1 != 0 || flags & 2 == 0),
-        "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums"
+        flags <= SetMemberRequest.flagsMax && (hasMuteGiven || flags & SetMemberRequest.isMuted == 0),
+        .memberFlags
       )
-    case .created:
-      require(
-        (1...FrameRule.timeMax).contains(try reader.time().milliseconds),
-        "time created: given, up to the year 9999"
-      )
-    case .acked: require(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
+    case .created: require((1...FrameRule.timeMax).contains(try reader.time().milliseconds), .created)
+    case .acked: require(try reader.time().milliseconds <= FrameRule.timeMax, .acked)
     case .optionalNumber: _ = try reader.optional32()
     case .registrationFlags:
       let flags = try reader.varint()
-      require(
-        flags <= 23,
-        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
-      )
-      if flags & 24 == 16 {
+      require(flags <= RegisterMessageRequest.flagsMax, .registrationFlags)
+      let mentions = flags & (RegisterMessageRequest.mentionsAll | RegisterMessageRequest.mentionsUsers)
+      if mentions == RegisterMessageRequest.mentionsUsers {
         let count = try reader.count()
-        require((1...WireLimits.mentionsMax).contains(count), "mentions: 1 to 100 users")
-        for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
+        require((1...WireLimits.mentionsMax).contains(count), .mentions)
+        for _ in 0..<count { require(Identifier.isUser(try reader.string()), .user) }
       }
-    case .namesFlag: require(try reader.varint() <= 1, FrameRule.namesRange)
+    case .namesFlag: require(try reader.varint() <= 1, .namesFlag)
     case .viewer:
-      require(try reader.varint() <= 1, "viewer flags: 0 or 1")
+      require(try reader.varint() <= 1, .viewerFlags)
       let user = try reader.string()
-      require(user.isEmpty || Identifier.isUser(user), Identifier.userRange)
-    case .limit: require((1...UInt64(WireLimits.pageMax)).contains(try reader.varint()), "limit: 1 to 100")
+      require(user.isEmpty || Identifier.isUser(user), .user)
+    case .limit: require((1...UInt64(rowsMax)).contains(try reader.varint()), .limit)
     case .listCursor:
       let cursor = try reader.string()
-      require(cursor.isEmpty || ListCursorText.isOne(cursor), "cursor: a cursor from an earlier page")
-    case .memberList: require(try reader.byte() <= 4, "list: 0 to 4")
-    case .listOrder: require(try reader.byte() <= 2, "order: 0 to 2")
-    case .note: require(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
+      require(cursor.isEmpty || ListCursorText.isOne(cursor), .listCursor)
+    case .memberList: require(MemberList(rawValue: try reader.byte()) != nil, .memberList)
+    case .listOrder: require(ListOrder(rawValue: try reader.byte()) != nil, .listOrder)
+    case .note: require(isNote(try reader.string()), .note)
     case .messages: try messages(&reader)
     case .users: try users(&reader)
     case .members: try members(&reader)
@@ -152,36 +205,34 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   private mutating func messages(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    require((1...entriesMax).contains(count), "messages: 1 to 100")
-    for _ in 0..<count { require(Identifier.isMessage(try reader.string()), Identifier.messageRange) }
+    require((1...entriesMax).contains(count), .messages)
+    for _ in 0..<count { require(Identifier.isMessage(try reader.string()), .message) }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func users(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    require((1...entriesMax).contains(count), "users: 1 to 100")
-    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
+    require((1...entriesMax).contains(count), .users)
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), .user) }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func members(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count(elementBytesMin: 2)
-    require(countMembers(count), Self.memberCount)
+    require(countMembers(count), .members)
     for _ in 0..<count {
-      require(Identifier.isUser(try reader.string()), Identifier.userRange)
+      require(Identifier.isUser(try reader.string()), .user)
       let role = try reader.string()
-      require(role.isEmpty || Identifier.isRole(role), Identifier.roleRange)
+      require(role.isEmpty || Identifier.isRole(role), .role)
     }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func removedMembers(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    require(countMembers(count), Self.memberCount)
-    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Identifier.userRange) }
+    require(countMembers(count), .members)
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), .user) }
   }
-
-  private static let memberCount: StaticString = "members: at most 1,000 in a request"
 
   private mutating func countMembers(_ count: Int) -> Bool {
     members += count
@@ -194,7 +245,7 @@ private struct FieldCheck {
       _ = try reader.optionPatch()
       return true
     } catch .badValue(.option), .badValue(.optionValue) {
-      refuse("options: in rising order of their numbers, each with a value that it takes")
+      refuse(.options)
       return false
     } catch {
       throw error

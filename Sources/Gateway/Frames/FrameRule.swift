@@ -117,6 +117,4 @@ struct FrameRule {
   static let namesBytesMax = Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
   /// The end of the year 9999, the latest time that answers can show, in milliseconds since 1970.
   static let timeMax: Int64 = 253_402_300_799_999
-  static let ackedRange: StaticString = "time acked: up to the year 9999"
-  static let namesRange: StaticString = "flags: 0 or 1"
 }

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Push acknowledgements among the frames: by ticket, which only a gateway can read, or by names; with their counters.
+/// Push acks among the frames: by ticket, which only a gateway can read, or by names; with their counters.
 extension FrameStream {
   private static let ticketBytesMax = TicketCodec.characterCountMax
 
@@ -21,10 +21,10 @@ extension FrameStream {
       return refuseTicket(correlation, .invalidField, "ticket: 1 to \(Self.ticketBytesMax) bytes", on: loop)
     }
     guard acked.milliseconds <= FrameRule.timeMax else {
-      return refuseTicket(correlation, .invalidField, "\(FrameRule.ackedRange)", on: loop)
+      return refuseTicket(correlation, .invalidField, InvalidFrameField.acked.detail(limits), on: loop)
     }
     guard flags <= 1 else {
-      return refuseTicket(correlation, .invalidField, "\(FrameRule.namesRange)", on: loop)
+      return refuseTicket(correlation, .invalidField, InvalidFrameField.namesFlag.detail(limits), on: loop)
     }
     guard let tickets = loop.push.tickets else {
       let detail = "this gateway was started without --ticket-secret-file"
@@ -96,7 +96,7 @@ extension FrameStream {
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
-  /// Handle the reply to an acknowledgement.
+  /// Handle the reply to a push ack.
   func acknowledged(_ request: FrameStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
     do throws(WireError) {
       let delivery = try DeliveryReply(payload)
@@ -113,7 +113,7 @@ extension FrameStream {
     }
   }
 
-  /// Count the outcome of a request if it is an acknowledgement.
+  /// Count the outcome of a request if it is a push ack.
   func count(_ outcome: PushCounters.Outcome, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
     if request.kind != .plain { count(outcome, kind: request.kind, device: request.device, on: loop) }
   }

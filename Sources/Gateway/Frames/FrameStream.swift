@@ -34,7 +34,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     case ending(ErrorCode?, correlation: UInt32, detail: String)
   }
 
-  private let limits: GatewayLimits
+  let limits: GatewayLimits
   private let decoder: FrameDecoder
   private let rules = FrameRule.all
   private var state = State.reading
@@ -143,7 +143,7 @@ final class FrameStream: RequestStreamState, RequestStream {
     let isPush = header.kind == .acknowledgePush
     if let invalid = request.invalid {
       if isPush { count(.refused, kind: .push, device: LabelNames.none, on: loop) }
-      return refuse(header.correlation, .invalidField, "\(invalid)")
+      return refuse(header.correlation, .invalidField, invalid.detail(limits))
     }
     let fields = request.fields
     // Names in a reply are the request's own.

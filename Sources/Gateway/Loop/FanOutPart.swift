@@ -169,7 +169,7 @@ struct FanOutSender {
 /// A request that fans out to several store requests. Its results arrive in any order and are answered together.
 final class FanOut {
   /// Result of one entry.
-  struct Result {
+  struct EntryResult {
     /// Nil: it succeeded.
     var code: ProblemCode?
     var sequence: UInt32 = 0
@@ -199,7 +199,7 @@ final class FanOut {
   /// The names that the response repeats from the request, in its order.
   var names = BatchEntryNames()
   /// In the order of the request.
-  var results: [Result]
+  var results: [EntryResult]
   /// Entries without a result, plus one for the sending itself: early replies must not complete the fan-out while
   /// requests are still being sent.
   var waiting: Int
@@ -215,7 +215,7 @@ final class FanOut {
     stream = context.stream
     route = context.route
     self.response = response
-    results = Array(repeating: Result(), count: count)
+    results = Array(repeating: EntryResult(), count: count)
     waiting = count + 1
   }
 
@@ -223,7 +223,7 @@ final class FanOut {
   func writeResults(
     _ name: StaticString,
     into buffer: inout ByteBuffer,
-    _ writeEntry: (_ index: Int, Result, inout ByteBuffer) -> Void
+    _ writeEntry: (_ index: Int, EntryResult, inout ByteBuffer) -> Void
   ) {
     buffer.writeStaticString("{\"")
     buffer.writeStaticString(name)
@@ -282,9 +282,4 @@ struct BatchEntryNames {
     let start = Int(name.start)
     return bytes.span.bytes.extracting(start..<(start + Int(name.count)))
   }
-}
-
-extension RawSpan {
-  /// A copy of the bytes.
-  var bytes: [UInt8] { withUnsafeBytes { Array($0) } }
 }

@@ -12,8 +12,7 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    // A mark parses its query once, for the values, and checks it only if something is unexpected.
-    if match.route != .markRead, match.route != .markUnread { try match.checkQuery(context.caller, scratch) }
+    if !match.route.checksOwnQuery { try match.checkQuery(context.caller, scratch) }
     // GET and DELETE take no fields; an empty object is accepted.
     if !request.body.isEmpty, request.method == .get || request.method == .delete {
       _ = try object(request, [])
@@ -112,7 +111,9 @@ extension GatewayLoop {
     case .listChannelsReply: try UnreadJSON.writeChannels(&reader, into: &body)
     case .listRosterReply: try RosterJSON.writeMembers(&reader, into: &body)
     case .listMessagesReply: try RosterJSON.writeMessages(&reader, into: &body)
-    case .listMembersReply: try ListJSON.write(route.memberList, &reader, into: &body)
+    case .listMembersReply:
+      guard let list = route.memberList else { preconditionFailure("\(route.name) returns no list of members") }
+      try ListJSON.write(list, &reader, into: &body)
     case .memberStatusesReply: try ListJSON.writeMemberStatuses(&reader, into: &body)
     default: throw .unknownKind(kind.rawValue)
     }

@@ -94,7 +94,7 @@ package final class GatewayLoop {
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
     for part in parts { part.attach(to: self) }
-    assertPartsAttached(of: self)
+    requirePartsAttached(of: self)
     resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
     rates.setCommonHeaders(origins)
   }

@@ -109,7 +109,7 @@ enum ReplyTarget {
   case valueChange(SlotIndex, ValueChangeStoreRequest)
   /// An entry of an ``AckBatch``.
   ///
-  /// - Parameter isByName: whether the acknowledgement names its user and message; else it has a ticket.
+  /// - Parameter isByName: whether the push ack names its user and message; else it has a ticket.
   case ackBatch(SlotIndex, entry: UInt32, isByName: Bool)
   case hook(SlotIndex, HookStoreRequest)
   case userScan(SlotIndex, UserScanStoreRequest)

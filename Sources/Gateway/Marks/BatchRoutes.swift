@@ -19,7 +19,7 @@ struct BatchRoutes {
     let body = try loop.object(request, .markDelivered)
     let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
     let user = try context.actingUser(body, parameters)
-    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard try loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 201, Self.writePositions)
     var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     var iterator = entries.elements
@@ -89,7 +89,7 @@ struct BatchRoutes {
     while let member = iterator.next() { _ = try member.value.asString() }
     let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
     let user = try context.actingUser(body, parameters)
-    guard loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
+    guard try loop.waitingRequests.beginOrEnqueue(batchOf: channels.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writePositions)
     var fanOut = loop.fanOuts.begin(context, count: channels.count, response)
     iterator = channels.members
@@ -186,7 +186,7 @@ struct BatchRoutes {
       _ = try fields.requiredString("cid")
       _ = try MessageFields.checkTypes(fields)
     }
-    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard try loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200, Self.writeRegistrations)
     var fanOut = loop.fanOuts.begin(context, count: entries.count, response)
     iterator = entries.elements

@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -13,7 +14,20 @@ struct MarkRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(kind: .markRead, match, context, request)
+    var position = try queryParameters(match, context)
+    var epoch: UInt64?
+    if !request.body.isEmpty {
+      let body = try loop.object(request, .markRead)
+      try position.override(by: body, context)
+      epoch = try Self.epoch(body)
+    }
+    let user = try context.actingUser(position.user)
+    try position.checkIDs()
+    // An empty id means the newest message.
+    let message = position.message
+    try send(.markRead, match, context, position, user: user) {
+      $0.writeMark(user: user, message: message, epoch: epoch)
+    }
   }
 
   func markUnread(
@@ -21,104 +35,97 @@ struct MarkRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(kind: .markUnread, match, context, request)
-  }
-
-  private func mark(
-    kind: FrameKind,
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ request: borrowing HTTP2Request
-  ) throws(Problem) {
-    let parameters = try PositionParameters(match.query, loop.scratch)
-    if parameters.needsCheck { try match.checkQuery(context.caller, loop.scratch) }
-    if parameters.totals == .invalid { throw Problem(.invalidQuery, "totals has to be true or false") }
-    let wantsTotals = parameters.totals == .requested
-    var message = parameters.message
-    var user = parameters.user
+    var position = try queryParameters(match, context)
+    var since: Timestamp?
     var epoch: UInt64?
-    var thread = parameters.thread
-    var since: Int64?
-    if !user.isEmpty { try context.check(user) }
     if !request.body.isEmpty {
-      let body = try loop.object(request, kind == .markRead ? .markRead : .markUnread)
-      if let given = try body.optionalNonNullString("message_id") {
-        guard !given.isEmpty else { throw Problem(.invalidMessageID) }
-        message = given
-      }
-      if let given = try body.optionalNonNullString("user_id") {
-        try context.check(given)
-        user = given
-      }
-      if let given = try body.optionalNonNullString("thread_id") {
-        guard !given.isEmpty else { throw Problem(.invalidMessageID) }
-        thread = given
-      }
-      if kind == .markUnread { since = try Self.since(body) }
-      epoch = try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
+      let body = try loop.object(request, .markUnread)
+      try position.override(by: body, context)
+      since = try Self.since(body)
+      epoch = try Self.epoch(body)
     }
-    let acting = try context.actingUser(user)
-    // Without a message, mark-unread flags the whole channel; that needs an explicit body, if only `{}`.
-    if kind == .markUnread && message.isEmpty && thread.isEmpty && request.body.isEmpty {
+    let user = try context.actingUser(position.user)
+    let message = position.message
+    // Without a message, the whole channel is flagged; that needs an explicit body, if only `{}`.
+    if message.isEmpty && position.thread.isEmpty && request.body.isEmpty {
       throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
     }
-    if !message.isEmpty && !Identifier.isMessage(message) { throw Problem(.invalidMessageID) }
-    if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
-    if let since {
-      guard message.isEmpty else {
-        throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
-      }
-      return try markUnread(
-        since: since,
-        wantsTotals: wantsTotals,
-        match,
-        context,
-        user: acting,
-        thread: thread,
-        epoch: epoch
-      )
-    }
-    // An empty id means the newest message.
-    if wantsTotals {
-      return try UserRoutes(loop: loop).markWithTotals(kind, match, context, user: acting, thread: thread) {
-        $0.writeMark(user: acting, message: message, epoch: epoch)
+    try position.checkIDs()
+    guard let since else {
+      return try send(.markUnread, match, context, position, user: user) {
+        $0.writeMark(user: user, message: message, epoch: epoch)
       }
     }
-    let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, to: .channel(match.subject, thread: parent), context) {
-      $0.writeMark(user: acting, message: message, epoch: epoch)
+    guard message.isEmpty else {
+      throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
+    }
+    try send(.markUnreadSince, match, context, position, user: user) {
+      $0.writeMarkUnreadSince(user: user, since: since, epoch: epoch)
     }
   }
 
-  /// Parse `message_timestamp`, in milliseconds since 1970.
-  private static func since(_ body: JSONValue) throws(Problem) -> Int64? {
+  /// Parse and check the query.
+  @inline(__always)
+  @_lifetime(copy match)
+  private func queryParameters(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext
+  ) throws(Problem) -> PositionParameters {
+    let position = try PositionParameters(match.query, loop.scratch)
+    if position.needsCheck { try match.checkQuery(context.caller, loop.scratch) }
+    if position.totals == .invalid { throw Problem(.invalidQuery, "totals has to be true or false") }
+    if !position.user.isEmpty { try context.check(position.user) }
+    return position
+  }
+
+  /// Parse `unread_epoch`.
+  private static func epoch(_ body: JSONValue) throws(Problem) -> UInt64? {
+    try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
+  }
+
+  /// Parse `message_timestamp`.
+  private static func since(_ body: JSONValue) throws(Problem) -> Timestamp? {
     guard let text = try body.optionalNonNullString("message_timestamp") else { return nil }
     guard let time = CivilTime.milliseconds(parsing: text), time > 0 else {
       throw try body.required("message_timestamp").error("must be a time since 1970, as in 2026-01-31T12:00:00.000Z")
     }
-    return time
+    return Timestamp(milliseconds: time)
   }
 
-  /// Mark unread from the first message created at or after a time.
-  private func markUnread(
-    since: Int64,
-    wantsTotals: Bool,
+  /// Send the mark; with `?totals=true` the user's totals are counted after it.
+  @inline(__always)
+  private func send(
+    _ kind: FrameKind,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
+    _ position: borrowing PositionParameters,
     user: RawSpan,
-    thread: RawSpan,
-    epoch: UInt64?
+    _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let time = Timestamp(milliseconds: since)
-    if wantsTotals {
-      return try UserRoutes(loop: loop).markWithTotals(.markUnreadSince, match, context, user: user, thread: thread) {
-        $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
-      }
+    let thread = position.thread
+    let destination = StoreDestination.channel(match.subject, thread: thread.isEmpty ? nil : thread)
+    if position.totals == .requested {
+      try sendAndCount(kind, to: destination, context, user: user, fields)
+    } else {
+      try loop.send(kind, to: destination, context, fields)
     }
-    let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context) {
-      $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
-    }
+  }
+
+  private func sendAndCount(
+    _ kind: FrameKind,
+    to destination: StoreDestination,
+    _ context: RequestContext,
+    user: RawSpan,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    try loop.userScans.checkRoom(for: context)
+    let scan = UserChannelScan(
+      .count,
+      users: [user.withUnsafeBytes { Array($0) }],
+      shardCount: loop.store.shardCount,
+      limits: UserChannelScan.Limits(loop.limits)
+    )
+    try loop.userScans.begin(UserScanJob(context, scan), marking: kind, at: destination, fields)
   }
 }
 
@@ -127,7 +134,7 @@ extension KnownFields {
   static let markUnread: KnownFields = ["message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id"]
 }
 
-/// The query parameters of position routes.
+/// The query parameters of position routes. A mark's body may override them.
 struct PositionParameters: ~Escapable {
   /// Whether the response shows the user's unread totals.
   enum Totals {
@@ -183,5 +190,27 @@ struct PositionParameters: ~Escapable {
         needsCheck = true
       }
     }
+  }
+  /// Take the fields of a body, which override the query's.
+  @_lifetime(self: copy self, copy body)
+  mutating func override(by body: JSONValue, _ context: RequestContext) throws(Problem) {
+    if let given = try body.optionalNonNullString("message_id") {
+      guard !given.isEmpty else { throw Problem(.invalidMessageID) }
+      message = given
+    }
+    if let given = try body.optionalNonNullString("user_id") {
+      try context.check(given)
+      user = given
+    }
+    if let given = try body.optionalNonNullString("thread_id") {
+      guard !given.isEmpty else { throw Problem(.invalidMessageID) }
+      thread = given
+    }
+  }
+
+  /// Validate the ids of the messages.
+  func checkIDs() throws(Problem) {
+    if !message.isEmpty && !Identifier.isMessage(message) { throw Problem(.invalidMessageID) }
+    if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
   }
 }

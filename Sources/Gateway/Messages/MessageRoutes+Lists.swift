@@ -33,7 +33,9 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     let message = match.message
-    let list = match.route.memberList
+    guard let list = match.route.memberList else {
+      preconditionFailure("\(match.route.name) returns no list of members")
+    }
     try loop.send(.listMembers, to: .channel(match.subject), context) { buffer in
       buffer.writeListMembers(
         viewer: viewer,
@@ -85,19 +87,6 @@ extension MessageRoutes {
     try loop.send(.memberStatuses, to: .channel(match.subject), context) { buffer in
       buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
       buffer.writeImmutableBuffer(chosen)
-    }
-  }
-}
-
-extension Route {
-  /// The list that the route returns.
-  var memberList: MemberList {
-    switch self {
-    case .listDelivered: .delivered
-    case .listUnread: .unread
-    case .listAcknowledged: .acknowledged
-    case .listUnacknowledged: .unacknowledged
-    default: .readers
     }
   }
 }

@@ -1,5 +1,5 @@
-/// Every error `code`, with its status and title. Codes are stable: they may be added, not renamed. The documentation
-/// is generated from this table.
+/// Every error `code`, with its status and title. Codes are stable: they may be added, not renamed. A test compares the
+/// documentation with this table.
 package enum ProblemCode: String, Error, CaseIterable, Sendable {
   // 400
   case invalidJSON = "invalid_json"
@@ -46,8 +46,9 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case memberNotFound = "member_not_found"
   case messageNotFound = "message_not_found"
   case hookNotFound = "hook_not_found"
-  // 405 and beyond
+  // 405
   case methodNotAllowed = "method_not_allowed"
+  // 409
   /// For tickets only: requests with a user's token get `channel_not_found`.
   case notAMember = "not_a_member"
   case notInThread = "not_in_thread"
@@ -58,12 +59,16 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case receiptExpired = "receipt_expired"
   case notExpected = "not_expected"
   case limitReached = "limit_reached"
+  // 410
   case ticketExpired = "ticket_expired"
+  // 409
   case webhookReplayed = "webhook_replayed"
+  // 413, 415, 431
   case bodyTooLarge = "body_too_large"
   case lineTooLong = "line_too_long"
   case contentTypeNotSupported = "content_type_not_supported"
   case headersTooLarge = "headers_too_large"
+  // 5xx
   case internalError = "internal_error"
   case notImplemented = "not_implemented"
   case httpVersionNotSupported = "http_version_not_supported"

@@ -49,7 +49,7 @@ extension PushPart {
     let body = try loop.object(request, .issueTickets)
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
-    guard loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
+    guard try loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) else { return }
     let response = FanOut.Response.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
@@ -144,7 +144,7 @@ extension PushPart {
       throw Problem(.storeBusy, "too many tickets are in flight; retry")
     }
     // Devices' batches have their own limit.
-    if context.caller.isServer && !loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) { return }
+    if context.caller.isServer, try !loop.waitingRequests.beginOrEnqueue(batchOf: entries.count, context) { return }
     // One more for every four entries.
     let address = loop.rates.client(request, context.connection)
     loop.rates.chargeMore(entries.count / 4, context.caller, from: address)

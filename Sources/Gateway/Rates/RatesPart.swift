@@ -216,3 +216,14 @@ extension PeerAddress {
     self = PeerAddress(text: list.extracting(start..<end)) ?? PeerAddress(high: 0, low: 0)
   }
 }
+
+extension RatesPart {
+  /// Charge the caller of a scan for work that its route's own cost does not include. The caller may come into debt,
+  /// and waits with their next request.
+  ///
+  /// - Parameter twentieths: the cost in twentieths of a request.
+  func charge(_ twentieths: Int, to request: inout ScanRequest) {
+    guard isOn, let caller = request.caller else { return }
+    chargeMore(request.add(twentieths), caller)
+  }
+}

@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import ReceiptModel
 
 /// The routes of Proto/openapi.yaml. Each has its ``RouteSpec`` below and a handler in `GatewayLoop.dispatch`. The
 /// router compares paths in this order: busy routes come first, a literal part before a parameter.
@@ -57,14 +58,6 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
 
   /// Whether this build implements the route.
   package var isImplemented: Bool { self != .notImplemented && self != .notImplementedPublic }
-
-  /// Whether the route lists members of one message (R11).
-  package var listsMembers: Bool {
-    switch self {
-    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers: true
-    default: false
-    }
-  }
 }
 
 extension RouteSpec {
@@ -79,11 +72,10 @@ extension RouteSpec {
 
   private static func row(of route: Route) -> RouteSpec {
     switch route {
-    case .markRead: RouteSpec("mark_read", .post, "/v1/channels/{cid}/read", .user, query: position, body: .markRead)
+    case .markRead: mark("mark_read", "/v1/channels/{cid}/read", body: .markRead)
     case .readState:
       page("read_state", "/v1/channels/{cid}/read-state", cost: 1, query: ["limit", "cursor", "thread_id", "user_id"])
-    case .markUnread:
-      RouteSpec("mark_unread", .post, "/v1/channels/{cid}/unread", .user, query: position, body: .markUnread)
+    case .markUnread: mark("mark_unread", "/v1/channels/{cid}/unread", body: .markUnread)
     case .markDelivered:
       RouteSpec("mark_delivered", .post, "/v1/channels/delivered", .user, query: viewer, body: .markDelivered)
     case .markReadMany: batch("mark_read_many", "/v1/channels/read", .user, cost: 5, query: viewer, body: .markReadMany)
@@ -117,6 +109,7 @@ extension RouteSpec {
         "/v1/channels/{cid}/receipts/query",
         .user,
         response: .page,
+        takesTurns: true,
         cost: 5,
         query: viewer,
         body: .statuses
@@ -132,14 +125,20 @@ extension RouteSpec {
         query: viewer,
         body: .acknowledgeReceipts
       )
-    case .listReaders: page("list_readers", "/v1/channels/{cid}/messages/{message}/readers", query: list)
-    case .listDelivered: page("list_delivered", "/v1/channels/{cid}/messages/{message}/delivered", query: list)
-    case .listUnread: page("list_unread", "/v1/channels/{cid}/messages/{message}/unread", query: list)
-    case .listAcknowledged: page("list_acknowledged", "/v1/channels/{cid}/messages/{message}/acknowledged", query: list)
+    case .listReaders: members("list_readers", "/v1/channels/{cid}/messages/{message}/readers", .list(.readers))
+    case .listDelivered: members("list_delivered", "/v1/channels/{cid}/messages/{message}/delivered", .list(.delivered))
+    case .listUnread: members("list_unread", "/v1/channels/{cid}/messages/{message}/unread", .list(.unread))
+    case .listAcknowledged:
+      members("list_acknowledged", "/v1/channels/{cid}/messages/{message}/acknowledged", .list(.acknowledged))
     case .listUnacknowledged:
-      page("list_unacknowledged", "/v1/channels/{cid}/messages/{message}/unacknowledged", query: list)
+      members("list_unacknowledged", "/v1/channels/{cid}/messages/{message}/unacknowledged", .list(.unacknowledged))
     case .chosenMembers:
-      page("chosen_members", "/v1/channels/{cid}/messages/{message}/members", query: ["user_ids", "user_id"])
+      members(
+        "chosen_members",
+        "/v1/channels/{cid}/messages/{message}/members",
+        .chosen,
+        query: ["user_ids", "user_id"]
+      )
     case .putUser: RouteSpec("put_user", .put, "/v1/users/{user}", .user, body: .putUser)
     case .getUser: RouteSpec("get_user", .get, "/v1/users/{user}", .user)
     case .putToken: RouteSpec("put_token", .put, "/v1/tokens/{jti}", .server, body: .putToken)
@@ -162,10 +161,18 @@ extension RouteSpec {
         cost: 5,
         query: ["channels", "user_id", "since", "totals", "access_token"]
       )
-    case .frames: RouteSpec("frames", .post, "/v1/frames", .server, cost: 5)
+    case .frames: RouteSpec("frames", .post, "/v1/frames", .server, streams: .frames, cost: 5)
     case .issueTickets: batch("issue_tickets", "/v1/push/tickets", .server, body: .issueTickets)
     case .acknowledgePushes:
-      RouteSpec("acknowledge_pushes", .post, "/v1/push/acks", .credentialInBody, cost: 2, body: .acknowledgePushes)
+      RouteSpec(
+        "acknowledge_pushes",
+        .post,
+        "/v1/push/acks",
+        .credentialInBody,
+        streams: .ndjson,
+        cost: 2,
+        body: .acknowledgePushes
+      )
     case .receiveHook: RouteSpec("receive_hook", .post, "/v1/push/hooks/{name}", .unauthenticated, query: nil)
     case .notImplemented:
       RouteSpec(
@@ -186,6 +193,21 @@ extension RouteSpec {
     }
   }
 
+  /// A route that moves one position of one user.
+  private static func mark(_ name: StaticString, _ path: StaticString, body: KnownFields) -> RouteSpec {
+    RouteSpec(name, .post, path, .user, query: position, checksOwnQuery: true, body: body)
+  }
+
+  /// A route that returns members of one message.
+  private static func members(
+    _ name: StaticString,
+    _ path: StaticString,
+    _ members: Members,
+    query: [StaticString] = list
+  ) -> RouteSpec {
+    RouteSpec(name, .get, path, .user, response: .page, takesTurns: true, members: members, cost: 2, query: query)
+  }
+
   /// A route that returns a page of rows.
   private static func page(
     _ name: StaticString,
@@ -194,7 +216,7 @@ extension RouteSpec {
     cost: Int = 2,
     query: [StaticString] = []
   ) -> RouteSpec {
-    RouteSpec(name, .get, path, caller, response: .page, cost: cost, query: query)
+    RouteSpec(name, .get, path, caller, response: .page, takesTurns: true, cost: cost, query: query)
   }
 
   /// A route with many entries in its body, and a result for each.
@@ -220,11 +242,27 @@ extension Route {
   /// Who may call the route, as Proto/openapi.yaml has it.
   package var caller: RouteSpec.Caller { RouteSpec.all[Int(rawValue)].caller }
 
-  /// Whether the route reads up to a page of rows, and takes turns (``WaitingRequestsPart``).
-  var isQuery: Bool { RouteSpec.all[Int(rawValue)].response == .page }
+  /// Whether requests take turns (``WaitingRequestsPart``).
+  var isQuery: Bool { RouteSpec.all[Int(rawValue)].takesTurns }
 
   /// The approximate size of the route's answer in bytes; 0: small.
   var responseBytes: Int { RouteSpec.all[Int(rawValue)].response.rawValue }
+
+  /// Whether the route's handler checks its query.
+  var checksOwnQuery: Bool { RouteSpec.all[Int(rawValue)].checksOwnQuery }
+
+  /// Whether the route returns members of one message (R11).
+  package var listsMembers: Bool { RouteSpec.all[Int(rawValue)].members != nil }
+
+  /// The list that the route returns; nil: none.
+  var memberList: MemberList? {
+    if case .list(let list) = RouteSpec.all[Int(rawValue)].members { list } else { nil }
+  }
+
+  /// Return whether the route streams bodies of this type.
+  func streams(_ contentType: RawSpan) -> Bool {
+    RouteSpec.all[Int(rawValue)].streamedType?.isNamed(by: contentType) ?? false
+  }
 }
 
 /// The facts about a route, besides its handler: method and path, name, callers, answer, cost, query parameters
@@ -236,12 +274,21 @@ package struct RouteSpec: Sendable {
   let endpoints: [(method: HTTP2Method, path: StaticString)]
   package let caller: Caller
   let response: ResponseSize
+  /// The content type of bodies that the route streams; nil: none.
+  let streamedType: HTTP2ContentType?
+  /// Whether requests take turns (``WaitingRequestsPart``), because the store reads up to a page of rows for each.
+  let takesTurns: Bool
+  /// The members of a message that the route returns (R11); nil: none.
+  let members: Members?
   /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
   /// line of a streamed body costs one more; so do four acknowledgements of a JSON body, and of a scan over a user's
   /// channels five that are listed or marked or twenty that are counted.
   let cost: Int
   /// The known query parameters; nil: any, because a provider may add its own to its hook's URL.
   package let queryParameters: [StaticString]?
+  /// Whether the route's handler checks the query. A mark parses its query once, for the values, and checks it only if
+  /// something is unexpected.
+  let checksOwnQuery: Bool
   /// The fields of the body; nil: no body, or one of another form than a JSON object.
   package let body: KnownFields?
 
@@ -262,10 +309,18 @@ package struct RouteSpec: Sendable {
   /// (``HTTP2Limits/memoryBytesMax``).
   enum ResponseSize: Int, Sendable {
     case small = 0
-    /// Up to a page of rows, which the store reads. Requests for pages take turns (``WaitingRequestsPart``).
+    /// Up to a page of rows, which the store reads.
     case page = 12_288
     /// Many entries, or many pages.
     case batch = 49_152
+  }
+
+  /// Members of one message.
+  enum Members: Sendable {
+    /// A list in pages.
+    case list(MemberList)
+    /// The members that the request names.
+    case chosen
   }
 
   init(
@@ -274,11 +329,27 @@ package struct RouteSpec: Sendable {
     _ path: StaticString,
     _ caller: Caller,
     response: ResponseSize = .small,
+    streams streamedType: HTTP2ContentType? = nil,
+    takesTurns: Bool = false,
+    members: Members? = nil,
     cost: Int = 1,
     query: [StaticString]? = [],
+    checksOwnQuery: Bool = false,
     body: KnownFields? = nil
   ) {
-    self.init(name, [(method, path)], caller, response: response, cost: cost, query: query, body: body)
+    self.init(
+      name,
+      [(method, path)],
+      caller,
+      response: response,
+      streams: streamedType,
+      takesTurns: takesTurns,
+      members: members,
+      cost: cost,
+      query: query,
+      checksOwnQuery: checksOwnQuery,
+      body: body
+    )
   }
 
   init(
@@ -286,16 +357,24 @@ package struct RouteSpec: Sendable {
     _ endpoints: [(method: HTTP2Method, path: StaticString)],
     _ caller: Caller,
     response: ResponseSize = .small,
+    streams streamedType: HTTP2ContentType? = nil,
+    takesTurns: Bool = false,
+    members: Members? = nil,
     cost: Int = 1,
     query: [StaticString]? = [],
+    checksOwnQuery: Bool = false,
     body: KnownFields? = nil
   ) {
     self.name = name
     self.endpoints = endpoints
     self.caller = caller
     self.response = response
+    self.streamedType = streamedType
+    self.takesTurns = takesTurns
+    self.members = members
     self.cost = cost
     queryParameters = query
+    self.checksOwnQuery = checksOwnQuery
     self.body = body
   }
 }

@@ -24,9 +24,9 @@ package struct GatewayLimits: Sendable {
   var queriesInFlight = 256
   /// How long a query may wait; then it is answered 503.
   var queryWait = TimeAmount.seconds(5)
-  /// Tickets, or push acknowledgements, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
+  /// Tickets, or push acks, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
   package var pushesPerRequest = 1_000
-  /// In-flight limits of a stream of acknowledgements.
+  /// In-flight limits of a stream of push acks.
   var acks = AckOrder.Limits()
   /// Default lifetime of a ticket in seconds: a week.
   package static let ticketSeconds: Int64 = 604_800
@@ -52,6 +52,8 @@ package struct GatewayLimits: Sendable {
   package var failedChannels = 1_000
   /// Users that each event loop erases at once for its callers; one more is answered 503.
   package var erasures = 16
+  /// Requests that may wait for the erasure of one user; one more is answered 503.
+  package var erasureRequests = 64
   /// How long an erasure may take before its caller is answered that it continues in the background.
   package var erasureTimeout = TimeAmount.seconds(45)
   /// How often a loop looks for settings that have not reached every shard (``SettlementRounds``); nil: another loop
@@ -68,10 +70,10 @@ package struct GatewayLimits: Sendable {
   package var eventStreamBytes = 8 * 1_024
   /// How long events may wait for a client that takes none before its stream is reset.
   package var eventStallTimeout = TimeAmount.seconds(30)
-  /// Acknowledgements by ticket in flight on each event loop; one more is answered 503. The limit is a quarter of the
+  /// Push acks by ticket in flight on each event loop; one more is answered 503. The limit is a quarter of the
   /// store connection's window: the holder of one ticket can send it endlessly, and other requests must find room.
   var deviceAcks = 8_192
-  /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
+  /// Streamed requests (`POST /v1/frames`, push acks as NDJSON) on each event loop; one more is answered 503.
   package var requestStreams = 256
   /// The part of ``requestStreams`` that one token may have open.
   var requestStreamsPerToken: Int { max(1, requestStreams / 2) }

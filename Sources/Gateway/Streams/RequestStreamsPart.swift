@@ -202,17 +202,3 @@ extension RequestStreamsPart: OpenStreamOwner {
     if table.hasWaitingForRoom { loop.endTurnSoon() }
   }
 }
-
-extension Route {
-  /// The content type of bodies that the route streams; nil: none.
-  var streamedType: HTTP2ContentType? {
-    switch self {
-    case .frames: .frames
-    case .acknowledgePushes: .ndjson
-    default: nil
-    }
-  }
-
-  /// Return whether the route streams bodies of this type.
-  func streams(_ contentType: RawSpan) -> Bool { streamedType?.isNamed(by: contentType) ?? false }
-}

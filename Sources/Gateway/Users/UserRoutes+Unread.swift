@@ -6,9 +6,7 @@ internal import StoreClient
 
 /// A user's channels and their unread counts (R13, R14). Users may only query themselves.
 extension UserRoutes {
-  private var scanLimits: UserChannelScan.Limits {
-    UserChannelScan.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
-  }
+  private var scanLimits: UserChannelScan.Limits { UserChannelScan.Limits(loop.limits) }
 
   /// Handle `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
   func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
@@ -77,29 +75,6 @@ extension UserRoutes {
       limits: scanLimits
     )
     loop.userScans.begin(UserScanJob(context, scan))
-  }
-
-  /// Mark a channel with `?totals=true`: the totals are counted after the mark.
-  ///
-  /// - Parameter thread: empty: the channel itself.
-  func markWithTotals(
-    _ kind: FrameKind,
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    user: RawSpan,
-    thread: RawSpan,
-    _ fields: (inout ByteBuffer) -> Void
-  ) throws(Problem) {
-    try loop.userScans.checkRoom(for: context)
-    let scan = UserChannelScan(
-      .count,
-      users: [user.withUnsafeBytes { Array($0) }],
-      shardCount: loop.store.shardCount,
-      limits: scanLimits
-    )
-    let job = UserScanJob(context, scan)
-    let parent = thread.isEmpty ? nil : thread
-    try loop.userScans.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }
 }
 

@@ -8,7 +8,7 @@ package struct WaitingLimits: Sendable {
   package var verificationsPerOrigin = 512
   /// Queries that wait until the store has answered earlier ones; one more is answered 503.
   package var queries = 32_768
-  /// Batches that wait for room in the store's request window; one more begins without room. Their bodies stay in their
+  /// Batches that wait for room in the store's request window; one more is answered 503. Their bodies stay in their
   /// streams, whose number and bytes HTTP/2 bounds.
   package var batches = 32_768
   /// Event streams that wait to be opened; one more is answered 503.

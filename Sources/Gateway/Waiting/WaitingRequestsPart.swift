@@ -53,10 +53,11 @@ final class WaitingRequestsPart: GatewayPart {
   /// later.
   ///
   /// - Returns: whether it may begin now.
-  func beginOrEnqueue(batchOf entries: Int, _ context: RequestContext) -> Bool {
+  /// - Throws: `store_busy` where too many wait.
+  func beginOrEnqueue(batchOf entries: Int, _ context: RequestContext) throws(Problem) -> Bool {
     if context.hasWaited || batches.isEmpty && loop.store.hasRoom(for: entries) { return true }
     let batch = Batch(request: waiting(context, for: loop.limits.batchWait), entries: entries)
-    guard batches.append(batch, id: context.stream) else { return true }
+    guard batches.append(batch, id: context.stream) else { throw Self.tooManyBatches }
     scheduleCheck()
     return false
   }
@@ -82,6 +83,7 @@ final class WaitingRequestsPart: GatewayPart {
     )
   }
 
+  private static let tooManyBatches = Problem(.storeBusy, "too many batches wait for the store")
   private static let tooManyQueries = Problem(.storeBusy, "too many queries wait for the store")
   /// Queries that begin, or are refused, in one turn of the loop.
   private static let queriesPerTurn = 256

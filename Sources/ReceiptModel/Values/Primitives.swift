@@ -75,9 +75,10 @@ package protocol OwnedPart: AnyObject {
   var isAttached: Bool { get }
 }
 
-/// Check, in debug builds, that an owner has attached every part among its stored properties.
-package func assertPartsAttached(of owner: some AnyObject) {
-  assert(
+/// Require that an owner has attached every part among its stored properties: a part reaches its owner unchecked. Each
+/// owner calls this once.
+package func requirePartsAttached(of owner: some AnyObject) {
+  precondition(
     Mirror(reflecting: owner).children.allSatisfy { ($0.value as? any OwnedPart)?.isAttached != false },
     "a part is missing in its owner's list of parts"
   )

@@ -136,6 +136,8 @@ package struct SetMemberRequest: Sendable {
   package static let isMuted: UInt64 = 2
   /// The user becomes a member if they are none.
   package static let joins: UInt64 = 4
+  /// All of them.
+  package static let flagsMax: UInt64 = 7
 
   package let member: ShardState.NewMember
   package let flags: UInt64

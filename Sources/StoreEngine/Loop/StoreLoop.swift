@@ -57,7 +57,7 @@ package final class StoreLoop {
     self.positions = positions
     requestPositions = follows ? [] : positions
     for part in parts { part.attach(to: self) }
-    assertPartsAttached(of: self)
+    requirePartsAttached(of: self)
     for (shard, state) in stored {
       shards.append(
         try ShardEngine(

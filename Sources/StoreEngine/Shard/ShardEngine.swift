@@ -62,7 +62,7 @@ final class ShardEngine {
     self.configuration = configuration
     self.loop = loop
     for part in parts { part.attach(to: self) }
-    assertPartsAttached(of: self)
+    requirePartsAttached(of: self)
     if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
     if !loop.isFollowing {

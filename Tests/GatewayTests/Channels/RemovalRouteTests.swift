@@ -226,6 +226,55 @@ import Testing
     }
   }
 
+  /// Repeated requests take no room from other users.
+  @Test func repeatedErasureJoinsRunningErasure() async throws {
+    var limits = GatewayLimits()
+    limits.erasures = 1
+    limits.erasureRequests = 2
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      try await gateway.store.set(.refusingKind(.eraseMember, .busy))
+      let responses = try await eraseAliceTwice(gateway, after: .eraseMember)
+      #expect(try await gateway.client.delete("/v1/users/alice").verdict == "503 store_busy")
+      #expect(try await gateway.client.delete("/v1/users/bob").verdict == "503 store_busy")
+      try await gateway.store.set(.normal)
+      for response in responses { #expect(try await response.value("the answer").verdict == "200") }
+      #expect(try await gateway.store.takeLog().count { $0 == .patchUser } == 0)
+      #expect(try await gateway.store.traces(of: "alice") == [])
+    }
+  }
+
+  /// A request that joins an erasure after the id was used again waits for another erasure.
+  @Test func erasureCoversUseOfIDBeforeRepeatedRequest() async throws {
+    var limits = GatewayLimits()
+    limits.erasures = 1
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      try await gateway.store.set(.refusingKind(.purge, .busy))
+      let responses = try await eraseAliceTwice(gateway, after: .purge) {
+        try await gateway.setUp("messaging:again", members: ["alice"])
+      }
+      #expect(try await gateway.client.delete("/v1/users/bob").verdict == "503 store_busy")
+      try await gateway.store.set(.normal)
+      for response in responses { #expect(try await response.value("the answer").verdict == "200") }
+      #expect(try await gateway.store.takeLog().count { $0 == .patchUser } == 1)
+      #expect(try await gateway.store.traces(of: "alice") == [])
+    }
+  }
+
+  /// Request an erasure of alice, and again once the store has received `kind`.
+  private func eraseAliceTwice(
+    _ gateway: TestGateway,
+    after kind: FrameKind,
+    _ body: () async throws -> Void = {}
+  ) async throws -> [EventLoopFuture<TestResponse>] {
+    let first = try await gateway.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
+    try await eventually("the store has the request \(kind)") { try await gateway.store.takeLog().contains(kind) }
+    try await body()
+    let second = try await gateway.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
+    return [first, second]
+  }
+
   /// A gateway dies at any point of an erasure, and another one finishes it.
   @Test(arguments: [FrameKind.assignUser, .getUser, .listChannels, .eraseMember])
   func otherGatewayFinishesErasure(_ kind: FrameKind) async throws {

@@ -13,6 +13,42 @@ import Testing
 
 /// Limits of streams and of frames in flight, and the end of streams.
 extension FrameRouteTests {
+  @Test func configuredLimitsAreReported() async throws {
+    var limits = GatewayLimits()
+    limits.entriesPerRequest = 2
+    limits.rowsPerPage = 7
+    limits.noteBytes = 12_005
+    try await TestGateway.run(limits: limits) { gateway in
+      let stream = try await gateway.client.begin()
+      var frames = TestFrames()
+      frames.add(.acknowledge, 1) {
+        $0.writeField("bob")
+        $0.writeField("")
+        $0.writeVarint(3)
+        for _ in 0..<3 { $0.writeField("m1") }
+      }
+      frames.add(.acknowledge, 2) {
+        $0.writeField("bob")
+        $0.writeField(String(repeating: "n", count: 12_006))
+        $0.writeVarint(1)
+        $0.writeField("m1")
+      }
+      frames.add(.readState, 3) {
+        $0.writeViewer(RawSpan(), isServer: true)
+        $0.writeVarint(8)
+        $0.writeOptional(nil)
+      }
+      try await gateway.client.send(frames.bytes, stream)
+      try await gateway.client.finish(stream)
+      #expect(
+        await stream.verdicts(4) == [
+          "1 invalid_field messages: 1 to 2", "2 invalid_field note: at most 12,005 bytes of UTF-8",
+          "3 invalid_field limit: 1 to 7", "end",
+        ]
+      )
+    }
+  }
+
   @Test func lowInFlightLimitStillAnswersAllFrames() async throws {
     var limits = GatewayLimits()
     limits.framesInFlight = 2

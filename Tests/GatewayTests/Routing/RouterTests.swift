@@ -18,7 +18,7 @@ import Testing
     (.delete, "/v1/channels/messaging:c1", "delete_channel messaging:c1"),
     (.post, "/v1/channels/messaging:c1/truncate", "truncate_channel messaging:c1"),
     (.post, "/v1/channels/messaging:c1/members", "change_members messaging:c1"),
-    (.put, "/v1/channels/messaging:c1/members/bob", "put_member messaging:c1"),
+    (.put, "/v1/channels/messaging:c1/members/bob", "put_member messaging:c1 bob"),
     (.post, "/v1/channels/messaging:c1/messages", "register_message messaging:c1"),
     (.post, "/v1/messages", "register_messages"),
     (.delete, "/v1/channels/messaging:c1/messages/m1", "delete_message messaging:c1 m1"),
@@ -116,6 +116,9 @@ import Testing
     (.get, "/v1/channels/m:c/messages/%2e%2E/status", "invalid_message_id"),
     (.get, "/v1/channels/m:../read-state", "read_state m:.."),
     (.delete, "/v1/channels/m:c/messages/a%7Fb", "invalid_message_id"),
+    (.put, "/v1/channels/m:c/members/auth0%7C5f%2F7c", "put_member m:c auth0|5f/7c"),
+    (.put, "/v1/channels/m:c/members/a%7Fb", "invalid_user_id"),
+    (.put, "/v1/channels/m:c/members/..", "invalid_user_id"),
     (.delete, "/v1/channels/m:c/messages/%C3%A9", "delete_message m:c é"),
     (.delete, "/v1/channels/m:c/messages/%C3", "invalid_message_id"),
     (.delete, "/v1/channels/m:c/messages/\(long255)x", "invalid_message_id"),
@@ -132,6 +135,7 @@ import Testing
         found = "\(match.route.name)"
         if !match.subject.isEmpty { found += " " + match.subject.text }
         if !match.message.isEmpty { found += " " + match.message.text }
+        if !match.member.isEmpty { found += " " + match.member.text }
         if !match.query.isEmpty { found += " ?" + match.query.text }
       } catch {
         found = error.code.rawValue

@@ -38,7 +38,7 @@ struct ChannelAttachments {
   }
 
   /// Return whether no stream has the channel.
-  func isUnattached(_ channel: Channel) -> Bool {
+  func hasNoStreams(_ channel: Channel) -> Bool {
     Int(channel.slot) >= streamsByChannel.count || streamsByChannel[Int(channel.slot)].isEmpty
   }
 

@@ -87,7 +87,7 @@ struct ChannelSubscriptions {
     var unused = Unused()
     for index in idle {
       channels[index]?.isIdle = false
-      guard let channel = channels[index], channel.frames == 0, attachments.isUnattached(index) else { continue }
+      guard let channel = channels[index], channel.frames == 0, attachments.hasNoStreams(index) else { continue }
       if let shard = end(index) { unused.endedShards.append(shard) }
       if channel.mayBeSubscribed {
         unused.subscribed.append(index)
@@ -115,7 +115,7 @@ struct ChannelSubscriptions {
     for index in channels.indexes {
       if let shards, let channel = channels[index], !shards.contains(channel.shard) { continue }
       channels[index]?.mayBeSubscribed = false
-      if attachments.isUnattached(index), let shard = end(index) { ended.append(shard) }
+      if attachments.hasNoStreams(index), let shard = end(index) { ended.append(shard) }
     }
     return ended
   }
@@ -132,7 +132,7 @@ struct ChannelSubscriptions {
     if Set(idle) != Set(marked) || idle.count != marked.count { return "idle channels" }
     for index in channels.indexes {
       guard let channel = channels[index] else { continue }
-      if attachments.isUnattached(index), channel.frames == 0, !channel.isIdle {
+      if attachments.hasNoStreams(index), channel.frames == 0, !channel.isIdle {
         return "unused channel \(channel.cid)"
       }
     }

@@ -19,7 +19,7 @@ extension EventHub {
 
   /// Return when a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
-    user(of: ref) == nil ? nil : attachments.joinedAt(ref, channel)
+    userIndex(of: ref) == nil ? nil : attachments.joinedAt(ref, channel)
   }
 
   /// Record a join reported by the channel; the user's index reports it a little later.
@@ -102,7 +102,7 @@ extension EventHub {
     case .channelDeleted:
       // A server's stream stays attached, since the channel may be created again. Users are attached again if they are
       // members of that one.
-      for ref in refs where user(of: ref) != nil {
+      for ref in refs where userIndex(of: ref) != nil {
         detach(ref, channel)
         if !later.isEmpty { relist(ref) }
       }
@@ -111,7 +111,7 @@ extension EventHub {
         if case .memberAdded(let event) = $0 { event.user.isExactly(user) } else { false }
       }
       guard !isBack, let index = index(ofUser: user) else { return }
-      for ref in refs where self.user(of: ref) == index && !hasJoined(ref, channel, since: time) {
+      for ref in refs where self.userIndex(of: ref) == index && !hasJoined(ref, channel, since: time) {
         detach(ref, channel)
       }
     default: return
@@ -252,7 +252,7 @@ extension EventHub {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels {
       channels.frameEnded(index)
-      if attachments.isUnattached(index), channels.removeUnsubscribed(index) { continue }
+      if attachments.hasNoStreams(index), channels.removeUnsubscribed(index) { continue }
       release(channel: index)
     }
     sendDue()
@@ -301,7 +301,7 @@ extension EventHub {
 
   /// Subscribe again to the matching channels that have streams.
   private mutating func resync(where matches: (ChannelSubscriptions.Channel) -> Bool) {
-    let indexes = channels.indexes.filter { !attachments.isUnattached($0) && (channels[$0].map(matches) ?? false) }
+    let indexes = channels.indexes.filter { !attachments.hasNoStreams($0) && (channels[$0].map(matches) ?? false) }
     for (shard, indexes) in byShard(indexes).enumerated() {
       subscribeChannels(indexes, since: progress.through(shard) ?? Timestamp.none, .resync)
     }

@@ -142,12 +142,12 @@ struct EventHub {
 
   /// Return the viewer of a stream, for an event whose subject has this index.
   func viewer(_ ref: Ref, subject: UserIndex?) -> EventViewer {
-    guard let user = user(of: ref) else { return .server }
+    guard let user = userIndex(of: ref) else { return .server }
     return .user(isSubject: user == subject)
   }
 
   /// Return the user of a stream; nil: a server's stream, or removed.
-  func user(of ref: Ref) -> UserIndex? { streams.read(ref) { $0.user } ?? nil }
+  func userIndex(of ref: Ref) -> UserIndex? { streams.read(ref) { $0.user } ?? nil }
 
   /// Return whether events of this stream carry the ``time``.
   func hasID(_ ref: Ref) -> Bool { streams.read(ref) { $0.isComplete } == true }
@@ -202,7 +202,7 @@ struct EventHub {
 
   /// Mark a channel without streams to be unsubscribed at the next tick.
   mutating func release(channel index: ChannelIndex) {
-    if attachments.isUnattached(index) { channels.markIdle(index) }
+    if attachments.hasNoStreams(index) { channels.markIdle(index) }
   }
 
   /// Unsubscribe channels that have no streams any more.

@@ -18,19 +18,42 @@ final class ErasurePart: GatewayPart {
   /// The running erasures.
   var running: [ErasureMachine] { jobs.all.map(\.value.erasure) }
 
-  /// Handle `DELETE /v1/users/{user}`.
+  /// Handle `DELETE /v1/users/{user}`. A repeated request joins the user's running erasure.
   func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    let user = match.subject.withUnsafeBytes { Array($0) }
+    if let job = jobs.all.first(where: { $0.value.erasure.user == user && $0.value.erasure.isDone == nil })?.value {
+      job.requests.removeAll { !isWaiting($0) }
+      guard job.requests.count < loop.limits.erasureRequests else { throw Problem(.storeBusy) }
+      job.requests.append(request(context, after: job.homeRequests))
+      return
+    }
     guard count < loop.limits.erasures else { throw Problem(.storeBusy) }
-    let erasure = ErasureMachine(user: match.subject.withUnsafeBytes { Array($0) }, shardCount: loop.store.shardCount)
-    let job = ErasureJob(erasure, .stream(context.stream, connection: context.connection, route: match.route))
+    start(user, [request(context, after: 0)])
+  }
+
+  private func start(_ user: [UInt8], _ requests: [ErasureRequest]) {
+    let job = ErasureJob(ErasureMachine(user: user, shardCount: loop.store.shardCount), requests: requests)
     let index = jobs.insert(job)
-    job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
+    advance(job, index) { $0.start() }
+  }
+
+  private func request(_ context: RequestContext, after homeRequests: Int) -> ErasureRequest {
+    let request = ErasureRequest(context, after: homeRequests)
+    request.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
       // The erasure continues without its request.
-      self.answer(job, Self.partlyErased)
+      self.answer(request, Self.partlyErased)
       loop.endTurn()
     }
-    advance(job, index) { $0.start() }
+    return request
+  }
+
+  /// Return whether a request is not answered, and its client has not cancelled it.
+  private func isWaiting(_ request: ErasureRequest) -> Bool {
+    if request.isAnswered { return false }
+    if loop.connections.connection(request.connection)?.isOpen(request.stream) ?? false { return true }
+    request.end()
+    return false
   }
 
   /// Continue an erasure that another gateway, or this one, has begun.
@@ -39,10 +62,8 @@ final class ErasurePart: GatewayPart {
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
     if isUnderWay || loop.isClosed { return false }
     loop.shared.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
-    let job = ErasureJob(
-      ErasureMachine(user: user, settings: settings, shardCount: shardCount),
-      .settlement(settlement)
-    )
+    let erasure = ErasureMachine(user: user, settings: settings, shardCount: shardCount)
+    let job = ErasureJob(erasure, settlement: settlement)
     let index = jobs.insert(job)
     advance(job, index) { $0.start() }
     return true
@@ -66,12 +87,12 @@ final class ErasurePart: GatewayPart {
         perform(actions, job, index)
       } catch {
         loop.logMalformedReply(error, kind)
-        if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
+        if job.erasure.isBeginning { answerAll(job, Problem(.internalError)) }
         advance(job, index) { $0.failed() }
       }
     case .failure(let failure):
       let problem = failure.problem
-      if job.erasure.isBeginning { answer(job, problem) }
+      if job.erasure.isBeginning { answerAll(job, problem) }
       advance(job, index) { Self.fail(&$0, request, problem.code) }
     }
   }
@@ -83,10 +104,14 @@ final class ErasurePart: GatewayPart {
   ) throws(WireError) -> [ErasureMachine.Action] {
     let actions: [ErasureMachine.Action]
     switch request {
-    case .begin: actions = job.erasure.begun(try reader.userSettings())
+    case .begin:
+      let settings = try reader.userSettings()
+      if settings.isErasing { job.confirmedRequests = job.homeRequests }
+      actions = job.erasure.begun(settings)
     case .assign: return job.erasure.assigned()
     case .check:
       let settings = try reader.userSettings()
+      if settings.isErasing { job.confirmedRequests = job.homeRequests }
       actions = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
     case .forget: actions = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
     case .list:
@@ -142,13 +167,17 @@ final class ErasurePart: GatewayPart {
     guard job.erasure.isDone == nil else { return [] }
     let home = job.erasure.home
     switch action {
-    case .begin: return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
+    case .begin:
+      job.homeRequests += 1
+      return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
     case .assign(let shard):
       let value = SharedValue.user(job.erasure.settings)
       return trySend(.assignUser, to: shard, job: job, index: index, request: .assign) {
         value.writeAssignment(into: &$0)
       }
-    case .check: return trySend(.getUser, to: home, job: job, index: index, request: .check) { _ in }
+    case .check:
+      job.homeRequests += 1
+      return trySend(.getUser, to: home, job: job, index: index, request: .check) { _ in }
     case .list(let cursor):
       return trySend(.listChannels, to: home, job: job, index: index, request: .list) {
         $0.writeListChannels(withAll: true, limit: UserChannelScan.listMax, cursor: cursor)
@@ -212,40 +241,52 @@ final class ErasurePart: GatewayPart {
       job.inFlight += 1
       return []
     }
-    if job.erasure.isBeginning { answer(job, Problem(.storeBusy)) }
+    if job.erasure.isBeginning { answerAll(job, Problem(.storeBusy)) }
     return Self.fail(&job.erasure, request, .storeBusy)
   }
 
-  // MARK: Waiters
+  // MARK: Requests
 
   private func finish(_ job: ErasureJob, isDone: Bool) {
     if isDone { erasedCount &+= 1 }
-    switch job.waiter {
-    case .none: break
-    case .settlement(let value):
-      job.waiter = .none
-      loop.settlement.erasureEnded(value, isDone: isDone)
-    case .stream(let stream, let index, let route):
-      guard isDone else { return answer(job, Self.partlyErased) }
-      job.timeout?.cancel()
-      job.waiter = .none
-      guard let connection = loop.connections.answering(stream, on: index) else { return }
-      let user = job.erasure.user
-      loop.respond(route, stream: stream, connection: connection) { buffer in
-        buffer.writeStaticString("{\"user_id\":")
-        buffer.writeJSONString(user.span.bytes)
-        buffer.writeStaticString(",\"erased\":true}")
-      }
-      loop.endTurnSoon()
+    if let settlement = job.settlement {
+      job.settlement = nil
+      loop.settlement.erasureEnded(settlement, isDone: isDone)
     }
+    guard isDone, !loop.isClosed else { return answerAll(job, Self.partlyErased) }
+    // The id may have been used again before a request that came late.
+    let late = job.requests.filter { $0.homeRequestsBefore >= job.confirmedRequests && isWaiting($0) }
+    for request in job.requests where request.homeRequestsBefore < job.confirmedRequests {
+      answer(request, erased: job.erasure.user)
+    }
+    job.requests = []
+    if late.isEmpty { return }
+    for request in late { request.homeRequestsBefore = 0 }
+    start(job.erasure.user, late)
   }
 
-  private func answer(_ job: ErasureJob, _ problem: Problem) {
-    guard case .stream(let stream, let index, let route) = job.waiter else { return }
-    job.timeout?.cancel()
-    job.waiter = .none
-    loop.answer(problem, route: route, stream: stream, connection: index)
+  private func answer(_ request: ErasureRequest, erased user: [UInt8]) {
+    if request.isAnswered { return }
+    request.end()
+    guard let connection = loop.connections.answering(request.stream, on: request.connection) else { return }
+    loop.respond(request.route, stream: request.stream, connection: connection) { buffer in
+      buffer.writeStaticString("{\"user_id\":")
+      buffer.writeJSONString(user.span.bytes)
+      buffer.writeStaticString(",\"erased\":true}")
+    }
     loop.endTurnSoon()
+  }
+
+  private func answer(_ request: ErasureRequest, _ problem: Problem) {
+    if request.isAnswered { return }
+    request.end()
+    loop.answer(problem, route: request.route, stream: request.stream, connection: request.connection)
+    loop.endTurnSoon()
+  }
+
+  private func answerAll(_ job: ErasureJob, _ problem: Problem) {
+    for request in job.requests { answer(request, problem) }
+    job.requests = []
   }
 
   private static var partlyErased: Problem {
@@ -272,27 +313,48 @@ enum ErasureStoreRequest {
   case purge(ShardID)
 }
 
-/// A running erasure, and its waiter.
+/// A running erasure, and what waits for its end.
 final class ErasureJob {
-  /// The recipient of the erasure's end.
-  enum Waiter {
-    /// A request, until its timeout.
-    case stream(HTTP2StreamHandle, connection: ConnectionIndex, route: Route)
-    /// A round of ``SettlementRounds``, with the number of the value.
-    case settlement(Int)
-    /// Nobody any more: the request was answered.
-    case none
-  }
-
   var erasure: ErasureMachine
-  var waiter: Waiter
+  /// The requests to answer.
+  var requests: [ErasureRequest]
+  /// The value of a round of ``SettlementRounds`` that waits.
+  var settlement: Int?
   /// Requests to the store in flight.
   var inFlight = 0
-  /// The timer of the waiting request.
-  var timeout: Scheduled<Void>?
+  /// Requests to the home shard so far that tell whether the user is being erased. One at a time is in flight.
+  var homeRequests = 0
+  /// Those of them until the last reply that the user is being erased. The erasure covers what came before it was sent.
+  var confirmedRequests = 0
 
-  init(_ erasure: ErasureMachine, _ waiter: Waiter) {
+  init(_ erasure: ErasureMachine, requests: [ErasureRequest] = [], settlement: Int? = nil) {
     self.erasure = erasure
-    self.waiter = waiter
+    self.requests = requests
+    self.settlement = settlement
+  }
+}
+
+/// A request for an erasure, until its answer or its timeout.
+final class ErasureRequest {
+  let stream: HTTP2StreamHandle
+  let connection: ConnectionIndex
+  let route: Route
+  /// The job's ``ErasureJob/homeRequests`` when the request came.
+  var homeRequestsBefore: Int
+  var timeout: Scheduled<Void>?
+  /// Whether the request was answered, or its client has disconnected.
+  private(set) var isAnswered = false
+
+  init(_ context: RequestContext, after homeRequests: Int) {
+    stream = context.stream
+    connection = context.connection
+    route = context.route
+    homeRequestsBefore = homeRequests
+  }
+
+  func end() {
+    isAnswered = true
+    timeout?.cancel()
+    timeout = nil
   }
 }

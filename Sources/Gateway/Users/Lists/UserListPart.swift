@@ -210,6 +210,6 @@ final class UserListJob: Job {
 
   init(_ context: RequestContext, _ scan: UserListScan) {
     self.scan = scan
-    super.init(ScanRequest(context))
+    super.init(.client(context))
   }
 }

@@ -12,18 +12,15 @@ class Job {
   /// Its index in the ``JobTable``.
   fileprivate(set) final var index = SlotIndex(slot: .max, generation: 0)
 
-  init(_ request: ScanRequest) { self.request = request }
-
-  /// Whether the result is the response to ``request``.
-  var respondsToClient: Bool { true }
+  init(_ origin: ScanRequest.Origin) { request = ScanRequest(origin) }
 
   final func end() { isEnded = true }
 
   /// Return whether the job's result is still wanted; ends the job where its client has disconnected.
   final func isStillWanted(on loop: GatewayLoop) -> Bool {
     if isEnded { return false }
-    guard respondsToClient else { return true }
-    if loop.connections.connection(request.connection)?.isOpen(request.stream) ?? false { return true }
+    guard case .client(let context) = request.origin else { return true }
+    if loop.connections.connection(context.connection)?.isOpen(context.stream) ?? false { return true }
     end()
     return false
   }
@@ -33,15 +30,17 @@ class Job {
     PendingRequest(target, route: request.route, isServer: request.isServer)
   }
 
-  /// Answer the job's request with a problem, or with a body.
+  /// Answer the client's request, if there is one, with a problem or with a body.
   final func respond(_ problem: Problem?, on loop: GatewayLoop, _ body: (inout ByteBuffer) -> Void) {
-    guard let connection = loop.connections.answering(request.stream, on: request.connection) else { return }
+    guard case .client(let context) = request.origin,
+      let connection = loop.connections.answering(context.stream, on: context.connection)
+    else { return }
     // A job that ends within its request's own call needs its own end of turn.
     loop.endTurnSoon()
     if let problem {
-      loop.answer(problem, route: request.route, stream: request.stream, connection: connection)
+      loop.answer(problem, route: context.route, stream: context.stream, connection: connection)
     } else {
-      loop.respond(request.route, stream: request.stream, connection: connection, body: body)
+      loop.respond(context.route, stream: context.stream, connection: connection, body: body)
     }
   }
 }
@@ -75,37 +74,40 @@ struct JobTable<Value: Job> {
   }
 }
 
-/// The request that a scan over a user's channels answers, and who sent it.
+/// The request that a scan over a user's channels serves.
 struct ScanRequest {
-  let connection: ConnectionIndex
-  let stream: HTTP2StreamHandle
-  let route: Route
-  /// Nil: the gateway itself began the scan.
-  let caller: Caller?
+  /// Who began the scan.
+  enum Origin {
+    /// A client, whose request the result answers.
+    case client(RequestContext)
+    /// The gateway itself. Its requests to the store count as those of the route.
+    case gateway(as: Route)
+  }
+
+  let origin: Origin
   /// The cost of requests to the store that is not charged yet, in twentieths of a request.
   private var unchargedCost = 0
 
-  init(_ context: RequestContext) {
-    connection = context.connection
-    stream = context.stream
-    caller = context.caller
-    route = context.route
+  init(_ origin: Origin) { self.origin = origin }
+
+  var route: Route {
+    switch origin {
+    case .client(let context): context.route
+    case .gateway(let route): route
+    }
   }
 
-  private init() {
-    connection = ConnectionIndex(0)
-    stream = HTTP2StreamHandle(slot: 0, generation: 0)
-    caller = nil
-    route = .unreadOfUser
+  /// Nil: the gateway itself began the scan.
+  var caller: Caller? {
+    if case .client(let context) = origin { context.caller } else { nil }
   }
-
-  /// A scan without an HTTP/2 request.
-  static let none = ScanRequest()
 
   var isServer: Bool { caller?.isServer ?? true }
 
-  /// Key of the user that the scan counts for; 0 for a server's, and for one without a request.
-  var userKey: UInt64 { caller.map { $0.isServer ? 0 : $0.key } ?? 0 }
+  /// Key of the user that the scan counts for; 0 for a server's, and for the gateway's own.
+  var userKey: UInt64 {
+    if case .client(let context) = origin { context.userKey } else { 0 }
+  }
 
   /// When the caller's token was issued; see ``Caller``.
   var issued: UInt32? { caller?.issued }
@@ -115,16 +117,5 @@ struct ScanRequest {
     unchargedCost += twentieths
     defer { unchargedCost %= 20 }
     return unchargedCost / 20
-  }
-}
-
-extension RatesPart {
-  /// Charge the caller of a scan for work that its route's own cost does not include. The caller may come into debt,
-  /// and waits with their next request.
-  ///
-  /// - Parameter twentieths: the cost in twentieths of a request.
-  func charge(_ twentieths: Int, to request: inout ScanRequest) {
-    guard isOn, let caller = request.caller else { return }
-    chargeMore(request.add(twentieths), caller)
   }
 }

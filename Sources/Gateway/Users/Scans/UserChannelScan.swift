@@ -355,3 +355,9 @@ extension UnreadCounts {
   /// Whether the channel counts as unread for the user (R14).
   var isUnreadChannel: Bool { !isMuted && (messages > 0 || isFlagged) }
 }
+
+extension UserChannelScan.Limits {
+  init(_ limits: GatewayLimits) {
+    self.init(countedMax: limits.countedChannels, failedMax: limits.failedChannels)
+  }
+}

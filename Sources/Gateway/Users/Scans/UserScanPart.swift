@@ -295,7 +295,7 @@ final class UserScanJob: Job {
     purpose = .response
     self.scan = scan
     self.entries = entries
-    super.init(ScanRequest(context))
+    super.init(.client(context))
   }
 
   /// A job without an HTTP/2 request of its own.
@@ -303,10 +303,6 @@ final class UserScanJob: Job {
     self.purpose = purpose
     self.scan = scan
     entries = []
-    super.init(.none)
-  }
-
-  override var respondsToClient: Bool {
-    if case .response = purpose { true } else { false }
+    super.init(.gateway(as: .unreadOfUser))
   }
 }
