@@ -102,7 +102,10 @@ extension StoreLoop {
   func tickFollower() {
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.tickEviction() }
+    for shard in shards {
+      shard.tickEviction()
+      shard.sessions.tick()
+    }
     budget.beginSlice()
     commits.start(isTick: true)
     slices.requestSlice()

@@ -165,7 +165,10 @@ package final class StoreLoop {
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.tickEviction() }
+    for shard in shards {
+      shard.tickEviction()
+      shard.sessions.tick()
+    }
     budget.beginSlice()
     for shard in shards { shard.tickIndexes() }
     for shard in shards {
