@@ -329,6 +329,6 @@ final class OutgoingChanges: ShardPart {
 
   /// Mark pages with confirmed changes dirty: they may name a user who was erased since.
   private func rewrite(_ pages: [UInt32]) {
-    for page in pages { shard.touchRecovered(nil, .outbox(page), LogIndex(1)) }
+    for page in pages { shard.touchRecoveredShardPage(.outbox(page), LogIndex(1)) }
   }
 }

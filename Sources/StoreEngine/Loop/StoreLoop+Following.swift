@@ -56,7 +56,7 @@ extension StoreLoop {
         try shard.follow(batch, over: nil)
         shard.recordFollowed(batch.index, byteCount: source.bytes.readableBytes)
         // The head page keeps the sessions and the last index, as in an owner.
-        shard.touch(nil, .shardHead, batch.index)
+        shard.touchShardPage(.shardHead, batch.index)
         commits.follow(source)
       }
     } catch {
