@@ -111,7 +111,7 @@ extension ShardEngine {
       if request.kind.isCommand { counter = try Request.counter(&fields) }
     }
     request.recordCounter(counter)
-    return waiting.add(request, for: .postponed, cid: cid)
+    return waiting.add(request, for: .postponed(cid: cid))
   }
 
   // MARK: Dispatch
