@@ -142,6 +142,7 @@ extension ShardState {
     user: RawSpan,
     message: RawSpan,
     epoch: UInt32?,
+    at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count

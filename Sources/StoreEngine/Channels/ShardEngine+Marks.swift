@@ -30,8 +30,15 @@ extension ShardEngine {
       default:
         marked = ShardState.MarkResult(
           row: message.isEmpty
-            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, into: &request.effects)
-            : try state.decideUnread(slot, user: user, message: message, epoch: fields.epoch, into: &request.effects)
+            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, at: time, into: &request.effects)
+            : try state.decideUnread(
+              slot,
+              user: user,
+              message: message,
+              epoch: fields.epoch,
+              at: time,
+              into: &request.effects
+            )
         )
       }
     } catch {
@@ -128,6 +135,7 @@ extension ShardEngine {
           user: user,
           message: message,
           epoch: fields.epoch,
+          at: time,
           into: &request.effects
         )
       }
@@ -152,7 +160,7 @@ extension ShardEngine {
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    advanceTime()
+    let time = advanceTime()
     var targetSlot = slot
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
@@ -164,7 +172,14 @@ extension ShardEngine {
         }
         targetSlot = thread
       }
-      try state.decideUnread(targetSlot, user: user, since: fields.since, epoch: fields.epoch, into: &request.effects)
+      try state.decideUnread(
+        targetSlot,
+        user: user,
+        since: fields.since,
+        epoch: fields.epoch,
+        at: time,
+        into: &request.effects
+      )
     } catch {
       return refused(error, slot)
     }
