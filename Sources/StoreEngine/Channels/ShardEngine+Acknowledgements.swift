@@ -37,7 +37,7 @@ extension ShardEngine {
         codes.append(nil)
       } catch {
         codes.append(Self.code(error))
-        if error == .receiptExpired {
+        if error == .acknowledgementExpired {
           expiry = max(expiry, state[slot].acknowledgementExpiry(of: message))
         }
       }

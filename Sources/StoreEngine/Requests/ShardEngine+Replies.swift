@@ -84,9 +84,9 @@ extension ShardEngine {
     case .tokenRevoked: .tokenRevoked
     case .orderNotAvailable: .orderNotAvailable
     case .countsNotVisible: .countsNotVisible
-    case .receiptNotRequested: .receiptNotRequested
+    case .acknowledgementNotRequested: .receiptNotRequested
     case .ownMessage: .ownMessage
-    case .receiptExpired: .receiptExpired
+    case .acknowledgementExpired: .receiptExpired
     case .notExpected: .notExpected
     case .invalidCursor: .invalidCursor
     case .userErased: .userErased
