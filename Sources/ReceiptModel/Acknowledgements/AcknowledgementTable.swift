@@ -215,14 +215,14 @@ package struct AcknowledgementTable: ~Copyable, Sendable {
   extension AcknowledgementTable {
     /// Compare everything with a recount.
     func checkInvariants() -> String? {
-      if sequences.count != entries.count { return "receipts of different lengths" }
+      if sequences.count != entries.count { return "acknowledgements of different lengths" }
       var bytes = 0
       for index in sequences.indices {
-        if index > 0, sequences[index - 1] >= sequences[index] { return "receipts are not in order" }
-        if let fault = entries[index].checkInvariants() { return "receipt of \(sequences[index]): \(fault)" }
+        if index > 0, sequences[index - 1] >= sequences[index] { return "acknowledgements are not in order" }
+        if let fault = entries[index].checkInvariants() { return "acknowledgements of \(sequences[index]): \(fault)" }
         bytes += entries[index].heapByteCount
       }
-      return bytes == entryBytes ? nil : "receipts occupy \(bytes) bytes, \(entryBytes) are counted"
+      return bytes == entryBytes ? nil : "acknowledgements occupy \(bytes) bytes, \(entryBytes) are counted"
     }
   }
 #endif

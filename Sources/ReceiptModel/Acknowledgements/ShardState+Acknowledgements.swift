@@ -59,7 +59,7 @@ extension ShardState {
         }
       }
       // No reply has an acknowledgement request (R15).
-      throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
+      throw try knownReply(message, in: slot) == nil ? .messageNotFound : .acknowledgementNotRequested
     }
     if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
     guard !self[slot].acknowledgementTable.hasAcknowledged(sequence, row) else { return }
@@ -126,11 +126,11 @@ extension ChannelState {
     at time: Timestamp
   ) -> Refusal? {
     if messages.flags(sequence).contains(.deleted) { return .messageDeleted }
-    if !acknowledgementTable.isRequested(sequence) { return .receiptNotRequested }
+    if !acknowledgementTable.isRequested(sequence) { return .acknowledgementNotRequested }
     if messages.sender(sequence) == rows.user(row) { return .ownMessage }
     if acknowledgementTable.hasAcknowledged(sequence, row) { return nil }
     if rows.joined(row) >= sequence { return .notExpected }
-    return isExpired(sequence, at: time) ? .receiptExpired : nil
+    return isExpired(sequence, at: time) ? .acknowledgementExpired : nil
   }
 
   /// Record an acknowledgement. Beyond `keptMax`, drops the oldest records of visible acknowledgements.

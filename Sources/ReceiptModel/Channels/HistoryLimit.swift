@@ -56,7 +56,7 @@ extension ShardState {
     switch event {
     case .status(let thread, let run, let time):
       return limits(ofSender: run.sender, targetSlot(ofThread: thread, in: slot), through: run.to, at: time)
-    case .receipt(let sequence, _, let time):
+    case .acknowledgement(let sequence, _, let time):
       return limits(ofSender: self[slot].messages.sender(sequence), slot, through: sequence, at: time)
     case .row, .messageNew, .messageDeleted, .truncated, .updated, .memberAdded, .memberRemoved:
       return subject(of: event, in: slot).map { limits($0) } ?? []
@@ -94,7 +94,7 @@ extension ShardState {
       let position = self[slot].positionOfJoining(row)
       return EventSubject(slot: slot, position: position == .zero ? nil : position, showsJoin: true, at: time)
     case .memberRemoved(_, let time): return EventSubject(slot: slot, at: time)
-    case .status, .receipt: return nil
+    case .status, .acknowledgement: return nil
     }
   }
 

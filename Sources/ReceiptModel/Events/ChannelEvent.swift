@@ -15,11 +15,11 @@ package enum ChannelEvent: Hashable, Sendable {
   /// A run of one sender's messages that now have the same status (R1, R19).
   case status(thread: SequenceNumber, StatusRun, at: Timestamp)
   /// `by`: the row that acknowledged the message, if others may see that (R7).
-  case receipt(SequenceNumber, by: MemberOrdinal?, at: Timestamp)
+  case acknowledgement(SequenceNumber, by: MemberOrdinal?, at: Timestamp)
 
   /// Whether the event reports an acknowledgement request's state.
-  package var isReceipt: Bool {
-    if case .receipt = self { true } else { false }
+  package var isAcknowledgement: Bool {
+    if case .acknowledgement = self { true } else { false }
   }
 
   /// The sender's positions that a message moved to itself, and which of them others may see (R7, R8).

@@ -14,7 +14,7 @@ extension ShardState {
     }
     for change in pending.acknowledgementChanges where !self[slot].isGone(change.sequence) {
       let row = change.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
-      ordered.append((change.order, .receipt(change.sequence, by: row, at: change.at)))
+      ordered.append((change.order, .acknowledgement(change.sequence, by: row, at: change.at)))
     }
     ordered.sort { $0.order < $1.order }
     var events: [ChannelEvent] = []
@@ -95,7 +95,7 @@ extension ShardState {
       else {
         continue
       }
-      events.append(.receipt(sequence, by: nil, at: pending.newestShown))
+      events.append(.acknowledgement(sequence, by: nil, at: pending.newestShown))
     }
   }
 

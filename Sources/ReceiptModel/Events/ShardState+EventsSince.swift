@@ -458,16 +458,16 @@ extension ShardState {
       let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
       let made = self[slot].acknowledgements(of: sequence, since: events.time)
       if made.isEmpty || made.count > Self.namedMax {
-        events.add(.receipt(sequence, by: nil, at: at), at: at)
+        events.add(.acknowledgement(sequence, by: nil, at: at), at: at)
       } else {
-        for one in made { events.add(.receipt(sequence, by: one.row, at: one.at), at: one.at) }
+        for one in made { events.add(.acknowledgement(sequence, by: one.row, at: one.at), at: one.at) }
       }
     }
     guard events.time <= time else { return }
     for sequence in self[slot].expired(in: events.time...time) {
       if events.isFull { return }
       let at = self[slot].acknowledgementTable.expiresAt(sequence)
-      events.add(.receipt(sequence, by: nil, at: at), at: at)
+      events.add(.acknowledgement(sequence, by: nil, at: at), at: at)
     }
   }
 }

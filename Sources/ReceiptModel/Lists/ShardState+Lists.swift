@@ -30,7 +30,7 @@ extension ShardState {
     let sequence = try shownMessage(message, in: slot, viewer)
     try checkList(slot, of: sequence, for: viewer, order: query.order)
     if query.list == .acknowledged || query.list == .unacknowledged {
-      guard self[slot].acknowledgementTable.isRequested(sequence) else { throw .receiptNotRequested }
+      guard self[slot].acknowledgementTable.isRequested(sequence) else { throw .acknowledgementNotRequested }
     }
     var scan = MemberListScan(
       message: sequence,

@@ -75,7 +75,7 @@ extension ChannelState {
         guard messages.flags(sequence).contains(.requestsAcknowledgement) else { continue }
         requested += 1
         if !acknowledgementTable.isRequested(sequence) {
-          return "message \(sequence.rawValue): its receipt is missing"
+          return "message \(sequence.rawValue): its acknowledgement request is missing"
         }
         var fault: String?
         acknowledgementTable.forEachAcknowledged(sequence) { row in
@@ -84,12 +84,12 @@ extension ChannelState {
         if let fault { return fault }
       }
       return requested == acknowledgementTable.count
-        ? nil : "\(requested) messages have receipts, \(acknowledgementTable.count) are kept"
+        ? nil : "\(requested) messages request acknowledgement, \(acknowledgementTable.count) are kept"
     }
 
     private func checkAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> String? {
       guard acknowledgementTable.isRequested(sequence), acknowledgementTable.hasAcknowledged(sequence, row) else {
-        return "message \(sequence.rawValue): acknowledged without a receipt"
+        return "message \(sequence.rawValue): acknowledged without an acknowledgement request"
       }
       guard Int(row.rawValue) < rows.rowCount, rows.joined(row) < sequence else {
         return "message \(sequence.rawValue): acknowledged by row \(row.rawValue), which joined after it"

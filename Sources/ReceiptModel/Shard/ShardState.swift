@@ -5,7 +5,8 @@
 /// same function assigns effects just decided and effects read back from the log or a page.
 package struct ShardState: ~Copyable, Sendable {
   package let id: ShardID
-  /// The last logged time; a shard's time never goes back (R20).
+  /// The time of the last decision, or of the last batch that was read. It never goes back (R20), and is logged with the
+  /// next batch.
   package private(set) var time = Timestamp.none
   package private(set) var nextChannel = ChannelNumber(1)
   package private(set) var types = ChannelTypeTable()
@@ -37,7 +38,7 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Time
 
-  /// Return the shard's time for a decision made now: max(clock, last logged time) (R20).
+  /// Advance the shard's time to the clock, and return it: the time of a decision made now (R20).
   package mutating func advance(clock: Timestamp) -> Timestamp {
     time = max(time, clock)
     return time

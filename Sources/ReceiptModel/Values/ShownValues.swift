@@ -18,10 +18,11 @@ package enum Refusal: Error, Hashable, Sendable {
   /// `counts_visible_to` is `sender`, and the viewer is not the sender (R10).
   case countsNotVisible
   /// The message was registered without an acknowledgement request (R9).
-  case receiptNotRequested
+  case acknowledgementNotRequested
   /// A sender cannot acknowledge their own message (R9).
   case ownMessage
-  case receiptExpired
+  /// The acknowledgement request has expired (R9).
+  case acknowledgementExpired
   /// The member joined after the message was registered (R6).
   case notExpected
   /// The cursor was not issued by any page.

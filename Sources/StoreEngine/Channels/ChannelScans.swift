@@ -189,7 +189,7 @@ final class ChannelScans: ShardPart {
         replyIncomplete(scan)
         return false
       }
-      if events.contains(where: \.isReceipt) {
+      if events.contains(where: \.isAcknowledgement) {
         scan.expiry = max(scan.expiry, shard.state[slot].lastExpiry(through: shard.state.time))
       }
     case .row(let user, let changedAt):

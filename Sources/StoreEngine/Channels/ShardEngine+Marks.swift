@@ -5,13 +5,13 @@ internal import ReceiptWire
 /// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
 extension ShardEngine {
   /// Perform mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
-  func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+  func markInChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
     let (user, message) = (fields.user, fields.message)
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    guard parent.isEmpty else { return mark(&request, slot, under: parent, fields) }
+    guard parent.isEmpty else { return markUnderParent(&request, slot, parent, fields) }
     let marked: ShardState.MarkResult
     do throws(Refusal) {
       let time = advanceTime()
@@ -30,14 +30,21 @@ extension ShardEngine {
       default:
         marked = ShardState.MarkResult(
           row: message.isEmpty
-            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, into: &request.effects)
-            : try state.decideUnread(slot, user: user, message: message, epoch: fields.epoch, into: &request.effects)
+            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, at: time, into: &request.effects)
+            : try state.decideUnread(
+              slot,
+              user: user,
+              message: message,
+              epoch: fields.epoch,
+              at: time,
+              into: &request.effects
+            )
         )
       }
     } catch {
       // A reply's id alone identifies its thread.
       if error == .messageNotFound, let thread = self.thread(withReply: message, in: slot, for: user) {
-        return mark(&request, slot, in: thread, fields)
+        return markInThread(&request, slot, thread, fields)
       }
       return refused(error, slot)
     }
@@ -67,16 +74,16 @@ extension ShardEngine {
   }
 
   /// Mark in the thread under a message.
-  private func mark(
+  private func markUnderParent(
     _ request: inout Request,
     _ slot: ChannelSlot,
-    under parent: RawSpan,
+    _ parent: RawSpan,
     _ fields: borrowing MarkRequest
   ) -> Outcome {
     do throws(Refusal) {
       let member = try state.member(fields.user, in: slot)
       if let thread = try self.thread(of: parent, in: slot, for: member) {
-        return mark(&request, slot, in: thread, fields)
+        return markInThread(&request, slot, thread, fields)
       }
       try state.checkMark(
         withoutThread: slot,
@@ -100,11 +107,11 @@ extension ShardEngine {
     }
   }
 
-  /// Mark in a thread.
-  private func mark(
+  /// Mark in a thread, which the parent or the id of a reply names.
+  private func markInThread(
     _ request: inout Request,
     _ slot: ChannelSlot,
-    in thread: ChannelSlot,
+    _ thread: ChannelSlot,
     _ fields: borrowing MarkRequest
   ) -> Outcome {
     let (user, message) = (fields.user, fields.message)
@@ -128,6 +135,7 @@ extension ShardEngine {
           user: user,
           message: message,
           epoch: fields.epoch,
+          at: time,
           into: &request.effects
         )
       }
@@ -152,7 +160,7 @@ extension ShardEngine {
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    advanceTime()
+    let time = advanceTime()
     var targetSlot = slot
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
@@ -164,7 +172,14 @@ extension ShardEngine {
         }
         targetSlot = thread
       }
-      try state.decideUnread(targetSlot, user: user, since: fields.since, epoch: fields.epoch, into: &request.effects)
+      try state.decideUnread(
+        targetSlot,
+        user: user,
+        since: fields.since,
+        epoch: fields.epoch,
+        at: time,
+        into: &request.effects
+      )
     } catch {
       return refused(error, slot)
     }
@@ -182,90 +197,4 @@ extension ShardEngine {
 
   /// Messages whose times are compared per unit of the loop's budget; a unit is one channel's unread count.
   private static let messagesPerEntry = 1_024
-}
-
-/// Acknowledgements, and replies that reveal an expired request (R9, R20).
-extension ShardEngine {
-  // MARK: Acknowledging
-
-  /// Acknowledge those of the messages that can be. The request is one command: all its effects are in one batch.
-  func acknowledge(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try AcknowledgeRequest(&request.fields)
-    let (user, noteBytes, count) = (fields.user, fields.note, fields.messages.count)
-    guard (1...WireLimits.entriesMax).contains(count) else {
-      return .refused(.invalidField, "messages: 1 to \(WireLimits.entriesMax)")
-    }
-    guard noteBytes.byteCount <= Acknowledgement.noteLengthMax, let note = Self.utf8(noteBytes) else {
-      return .refused(.invalidField, "note: at most \(Acknowledgement.noteLengthMax) bytes of UTF-8")
-    }
-    if let refusal = refusal(of: user, request, slot) { return refusal }
-    let row: MemberOrdinal
-    do { row = try state.member(user, in: slot) } catch {
-      return refused(error, slot)
-    }
-    let time = advanceTime()
-    sessions.recordDecision(request)
-    var codes: [ErrorCode?] = []
-    codes.reserveCapacity(count)
-    var expiry = Timestamp.none
-    var messages = fields.messages
-    while let message = messages.next() {
-      request.effects.removeAll(keepingCapacity: true)
-      do throws(Refusal) {
-        try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &request.effects)
-        codes.append(nil)
-      } catch {
-        codes.append(Self.code(error))
-        if error == .receiptExpired {
-          expiry = max(expiry, state[slot].acknowledgementExpiry(of: message))
-        }
-      }
-      guard !request.effects.isEmpty else { continue }
-      guard !request.isDuplicate else {
-        // The original ran before this message could be acknowledged, and is not applied again. Its outcome for this
-        // message is no longer known.
-        return .unknownOutcome
-      }
-      applyEffects(request.effects, to: slot, session: request.session)
-    }
-    let replyTiming = replyTiming(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
-    return reply(request, replyTiming) { AcknowledgeReply(codes: codes).write(into: &$0) }
-  }
-
-  private static func utf8(_ bytes: RawSpan) -> String? {
-    bytes.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
-  }
-
-  // MARK: Expiry
-
-  /// Return the earliest timing of a reply to a statuses query. Logs the time if an `expired` in the reply needs it.
-  func replyTiming(
-    _ slot: ChannelSlot,
-    saying results: [Result<ShownStatus, Refusal>],
-    _ lane: ReplyLane
-  ) -> ReplyLane.Timing {
-    var expiry = Timestamp.none
-    for case .success(let status) in results where status.acknowledgement == .expired {
-      expiry = max(expiry, state[slot].acknowledgementTable.expiresAt(status.sequence))
-    }
-    return replyTiming(lastEffect(slot), revealingExpiryAt: expiry, lane)
-  }
-
-  /// Return the earliest timing of a reply that reveals an expiry at `expiry`: when a batch of that time or later is
-  /// durable. Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has
-  /// that time yet.
-  ///
-  /// - Parameters:
-  ///   - last: last effect that the reply reveals.
-  ///   - expiry: latest expiry in the reply; none if nothing has expired.
-  func replyTiming(_ last: LogIndex, revealingExpiryAt expiry: Timestamp, _ lane: ReplyLane) -> ReplyLane.Timing {
-    let replyTiming = replyTiming(last)
-    guard expiry > log.durableTime else { return replyTiming }
-    guard expiry > log.closedTime else {
-      return replyTiming == .afterNextCommit ? .afterNextCommit : .afterCurrentCommit
-    }
-    // An open batch closes with the shard's time, which has reached the expiry.
-    if !log.hasOpenBatch { logTimeNow(session: sessions.position(of: lane)) }
-    return .afterNextCommit
-  }
 }

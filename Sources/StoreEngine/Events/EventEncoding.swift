@@ -82,7 +82,8 @@ extension ByteBuffer {
       writeMessageID(targetSlot, run.to, in: state)
       writeInteger(run.status.rawValue)
       writeTime(time)
-    case .receipt(let sequence, let row, let time): writeReceiptEvent(sequence, by: row, at: time, slot, in: state)
+    case .acknowledgement(let sequence, let row, let time):
+      writeReceiptEvent(sequence, by: row, at: time, slot, in: state)
     }
     return true
   }

@@ -173,7 +173,8 @@ final class OutgoingChanges: ShardPart {
   private func release(_ item: DeferredReply) {
     for request in shard.waiting.take(.index(item.waitID)) {
       let replyTiming = shard.replyTiming(item.index)
-      if request.lane.add(replyTiming, { $0.writeImmutableBuffer(item.bytes) }) {
+      let refusable = request.header.kind.isCommand ? nil : request.header
+      if request.lane.add(replyTiming, refusable: refusable, { $0.writeImmutableBuffer(item.bytes) }) {
         shard.loop.replies.record(request.lane, replyTiming)
       }
     }
@@ -328,6 +329,6 @@ final class OutgoingChanges: ShardPart {
 
   /// Mark pages with confirmed changes dirty: they may name a user who was erased since.
   private func rewrite(_ pages: [UInt32]) {
-    for page in pages { shard.touchRecovered(nil, .outbox(page), LogIndex(1)) }
+    for page in pages { shard.touchRecoveredShardPage(.outbox(page), LogIndex(1)) }
   }
 }

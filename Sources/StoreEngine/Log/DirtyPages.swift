@@ -5,8 +5,13 @@ internal import ReceiptModel
 /// effect holds the log.
 struct DirtyPages {
   struct Entry {
-    /// nil for the shard's own pages.
-    var slot: ChannelSlot?
+    enum Owner {
+      /// Generation of the slot: a channel that was deleted since no longer matches.
+      case channel(ChannelSlot, generation: UInt32)
+      case shard
+    }
+
+    var owner: Owner
     var page: PageID
     /// Log index of the page's first unwritten effect.
     var since: LogIndex
@@ -14,23 +19,44 @@ struct DirtyPages {
     /// amount of log.
     var elapsed: Int64
     var loggedBytes: UInt64
-    /// Generation of the slot; a channel that was deleted since no longer matches.
-    var generation: UInt32 = 0
   }
 
-  /// Dirty state of one loaded channel's pages: the log index since which each page is dirty, 0 for clean.
+  /// Dirty state of one loaded channel's pages.
   private struct Tracker {
-    var head: UInt64 = 0
-    var rows: [UInt64] = []
-    var segments: [UInt64] = []
-    /// Acknowledgements, segments of steps, threads and memberships, of which few are dirty at a time.
-    var others: [PageID: UInt64] = [:]
+    var isHeadDirty = false
+    var rows: [Bool] = []
+    var segments: [Bool] = []
+    /// Dirty acknowledgements, segments of steps, threads and memberships, of which there are few at a time.
+    var others: Set<PageID> = []
     /// Log index of the channel's last effect.
-    var last: UInt64 = 0
+    var last = LogIndex.zero
     /// Number of dirty pages.
     var dirtyCount = 0
     /// Rises with every channel that occupies the slot.
     var generation: UInt32 = 0
+
+    /// Mark a page dirty. Returns whether it was clean.
+    mutating func mark(_ page: PageID) -> Bool {
+      switch page {
+      case .head: DirtyPages.mark(&isHeadDirty)
+      case .rows(let number): DirtyPages.mark(&rows, Int(number))
+      case .segment(let number): DirtyPages.mark(&segments, Int(number))
+      case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.insert(page).inserted
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
+        preconditionFailure("page \(page) belongs to the shard")
+      }
+    }
+
+    mutating func clear(_ page: PageID) {
+      switch page {
+      case .head: isHeadDirty = false
+      case .rows(let number): rows[Int(number)] = false
+      case .segment(let number): segments[Int(number)] = false
+      case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.remove(page)
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
+        preconditionFailure("page \(page) belongs to the shard")
+      }
+    }
   }
 
   private var trackers: [Tracker] = []
@@ -58,14 +84,14 @@ struct DirtyPages {
   var oldestRecovered: LogIndex? { recovered.lazy.map(\.since).min() }
 
   /// Return the log index of the last effect on a channel.
-  func last(_ slot: ChannelSlot) -> LogIndex { LogIndex(trackers[Int(slot.rawValue)].last) }
+  func last(_ slot: ChannelSlot) -> LogIndex { trackers[Int(slot.rawValue)].last }
 
   /// Return whether all of a channel's pages are on storage, or in flight to it.
   func isClean(_ slot: ChannelSlot) -> Bool { trackers[Int(slot.rawValue)].dirtyCount == 0 }
 
   /// Return whether this page of acknowledgements or steps has effects that are not on storage.
   func isDirty(_ slot: ChannelSlot, other page: PageID) -> Bool {
-    trackers[Int(slot.rawValue)].others[page] != nil
+    trackers[Int(slot.rawValue)].others.contains(page)
   }
 
   mutating func insert(_ slot: ChannelSlot) {
@@ -80,47 +106,55 @@ struct DirtyPages {
   }
 
   private func isRemoved(_ entry: Entry) -> Bool {
-    entry.slot.map { trackers[Int($0.rawValue)].generation != entry.generation } ?? false
+    guard case .channel(let slot, let generation) = entry.owner else { return false }
+    return trackers[Int(slot.rawValue)].generation != generation
   }
 
-  /// Record an effect on a page.
+  /// Record an effect on a page of a channel.
   mutating func touch(
-    _ slot: ChannelSlot?,
+    _ page: PageID,
+    of slot: ChannelSlot,
+    at index: LogIndex,
+    elapsed: Int64,
+    loggedBytes: UInt64,
+    isRecovered: Bool = false
+  ) {
+    let number = Int(slot.rawValue)
+    let isNew = trackers[number].mark(page)
+    trackers[number].last = max(trackers[number].last, index)
+    guard isNew else { return }
+    trackers[number].dirtyCount += 1
+    let owner = Entry.Owner.channel(slot, generation: trackers[number].generation)
+    append(
+      Entry(owner: owner, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes),
+      isRecovered: isRecovered
+    )
+  }
+
+  /// Record an effect on one of the shard's own pages.
+  mutating func touchShardPage(
     _ page: PageID,
     at index: LogIndex,
     elapsed: Int64,
     loggedBytes: UInt64,
     isRecovered: Bool = false
   ) {
-    var isNew = false
+    let isNew = shardPages.mark(page)
     switch page {
-    case .rows(let number):
-      isNew = Self.mark(&trackers[Int(slot!.rawValue)].rows, Int(number), index)
-    case .segment(let number):
-      isNew = Self.mark(&trackers[Int(slot!.rawValue)].segments, Int(number), index)
-    case .head:
-      isNew = Self.mark(&trackers[Int(slot!.rawValue)].head, index)
-    case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
-      isNew = trackers[Int(slot!.rawValue)].others.updateValue(index.rawValue, forKey: page) == nil
-    case .types:
-      isNew = shardPages.mark(page, index)
-      typesLast = max(typesLast, index)
-    case .users:
-      isNew = shardPages.mark(page, index)
-      usersLast = max(usersLast, index)
-    case .webhooks:
-      isNew = shardPages.mark(page, index)
-      webhooksLast = max(webhooksLast, index)
-    case .tokens:
-      isNew = shardPages.mark(page, index)
-      tokensLast = max(tokensLast, index)
-    case .shardHead, .outbox, .index: isNew = shardPages.mark(page, index)
+    case .types: typesLast = max(typesLast, index)
+    case .users: usersLast = max(usersLast, index)
+    case .webhooks: webhooksLast = max(webhooksLast, index)
+    case .tokens: tokensLast = max(tokensLast, index)
+    default: break
     }
-    if let slot { trackers[Int(slot.rawValue)].last = max(trackers[Int(slot.rawValue)].last, index.rawValue) }
     guard isNew else { return }
-    if let slot { trackers[Int(slot.rawValue)].dirtyCount += 1 }
-    var entry = Entry(slot: slot, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes)
-    if let slot { entry.generation = trackers[Int(slot.rawValue)].generation }
+    append(
+      Entry(owner: .shard, page: page, since: index, elapsed: elapsed, loggedBytes: loggedBytes),
+      isRecovered: isRecovered
+    )
+  }
+
+  private mutating func append(_ entry: Entry, isRecovered: Bool) {
     if isRecovered { recovered.append(entry) } else { queue.append(entry) }
   }
 
@@ -140,64 +174,64 @@ struct DirtyPages {
     } else {
       return nil
     }
-    if let slot = entry.slot { trackers[Int(slot.rawValue)].dirtyCount -= 1 }
-    switch entry.page {
-    case .rows(let number): trackers[Int(entry.slot!.rawValue)].rows[Int(number)] = 0
-    case .segment(let number): trackers[Int(entry.slot!.rawValue)].segments[Int(number)] = 0
-    case .head: trackers[Int(entry.slot!.rawValue)].head = 0
-    case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
-      trackers[Int(entry.slot!.rawValue)].others[entry.page] = nil
-    default: shardPages.clear(entry.page)
+    switch entry.owner {
+    case .channel(let slot, _):
+      trackers[Int(slot.rawValue)].dirtyCount -= 1
+      trackers[Int(slot.rawValue)].clear(entry.page)
+    case .shard: shardPages.clear(entry.page)
     }
     return entry
   }
 
-  fileprivate static func mark(_ since: inout UInt64, _ index: LogIndex) -> Bool {
-    guard since == 0 else { return false }
-    since = index.rawValue
+  /// Mark a page dirty. Returns whether it was clean.
+  fileprivate static func mark(_ isDirty: inout Bool) -> Bool {
+    guard !isDirty else { return false }
+    isDirty = true
     return true
   }
 
-  fileprivate static func mark(_ column: inout [UInt64], _ number: Int, _ index: LogIndex) -> Bool {
-    while column.count <= number { column.append(0) }
-    return mark(&column[number], index)
+  fileprivate static func mark(_ pages: inout [Bool], _ number: Int) -> Bool {
+    while pages.count <= number { pages.append(false) }
+    return mark(&pages[number])
   }
 }
 
-/// Dirty state of the shard's own pages: the log index since which each page is dirty, 0 for clean.
+/// Dirty state of the shard's own pages.
 private struct ShardPages {
-  private var head: UInt64 = 0
-  private var types: UInt64 = 0
-  private var users: [UInt64] = []
-  private var outbox: [UInt64] = []
-  private var index: UInt64 = 0
-  private var webhooks: [UInt64] = []
-  private var tokens: UInt64 = 0
+  private var isHeadDirty = false
+  private var areTypesDirty = false
+  private var users: [Bool] = []
+  private var outbox: [Bool] = []
+  private var isIndexDirty = false
+  private var webhooks: [Bool] = []
+  private var areTokensDirty = false
 
-  /// Return whether the page was clean.
-  mutating func mark(_ page: PageID, _ index: LogIndex) -> Bool {
+  /// Mark a page dirty. Returns whether it was clean.
+  mutating func mark(_ page: PageID) -> Bool {
     switch page {
-    case .types: DirtyPages.mark(&types, index)
-    case .users(let number): DirtyPages.mark(&users, Int(number), index)
-    case .shardHead: DirtyPages.mark(&head, index)
-    case .outbox(let number): DirtyPages.mark(&outbox, Int(number), index)
-    case .index: DirtyPages.mark(&self.index, index)
-    case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number), index)
-    case .tokens: DirtyPages.mark(&tokens, index)
-    default: preconditionFailure("page \(page) belongs to a channel")
+    case .types: DirtyPages.mark(&areTypesDirty)
+    case .users(let number): DirtyPages.mark(&users, Int(number))
+    case .shardHead: DirtyPages.mark(&isHeadDirty)
+    case .outbox(let number): DirtyPages.mark(&outbox, Int(number))
+    case .index: DirtyPages.mark(&isIndexDirty)
+    case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number))
+    case .tokens: DirtyPages.mark(&areTokensDirty)
+    case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
+      preconditionFailure("page \(page) belongs to a channel")
     }
   }
 
   mutating func clear(_ page: PageID) {
     switch page {
-    case .types: types = 0
-    case .users(let number): users[Int(number)] = 0
-    case .shardHead: head = 0
-    case .outbox(let number): outbox[Int(number)] = 0
-    case .index: index = 0
-    case .webhooks(let number): webhooks[Int(number)] = 0
-    case .tokens: tokens = 0
-    default: preconditionFailure("page \(page) belongs to a channel")
+    case .types: areTypesDirty = false
+    case .users(let number): users[Int(number)] = false
+    case .shardHead: isHeadDirty = false
+    case .outbox(let number): outbox[Int(number)] = false
+    case .index: isIndexDirty = false
+    case .webhooks(let number): webhooks[Int(number)] = false
+    case .tokens: areTokensDirty = false
+    case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
+      preconditionFailure("page \(page) belongs to a channel")
     }
   }
 }

@@ -63,22 +63,30 @@ package final class ReplyLane {
   }
 
   /// Add a reply. Returns whether it is the first of its timing: the loop must then register the lane.
+  ///
+  /// - Parameter header: header of a request that may still be refused after it was performed (``takeRefusals()``): it
+  ///   is no command, so that repeating it is harmless, or it is certainly not applied. nil for other requests.
   @inline(__always)
-  func add(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    add(replyTiming, replyCount: 1, write)
+  func add(_ replyTiming: Timing, refusable header: FrameHeader? = nil, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    add(replyTiming, replyCount: 1, header, write)
   }
 
   /// Add a frame that is not a reply; return the same as ``add(_:_:)``.
   func addUnsolicited(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    add(replyTiming, replyCount: 0, write)
+    add(replyTiming, replyCount: 0, nil, write)
   }
 
   @inline(__always)
-  private func add(_ replyTiming: Timing, replyCount: Int, _ write: (inout ByteBuffer) -> Void) -> Bool {
+  private func add(
+    _ replyTiming: Timing,
+    replyCount: Int,
+    _ refusable: FrameHeader?,
+    _ write: (inout ByteBuffer) -> Void
+  ) -> Bool {
     switch replyTiming {
-    case .now: now.add(replyCount, write)
-    case .afterCurrentCommit: inFlight.add(replyCount, write)
-    case .afterNextCommit: next.add(replyCount, write)
+    case .now: now.add(replyCount, refusable, write)
+    case .afterCurrentCommit: inFlight.add(replyCount, refusable, write)
+    case .afterNextCommit: next.add(replyCount, refusable, write)
     }
   }
 
@@ -102,6 +110,16 @@ package final class ReplyLane {
 
   /// Let the replies of the commit that has ended leave with those that may leave now.
   func moveInFlightToNow() {
+    let start = now.bytes.readableBytes
+    for reply in inFlight.refusable {
+      now.refusable.append(
+        PendingReplies.Refusable(
+          header: reply.header,
+          bytes: start + reply.bytes.lowerBound..<start + reply.bytes.upperBound
+        )
+      )
+    }
+    inFlight.refusable.removeAll(keepingCapacity: true)
     now.bytes.writeBuffer(&inFlight.bytes)
     inFlight.bytes.clear()
     now.count += inFlight.count
@@ -116,36 +134,26 @@ package final class ReplyLane {
   func takeRefusals() -> PendingReplies {
     var refusals = PendingReplies()
     var waiting = ByteBuffer()
-    let decoder = FrameDecoder(lengthLimit: .max)
     let buffered = now.bytes
     let frames = buffered.readableBytesSpan
-    var offset = 0
-    while case .frame(let header, let payloadCount)? = try? decoder.next(frames, at: offset) {
-      let start = offset
-      offset += FrameHeader.byteCount + payloadCount
-      guard Self.mayBeRefused(header, frames.extracting(start + FrameHeader.byteCount..<offset)) else {
-        waiting.writeRaw(frames.extracting(start..<offset))
-        continue
-      }
+    var end = 0
+    for reply in now.refusable {
+      waiting.writeRaw(frames.extracting(end..<reply.bytes.lowerBound))
+      end = reply.bytes.upperBound
       refusals.count += 1
       refusals.bytes.writeError(
         .unavailable,
-        shard: header.shard,
-        correlation: header.correlation,
+        shard: reply.header.shard,
+        correlation: reply.header.correlation,
         retryAfterMilliseconds: 1_000,
         detail: "this node does not know whether it is still the owner of the shard"
       )
     }
+    waiting.writeRaw(frames.extracting(end..<frames.byteCount))
     now.bytes = waiting
     now.count -= refusals.count
+    now.refusable.removeAll(keepingCapacity: true)
     return refusals
-  }
-
-  /// Return whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
-  private static func mayBeRefused(_ header: FrameHeader, _ payload: RawSpan) -> Bool {
-    guard header.kind == .error else { return header.kind.isReplyToIdempotent }
-    var reader = FieldReader(payload)
-    return (try? reader.varint()) != UInt64(ErrorCode.outcomeUnknown.rawValue)
   }
 
   /// Take the frames before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
@@ -153,7 +161,9 @@ package final class ReplyLane {
     guard pending.bytes.readableBytes > 0 else { return PendingReplies() }
     var taken = PendingReplies(bytes: spare)
     spare = ByteBuffer()
-    swap(&taken, &pending)
+    swap(&taken.bytes, &pending.bytes)
+    swap(&taken.count, &pending.count)
+    if !pending.refusable.isEmpty { pending.refusable.removeAll(keepingCapacity: true) }
     return taken
   }
 
@@ -176,16 +186,27 @@ package final class ReplyLane {
 
 /// Encoded frames of a lane that leave together, and the number of replies among them.
 struct PendingReplies {
+  /// A reply whose request may be refused instead.
+  struct Refusable {
+    /// The request's header.
+    var header: FrameHeader
+    /// Place of the reply's frame in ``PendingReplies/bytes``.
+    var bytes: Range<Int>
+  }
+
   var bytes = ByteBuffer()
   var count = 0
+  /// In the order of their frames.
+  var refusable: [Refusable] = []
 
   /// Add a frame. Returns whether it is the first.
   @inline(__always)
-  mutating func add(_ replyCount: Int, _ write: (inout ByteBuffer) -> Void) -> Bool {
+  mutating func add(_ replyCount: Int, _ header: FrameHeader?, _ write: (inout ByteBuffer) -> Void) -> Bool {
     count += replyCount
-    let isFirst = bytes.readableBytes == 0
+    let start = bytes.readableBytes
     write(&bytes)
-    return isFirst
+    if let header { refusable.append(Refusable(header: header, bytes: start..<bytes.readableBytes)) }
+    return start == 0
   }
 }
 

@@ -56,7 +56,7 @@ extension StoreLoop {
         try shard.follow(batch, over: nil)
         shard.recordFollowed(batch.index, byteCount: source.bytes.readableBytes)
         // The head page keeps the sessions and the last index, as in an owner.
-        shard.touch(nil, .shardHead, batch.index)
+        shard.touchShardPage(.shardHead, batch.index)
         commits.follow(source)
       }
     } catch {
@@ -102,7 +102,10 @@ extension StoreLoop {
   func tickFollower() {
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.tickEviction() }
+    for shard in shards {
+      shard.tickEviction()
+      shard.sessions.tick()
+    }
     budget.beginSlice()
     commits.start(isTick: true)
     slices.requestSlice()

@@ -128,7 +128,7 @@ package final class StoreLoop {
   /// Refuse a request for a shard that this loop does not have, or only follows. The request counts nowhere.
   private func refuseUnserved(_ header: FrameHeader, _ lane: ReplyLane) {
     let isFollowed = shard(header.shard) != nil
-    let isFirst = lane.add(.now) { buffer in
+    let isFirst = lane.add(.now, refusable: header) { buffer in
       buffer.writeError(
         isFollowed ? .unavailable : .wrongShard,
         shard: header.shard,
@@ -165,7 +165,10 @@ package final class StoreLoop {
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.tickEviction() }
+    for shard in shards {
+      shard.tickEviction()
+      shard.sessions.tick()
+    }
     budget.beginSlice()
     for shard in shards { shard.tickIndexes() }
     for shard in shards {

@@ -121,7 +121,8 @@ package protocol StoreLoopDriver: AnyObject {
   /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
   /// resumes work that is too much for one turn.
   func sliceLater()
-  /// Note a decision of the loop's scheduling, just before the loop carries it out. Only tests do something here.
+  /// Note a decision of the loop's scheduling, just before the loop carries it out. A store does nothing here. A model
+  /// in a test performs each request when the loop does, and the loop's budget decides when that is.
   func noteDecision(_ decision: SchedulingDecision)
   /// Report that something on storage cannot be read. The loop keeps running.
   func report(_ error: StorageError)

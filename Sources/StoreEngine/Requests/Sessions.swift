@@ -3,7 +3,7 @@ internal import ReceiptModel
 
 /// The gateways' sessions in a shard: which commands count as applied, so that a resend is applied exactly once.
 final class ShardSessions: ShardPart {
-  private var table = SessionTable()
+  private(set) var table = SessionTable()
 
   // MARK: Look-up
 
@@ -17,9 +17,38 @@ final class ShardSessions: ShardPart {
   @inline(never)
   private func find(_ lane: ReplyLane) -> Int32 {
     let found = table.position(of: lane.session)
+    table.recordUse(at: found, elapsed: shard.loop.elapsedMilliseconds)
+    // A closed lane still drops its requests, but must not keep the position: nothing would take it back.
+    guard !lane.isClosed else { return found }
     lane.sessionPositions[shard.position] = found
+    table.laneOpened(at: found)
     return found
   }
+
+  /// Record that a session's connection is gone: the session may be forgotten later.
+  override func close(_ lane: ReplyLane) {
+    let known = lane.sessionPositions[shard.position]
+    guard known >= 0 else { return }
+    lane.sessionPositions[shard.position] = -1
+    table.recordUse(at: known, elapsed: shard.loop.elapsedMilliseconds)
+    table.laneClosed(at: known)
+  }
+
+  /// Sessions that one tick examines.
+  private static let examinedPerTick = 256
+
+  /// Forget some of the sessions that ended long ago.
+  func tick() {
+    table.forgetEnded(
+      elapsed: shard.loop.elapsedMilliseconds,
+      lifetimeMilliseconds: keptMilliseconds,
+      examinedMax: Self.examinedPerTick
+    )
+  }
+
+  /// Time after which a session without effects is not kept. Twice its lifetime, because gateways measure that on their
+  /// own clocks.
+  private var keptMilliseconds: Int64 { 2 * shard.configuration.sessionLifetimeMilliseconds }
 
   /// Return whether a command counts as applied.
   @inline(__always)
@@ -79,10 +108,7 @@ final class ShardSessions: ShardPart {
 
   /// The sessions that the head page keeps.
   var kept: [SessionRecord] {
-    table.records(
-      elapsed: shard.loop.elapsedMilliseconds,
-      lifetimeMilliseconds: 2 * shard.configuration.sessionLifetimeMilliseconds
-    )
+    table.records(elapsed: shard.loop.elapsedMilliseconds, lifetimeMilliseconds: keptMilliseconds)
   }
 }
 
@@ -111,6 +137,10 @@ struct SessionTable {
     var dropped: Deque<UInt64> = []
     /// Time of the last write, in the loop's elapsed time.
     var writtenAt: Int64 = 0
+    /// Open connections that have looked the session up.
+    var laneCount = 0
+    /// Time at which a connection last looked it up or closed, likewise.
+    var usedAt: Int64 = 0
 
     /// Add a counter to one of the lists, and forget the oldest above the limit. More may have been read back.
     ///
@@ -130,15 +160,64 @@ struct SessionTable {
   private var entries: [Entry] = []
   private var positions: [SessionID: Int32] = [:]
   private var changed: [Int32] = []
+  /// Positions of forgotten sessions, for new ones.
+  private var free: [Int32] = []
+  /// The position that ``forgetEnded(elapsed:lifetimeMilliseconds:examinedMax:)`` examines next.
+  private var nextExamined = 0
 
-  /// Return a session's position; add a new session.
+  /// Number of sessions.
+  var count: Int { positions.count }
+  /// Number of positions, free ones included.
+  var positionCount: Int { entries.count }
+
+  /// Return a session's position, which stays while a connection has it or the session has an effect in the open batch;
+  /// add a new session.
   mutating func position(of session: SessionID) -> Int32 {
     if let known = positions[session] { return known }
-    let position = Int32(entries.count)
-    entries.append(Entry(record: SessionRecord(session: session)))
+    let entry = Entry(record: SessionRecord(session: session))
+    let position: Int32
+    if let reused = free.popLast() {
+      position = reused
+      entries[Int(position)] = entry
+    } else {
+      position = Int32(entries.count)
+      entries.append(entry)
+    }
     positions[session] = position
     return position
   }
+
+  // MARK: Connections
+
+  /// Record that a connection holds a session's position.
+  mutating func laneOpened(at position: Int32) { entries[Int(position)].laneCount += 1 }
+
+  /// Record that a connection that held a session's position is gone.
+  mutating func laneClosed(at position: Int32) { entries[Int(position)].laneCount -= 1 }
+
+  /// Record that a connection of a session opens or closes.
+  mutating func recordUse(at position: Int32, elapsed: Int64) { entries[Int(position)].usedAt = elapsed }
+
+  /// Forget sessions without a connection whose last write and last connection are more than `lifetimeMilliseconds` ago.
+  /// The head page no longer keeps them either.
+  ///
+  /// - Parameter examinedMax: sessions to examine; the next call continues behind them.
+  mutating func forgetEnded(elapsed: Int64, lifetimeMilliseconds: Int64, examinedMax: Int) {
+    for _ in 0..<min(examinedMax, entries.count) {
+      if nextExamined >= entries.count { nextExamined = 0 }
+      defer { nextExamined += 1 }
+      let entry = entries[nextExamined]
+      guard entry.laneCount == 0, !entry.isChanged,
+        elapsed - max(entry.writtenAt, entry.usedAt) > lifetimeMilliseconds,
+        positions[entry.record.session] == Int32(nextExamined)
+      else { continue }
+      positions[entry.record.session] = nil
+      entries[nextExamined] = Entry(record: SessionRecord(session: entry.record.session))
+      free.append(Int32(nextExamined))
+    }
+  }
+
+  // MARK: Commands
 
   @inline(__always)
   func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
@@ -174,6 +253,8 @@ struct SessionTable {
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
   }
+
+  // MARK: Log and pages
 
   /// Record that the session has an effect in the open batch.
   mutating func markChanged(_ position: Int32) {

@@ -10,10 +10,10 @@ extension ShardEngine {
     _ replyTiming: ReplyLane.Timing,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    reply(request.header, replyTiming, request.lane, fields)
+    assert((request.counter != nil) == request.kind.isCommand)
+    return reply(request.header, isCommand: request.counter != nil, replyTiming, request.lane, fields)
   }
 
-  @inline(__always)
   @discardableResult
   func reply(
     _ header: FrameHeader,
@@ -21,7 +21,18 @@ extension ShardEngine {
     _ lane: ReplyLane,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    let isFirst = lane.add(replyTiming) { buffer in
+    reply(header, isCommand: header.kind.isCommand, replyTiming, lane, fields)
+  }
+
+  @inline(__always)
+  private func reply(
+    _ header: FrameHeader,
+    isCommand: Bool,
+    _ replyTiming: ReplyLane.Timing,
+    _ lane: ReplyLane,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    let isFirst = lane.add(replyTiming, refusable: isCommand ? nil : header) { buffer in
       let start = buffer.beginFrame(
         FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
       )
@@ -33,7 +44,7 @@ extension ShardEngine {
   }
 
   func refuse(_ header: FrameHeader, _ refused: RefusedRequest, _ lane: ReplyLane) {
-    let isFirst = lane.add(refused.replyTiming) { buffer in
+    let isFirst = lane.add(refused.replyTiming, refusable: refused.code == .outcomeUnknown ? nil : header) { buffer in
       buffer.writeError(
         refused.code,
         shard: header.shard,
@@ -73,9 +84,9 @@ extension ShardEngine {
     case .tokenRevoked: .tokenRevoked
     case .orderNotAvailable: .orderNotAvailable
     case .countsNotVisible: .countsNotVisible
-    case .receiptNotRequested: .receiptNotRequested
+    case .acknowledgementNotRequested: .receiptNotRequested
     case .ownMessage: .ownMessage
-    case .receiptExpired: .receiptExpired
+    case .acknowledgementExpired: .receiptExpired
     case .notExpected: .notExpected
     case .invalidCursor: .invalidCursor
     case .userErased: .userErased

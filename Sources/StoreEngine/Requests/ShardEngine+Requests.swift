@@ -15,7 +15,7 @@ extension ShardEngine {
   private func receive(_ request: inout Request) throws(WireError) -> Outcome {
     if let code = loop.commandRefusal, let refusal = try refusal(of: request, code) { return refusal }
     if let outcome = try postponed(&request) { return outcome }
-    return try perform(&request)
+    return try dispatch(&request)
   }
 
   /// Why a waiting request resumes.
@@ -43,8 +43,8 @@ extension ShardEngine {
       loop.driver.noteDecision(.resume(request.header, request.lane))
       let outcome: Outcome
       switch resumption {
-      case .again: outcome = try perform(&request)
-      case .loaded: outcome = try performLoaded(&request)
+      case .again: outcome = try dispatch(&request)
+      case .loaded: outcome = try dispatchAfterLookup(&request)
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }
@@ -111,13 +111,13 @@ extension ShardEngine {
       if request.kind.isCommand { counter = try Request.counter(&fields) }
     }
     request.recordCounter(counter)
-    return waiting.add(request, for: .postponed, cid: cid)
+    return waiting.add(request, for: .postponed(cid: cid))
   }
 
   // MARK: Dispatch
 
   /// Perform a request now: one that was never postponed, or whose wait is over.
-  private func perform(_ request: inout Request) throws(WireError) -> Outcome {
+  private func dispatch(_ request: inout Request) throws(WireError) -> Outcome {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
@@ -146,36 +146,55 @@ extension ShardEngine {
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
     case .revokeToken: return try tokens.revokeToken(&request)
-    default: return try performOnChannel(&request)
+    case .putChannel, .changeMembers, .registerMessage, .deleteMessage, .markRead, .markUnread, .markDelivered,
+      .markUnreadSince, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush,
+      .getChannel, .readState, .threadReadState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
+      .userReceipts, .userThreads, .ticketPlace:
+      return try dispatchOnChannel(&request)
+    // No requests to a shard.
+    case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .backupBegin,
+      .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead,
+      .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
+      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
+      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
+      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
+      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
+      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
+      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
+      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
+      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
+      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
+      .snapshotReadReply:
+      throw .unknownKind(request.kind.rawValue)
     }
   }
 
   /// Perform a request about a channel, which may have to be loaded first.
   @inline(__always)
-  private func performOnChannel(_ request: inout Request) throws(WireError) -> Outcome {
+  private func dispatchOnChannel(_ request: inout Request) throws(WireError) -> Outcome {
     var fields = request.fields
     let cid = try fields.string()
     if let slot = state.slot(of: cid) {
       request.fields = fields
-      return try perform(&request, slot)
+      return try performOnLoadedChannel(&request, slot)
     }
     guard Identifier.isCID(cid) else { return .refused(.invalidField, "\(Identifier.cidRange)") }
     guard ShardID.owning(cid, count: shardCount) == state.id else {
       return .refused(.wrongShard, "the cid belongs to another shard")
     }
-    if deletions.isDeleted(cid) { return try performLoaded(&request) }
+    if deletions.isDeleted(cid) { return try dispatchAfterLookup(&request) }
     request.recordCounter(try request.counterAhead())
     return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
   }
 
   /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
-  private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
+  private func dispatchAfterLookup(_ request: inout Request) throws(WireError) -> Outcome {
     if request.kind == .listChannels {
       return try indexes.listChannels(&request, wasLookedUp: true)
     }
     if request.kind == .redeemTicket { return try push.redeemTicket(&request, .notFound) }
     let cid = try request.fields.string()
-    if let slot = state.slot(of: cid) { return try perform(&request, slot) }
+    if let slot = state.slot(of: cid) { return try performOnLoadedChannel(&request, slot) }
     if request.kind.isCommand { try begin(&request) }
     if request.kind.absentChannelAction == .create { return try putChannel(&request, cid: cid, nil) }
     return try performAbsent(&request, deletions.replyTiming(absent: cid))
@@ -195,13 +214,14 @@ extension ShardEngine {
     return .refused(.channelNotFound, "", replyTiming)
   }
 
-  private func perform(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+  /// Perform a request about a channel that is in memory.
+  private func performOnLoadedChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     if request.kind.isCommand { try begin(&request) }
     if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
     recordUse(of: slot)
     refresh(slot)
     switch request.kind {
-    case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)
+    case .markRead, .markUnread, .markDelivered: return try markInChannel(&request, slot)
     case .markUnreadSince: return try markUnreadSince(&request, slot)
     case .registerMessage: return try register(&request, slot)
     case .acknowledgePush: return try push.acknowledgePush(&request, slot)
@@ -226,7 +246,24 @@ extension ShardEngine {
     case .memberStatuses: return try memberStatuses(&request, slot)
     case .listRoster: return try listRoster(&request, slot)
     case .listMessages: return try listMessages(&request, slot)
-    default: throw .unknownKind(request.kind.rawValue)
+    // Not about one channel.
+    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser, .getUser,
+      .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts, .subscribe, .unsubscribe,
+      .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
+      .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
+      .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
+      .snapshotRead, .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
+      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
+      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
+      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
+      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
+      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
+      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
+      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
+      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
+      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
+      .snapshotReadReply:
+      throw .unknownKind(request.kind.rawValue)
     }
   }
 }
@@ -255,7 +292,28 @@ extension FrameKind {
       .userThreads:
       .checkUser
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
-    default: .refuse
+    // No user's token is checked for them.
+    case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
+      .listMessages, .ticketPlace:
+      .refuse
+    // Not about one channel.
+    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser, .getUser,
+      .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts, .subscribe, .unsubscribe,
+      .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
+      .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
+      .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
+      .snapshotRead, .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
+      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
+      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
+      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
+      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
+      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
+      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
+      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
+      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
+      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
+      .snapshotReadReply:
+      .refuse
     }
   }
 }

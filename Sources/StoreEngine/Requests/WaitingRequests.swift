@@ -9,6 +9,8 @@ final class WaitingRequests: ShardPart {
   private var slices: Deque<WaitingRequest> = []
   /// Postponed requests, in the order of their postponement; those of one channel in arrival order.
   private var postponed: Deque<WaitingRequest> = []
+  /// Number of postponed requests by the hash of their cid.
+  private var postponedHashes: [UInt64: Int] = [:]
   /// Requests that wait for anything else, in arrival order by reason.
   private var others: [WaitReason: Deque<WaitingRequest>] = [:]
   /// Number of requests by kind of reason.
@@ -46,7 +48,10 @@ final class WaitingRequests: ShardPart {
   }
 
   /// Return whether a request about this channel is postponed.
-  func hasPostponed(of cid: RawSpan) -> Bool { postponed.contains { cid.isEqual(to: $0.cid.span.bytes) } }
+  func hasPostponed(of cid: RawSpan) -> Bool {
+    guard postponedHashes[StableHash.hash(cid)] != nil else { return false }
+    return postponed.contains { cid.isEqual(to: $0.cid.span.bytes) }
+  }
 
   // MARK: Bounds
 
@@ -99,20 +104,16 @@ final class WaitingRequests: ShardPart {
   ///
   /// - Parameters:
   ///   - progress: progress of a request that runs in slices.
-  ///   - cid: of `postponed`: the request's channel.
   func add(
     _ request: borrowing Request,
     for reason: WaitReason,
-    progress: RequestAttempt.Progress? = nil,
-    cid: [UInt8] = []
+    progress: RequestAttempt.Progress? = nil
   ) -> Outcome {
     assert(reason.performsAgain)
     if let refusal = refusal(for: reason) { return refusal }
     var payload = ByteBuffer()
     payload.writeRaw(request.payload)
     if let counter = request.counter { shard.sessions.recordWaiting(counter, request.lane) }
-    var slot: ChannelSlot?
-    if case .slice(let sliced) = reason { slot = sliced }
     var attempt = request.attempt ?? RequestAttempt()
     attempt.progress = progress
     if attempt.number == 0 {
@@ -124,9 +125,8 @@ final class WaitingRequests: ShardPart {
       payload: payload,
       lane: request.lane,
       counter: request.counter,
-      attempt: attempt,
-      slot: slot,
-      cid: cid
+      reason: reason,
+      attempt: attempt
     )
     counts[reason.kind.rawValue] += 1
     switch reason {
@@ -134,11 +134,12 @@ final class WaitingRequests: ShardPart {
       shard.loop.driver.noteDecision(.suspend(request.header, request.lane))
       slices.append(waiting)
       shard.loop.slices.queueForSlices(shard)
-    case .postponed:
+    case .postponed(let cid):
       shard.loop.driver.noteDecision(.postpone(request.header, request.lane))
       // A request that has waited for its channel's load goes before those of the channel that arrived later.
       let later = postponed.firstIndex { $0.number > waiting.number && $0.cid == cid }
       postponed.insert(waiting, at: later ?? postponed.endIndex)
+      postponedHashes[StableHash.hash(cid.span.bytes), default: 0] += 1
       shard.loop.slices.queueForPostponed(shard)
     default: others[reason, default: []].append(waiting)
     }
@@ -157,9 +158,8 @@ final class WaitingRequests: ShardPart {
       payload: ByteBuffer(),
       lane: lane,
       counter: nil,
-      attempt: attempt,
-      slot: nil,
-      cid: []
+      reason: reason,
+      attempt: attempt
     )
     counts[reason.kind.rawValue] += 1
     others[reason, default: []].append(waiting)
@@ -194,8 +194,16 @@ final class WaitingRequests: ShardPart {
   /// Perform the request that was postponed first.
   func performPostponed() {
     guard let next = postponed.popFirst() else { return }
-    counts[WaitReason.Kind.postponed.rawValue] -= 1
+    forgetPostponed(next)
     if next.lane.isClosed { shard.sessions.recordDrop(next) } else { shard.resume(next) }
+  }
+
+  /// Count a request that is postponed no more.
+  private func forgetPostponed(_ request: WaitingRequest) {
+    counts[WaitReason.Kind.postponed.rawValue] -= 1
+    let hash = StableHash.hash(request.cid.span.bytes)
+    let remaining = postponedHashes[hash, default: 0] - 1
+    postponedHashes[hash] = remaining > 0 ? remaining : nil
   }
 
   /// Refuse the sliced queries about a channel that is being deleted; their progress is of no use for another channel.
@@ -223,11 +231,12 @@ final class WaitingRequests: ShardPart {
   private func dropClosed() { removeAll { $0.lane.isClosed } }
 
   private func removeAll(where isGone: (WaitingRequest) -> Bool) {
-    var gone = slices.filter(isGone) + postponed.filter(isGone)
+    let gonePostponed = postponed.filter(isGone)
+    var gone = slices.filter(isGone) + gonePostponed
     slices.removeAll(where: isGone)
     counts[WaitReason.Kind.slice.rawValue] = slices.count
     postponed.removeAll(where: isGone)
-    counts[WaitReason.Kind.postponed.rawValue] = postponed.count
+    for request in gonePostponed { forgetPostponed(request) }
     for (reason, requests) in others where requests.contains(where: isGone) {
       let remaining = requests.filter { !isGone($0) }
       counts[reason.kind.rawValue] -= requests.count - remaining.count
@@ -249,6 +258,7 @@ final class WaitingRequests: ShardPart {
   override func stop() {
     slices = []
     postponed = []
+    postponedHashes = [:]
     others = [:]
     counts = [Int](repeating: 0, count: counts.count)
   }
@@ -262,8 +272,9 @@ enum WaitReason: Hashable {
   case steps(UInt32)
   /// Its next slice.
   case slice(ChannelSlot)
-  /// A later slice, because the request is wide or another one of its channel is postponed.
-  case postponed
+  /// A later slice, because the request is wide or another one of its channel is postponed. The cid is empty if the
+  /// request is about no single channel.
+  case postponed(cid: [UInt8])
   /// The ledger records the erasure of a user.
   case ledger(UInt32)
   /// Membership changes reach the users' indexes.
@@ -313,11 +324,18 @@ struct WaitingRequest {
   let lane: ReplyLane
   /// Counter of a command that was not applied; nil for a query.
   let counter: UInt64?
+  let reason: WaitReason
   var attempt: RequestAttempt
-  /// Of `slice`: the channel, which must stay in memory because rows are identified by number.
-  let slot: ChannelSlot?
-  /// Of `postponed`: empty if the request is about no single channel.
-  let cid: [UInt8]
+
+  /// The channel of a request that runs in slices, which must stay in memory because rows are identified by number.
+  var slot: ChannelSlot? {
+    if case .slice(let slot) = reason { slot } else { nil }
+  }
+
+  /// The channel of a postponed request; empty if the request is about no single channel.
+  var cid: [UInt8] {
+    if case .postponed(let cid) = reason { cid } else { [] }
+  }
 
   func isErasing(_ other: String, in channel: ChannelSlot) -> Bool {
     guard slot == channel, !lane.isClosed, case .erase(_, let user, true)? = attempt.progress else {

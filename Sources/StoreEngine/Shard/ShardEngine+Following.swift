@@ -32,7 +32,7 @@ extension ShardEngine {
           assignAndTouch(effect, at: batch.index)
         } else {
           recover(effect)
-          touchRecovered(nil, effect.page, batch.index)
+          touchRecoveredShardPage(effect.page, batch.index)
         }
       }
     }
@@ -67,7 +67,7 @@ extension ShardEngine {
     var sealedPage: UInt32?
     let kept = assignAndTouch(effect, on: number, to: slot, at: index, &sealedPage)
     if let kept {
-      if effect.traits.contains(.changesMessageCounts) { touch(kept, .head, index) }
+      if effect.traits.contains(.changesMessageCounts) { touch(.head, of: kept, index) }
       if case .deletionBegun = effect { deletions.resume(kept, at: index) }
     }
     return kept
@@ -91,7 +91,7 @@ extension ShardEngine {
     tail: [(index: LogIndex, effect: ChannelEffect)]
   ) {
     for (page, index) in newer.sorted(by: { $0.index < $1.index }) {
-      touchRecovered(slot, page, index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
+      touchRecovered(page, of: slot, index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
     }
     for (index, effect) in tail {
       guard case .stepsTrimmed(let rowPage, let first) = effect else { continue }

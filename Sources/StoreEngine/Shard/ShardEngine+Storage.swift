@@ -18,7 +18,7 @@ extension ShardEngine {
     let pagesIndex = included.values.max() ?? .zero
     if loop.isFollowing, let first = stored.log.first {
       // A follower trims its log before all of it is in pages. The head page keeps the sessions of every batch.
-      touchRecovered(nil, .shardHead, first.index)
+      touchRecoveredShardPage(.shardHead, first.index)
     }
     var last: LogIndex?
     for (index, bytes) in stored.log {
@@ -40,7 +40,7 @@ extension ShardEngine {
     let end = max(last ?? .zero, pagesIndex)
     resumeLog(through: end, first: stored.log.first?.index ?? end.next)
     if !stored.log.isEmpty {
-      touchRecovered(nil, .shardHead, log.durable)
+      touchRecoveredShardPage(.shardHead, log.durable)
     }
   }
 
@@ -151,7 +151,8 @@ extension ShardEngine {
     var cid: [UInt8]?
     var channel = ChannelNumber(0)
     var effects: [Effect]
-    if let slot = entry.slot {
+    switch entry.owner {
+    case .channel(let slot, _):
       channel = state[slot].number
       if entry.page == .head { cid = state[slot].cid }
       effects = state.effects(of: entry.page, in: slot)
@@ -159,7 +160,7 @@ extension ShardEngine {
         guard !effects.isEmpty else { return nil }
         steps.recordWrite(slot, channel, entry.page)
       }
-    } else {
+    case .shard:
       effects = state.effects(ofOwn: entry.page)
       if entry.page == .shardHead { effects += sessions.kept.map { .shard(.sessionAssigned($0)) } }
     }

@@ -100,7 +100,7 @@ final class ShardEngine {
       }
       log.append(effect)
     }
-    if changesMessageCounts { touch(slot, .head, index) }
+    if changesMessageCounts, let slot { touch(.head, of: slot, index) }
     if beginsBatch {
       loop.commits.joinNextCommit(self)
       log.begin(at: state.time)
@@ -116,10 +116,10 @@ final class ShardEngine {
   func assignAndTouch(_ effect: ShardEffect, at index: LogIndex) {
     if case .membershipsSent(let target, let number) = effect {
       // The outbox pages of confirmed changes are rewritten without these changes.
-      for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
+      for page in state.outbox.pages(for: target, through: number) { touchShardPage(.outbox(page), index) }
     }
     state.assign(effect)
-    touch(nil, effect.page, index)
+    touchShardPage(effect.page, index)
   }
 
   /// Assign an effect on the shard that recovery has read.
@@ -148,7 +148,7 @@ final class ShardEngine {
       let created = insertChannel(number, cid: cid, created: created, own: own)
       deletions.nameReused(cid)
       if !events.isUnwatched { events.recordCreation(created) }
-      touch(created, effect.page, index)
+      touch(effect.page, of: created, index)
       return created
     case .channelDeleted(let cid):
       deletions.end(slot!, number, cid, at: index)
@@ -157,7 +157,7 @@ final class ShardEngine {
     case .stepsTrimmed(let rowPage, let first): steps.recordTrim(slot!, number, rowPage, before: first, at: index)
     case .messageDeleted, .truncated:
       for sequence in state[slot!].acknowledgementPagesEmptied(by: effect) {
-        touch(slot, .acknowledgements(sequence), index)
+        touch(.acknowledgements(sequence), of: slot!, index)
       }
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
     // Assigned to their part, whose page is written: nothing else changes.
@@ -172,7 +172,7 @@ final class ShardEngine {
     #if DEBUG
       state[slot].assertInvariants(changedBy: effect)
     #endif
-    touch(slot, effect.page, index)
+    touch(effect.page, of: slot, index)
     return slot
   }
 
@@ -186,19 +186,29 @@ final class ShardEngine {
     log.append(.shard(.idsWidened))
   }
 
-  func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
-    dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
+  func touch(_ page: PageID, of slot: ChannelSlot, _ index: LogIndex) {
+    dirty.touch(page, of: slot, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
+  }
+
+  /// Mark one of the shard's own pages dirty.
+  func touchShardPage(_ page: PageID, _ index: LogIndex) {
+    dirty.touchShardPage(page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
   }
 
   /// Mark a page dirty because of an effect that is in the log already: it is written before other pages.
   func touchRecovered(
-    _ slot: ChannelSlot?,
     _ page: PageID,
+    of slot: ChannelSlot,
     _ index: LogIndex,
     elapsed: Int64 = 0,
     loggedBytes: UInt64 = 0
   ) {
-    dirty.touch(slot, page, at: index, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: true)
+    dirty.touch(page, of: slot, at: index, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: true)
+  }
+
+  /// Likewise, one of the shard's own pages.
+  func touchRecoveredShardPage(_ page: PageID, _ index: LogIndex) {
+    dirty.touchShardPage(page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
   }
 
   /// Return the last effect that a reply about this channel reveals: on the channel, its type or its members' privacy
@@ -275,7 +285,7 @@ final class ShardEngine {
     if loop.isFollowing {
       touchFollowed(slot, number, newer: content.newer, tail: inTail)
     } else {
-      for (page, index) in content.newer { touchRecovered(slot, page, index) }
+      for (page, index) in content.newer { touchRecovered(page, of: slot, index) }
     }
     return slot
   }
@@ -444,7 +454,7 @@ final class ShardEngine {
     indexes.closeBatch()
     // The head page keeps the sessions and the last index. It must be written before the log can be trimmed behind this
     // batch.
-    touch(nil, .shardHead, batch.index)
+    touchShardPage(.shardHead, batch.index)
     return batch
   }
 

@@ -106,6 +106,7 @@ final class AcknowledgementShard {
           user: user.span.bytes,
           message: id.span.bytes,
           epoch: nil,
+          at: state.time,
           into: &$1
         )
       }

@@ -40,7 +40,7 @@ struct AcknowledgementStoryTests {
       post m5 by bob
       delete m3
       # A duplicate in the batch counts once.
-      ack bob m1 m2 m1 m3 m4 m5 m9  -> ok ok ok messageDeleted receiptNotRequested ownMessage messageNotFound
+      ack bob m1 m2 m1 m3 m4 m5 m9  -> ok ok ok messageDeleted acknowledgementNotRequested ownMessage messageNotFound
       records m1                    -> bob@1000
       ack zoe m1                    -> notAMember
       delete m1
@@ -66,13 +66,13 @@ struct AcknowledgementStoryTests {
       receipt m1                  -> processing
       receipt m2                  -> expired
       receipt m3                  -> done
-      ack carol m2                -> receiptExpired
+      ack carol m2                -> acknowledgementExpired
       ack bob m2                  -> ok
       # Also where the receipt is done without them.
       join dora
       hide carol
       receipt m2                  -> done
-      ack carol m2                -> receiptExpired
+      ack carol m2                -> acknowledgementExpired
       ack dora m2                 -> notExpected
       show carol
       receipt m2                  -> expired
@@ -267,7 +267,7 @@ struct AcknowledgementStoryTests {
       post m3 by alice            -> limitReached
       post m4 by alice plain      -> none
       receipt m3                  -> none
-      ack bob m3                  -> receiptNotRequested
+      ack bob m3                  -> acknowledgementNotRequested
       clock 86400000
       # The same id again gets the same answer, whatever the limits say now.
       post m3 by alice            -> limitReached

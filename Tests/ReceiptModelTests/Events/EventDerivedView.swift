@@ -117,7 +117,7 @@ struct EventDerivedView {
       where state[place].messages.sender(SequenceNumber(number)) == run.sender {
         rooms[thread.rawValue]?.messages[number]?.status = run.status
       }
-    case .receipt(let sequence, _, _):
+    case .acknowledgement(let sequence, _, _):
       rooms[0]!.messages[sequence.rawValue]?.receipt = state[slot].acknowledgementStatus(
         sequence,
         at: .none

@@ -133,7 +133,7 @@ struct EventStory {
       thread == .zero
         ? shard.state[shard.slot("team:room")!].messages.registeredAt(sequence).milliseconds : 0
     case .messageDeleted(_, _, let at), .truncated(_, let at), .updated(let at), .memberAdded(_, let at),
-      .memberRemoved(_, let at), .status(_, _, let at), .receipt(_, _, let at):
+      .memberRemoved(_, let at), .status(_, _, let at), .acknowledgement(_, _, let at):
       at.milliseconds
     }
   }
@@ -175,7 +175,7 @@ struct EventStory {
         run.from == run.to
         ? message(run.from, thread) : message(run.from, thread) + "…" + message(run.to, thread)
       return prefix(thread) + "\(sender):\(range)=\(run.status)"
-    case .receipt(let sequence, let row, _):
+    case .acknowledgement(let sequence, let row, _):
       let status = shard.state[slot].acknowledgementStatus(sequence, at: shard.state.time)
       return "receipt:\(message(sequence))=\(status)" + (row.map { " by " + user($0, slot) } ?? "")
     }

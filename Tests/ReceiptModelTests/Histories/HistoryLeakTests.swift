@@ -384,7 +384,7 @@ extension TestShard {
     case .memberAdded(let row, let time):
       return "added \(state[slot].users.text(state[slot].rows.user(row))) at \(time)"
     case .memberRemoved(let user, let time): return "removed \(user) at \(time)"
-    case .receipt(let sequence, let row, let time):
+    case .acknowledgement(let sequence, let row, let time):
       guard isOwn(state[slot].messages.sender(sequence), slot) else { return nil }
       return text(ofReceipt: sequence, by: row, at: time, in: slot)
     // Repeated whether changed or not, as long as it is unknown what moved. The queries compare its content.

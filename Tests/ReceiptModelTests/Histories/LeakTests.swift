@@ -376,7 +376,7 @@ extension TestShard {
     case .messageNew(let thread, let sequence, let moves):
       let message = state[place(thread)].messages.text(sequence)
       return "new \(message) in \(thread): \(moves.contains(.readShown)) \(moves.contains(.deliveredShown))"
-    case .receipt(let sequence, let row, let time):
+    case .acknowledgement(let sequence, let row, let time):
       return text(ofReceipt: sequence, by: row, at: time, in: slot)
     case .status(let thread, let run, let time):
       let sender = run.sender == .nobody ? "nobody" : state[place(thread)].users.text(run.sender)

@@ -84,7 +84,7 @@ import Testing
       ),
       Break("acknowledged past the newest", row(0) { $0.acknowledgedThrough = SequenceNumber(3) }),
       Break(
-        "acknowledged without a receipt",
+        "acknowledged without an acknowledgement request",
         .acknowledged(SequenceNumber(1), Acknowledgement(row: first, at: time(4)))
       ),
       Break("a member has two rows", isLocal: false, row(1) { $0.user = "alice" }),

@@ -132,6 +132,7 @@ final class Room {
         user: user.span.bytes,
         message: message.span.bytes,
         epoch: nil,
+        at: $0.time,
         into: &$1
       )
     }

@@ -104,6 +104,7 @@ extension TestShard {
           user: user.span.bytes,
           message: message.span.bytes,
           epoch: epoch,
+          at: time,
           into: &effects
         )
       }

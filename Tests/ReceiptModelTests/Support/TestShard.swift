@@ -267,6 +267,7 @@ final class TestShard {
           slot,
           user: user.span.bytes,
           epoch: epoch.map(UInt32.init),
+          at: state.time,
           into: &effects
         )
         return .row(slot, row)
@@ -276,6 +277,7 @@ final class TestShard {
         user: user.span.bytes,
         message: message.span.bytes,
         epoch: epoch.map(UInt32.init),
+        at: state.time,
         into: &effects
       )
       return .row(slot, row)

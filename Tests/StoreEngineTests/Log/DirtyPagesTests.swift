@@ -14,15 +14,12 @@ struct DirtyPagesTests {
   }
 
   private func touch(_ dirty: inout DirtyPages, _ page: PageID, _ index: UInt64, isRecovered: Bool = false) {
-    let isShard = page == .shardHead || page == .types
-    dirty.touch(
-      isShard ? nil : slot,
-      page,
-      at: LogIndex(index),
-      elapsed: Int64(index),
-      loggedBytes: index * 10,
-      isRecovered: isRecovered
-    )
+    let (at, elapsed, loggedBytes) = (LogIndex(index), Int64(index), index * 10)
+    if page.isOfChannel {
+      dirty.touch(page, of: slot, at: at, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: isRecovered)
+    } else {
+      dirty.touchShardPage(page, at: at, elapsed: elapsed, loggedBytes: loggedBytes, isRecovered: isRecovered)
+    }
   }
 
   @Test("the first effect since the last write holds the log")

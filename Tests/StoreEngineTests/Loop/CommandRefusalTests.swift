@@ -83,6 +83,41 @@ struct ReplyLaneTests {
     #expect(kept.map { $0.getInteger(at: $0.readerIndex, as: UInt64.self) } == [0, 1, 2, 3, 4, 5])
   }
 
+  @Test("replies that may be refused are refused in their order, and the others keep waiting in theirs")
+  func refusableRepliesAreRefused() {
+    var kept: [ByteBuffer] = []
+    let lane = lane { kept.append($0) }
+    func add(_ timing: ReplyLane.Timing, _ number: UInt64, isRefusable: Bool = false) {
+      let header = FrameHeader(.getChannel, shard: ShardID(3), correlation: UInt32(number))
+      _ = lane.add(timing, refusable: isRefusable ? header : nil) { $0.writeInteger(number) }
+    }
+    add(.now, 1)
+    add(.now, 2, isRefusable: true)
+    _ = lane.addUnsolicited(.now) { $0.writeInteger(3 as UInt64) }
+    add(.afterNextCommit, 4, isRefusable: true)
+    add(.afterNextCommit, 5)
+    lane.moveNextToInFlight()
+    lane.moveInFlightToNow()
+    let refusals = lane.takeRefusals()
+    #expect(refusals.count == 2)
+    let decoder = FrameDecoder()
+    var offset = 0
+    var refused: [FrameHeader] = []
+    while case .frame(let header, let count)? = try? decoder.next(refusals.bytes.readableBytesSpan, at: offset) {
+      refused.append(header)
+      offset += FrameHeader.byteCount + count
+    }
+    #expect(refused == [2, 4].map { FrameHeader(.error, shard: ShardID(3), correlation: $0) })
+    #expect(lane.takeRefusals().count == 0)
+    lane.deliverNow()
+    var waiting = kept.removeFirst()
+    #expect((0..<3).map { _ in waiting.readInteger(as: UInt64.self) } == [1, 3, 5] && waiting.readableBytes == 0)
+    // What was delivered is not refused any more.
+    add(.now, 6, isRefusable: true)
+    lane.deliverNow()
+    #expect(lane.takeRefusals().count == 0 && kept.count == 1)
+  }
+
   private func lane(_ deliver: @escaping (ByteBuffer) -> Void) -> ReplyLane {
     ReplyLane(
       session: SessionID(high: 1, low: 1),

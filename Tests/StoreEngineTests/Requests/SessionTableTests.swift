@@ -166,6 +166,71 @@ struct SessionTableTests {
     #expect(table.covers(5, at: position))
   }
 
+  @Test("of 10,000 sessions that end one after the other, the table holds those within the lifetime")
+  func endedSessionsAreForgotten() {
+    var table = SessionTable()
+    let open = table.position(of: SessionID(high: 1, low: 0))
+    table.laneOpened(at: open)
+    table.recordDecided(1, at: open)
+    for number in 1...10_000 as ClosedRange<Int64> {
+      let session = SessionID(high: 0, low: UInt64(number))
+      let position = table.position(of: session)
+      table.laneOpened(at: position)
+      table.recordDecided(7, at: position)
+      table.markChanged(position)
+      _ = table.takeChanged(at: .none, elapsed: number)
+      table.recordUse(at: position, elapsed: number)
+      table.laneClosed(at: position)
+      table.forgetEnded(elapsed: number, lifetimeMilliseconds: 500, examinedMax: 16)
+      // None within the lifetime is forgotten: its position would be new.
+      let recent = table.position(of: SessionID(high: 0, low: UInt64(max(1, number - 500))))
+      #expect(table.covers(7, at: recent))
+    }
+    #expect(table.positionCount < 700 && table.count <= table.positionCount)
+    #expect(table.position(of: SessionID(high: 1, low: 0)) == open && table.covers(1, at: open))
+  }
+
+  @Test("a session with an effect in the open batch is not forgotten")
+  func changedSessionIsNotForgotten() {
+    var table = SessionTable()
+    let position = table.position(of: SessionID(high: 1, low: 1))
+    table.recordDecided(3, at: position)
+    table.markChanged(position)
+    table.forgetEnded(elapsed: 1_000, lifetimeMilliseconds: 500, examinedMax: 16)
+    #expect(table.takeChanged(at: .none, elapsed: 1_000).map(\.highest) == [3])
+    table.forgetEnded(elapsed: 1_500, lifetimeMilliseconds: 500, examinedMax: 16)
+    #expect(table.count == 1)
+    table.forgetEnded(elapsed: 1_501, lifetimeMilliseconds: 500, examinedMax: 16)
+    #expect(table.count == 0 && table.positionCount == 1)
+    let other = table.position(of: SessionID(high: 1, low: 2))
+    #expect(other == position && !table.covers(1, at: other))
+  }
+
+  @Test("a shard forgets sessions without a connection, and still applies commands of the others once")
+  func shardForgetsEndedSessions() throws {
+    let (harness, gateway) = try harnessWithChannel()
+    gateway.read("team:a", "bob")
+    let counter = gateway.counter
+    for number in 2...5_000 as ClosedRange<UInt64> {
+      let other = harness.connect(session: number)
+      other.read("team:a", "bob", counter: 1)
+      harness.loop.endTurn()
+      try harness.persistAll()
+      harness.loop.close(other.lane)
+      harness.advance(1_000)
+      harness.loop.tick()
+      try harness.persistAll()
+    }
+    #expect(harness.loop.shards[0].sessions.table.positionCount < 1_600)
+    _ = gateway.take()
+    gateway.post("team:a", "m1", by: "alice")
+    gateway.read("team:a", "bob", counter: counter)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    // The resent mark reads nothing, although there is a new message.
+    #expect(gateway.take().last?.hasSuffix("unread 1") == true)
+  }
+
   @Test("the head page keeps sessions by elapsed time")
   func headPageKeepsSessionsByElapsedTime() {
     var table = SessionTable()

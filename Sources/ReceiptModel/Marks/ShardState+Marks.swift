@@ -76,6 +76,7 @@ extension ShardState {
     user: RawSpan,
     message: RawSpan,
     epoch: UInt32?,
+    at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
@@ -96,6 +97,7 @@ extension ShardState {
     user: RawSpan,
     since: Timestamp,
     epoch: UInt32?,
+    at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
@@ -117,6 +119,7 @@ extension ShardState {
     _ slot: ChannelSlot,
     user: RawSpan,
     epoch: UInt32?,
+    at time: Timestamp,
     into effects: inout [Effect]
   ) throws(Refusal) -> MemberOrdinal {
     let row = try member(user, in: slot)
