@@ -31,7 +31,8 @@ struct RequestTable: ~Copyable {
   /// requests, and a request need not read the clock.
   private var ticks: UInt32 = 0
   private let deadlineTicks: UInt32
-  var stats = StoreClientStats()
+  /// What was counted so far; gauges are 0.
+  var counted = StoreClientStats()
 
   /// - Parameters:
   ///   - limit: 1 to ``StoreClientLimits/requestsMax``.
@@ -41,9 +42,9 @@ struct RequestTable: ~Copyable {
     self.deadlineTicks = deadlineTicks
   }
 
-  /// The counters, with the gauges of now.
-  var statistics: StoreClientStats {
-    var stats = stats
+  /// What was counted, with the gauges of now.
+  var stats: StoreClientStats {
+    var stats = counted
     stats.inFlight = count
     stats.retainedBytes = retainedBytes
     return stats
@@ -146,12 +147,12 @@ struct RequestTable: ~Copyable {
     case .free: return .unmatched
     case .waiting:
       progress.answered()
-      stats.replies &+= 1
+      counted.replies &+= 1
       remove(index, slot)
       return .deliver(token: slot.token)
     case .abandoned:
       progress.answered()
-      stats.repliesLate &+= 1
+      counted.repliesLate &+= 1
       slots.removeAbandoned(index)
       return .late
     }
@@ -173,7 +174,7 @@ struct RequestTable: ~Copyable {
     while index != RequestSlot.none {
       let slot = slots[index]
       if Int32(bitPattern: ticks &- slot.deadlineTick) >= 0 {
-        stats.timeouts &+= 1
+        counted.timeouts &+= 1
         failed.append(drop(index))
       } else if !hasMovedDeadlines {
         break
@@ -300,7 +301,7 @@ extension RequestTable {
       let count = batches.openCount
       let buffer = batches.close()
       progress.wroteRest(count, nextIssue: slots.nextIssue)
-      stats.requestsSent &+= UInt64(count)
+      counted.requestsSent &+= UInt64(count)
       return buffer
     }
     return copiedWrite()
@@ -317,10 +318,10 @@ extension RequestTable {
       let start = out.writerIndex
       batches.copy(slot.frame, to: &out)
       if progress.wrote(slot) {
-        stats.requestsSent &+= 1
+        counted.requestsSent &+= 1
       } else {
         out.setResendFlag(ofFrameAt: start)
-        stats.resends &+= 1
+        counted.resends &+= 1
       }
     }
     return out.readableBytes > 0 ? out : nil

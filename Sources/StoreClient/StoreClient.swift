@@ -88,8 +88,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   package var storeID: SessionID? { session.identity?.store }
 
   package var stats: StoreClientStats {
-    var stats = unrouted.statistics
-    for node in nodes { stats += node.table.statistics }
+    var stats = unrouted.stats
+    for node in nodes { stats += node.table.stats }
     return stats
   }
 

@@ -135,7 +135,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     guard isReady, let connection else { return }
     var hasWritten = false
     while let bytes = table.nextWrite() {
-      table.stats.bytesSent &+= UInt64(bytes.readableBytes)
+      table.counted.bytesSent &+= UInt64(bytes.readableBytes)
       connection.write(bytes)
       hasWritten = true
     }
@@ -159,7 +159,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     write { hello.write(into: &$0) }
   }
 
-  func bytesReceived(_ count: Int) { table.stats.bytesReceived &+= UInt64(count) }
+  func bytesReceived(_ count: Int) { table.counted.bytesReceived &+= UInt64(count) }
 
   func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
     guard let client else { return }
@@ -223,7 +223,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     case .ready(let window, let shardCount, let frameLengthMax, let isNode):
       acceptsReplies = true
       lastLogged = nil
-      table.stats.connections &+= 1
+      table.counted.connections &+= 1
       configuration.logger.info(
         "Connected to the store",
         metadata: ["window": "\(window)", "shards": "\(shardCount)", "address": "\(address.host):\(address.port)"]
@@ -290,7 +290,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     connection = nil
     acceptsReplies = false
     mapDeadline = nil
-    table.stats.connectionsLost &+= 1
+    table.counted.connectionsLost &+= 1
     table.connectionLost()
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }

@@ -282,25 +282,26 @@ extension FrameRouteTests {
   func ruleHasFieldsOfItsLayout(_ kind: FrameKind) throws {
     let rule = try #require(FrameRule.all[Int(kind.rawValue)])
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
-    let layout = Self.names(spec.fields).dropFirst(kind.isCommand ? 2 : 1)
-    let fields = rule.fields.flatMap(Self.names)
+    let layout = Self.fields(spec.fields).dropFirst(kind.isCommand ? 2 : 1)
+    let fields = rule.fields.flatMap(Self.fields)
     #expect(layout.count == fields.count)
-    for (name, names) in zip(layout, fields) { #expect(names.contains(name)) }
+    for (field, allowed) in zip(layout, fields) { #expect(allowed.contains(field)) }
   }
 
-  /// The names of a layout's fields.
-  private static func names(_ layout: String) -> [String] {
-    var names: [String] = []
+  /// The fields of a layout, each with its encoding if the layout gives one, and without its condition.
+  private static func fields(_ layout: String) -> [String] {
+    var fields: [String] = []
     var depth = 0
     for word in layout.split(separator: " ") {
-      if depth == 0 { names.append(String(word.prefix { $0 != ":" && $0 != "?" })) }
+      let field = word.prefix { $0 != "?" }
+      if depth == 0 { fields.append(String(field)) } else { fields[fields.count - 1] += " " + field }
       for character in word { depth += character == "[" ? 1 : character == "]" ? -1 : 0 }
     }
-    return names
+    return fields
   }
 
-  /// The names that each field of a rule may have in a layout.
-  private static func names(_ field: FrameRule.Field) -> [Set<String>] {
+  /// What each field of a rule may be in a layout. Its parser reads that encoding.
+  private static func fields(_ field: FrameRule.Field) -> [Set<String>] {
     switch field {
     case .user, .userOrNone: [["user"]]
     case .message, .messageOrNone: [["message"]]
@@ -308,19 +309,19 @@ extension FrameRouteTests {
     case .memberFlags, .namesFlag: [["flags"]]
     case .created: [["created", "since"]]
     case .acked: [["acked"]]
-    case .optionalNumber: [["unread_epoch", "cursor"]]
-    case .registrationFlags: [["flags"], ["mentions"]]
+    case .optionalNumber: [["unread_epoch:optional", "cursor:optional"]]
+    case .registrationFlags: [["flags"], ["mentions:[user]"]]
     case .viewer: [["@viewer"]]
     case .limit: [["limit"]]
-    case .listCursor: [["cursor"]]
-    case .memberList: [["list"]]
-    case .listOrder: [["order"]]
+    case .listCursor: [["cursor:string"]]
+    case .memberList: [["list:byte(list)"]]
+    case .listOrder: [["order:byte(order)"]]
     case .note: [["note"]]
-    case .messages: [["messages"]]
-    case .users: [["users"]]
-    case .members: [["members", "add"]]
-    case .removedMembers: [["remove"]]
-    case .options: [["patch"]]
+    case .messages: [["messages:[message]"]]
+    case .users: [["users:[user]"]]
+    case .members: [["members:[user role]", "add:[user role]"]]
+    case .removedMembers: [["remove:[user]"]]
+    case .options: [["patch:[@option]"]]
     }
   }
 }
