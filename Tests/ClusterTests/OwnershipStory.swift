@@ -171,10 +171,10 @@ extension OwnershipStory {
   }
 
   static func synced(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .membersReported([NodeID(member): MemberReport(position: RecordPosition(position))])
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position)))
   }
 
   static func joining(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .membersReported([NodeID(member): MemberReport(position: RecordPosition(position), isJoining: true)])
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), isJoining: true))
   }
 }

@@ -258,35 +258,6 @@ struct OwnershipStoryTests {
         .init(90_020, S.synced(2, 5), "trim before 5"),
       ]
     ),
-    S(
-      "a trim knows all reports of one read",
-      S.owning,
-      [
-        .init(2_100, S.synced(3, 0), "-"),
-        .init(2_110, .commitRequested(.init(payload: [1, 2, 3, 4])), "send 5 batches [1, 2, 3, 4] as attempt 2"),
-        .init(2_120, S.committed(2), "committed 5"),
-        // Member 3 would no longer hold the trim, but it joins.
-        .init(
-          90_000,
-          .membersReported([
-            NodeID(1): MemberReport(position: RecordPosition(5)),
-            NodeID(2): MemberReport(position: RecordPosition(5)),
-            NodeID(3): MemberReport(position: RecordPosition(1), isJoining: true),
-          ]),
-          "-"
-        ),
-      ]
-    ),
-    S(
-      "a report above the last record is of another history and holds the trim",
-      S.owning,
-      [
-        .init(2_100, S.synced(1, 4), "-"),
-        .init(2_110, S.synced(2, 4), "-"),
-        .init(2_120, S.synced(3, 9), "-"),
-        .init(2_130, S.synced(3, 4), "trim before 4"),
-      ]
-    ),
   ]
 
   private static let releasingStories = [

@@ -105,7 +105,9 @@ final class SimulatedProcess {
       group.joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: position)
     link.report(group.id, by: node.id, report) { [self] reports in
       guard !isClosed, let reports else { return }
-      group.handle(.membersReported(reports))
+      for (member, report) in reports.sorted(by: { $0.key < $1.key }) {
+        group.handle(.memberReported(member, report))
+      }
     }
   }
 }

@@ -208,7 +208,7 @@ package final class GroupReplica {
   package func report(_ report: MemberReport) {
     driver.sharedLog.report(group, by: ownership.node, report) { [weak self] reports in
       guard let self, let reports else { return }
-      handle(.membersReported(reports))
+      for (member, report) in reports.sorted(by: { $0.key < $1.key }) { handle(.memberReported(member, report)) }
     }
   }
 

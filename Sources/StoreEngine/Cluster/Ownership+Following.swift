@@ -95,7 +95,7 @@ extension Ownership {
       following.quietSince = now
       state = .following(following)
       return []
-    case .answered, .membersReported, .releaseRequested, .drained:
+    case .answered, .memberReported, .releaseRequested, .drained:
       // Of an ownership that has ended.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
@@ -201,7 +201,7 @@ extension Ownership {
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
-    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .membersReported, .releaseRequested, .drained:
+    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .releaseRequested, .drained:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

@@ -77,8 +77,8 @@ extension Ownership {
       }
       state = .owning(owning)
       return []
-    case .membersReported(let reports):
-      owning.trims.reported(reports, at: now)
+    case .memberReported(let member, let report):
+      owning.trims.reported(report, by: member, at: now)
       let trim = trimIfDue(&owning, at: now)
       let drain = drainIfReady(&owning)
       state = .owning(owning)
@@ -229,7 +229,7 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .followEnded, .logUnresponsive, .membersReported, .releaseRequested, .drained:
+    case .readTrimmed, .followEnded, .logUnresponsive, .memberReported, .releaseRequested, .drained:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
     }

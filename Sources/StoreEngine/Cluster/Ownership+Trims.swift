@@ -24,10 +24,9 @@ extension Ownership {
 
     mutating func appended(_ record: GroupRecord) { bytes += record.payload.count }
 
-    mutating func reported(_ reports: [NodeID: MemberReport], at now: BootTime) {
-      for (member, report) in reports where members[member]?.report != report {
-        members[member] = Member(report: report, since: now, bytes: bytes)
-      }
+    mutating func reported(_ report: MemberReport, by member: NodeID, at now: BootTime) {
+      guard members[member]?.report != report else { return }
+      members[member] = Member(report: report, since: now, bytes: bytes)
     }
 
     /// The position that a member has synced; nil: unknown.
@@ -38,21 +37,14 @@ extension Ownership {
 
     /// Return the first position that may stay; nil: too few members have synced anything.
     ///
-    /// Every member of the group holds the trim (C7), unless it is away for long and much waits for it. A report above
-    /// the last record is of another history: that member has none of these records.
-    private func bound(
-      of group: [NodeID],
-      last: RecordPosition,
-      _ limits: ClusterLimits,
-      at now: BootTime
-    ) -> RecordPosition? {
+    /// Every member of the group holds the trim (C7), unless it is away for long and much waits for it.
+    private func bound(of group: [NodeID], _ limits: ClusterLimits, at now: BootTime) -> RecordPosition? {
       var least: RecordPosition?
       var syncedCount = 0
       for id in group where !isAway(id, limits, at: now) {
         let report = members[id]?.report ?? MemberReport(position: .zero)
         if !report.isJoining { syncedCount += 1 }
-        let position = report.position <= last ? report.position : .zero
-        least = min(least ?? position, position)
+        least = min(least ?? report.position, report.position)
       }
       guard let least, syncedCount >= min(limits.membersMin, group.count) else { return nil }
       return least.next
@@ -77,7 +69,7 @@ extension Ownership {
       _ limits: ClusterLimits,
       at now: BootTime
     ) -> RecordPosition? {
-      guard let bound = bound(of: group, last: last, limits, at: now) else { return nil }
+      guard let bound = bound(of: group, limits, at: now) else { return nil }
       let before = min(bound, last)
       guard before > first else { return nil }
       let count = before.rawValue - first.rawValue

@@ -30,8 +30,8 @@ package struct Ownership: Sendable {
     case answered(Attempt, AppendOutcome)
     /// The owner's loop has a record of a group commit. Requires ``Ownership/acceptsCommit``.
     case commitRequested(RecordContent)
-    /// How far members have the log: all reports of one read together, since a trim has to know each of them.
-    case membersReported([NodeID: MemberReport])
+    /// A member has told how far it has the log.
+    case memberReported(NodeID, MemberReport)
 
     // Giving up
     /// The group is to move to this member. Ignored unless this node owns it.
@@ -205,7 +205,7 @@ package struct Ownership: Sendable {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .recordsFollowed, .followEnded, .probeAnswered,
-      .logUnresponsive, .answered, .membersReported, .releaseRequested, .drained:
+      .logUnresponsive, .answered, .memberReported, .releaseRequested, .drained:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a halted loop requested a commit")
