@@ -32,6 +32,11 @@ struct EventStreamTable {
   /// All streams, in the order of their indexes.
   var all: [EventStream] { streams.compactMap { $0 } }
 
+  /// Return the streams of every `parts`th index, from index `part` on.
+  func streams(part: Int, of parts: Int) -> [EventStream] {
+    stride(from: part, to: streams.count, by: parts).compactMap { streams[$0] }
+  }
+
   subscript(ref: EventHub.Ref) -> EventStream? {
     guard Int(ref.slot) < streams.count, let stream = streams[Int(ref.slot)], stream.ref == ref else {
       return nil

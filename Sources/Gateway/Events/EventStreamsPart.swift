@@ -380,6 +380,7 @@ final class EventStreamsPart: GatewayPart {
 
 extension EventStreamsPart: OpenStreamOwner {
   var openStreams: [OpenStream] { table.all }
+  func openStreams(part: Int, of parts: Int) -> [OpenStream] { table.streams(part: part, of: parts) }
   var checkInterval: TimeAmount { min(loop.limits.heartbeat, .seconds(1)) }
   var stallTimeout: TimeAmount { loop.limits.eventStallTimeout }
 
@@ -410,7 +411,7 @@ extension EventStreamsPart: OpenStreamOwner {
     let parts = max(1, Int(loop.limits.heartbeat.nanoseconds / checkInterval.nanoseconds))
     let part = ticks % parts
     ticks &+= 1
-    for stream in table.all where Int(stream.ref.slot) % parts == part { sendHeartbeat(stream) }
+    for stream in table.streams(part: part, of: parts) { sendHeartbeat(stream) }
     hub.tick()
     perform()
     loop.totals.count()

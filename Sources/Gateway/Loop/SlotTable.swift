@@ -100,6 +100,11 @@ struct SlotTable<Value> {
       entry.value.map { (SlotIndex(slot: UInt32(slot), generation: entry.generation), $0) }
     }
   }
+
+  /// Return the values of every `parts`th slot, from slot `part` on.
+  func values(part: Int, of parts: Int) -> [Value] {
+    stride(from: part, to: slots.count, by: parts).compactMap { slots[$0].value }
+  }
 }
 
 /// Values found by their name, or by the slot they keep until they are removed.

@@ -65,7 +65,9 @@ enum StreamEnd {
 /// A part that has open streams.
 protocol OpenStreamOwner: GatewayPart {
   var openStreams: [OpenStream] { get }
-  /// How often its streams are checked.
+  /// Return the streams of every `parts`th slot, from slot `part` on.
+  func openStreams(part: Int, of parts: Int) -> [OpenStream]
+  /// How often each of its streams is checked.
   var checkInterval: TimeAmount { get }
   /// How long a stream may wait for its client before it is reset.
   var stallTimeout: TimeAmount { get }
@@ -76,7 +78,7 @@ protocol OpenStreamOwner: GatewayPart {
   func removeStalled(_ stream: OpenStream)
   /// Continue after some streams have ended.
   func streamsEnded()
-  /// Continue after each check.
+  /// Continue after each check of all streams.
   func streamsChecked()
 }
 
@@ -113,11 +115,14 @@ final class OpenStreamsPart: GatewayPart {
     ticker = nil
   }
 
+  /// Check a part of each owner's streams, so that a turn does not walk all of up to 50,000.
   private func ticked(each tick: TimeAmount) {
     ticks &+= 1
     let (now, wallClock) = (loop.eventLoop.now, loop.now)
-    for owner in owners where ticks % max(1, Int(owner.checkInterval.nanoseconds / tick.nanoseconds)) == 0 {
-      for stream in owner.openStreams {
+    for owner in owners {
+      let parts = max(1, Int(owner.checkInterval.nanoseconds / tick.nanoseconds))
+      let part = ticks % parts
+      for stream in owner.openStreams(part: part, of: parts) {
         let connection = loop.connections.connection(stream.connection)
         let queued = connection?.queuedBytes(stream.handle) ?? 0
         if stream.isStalled(queued: queued, at: now, timeout: owner.stallTimeout) {
@@ -129,7 +134,7 @@ final class OpenStreamsPart: GatewayPart {
         }
       }
       owner.streamsEnded()
-      owner.streamsChecked()
+      if part == 0 { owner.streamsChecked() }
     }
     loop.endTurnSoon()
   }

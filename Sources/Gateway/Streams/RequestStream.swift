@@ -115,6 +115,9 @@ struct RequestStreamTable {
 
   var all: [any RequestStream] { streams.all.map(\.value) }
 
+  /// Return the streams of every `parts`th slot, from slot `part` on.
+  func streams(part: Int, of parts: Int) -> [any RequestStream] { streams.values(part: part, of: parts) }
+
   /// Return the number of streams of one caller (``Caller/key``).
   func count(of caller: UInt64) -> Int { streams.indexes.count { streams[$0]?.caller.key == caller } }
 

@@ -179,6 +179,7 @@ final class RequestStreamsPart: GatewayPart {
 
 extension RequestStreamsPart: OpenStreamOwner {
   var openStreams: [OpenStream] { table.all }
+  func openStreams(part: Int, of parts: Int) -> [OpenStream] { table.streams(part: part, of: parts) }
   var checkInterval: TimeAmount { GatewayLimits.streamTick }
   var stallTimeout: TimeAmount { loop.limits.streamIdleTimeout }
 

@@ -221,6 +221,29 @@ import Testing
     }
   }
 
+  /// A batch that may not wait either is refused as a whole, and overtakes none that waits.
+  @Test func waitingBatchesAreLimited() async throws {
+    var limits = GatewayLimits()
+    // More than the store's window has room for, beside a request in flight.
+    limits.entriesPerRequest = 33_000
+    limits.waiting.batches = 1
+    let batch =
+      #"{"user_id":"alice","latest_delivered_messages":["#
+      + Array(repeating: "0", count: limits.entriesPerRequest).joined(separator: ",") + "]}"
+    try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      try await gateway.store.set(.silent)
+      let mark = try await gateway.client.submit(.post, path, nil, token: TestTokens.user("alice"))
+      try await eventually("the mark is sent") { try await gateway.store.takeLog().contains(.markRead) }
+      let (client, route, token) = (gateway.client, "/v1/channels/delivered", TestTokens.server)
+      _ = try await client.submit(.post, route, batch, token: token)
+      let refused = try await client.post(route, batch)
+      #expect(refused.verdict == "503 store_busy" && refused.headers["retry-after"] == "1")
+      try await reconnectAnsweringStore(gateway)
+      #expect(try await mark.value("the answer").verdict == "200")
+    }
+  }
+
   /// Queries wait for at most `queryWait`.
   @Test func overdueQueriesAreRefused() async throws {
     var limits = GatewayLimits()

@@ -28,6 +28,15 @@ import Testing
     #expect(SlotTable<String>()[new] == nil)
   }
 
+  @Test func partsHaveEachValueOnce() {
+    var table = SlotTable<Int>()
+    let indexes = (0..<10).map { table.insert($0) }
+    for removed in [0, 4, 9] { table.remove(indexes[removed]) }
+    #expect((0..<3).map { table.values(part: $0, of: 3) } == [[3, 6], [1, 7], [2, 5, 8]])
+    #expect(table.values(part: 0, of: 1) == [1, 2, 3, 5, 6, 7, 8])
+    #expect(table.values(part: 12, of: 20) == [])
+  }
+
   /// Compares the table with a dictionary over a random history.
   @Test func tableMatchesDictionary() {
     var random = SplitMix64(printingSeedOf: "slot table")
