@@ -9,8 +9,6 @@ import Testing
 
 /// The replies of a transfer, its timeout, and the connections that a snapshot may use.
 @Suite struct TransferRepliesTests {
-  private let loop = EmbeddedEventLoop()
-
   private final class Written {
     var frames: [ByteBuffer] = []
   }
@@ -20,6 +18,7 @@ import Testing
   }
 
   @Test func silenceIsCountedFromTheLastReply() throws {
+    let loop = EmbeddedEventLoop()
     let timeouts = Timeouts()
     let written = Written()
     let replies = TransferReplies(
@@ -48,6 +47,7 @@ import Testing
   }
 
   @Test func closeStopsTheTimeout() throws {
+    let loop = EmbeddedEventLoop()
     let timeouts = Timeouts()
     let replies = TransferReplies(
       eventLoop: loop,
@@ -71,6 +71,7 @@ import Testing
     ]
   )
   func snapshotsNeedTLSOrALoopbackAddress(_ address: String?, _ isTLS: Bool, _ isGiven: Bool) throws {
+    let loop = EmbeddedEventLoop()
     let written = Written()
     let frames = SnapshotFrames(
       snapshots: Self.snapshots,
