@@ -48,7 +48,7 @@ struct EventHistoryTests {
     static let all = [
       Omission("messageNew"), Omission("messageDeleted"), Omission("truncated"), Omission("updated"),
       Omission("memberAdded"),
-      Omission("memberRemoved"), Omission("status"), Omission("receipt"), Omission("row"),
+      Omission("memberRemoved"), Omission("status"), Omission("acknowledgement"), Omission("row"),
       Omission("own reads") { $0.isRead = false }, Omission("own unreads") { $0.isUnread = false },
       Omission("shown reads") { $0.showsRead = false },
       Omission("shown deliveries") { $0.showsDelivered = false },

@@ -366,7 +366,7 @@ import Testing
     _ = gateway.takeWrites()
     gateway.send(gateway.frames.known("a"))
     #expect(gateway.takeWrites() == (1, 0))
-    gateway.send(gateway.frames.subscribe("c"))
+    gateway.send(gateway.frames.subscribe("team:c"))
     harness.run()
     _ = gateway.takeWrites()
     gateway.send(gateway.frames.known("a"))
