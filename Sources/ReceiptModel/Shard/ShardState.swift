@@ -5,8 +5,8 @@
 /// same function assigns effects just decided and effects read back from the log or a page.
 package struct ShardState: ~Copyable, Sendable {
   package let id: ShardID
-  /// The time of the last decision, or of the last batch that was read. It never goes back (R20), and is logged with the
-  /// next batch.
+  /// The time of the last decision, or of the last batch that was read. It never goes back (R20), and is logged with
+  /// the next batch.
   package private(set) var time = Timestamp.none
   package private(set) var nextChannel = ChannelNumber(1)
   package private(set) var types = ChannelTypeTable()

@@ -150,8 +150,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     isReply && FrameKind(rawValue: rawValue & ~Self.replyBit)?.isIdempotent == true
   }
 
-  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``reply``, which checks the
-  /// kind.
+  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``reply``, which checks
+  /// the kind.
   @inline(__always)
   package func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
 

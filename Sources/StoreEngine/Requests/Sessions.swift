@@ -198,8 +198,8 @@ struct SessionTable {
   /// Record that a connection of a session opens or closes.
   mutating func recordUse(at position: Int32, elapsed: Int64) { entries[Int(position)].usedAt = elapsed }
 
-  /// Forget sessions without a connection whose last write and last connection are more than `lifetimeMilliseconds` ago.
-  /// The head page no longer keeps them either.
+  /// Forget sessions without a connection whose last write and last connection are more than `lifetimeMilliseconds`
+  /// ago. The head page no longer keeps them either.
   ///
   /// - Parameter examinedMax: sessions to examine; the next call continues behind them.
   mutating func forgetEnded(elapsed: Int64, lifetimeMilliseconds: Int64, examinedMax: Int) {

@@ -9,8 +9,8 @@ internal import StoreEngine
 /// Replaces the data of a host's group by another node's, if the group is too far behind the shared log or has another
 /// history (docs/cluster.md, "Snapshots").
 ///
-/// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares it
-/// with the shared log. After a cut the transfer restarts at the next node.
+/// What is received is staged, and verified by its SHA-256. Before it is installed, ``SnapshotVerification`` compares
+/// it with the shared log. After a cut the transfer restarts at the next node.
 struct SnapshotFetch: Sendable {
   /// Pauses between two attempts at all nodes.
   private static let pauseMin = Duration.seconds(1)
