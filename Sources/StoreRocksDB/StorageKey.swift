@@ -11,7 +11,7 @@ internal import StoreEngine
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
 /// | default | `group/`, group (1) | a cluster's group: position, epoch and hash of its last record (8 each) |
-/// | default | `joining/`, group (1) | a group whose data is being replaced: its first shard, and the one behind it (2 each) |
+/// | default | `joining/`, group (1) | a group being replaced: its first shard, and the one behind it (2 each) |
 ///
 /// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
 /// contains a user's id (R16); readers of a channel verify that it is the requested one.

@@ -79,7 +79,7 @@ package enum ChannelJSON {
 
 /// Channels' members and messages as JSON.
 enum RosterJSON {
-  /// Write `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
+  /// Write `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from a list_roster reply's fields.
   static func writeMembers(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
     for index in 0..<(try reader.count(elementBytesMin: 4)) {

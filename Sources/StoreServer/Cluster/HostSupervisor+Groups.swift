@@ -56,8 +56,8 @@ extension HostSupervisor {
       level: restart.isNew ? .error : .debug,
       """
       Local storage does not fit the shared log: this node neither follows nor claims the group, and reads it again \
-      with pauses of up to \(RestartBackoff.pauseMax); if that does not help, stop the node, move its data directory away, \
-      and start it with an empty one
+      with pauses of up to \(RestartBackoff.pauseMax); if that does not help, stop the node, move its data directory \
+      away, and start it with an empty one
       """,
       metadata: ["group": "\(position)", "error": "\(error)", "pause": "\(restart.pause)"]
     )
