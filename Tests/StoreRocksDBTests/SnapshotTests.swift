@@ -15,6 +15,15 @@ import Testing
     try withExtendedLifetime(directory) { try body(directory) }
   }
 
+  /// Run `body` with the engines of a node that gives a snapshot and of one that receives it, in its directory.
+  private static func withNodes(
+    _ body: (_ from: RocksDBEngine, _ to: RocksDBEngine, _ target: TestDirectory) throws -> Void
+  ) throws {
+    try with { source in
+      try with { target in try body(try engine(source), try engine(target), target) }
+    }
+  }
+
   private static func engine(_ directory: TestDirectory) throws -> RocksDBEngine {
     try RocksDBEngine(directory: directory.path, shardCount: 12, newStore: SessionID(high: 1, low: 2))
   }
@@ -60,27 +69,23 @@ import Testing
 
   @Test("an installed snapshot replaces its group's data, also after a reopen, and nothing else")
   func snapshotReplacesOnlyItsGroup() throws {
-    try Self.with { source in
-      try Self.with { target in
-        let from = try Self.engine(source)
-        let to = try Self.engine(target)
-        try Self.fill(from, 0..<12, value: 1, position: 50)
-        try Self.fill(to, 0..<12, value: 2, position: 9)
-        let snapshot = try from.makeSnapshot(of: Self.group)
-        #expect(snapshot.cursor == Self.cursor(50))
-        // The snapshot does not have what is committed after it.
-        try Self.fill(from, 4..<8, value: 3, position: 51)
-        let receiver = try to.receiveSnapshot(of: Self.group)
-        #expect(try Self.copy(snapshot, to: receiver) > 3)
-        snapshot.close()
-        #expect(throws: StorageError.self) { try snapshot.next(1) }
-        // The old data remains until the installation.
-        #expect(try Self.content(to, 5) == [[9, 2], [2]])
-        try receiver.install(Self.cursor(50), checking: Self.accept)
-        receiver.remove()
-        try Self.checkReplaced(to)
-        try Self.checkReplaced(try reopened(to, target))
-      }
+    try Self.withNodes { from, to, target in
+      try Self.fill(from, 0..<12, value: 1, position: 50)
+      try Self.fill(to, 0..<12, value: 2, position: 9)
+      let snapshot = try from.makeSnapshot(of: Self.group)
+      #expect(snapshot.cursor == Self.cursor(50))
+      // The snapshot does not have what is committed after it.
+      try Self.fill(from, 4..<8, value: 3, position: 51)
+      let receiver = try to.receiveSnapshot(of: Self.group)
+      #expect(try Self.copy(snapshot, to: receiver) > 3)
+      snapshot.close()
+      #expect(throws: StorageError.self) { try snapshot.next(1) }
+      // The old data remains until the installation.
+      #expect(try Self.content(to, 5) == [[9, 2], [2]])
+      try receiver.install(Self.cursor(50), checking: Self.accept)
+      receiver.remove()
+      try Self.checkReplaced(to)
+      try Self.checkReplaced(try reopened(to, target))
     }
   }
 
@@ -99,25 +104,21 @@ import Testing
 
   @Test("an installation that fails leaves no data of its group, and all data of others")
   func failedInstallationLeavesNoData() throws {
-    try Self.with { source in
-      try Self.with { target in
-        let from = try Self.engine(source)
-        let to = try Self.engine(target)
-        try Self.fill(from, 4..<8, value: 1, position: 50)
-        try Self.fill(to, 0..<12, value: 2, position: 9)
-        let snapshot = try from.makeSnapshot(of: Self.group)
-        let receiver = try to.receiveSnapshot(of: Self.group)
-        _ = try Self.copy(snapshot, to: receiver)
-        // Ends within an entry.
-        try receiver.append(ByteBuffer(bytes: [0, 10, 1]))
-        #expect(try Self.content(to, 5) == [[9, 2], [2]])
-        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
-        // The node makes its loop again from the open storage.
-        try Self.checkEmpty(to)
-        let again = try reopened(to, target)
-        try Self.checkEmpty(again)
-        #expect(try Self.stagedFiles(target) == [])
-      }
+    try Self.withNodes { from, to, target in
+      try Self.fill(from, 4..<8, value: 1, position: 50)
+      try Self.fill(to, 0..<12, value: 2, position: 9)
+      let snapshot = try from.makeSnapshot(of: Self.group)
+      let receiver = try to.receiveSnapshot(of: Self.group)
+      _ = try Self.copy(snapshot, to: receiver)
+      // Ends within an entry.
+      try receiver.append(ByteBuffer(bytes: [0, 10, 1]))
+      #expect(try Self.content(to, 5) == [[9, 2], [2]])
+      #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
+      // The node makes its loop again from the open storage.
+      try Self.checkEmpty(to)
+      let again = try reopened(to, target)
+      try Self.checkEmpty(again)
+      #expect(try Self.stagedFiles(target) == [])
     }
   }
 
@@ -134,25 +135,21 @@ import Testing
   /// The other node's own decoder may refuse what this one's takes: another version, or damage before its checksum.
   @Test("shards that cannot be used are not installed")
   func unusableShardsAreNotInstalled() throws {
-    try Self.with { source in
-      try Self.with { target in
-        let from = try Self.engine(source)
-        let to = try Self.engine(target)
-        // No batch begins with this byte.
-        try Self.fill(from, 4..<8, value: 1, position: 50)
-        try Self.fill(to, 0..<12, value: 2, position: 9)
-        let receiver = try to.receiveSnapshot(of: Self.group)
-        _ = try Self.copy(try from.makeSnapshot(of: Self.group), to: receiver)
-        var shards: [UInt16] = []
-        #expect(throws: StorageError.self) {
-          try receiver.install(Self.cursor(50)) { stored throws(StorageError) in
-            shards = stored.map(\.shard.rawValue)
-            try ShardRecovery.check(stored, shardCount: 12, follows: true)
-          }
+    try Self.withNodes { from, to, _ in
+      // No batch begins with this byte.
+      try Self.fill(from, 4..<8, value: 1, position: 50)
+      try Self.fill(to, 0..<12, value: 2, position: 9)
+      let receiver = try to.receiveSnapshot(of: Self.group)
+      _ = try Self.copy(try from.makeSnapshot(of: Self.group), to: receiver)
+      var shards: [UInt16] = []
+      #expect(throws: StorageError.self) {
+        try receiver.install(Self.cursor(50)) { stored throws(StorageError) in
+          shards = stored.map(\.shard.rawValue)
+          try ShardRecovery.check(stored, shardCount: 12, follows: true)
         }
-        #expect(shards == [4, 5, 6, 7])
-        try Self.checkEmpty(to)
       }
+      #expect(shards == [4, 5, 6, 7])
+      try Self.checkEmpty(to)
     }
   }
 
@@ -193,16 +190,12 @@ import Testing
 
   @Test("a snapshot with entries of another group is refused")
   func otherGroupsEntriesAreRefused() throws {
-    try Self.with { source in
-      try Self.with { target in
-        let from = try Self.engine(source)
-        let to = try Self.engine(target)
-        try Self.fill(from, 0..<12, value: 1, position: 50)
-        let snapshot = try from.makeSnapshot(of: GroupShards(group: GroupID(1), shards: 4..<9))
-        let receiver = try to.receiveSnapshot(of: Self.group)
-        _ = try Self.copy(snapshot, to: receiver)
-        #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
-      }
+    try Self.withNodes { from, to, _ in
+      try Self.fill(from, 0..<12, value: 1, position: 50)
+      let snapshot = try from.makeSnapshot(of: GroupShards(group: GroupID(1), shards: 4..<9))
+      let receiver = try to.receiveSnapshot(of: Self.group)
+      _ = try Self.copy(snapshot, to: receiver)
+      #expect(throws: StorageError.self) { try receiver.install(Self.cursor(50), checking: Self.accept) }
     }
   }
 
