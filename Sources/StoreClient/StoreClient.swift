@@ -18,6 +18,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// At least one. The first is the only one, except in a cluster.
   private var nodes: [StoreNode<Delegate>] = []
+  /// The first of `nodes`. Each access to an array of a generic class asks the runtime for its metadata: 450
+  /// instructions for a request.
+  private var first: StoreNode<Delegate>!
   /// Nil except in a cluster.
   private var routes: ShardRoutes?
   /// In a cluster: the requests of shards that have no known owner.
@@ -78,7 +81,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     if configuration.addresses.count > 1 { self.configuration.learnsAddresses = false }
     unrouted = configuration.makeTable()
     sources = ShardSources(shardCount: 0, now: eventLoop.now)
-    nodes = [StoreNode(self, index: 0, address: nil)]
+    first = StoreNode(self, index: 0, address: nil)
+    nodes = [first]
   }
 
   /// The store's shard count; 0 before the first handshake is done.
@@ -112,7 +116,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   ) -> Bool {
     let outcome: RequestTable.AppendResult
     if routes == nil {
-      outcome = Self.append(kind, destination, token, issued, to: &nodes[0].table, &counters, fields)
+      outcome = Self.append(kind, destination, token, issued, to: &first.table, &counters, fields)
     } else if let owner = owner(of: destination) {
       outcome = Self.append(kind, destination, token, issued, to: &nodes[owner].table, &counters, fields)
     } else {

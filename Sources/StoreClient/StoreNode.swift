@@ -66,6 +66,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     retry?.cancel()
     connection?.closeSilently()
     connection = nil
+    acceptsReplies = false
     table.connectionLost()
     client = nil
   }
@@ -162,18 +163,9 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   func bytesReceived(_ count: Int) { table.counted.bytesReceived &+= UInt64(count) }
 
   func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
+    if acceptsReplies, header.kind.isReply { return replied(header, payload) }
     guard let client else { return }
-    if acceptsReplies, header.kind.isReply {
-      switch table.replied(header) {
-      case .deliver(let token):
-        hasDelivered = true
-        client.delegate?.storeReplied(token, kind: header.kind, payload: payload)
-      case .late:
-        break
-      case .unmatched:
-        connectionFailed(.unmatchedReply(header.correlation))
-      }
-    } else if acceptsReplies, header.kind == .error, header.correlation != 0 {
+    if acceptsReplies, header.kind == .error, header.correlation != 0 {
       refused(header, payload)
     } else if acceptsReplies, header.kind == .events {
       guard client.takesEvents(of: header.shard, from: self) else { return }
@@ -185,6 +177,19 @@ final class StoreNode<Delegate: StoreClientDelegate> {
       }
     } else {
       perform(link.frameReceived(header, payload, session: &client.session, now: eventLoop.now))
+    }
+  }
+
+  @inline(__always)
+  private func replied(_ header: FrameHeader, _ payload: RawSpan) {
+    switch table.replied(header) {
+    case .deliver(let token):
+      hasDelivered = true
+      client?.delegate?.storeReplied(token, kind: header.kind, payload: payload)
+    case .late:
+      break
+    case .unmatched:
+      connectionFailed(.unmatchedReply(header.correlation))
     }
   }
 

@@ -13,7 +13,7 @@ final class AuthenticationPart: GatewayPart {
   /// Connections closed since the start after too many tokens that no key has signed.
   private var endedConnections: UInt64 = 0
 
-  init(_ authenticator: Authenticator) { self.authenticator = authenticator }
+  init(_ authenticator: consuming Authenticator) { self.authenticator = authenticator }
 
   /// The tokens in the cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
@@ -39,7 +39,7 @@ final class AuthenticationPart: GatewayPart {
     if route.caller == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
     if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
-    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
+    switch loop.connections.verdict(of: identity, on: index) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
       hits &+= 1
@@ -85,7 +85,7 @@ final class AuthenticationPart: GatewayPart {
     if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
       return true
     }
-    switch loop.connections[credentialsOf: index].verdict(identity: identity) {
+    switch loop.connections.verdict(of: identity, on: index) {
     case .caller: return true
     case .refused: return false
     case .unknown: break

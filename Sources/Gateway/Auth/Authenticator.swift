@@ -5,7 +5,7 @@ package import HTTP2Session
 ///
 /// A cached token is answered at once. An unknown token is verified once; only the requests that carry it wait
 /// meanwhile.
-package struct Authenticator {
+package struct Authenticator: ~Copyable {
   /// The cached result for a credential.
   package enum Verdict {
     case caller(Caller)

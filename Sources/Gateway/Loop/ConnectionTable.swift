@@ -81,6 +81,12 @@ final class ConnectionTable {
   @inline(__always)
   func isShared(_ index: ConnectionIndex) -> Bool { self[index].isShared }
 
+  /// Look up a connection's last credential, if it is this one. It counts no references but the caller's.
+  @inline(__always)
+  func verdict(of identity: UInt32, on index: ConnectionIndex) -> Authenticator.Verdict {
+    entries.withUnsafeBufferPointer { $0[Int(index.rawValue)].credentials.verdict(identity: identity) }
+  }
+
   /// The results of a connection's tokens, changed in place.
   subscript(credentialsOf index: ConnectionIndex) -> ConnectionCredentials {
     @inline(__always) _read { yield entries[Int(index.rawValue)].credentials }

@@ -113,8 +113,6 @@ package struct SessionRecord: Hashable, Sendable {
     self.lastWritten = lastWritten
   }
 
-  /// Return whether the command with this counter was already decided. Inlined, so that each command reads the record
-  /// in place instead of copying it.
-  @inline(__always)
+  /// Return whether the command with this counter was already decided.
   package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

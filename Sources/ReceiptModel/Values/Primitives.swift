@@ -34,7 +34,7 @@ extension FlagSet {
 @usableFromInline
 package enum Varint {
   /// Maximum size in bytes.
-  package static let byteCountMax = 10
+  @inlinable package static var byteCountMax: Int { 10 }
 
   /// Pass the bytes of a value to `store`, in order. Inlined with its closure: most fields of a request are varints.
   @inlinable @inline(__always) package static func encode(_ value: UInt64, _ store: (UInt8) -> Void) {

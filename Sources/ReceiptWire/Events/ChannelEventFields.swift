@@ -128,7 +128,7 @@ package enum EventFields: Hashable, Sendable {
   }
 
   package func write(into buffer: inout ByteBuffer) {
-    buffer.writeInteger(kind.rawValue)
+    buffer.writeByte(kind.rawValue)
     switch self {
     case .row(let event): event.write(into: &buffer)
     case .messageNew(let event): event.write(into: &buffer)
@@ -243,7 +243,7 @@ extension ByteBuffer {
     for limit in limits {
       writeTime(limit.from)
       writeTime(limit.through)
-      writeInteger(limit.hidden.rawValue)
+      writeByte(limit.hidden.rawValue)
       writeSequence(limit.joined)
     }
   }

@@ -107,12 +107,12 @@ package enum UserEventFields: Hashable, Sendable {
   package func write(into buffer: inout ByteBuffer) {
     switch self {
     case .membership(let entry, let time, let isGone):
-      buffer.writeInteger(UInt8(1))
+      buffer.writeByte(1)
       entry.write(into: &buffer)
       buffer.writeTime(time)
       buffer.writeFlag(isGone)
     case .tokensRevoked(let time):
-      buffer.writeInteger(UInt8(2))
+      buffer.writeByte(2)
       buffer.writeTime(time)
     }
   }

@@ -69,7 +69,7 @@ package struct MessageEventFields: Hashable, Sendable {
     buffer.writeField(sender)
     buffer.writeTime(registered)
     buffer.writeTime(created)
-    buffer.writeInteger(flags.rawValue)
+    buffer.writeByte(flags.rawValue)
   }
 }
 
@@ -120,7 +120,7 @@ package struct StatusEventFields: Hashable, Sendable {
     buffer.writeSequence(from)
     buffer.writeSequence(to)
     buffer.writeField(lastMessage)
-    buffer.writeInteger(status.rawValue)
+    buffer.writeByte(status.rawValue)
     buffer.writeTime(at)
   }
 }
@@ -188,7 +188,7 @@ package struct ReceiptEventFields: Hashable, Sendable {
     buffer.writeSequence(sequence)
     buffer.writeField(message)
     buffer.writeField(sender)
-    buffer.writeInteger(status.rawValue)
+    buffer.writeByte(status.rawValue)
     buffer.writeVarint(readCount)
     buffer.writeVarint(unreadCount)
     buffer.writeField(user)

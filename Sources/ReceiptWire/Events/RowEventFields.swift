@@ -82,8 +82,8 @@ package struct RowEventFields: Hashable, Sendable {
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(thread)
-    buffer.writeInteger(own.rawValue)
-    buffer.writeInteger(shown.rawValue)
+    buffer.writeByte(own.rawValue)
+    buffer.writeByte(shown.rawValue)
     buffer.writeTime(at)
     buffer.writeOptional(unreadInChannel.map(UInt64.init))
     ownRow.write(into: &buffer)

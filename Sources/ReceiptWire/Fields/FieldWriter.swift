@@ -4,22 +4,38 @@ package import ReceiptModel
 /// Writers of the fields that ``FieldReader`` reads (Proto/frames.md, "Fields").
 extension ByteBuffer {
   package mutating func writeVarint(_ value: UInt64) {
-    if value < 0x80 {
-      writeInteger(UInt8(truncatingIfNeeded: value))
-      return
-    }
     writeWithUnsafeMutableBytes(minimumWritableBytes: Varint.byteCountMax) { target in
+      if value < 0x80 {
+        target.storeBytes(of: UInt8(truncatingIfNeeded: value), as: UInt8.self)
+        return 1
+      }
       var count = 0
       Varint.store(value, in: target, at: &count)
       return count
     }
   }
 
+  /// Write one byte. A sixth of the instructions of `writeInteger`, which copies through a general path.
+  @inline(__always)
+  package mutating func writeByte(_ value: UInt8) {
+    writeWithUnsafeMutableBytes(minimumWritableBytes: 1) { target in
+      target.storeBytes(of: value, as: UInt8.self)
+      return 1
+    }
+  }
+
+  /// Overwrite an integer that was written before, in network order.
+  @inline(__always)
+  package mutating func overwrite<Value: FixedWidthInteger>(_ value: Value, at index: Int) {
+    let offset = index - readerIndex
+    withUnsafeMutableReadableBytes { $0.storeBytes(of: value.bigEndian, toByteOffset: offset, as: Value.self) }
+  }
+
   /// Write flags as a varint.
   mutating func writeFlags(_ flags: some FlagSet) { writeVarint(UInt64(flags.rawValue)) }
 
   /// Write a byte that is 0 or 1.
-  package mutating func writeFlag(_ value: Bool) { writeInteger(UInt8(value ? 1 : 0)) }
+  package mutating func writeFlag(_ value: Bool) { writeByte(value ? 1 : 0) }
 
   package mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
   package mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
@@ -53,7 +69,7 @@ extension ByteBuffer {
   }
 
   /// Write an empty string.
-  package mutating func writeEmptyField() { writeInteger(UInt8(0)) }
+  package mutating func writeEmptyField() { writeByte(0) }
 
   /// Write bytes without a length prefix.
   package mutating func writeRaw(_ bytes: RawSpan) {
@@ -116,13 +132,21 @@ package struct FieldCursor: ~Copyable {
   @inline(__always)
   package mutating func varint(_ value: UInt64) {
     require(Varint.byteCountMax)
-    Varint.encode(value) { store($0) }
+    if value < 0x80 { store(UInt8(truncatingIfNeeded: value)) } else { longVarint(value) }
   }
 
+  // Not inlined: the code of a mark just exceeds a processor's first instruction cache.
+  @inline(never)
+  private mutating func longVarint(_ value: UInt64) { Varint.encode(value) { store($0) } }
+
+  /// Store an optional value: 0 for none, otherwise value + 1.
   @inline(__always)
+  package mutating func optional(_ value: UInt64?) { varint(value.map { $0 + 1 } ?? 0) }
+
+  @inline(never)
   package mutating func time(_ value: Timestamp) { varint(UInt64(max(0, value.milliseconds))) }
 
-  @inline(__always)
+  @inline(never)
   package mutating func string(_ bytes: RawSpan) {
     varint(UInt64(bytes.byteCount))
     bytes.withUnsafeBytes { source in
@@ -131,5 +155,10 @@ package struct FieldCursor: ~Copyable {
       (base + offset).copyMemory(from: start, byteCount: source.count)
     }
     offset += bytes.byteCount
+  }
+
+  package mutating func string(_ text: String) {
+    var text = text
+    text.withUTF8 { string($0.span.bytes) }
   }
 }

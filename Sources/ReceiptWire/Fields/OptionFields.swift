@@ -142,10 +142,10 @@ extension ByteBuffer {
     if let value = patch.deliveryEvents {
       values.add(.deliveryEvents) { $0.writeFlag(value) }
     }
-    if let value = patch.markUnread { values.add(.markUnread) { $0.writeInteger(value.rawValue) } }
-    if let value = patch.history { values.add(.history) { $0.writeInteger(value.rawValue) } }
+    if let value = patch.markUnread { values.add(.markUnread) { $0.writeByte(value.rawValue) } }
+    if let value = patch.history { values.add(.history) { $0.writeByte(value.rawValue) } }
     if let value = patch.readAcksReceipts {
-      values.add(.readAcksReceipts) { $0.writeInteger(value.rawValue) }
+      values.add(.readAcksReceipts) { $0.writeByte(value.rawValue) }
     }
     if let value = patch.receiptTTL {
       values.add(.receiptTTL) { $0.writeOptional(value.value.map(UInt64.init)) }
@@ -158,14 +158,14 @@ extension ByteBuffer {
     }
     if let value = patch.receiptRequestRoles {
       values.add(.receiptRequestRoles) { buffer in
-        buffer.writeInteger(UInt8(value.value == nil ? 0 : 1))
+        buffer.writeByte(value.value == nil ? 0 : 1)
         guard let roles = value.value else { return }
         buffer.writeVarint(roles.count)
         for role in roles { buffer.writeField(role) }
       }
     }
     if let value = patch.countsVisibleTo {
-      values.add(.countsVisibleTo) { $0.writeInteger(value.rawValue) }
+      values.add(.countsVisibleTo) { $0.writeByte(value.rawValue) }
     }
     if let value = patch.statusRule { values.add(.statusRule) { $0.writeStatusRule(value) } }
     if let value = patch.keptSteps { values.add(.keptSteps) { $0.writeVarint(UInt64(value)) } }
@@ -175,13 +175,13 @@ extension ByteBuffer {
 
   private mutating func writeStatusRule(_ rule: StatusRule) {
     switch rule {
-    case .any: writeInteger(UInt8(0))
-    case .all: writeInteger(UInt8(1))
+    case .any: writeByte(0)
+    case .all: writeByte(1)
     case .count(let count):
-      writeInteger(UInt8(2))
+      writeByte(2)
       writeVarint(count)
     case .percentage(let percentage):
-      writeInteger(UInt8(3))
+      writeByte(3)
       writeInteger(percentage)
     }
   }

@@ -3,16 +3,16 @@ package import ReceiptModel
 
 /// The 12-byte header before a payload.
 package struct FrameHeader: Hashable, Sendable {
-  package static let byteCount = 12
+  @inlinable package static var byteCount: Int { 12 }
   /// Size of the length field, which the length does not count.
-  package static let lengthFieldByteCount = 4
+  @inlinable package static var lengthFieldByteCount: Int { 4 }
   /// Offsets of the fields after the length, which is at offset 0.
   package static let kindOffset = 4
   package static let flagsOffset = 5
   package static let shardOffset = 6
   package static let correlationOffset = 8
   /// Size of the suffix of a frame with the flag `issued`.
-  package static let issuedByteCount = 4
+  @inlinable package static var issuedByteCount: Int { 4 }
   /// Number of bytes besides the payload that the length field counts.
   static let lengthOverhead = 8
   /// The longest frame that this build accepts and sends, as counted by the length field.
@@ -23,12 +23,12 @@ package struct FrameHeader: Hashable, Sendable {
     @usableFromInline package let rawValue: UInt8
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     /// The frame was sent before, on a connection that was lost.
-    package static let resend = Flags(rawValue: 1)
+    @inlinable package static var resend: Flags { Flags(rawValue: 1) }
     /// Requests only: the payload ends with ``issuedByteCount`` more bytes, the issue time of the user's token in
     /// seconds since 1970, in network order.
-    package static let issued = Flags(rawValue: 2)
+    @inlinable package static var issued: Flags { Flags(rawValue: 2) }
     /// Requests only: after the kind's fields comes the thread's parent message, a string that is not empty.
-    package static let thread = Flags(rawValue: 4)
+    @inlinable package static var thread: Flags { Flags(rawValue: 4) }
     /// The flags that only requests may have.
     package static let ofRequests: Flags = [.issued, .thread]
     static let known: Flags = [.resend, .issued, .thread]
@@ -78,7 +78,7 @@ extension ByteBuffer {
 
   /// Fill in the length of the frame that began at `start`.
   package mutating func endFrame(_ start: Int) {
-    setInteger(UInt32(writerIndex - start - FrameHeader.lengthFieldByteCount), at: start)
+    overwrite(UInt32(writerIndex - start - FrameHeader.lengthFieldByteCount), at: start)
   }
 }
 

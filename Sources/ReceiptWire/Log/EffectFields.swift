@@ -56,17 +56,7 @@ extension ByteBuffer {
         buffer.writeTime(time)
       }
     case .messageAssigned(let sequence, let record):
-      writeEffect(.messageAssigned, channel, sequence) { buffer in
-        buffer.writeVarint(UInt64(record.flags.rawValue))
-        buffer.writeField(record.id)
-        buffer.writeField(record.sender)
-        buffer.writeTime(record.registeredAt)
-        buffer.writeTime(record.createdAt)
-        if record.flags.contains(.requestsAcknowledgement) {
-          buffer.writeTime(record.acknowledgementExpiresAt)
-        }
-        buffer.writeMentions(record.mentions)
-      }
+      writeEffect(.messageAssigned, channel, sequence) { $0.writeMessageRecord(record) }
     case .messageDeleted(let sequence, let time): writeEffect(.messageDeleted, channel, sequence) { $0.writeTime(time) }
     case .acknowledged(let sequence, let acknowledgement):
       writeEffect(.acknowledged, channel, sequence) { buffer in
@@ -129,7 +119,7 @@ extension ByteBuffer {
         buffer.writeVarint(list.count)
         for flags in list {
           buffer.writeVarint(flags.segment)
-          buffer.writeInteger(flags.rawFlags)
+          buffer.writeByte(flags.rawFlags)
         }
       }
     case .membershipAssigned(let position, let membership):
@@ -261,13 +251,13 @@ extension ByteBuffer {
   }
 
   private mutating func writeEffect(_ number: EffectNumber, _ fields: (inout ByteBuffer) -> Void) {
-    writeInteger(number.rawValue)
+    writeByte(number.rawValue)
     let lengthIndex = writerIndex
-    writeInteger(UInt8(0))
+    writeByte(0)
     fields(&self)
     let length = writerIndex - lengthIndex - 1
     if length < 0x80 {
-      setInteger(UInt8(length), at: lengthIndex)
+      overwrite(UInt8(length), at: lengthIndex)
       return
     }
     // A longer length needs more than its reserved byte: move the fields up.

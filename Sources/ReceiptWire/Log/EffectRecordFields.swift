@@ -94,12 +94,25 @@ extension FieldReader {
 
 extension ByteBuffer {
   /// Write the mentions of a message with that flag, after its other fields.
+  mutating func writeMessageRecord(_ record: MessageRecord) {
+    let byteCountMax = record.id.utf8.count + record.sender.utf8.count + 6 * Varint.byteCountMax
+    writeFields(byteCountMax: byteCountMax) { fields in
+      fields.varint(UInt64(record.flags.rawValue))
+      fields.string(record.id)
+      fields.string(record.sender)
+      fields.time(record.registeredAt)
+      fields.time(record.createdAt)
+      if record.flags.contains(.requestsAcknowledgement) { fields.time(record.acknowledgementExpiresAt) }
+    }
+    writeMentions(record.mentions)
+  }
+
   mutating func writeMentions(_ mentions: MessageMentions) {
     switch mentions {
     case .nobody: break
-    case .all: writeInteger(UInt8(1))
+    case .all: writeByte(1)
     case .rows(let rows):
-      writeInteger(UInt8(0))
+      writeByte(0)
       writeVarint(rows.count)
       for row in rows { writeVarint(row) }
     }
@@ -169,7 +182,7 @@ extension ByteBuffer {
     writeVarint(membership.channel.rawValue)
     writeOptional(membership.row.map { UInt64($0.rawValue) })
     let flags = MembershipFlags(membership)
-    writeInteger(flags.rawValue)
+    writeByte(flags.rawValue)
     writeTime(membership.joinedAt)
     writeVarint(membership.epoch)
     if flags.contains(.withDeletedAt) { writeTime(membership.deletedAt) }

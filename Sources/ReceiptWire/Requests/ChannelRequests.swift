@@ -173,10 +173,13 @@ extension ByteBuffer {
   /// Write what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
   /// them.
   package mutating func writeRegisterMessage(_ message: RawSpan, sender: RawSpan?, created: Timestamp, flags: UInt64) {
-    writeField(message)
-    writeFieldOrEmpty(sender)
-    writeTime(created)
-    writeVarint(flags)
+    let byteCountMax = message.byteCount + (sender?.byteCount ?? 0) + 4 * Varint.byteCountMax
+    writeFields(byteCountMax: byteCountMax) { fields in
+      fields.string(message)
+      if let sender { fields.string(sender) } else { fields.byte(0) }
+      fields.time(created)
+      fields.varint(flags)
+    }
   }
 
   /// Write what ``MessageRequest`` reads.
@@ -226,10 +229,12 @@ package struct RegistrationReply: Hashable, Sendable {
   }
 
   package func write(into buffer: inout ByteBuffer) {
-    buffer.writeFlag(isNew)
-    buffer.writeSequence(sequence)
-    buffer.writeInteger(status.rawValue)
-    buffer.writeInteger(receiptRefusal.rawValue)
+    buffer.writeFields(byteCountMax: Varint.byteCountMax + 3) { fields in
+      fields.byte(isNew ? 1 : 0)
+      fields.varint(UInt64(sequence.rawValue))
+      fields.byte(status.rawValue)
+      fields.byte(receiptRefusal.rawValue)
+    }
   }
 }
 

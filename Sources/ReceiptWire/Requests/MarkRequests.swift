@@ -63,14 +63,19 @@ package struct MarkUnreadSinceRequest: ~Escapable {
 extension ByteBuffer {
   /// Write what ``MarkRequest`` reads of mark_read and mark_unread.
   package mutating func writeMark(user: RawSpan, message: RawSpan, epoch: UInt64?) {
-    writeMarkDelivered(user: user, message: message)
-    writeOptional(epoch)
+    writeFields(byteCountMax: user.byteCount + message.byteCount + 3 * Varint.byteCountMax) { fields in
+      fields.string(user)
+      fields.string(message)
+      fields.optional(epoch)
+    }
   }
 
   /// Write what ``MarkRequest`` reads of mark_delivered.
   package mutating func writeMarkDelivered(user: RawSpan, message: RawSpan) {
-    writeField(user)
-    writeField(message)
+    writeFields(byteCountMax: user.byteCount + message.byteCount + 2 * Varint.byteCountMax) { fields in
+      fields.string(user)
+      fields.string(message)
+    }
   }
 
   /// Write what ``MarkUnreadSinceRequest`` reads.
@@ -108,7 +113,7 @@ extension ByteBuffer {
   @inline(__always)
   package mutating func writeMarkReply(_ uncounted: ShardState.Uncounted?, row: (inout ByteBuffer) -> Void) {
     row(&self)
-    if let uncounted { writeInteger(uncounted.rawValue) }
+    if let uncounted { writeByte(uncounted.rawValue) }
   }
 }
 

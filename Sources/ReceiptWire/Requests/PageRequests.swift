@@ -191,7 +191,7 @@ package struct OwnReceiptFields: ~Escapable {
     buffer.writeField(message)
     buffer.writeField(sender)
     buffer.writeTime(createdAt)
-    buffer.writeInteger(entry.status.rawValue)
+    buffer.writeByte(entry.status.rawValue)
     buffer.writeTime(entry.expiresAt)
     buffer.writeTime(entry.acknowledgedAt)
     buffer.writeFlag(entry.isExact)

@@ -194,7 +194,7 @@ extension ByteBuffer {
 
   /// Write what ``RevokeTokenRequest`` reads; nil: the revocation is lifted.
   package mutating func writeRevokeToken(until: Timestamp?) {
-    writeInteger(UInt8(until == nil ? 0 : 1))
+    writeByte(until == nil ? 0 : 1)
     writeTime(until ?? .none)
   }
 

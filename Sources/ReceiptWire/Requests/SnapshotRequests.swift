@@ -46,7 +46,7 @@ package struct SnapshotRequest: Hashable, Sendable {
     buffer.writeInteger(group)
     buffer.writeVarint(UInt32(shards.lowerBound))
     buffer.writeVarint(UInt32(shards.count))
-    buffer.writeInteger(UInt8(asksOwner ? 1 : 0))
+    buffer.writeByte(asksOwner ? 1 : 0)
   }
 }
 
@@ -109,7 +109,7 @@ package struct SnapshotPart: Hashable, Sendable {
   }
 
   package func write(into buffer: inout ByteBuffer) {
-    buffer.writeInteger(UInt8(isLast ? 1 : 0))
+    buffer.writeByte(isLast ? 1 : 0)
     buffer.writeVarint(total)
     buffer.writeBytes(digest)
     buffer.writeImmutableBuffer(bytes)

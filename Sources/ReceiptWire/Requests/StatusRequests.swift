@@ -88,8 +88,8 @@ extension ByteBuffer {
   ) {
     writeViewer(viewer, isServer: isServer)
     writeField(message)
-    writeInteger(list.rawValue)
-    writeInteger(order.rawValue)
+    writeByte(list.rawValue)
+    writeByte(order.rawValue)
     writeVarint(limit)
     writeField(cursor)
   }
@@ -162,8 +162,8 @@ extension FieldReader {
 extension ByteBuffer {
   package mutating func writeStatus(_ status: ShownStatus) {
     writeSequence(status.sequence)
-    writeInteger(status.status.rawValue)
-    writeInteger(status.acknowledgement.rawValue)
+    writeByte(status.status.rawValue)
+    writeByte(status.acknowledgement.rawValue)
     writeVarint(status.readCount)
     writeVarint(status.deliveredCount)
     writeVarint(status.unreadCount)
@@ -198,7 +198,7 @@ package enum StatusResultFields: Hashable, Sendable {
 extension ByteBuffer {
   /// Write a found status as ``StatusResultFields`` reads it.
   package mutating func writeStatusResult(_ status: ShownStatus) {
-    writeInteger(UInt8(0))
+    writeByte(0)
     writeStatus(status)
   }
 
@@ -292,10 +292,10 @@ extension ByteBuffer {
   package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
     writeField(user)
     writeVarint(UInt64(0))
-    writeInteger(status.status.rawValue)
+    writeByte(status.status.rawValue)
     writeTime(status.readAt)
     writeTime(status.deliveredAt)
-    writeInteger(MemberStatusFlags(status).rawValue)
+    writeByte(MemberStatusFlags(status).rawValue)
     if status.acknowledgedAt != .none { writeTime(status.acknowledgedAt) }
   }
 

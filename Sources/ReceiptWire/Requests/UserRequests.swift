@@ -184,7 +184,7 @@ package struct ChannelEntryFields: Hashable, Sendable {
     buffer.writeField(cid)
     buffer.writeOptional(row.map(UInt64.init))
     let flags = ChannelEntryFlags().setting(.member, isMember).setting(.withDeletedAt, deletedAt != .none)
-    buffer.writeInteger(flags.rawValue)
+    buffer.writeByte(flags.rawValue)
     buffer.writeTime(joinedAt)
     if deletedAt != .none { buffer.writeTime(deletedAt) }
   }
@@ -281,7 +281,7 @@ package enum UnreadCountFields: Hashable, Sendable {
       buffer.writeVarint(counts.threads)
       buffer.writeVarint(counts.mentions)
       let flags = UnreadCountFlags().setting(.flagged, counts.isFlagged).setting(.muted, counts.isMuted)
-      buffer.writeInteger(flags.rawValue)
+      buffer.writeByte(flags.rawValue)
     case .refused(let code): buffer.writeVarint(UInt64(code.rawValue))
     }
   }
@@ -333,7 +333,7 @@ package struct RebuildIndexReply: Hashable, Sendable {
   }
 
   package func write(into buffer: inout ByteBuffer) {
-    buffer.writeInteger(phase.rawValue)
+    buffer.writeByte(phase.rawValue)
     buffer.writeVarint(epoch)
     buffer.writeVarint(channelsDone)
     buffer.writeVarint(channels)

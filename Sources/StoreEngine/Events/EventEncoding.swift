@@ -41,7 +41,7 @@ extension ByteBuffer {
       // R10: only servers see others' rows.
       let isShown = !eventFlags.isDisjoint(with: .shown)
       if isShown, state.options(slot).countsVisibleTo == .sender { eventFlags.insert(.serversOnly) }
-      writeInteger(eventFlags.rawValue)
+      writeByte(eventFlags.rawValue)
     case .messageDeleted(let thread, let sequence, let time):
       guard let targetSlot = state.targetSlot(ofThread: thread, in: slot) else { return false }
       begin(.messageDeleted)
@@ -80,7 +80,7 @@ extension ByteBuffer {
       writeSequence(run.from)
       writeSequence(run.to)
       writeMessageID(targetSlot, run.to, in: state)
-      writeInteger(run.status.rawValue)
+      writeByte(run.status.rawValue)
       writeTime(time)
     case .acknowledgement(let sequence, let row, let time):
       writeReceiptEvent(sequence, by: row, at: time, slot, in: state)
@@ -94,7 +94,7 @@ extension ByteBuffer {
     writeTime(time)
   }
 
-  private mutating func begin(_ kind: EventFields.Kind) { writeInteger(kind.rawValue) }
+  private mutating func begin(_ kind: EventFields.Kind) { writeByte(kind.rawValue) }
 
   private mutating func writeMessageID(
     _ slot: ChannelSlot,
@@ -123,8 +123,8 @@ extension ByteBuffer {
     if !shown.isEmpty, state.options(slot).countsVisibleTo == .sender { shown.insert(.serversOnly) }
     begin(.row)
     writeMessageID(slot, event.thread, in: state)
-    writeInteger(own.rawValue)
-    writeInteger(shown.rawValue)
+    writeByte(own.rawValue)
+    writeByte(shown.rawValue)
     writeTime(event.at)
     writeOptional(
       event.isRead && targetSlot.isThread ? UInt64(state.unreadMessagesOfChannel(targetSlot, event.row)) : nil
@@ -153,7 +153,7 @@ extension ByteBuffer {
     writeSequence(sequence)
     writeMessageID(slot, sequence, in: state)
     state.withSender(slot, of: sequence) { writeField($0) }
-    writeInteger(status.acknowledgement.rawValue)
+    writeByte(status.acknowledgement.rawValue)
     writeVarint(status.readCount)
     writeVarint(status.unreadCount)
     if let row {

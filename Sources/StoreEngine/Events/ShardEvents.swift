@@ -363,7 +363,7 @@ final class ShardEvents: ShardPart {
     let isFirst = lane.addUnsolicited(replyTiming) { buffer in
       let start = buffer.beginFrame(FrameHeader(.events, shard: shard.state.id))
       buffer.writeTime(frame.through)
-      buffer.writeInteger(UInt8(frame.isLost ? 1 : 0))
+      buffer.writeByte(frame.isLost ? 1 : 0)
       buffer.writeVarint(frame.channels.count)
       eventParts.write(frame.channels, into: &buffer)
       buffer.writeVarint(frame.users.count)

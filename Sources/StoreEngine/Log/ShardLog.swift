@@ -7,7 +7,7 @@ internal import ReceiptWire
 /// batch with its encoded effects, and where the log was trimmed.
 ///
 /// Commands add effects to the *open* batch. Closing it hands it to the next commit.
-struct ShardLog {
+struct ShardLog: ~Copyable {
   /// Batches up to here are durable.
   private(set) var durable = LogIndex.zero
   /// Batches up to here are closed: durable or in flight.
@@ -39,6 +39,7 @@ struct ShardLog {
   var openBatchBytes: Int { effectBytes.readableBytes }
 
   /// Return the earliest timing of a reply that reveals effects up to this batch.
+  @inline(__always)
   func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
     if last <= durable { return .now }
     return last <= closed ? .afterCurrentCommit : .afterNextCommit

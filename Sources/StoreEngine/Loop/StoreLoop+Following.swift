@@ -76,7 +76,7 @@ extension StoreLoop {
     var lasts: [LogIndex] = []
     for source in batches {
       guard let shard = shard(source.shard) else { throw .foreignShard(source.shard) }
-      if lasts.isEmpty { lasts = shards.map(\.log.followed) }
+      if lasts.isEmpty { lasts = shards.map { $0.log.followed } }
       let last = lasts[shard.position]
       guard source.index > last else { continue }
       guard source.index == last.next else {

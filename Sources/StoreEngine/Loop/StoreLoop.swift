@@ -311,7 +311,7 @@ package final class StoreLoop {
   func ownShard(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
 
   /// Newest time that any shard of this loop had logged when the loop was made; none if nothing was logged.
-  package var loggedTime: Timestamp { shards.map(\.log.startTime).max() ?? .none }
+  package var loggedTime: Timestamp { shards.map { $0.log.startTime }.max() ?? .none }
 
   /// Per shard of this loop, the log index up to which everything is durable.
   package var durableIndexes: [(shard: ShardID, index: LogIndex)] {

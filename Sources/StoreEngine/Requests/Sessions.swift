@@ -219,8 +219,11 @@ struct SessionTable {
 
   // MARK: Commands
 
+  /// Return whether a command counts as applied. A new command is found to be one without a copy of the record.
   @inline(__always)
-  func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
+  func covers(_ counter: UInt64, at position: Int32) -> Bool {
+    counter <= entries[Int(position)].record.highest && entries[Int(position)].record.covers(counter)
+  }
 
   /// Record that a command was decided and not refused.
   mutating func recordDecided(_ counter: UInt64, at position: Int32) {

@@ -30,7 +30,15 @@ final class FrameServerHandler: ChannelInboundHandler {
     case closed(Registration?)
   }
 
-  private var state: State
+  private var state: State {
+    didSet {
+      if case .open = state { isOpen = true } else { isOpen = false }
+      if case .closed = state { isClosed = true } else { isClosed = false }
+    }
+  }
+  // Stored: both are read for every frame, and a look at an enum with such payloads is a call.
+  private var isOpen = false
+  private var isClosed = false
   private let servingState: ServingState
   private let terms: ServerHandshake.Terms
   private let registry: ConnectionRegistry
@@ -85,14 +93,6 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.logger = logger
     self.decoder = FrameDecoder(lengthLimit: Self.handshakeFrameLengthMax)
     self.state = .handshaking(ServerHandshake(terms: terms))
-  }
-
-  private var isOpen: Bool {
-    if case .open = state { true } else { false }
-  }
-
-  private var isClosed: Bool {
-    if case .closed = state { true } else { false }
   }
 
   /// Nil until the handshake is finished.
