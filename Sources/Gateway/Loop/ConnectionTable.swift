@@ -84,7 +84,7 @@ final class ConnectionTable {
   /// Look up a connection's last credential, if it is this one. It counts no references but the caller's.
   @inline(__always)
   func verdict(of identity: UInt32, on index: ConnectionIndex) -> Authenticator.Verdict {
-    entries.withUnsafeBufferPointer { $0[Int(index.rawValue)].credentials.verdict(identity: identity) }
+    entries.span[Int(index.rawValue)].credentials.verdict(identity: identity)
   }
 
   /// The results of a connection's tokens, changed in place.
