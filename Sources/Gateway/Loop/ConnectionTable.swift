@@ -81,10 +81,10 @@ final class ConnectionTable {
   @inline(__always)
   func isShared(_ index: ConnectionIndex) -> Bool { self[index].isShared }
 
-  /// Look up a connection's last credential, if it is this one. It counts no references but the caller's.
+  /// Look up a connection's last credential, if it is this one.
   @inline(__always)
   func verdict(of identity: UInt32, on index: ConnectionIndex) -> Authenticator.Verdict {
-    entries.span[Int(index.rawValue)].credentials.verdict(identity: identity)
+    entries[Int(index.rawValue)].credentials.verdict(identity: identity)
   }
 
   /// The results of a connection's tokens, changed in place.
