@@ -141,7 +141,7 @@ struct RequestTable: ~Copyable {
 
   mutating func replied(_ header: FrameHeader) -> ReplyAction {
     guard let (index, slot) = slots.find(header.correlation), progress.isOnWire(slot),
-      header.kind == .error || header.kind.isReply(to: slot.kind)
+      header.kind == .error || header.isReply && header.kind == slot.kind
     else { return .unmatched }
     switch slot.state {
     case .free: return .unmatched

@@ -489,7 +489,7 @@ package struct StoreDestination: ~Escapable {
 /// Callbacks for the store's replies and events. All calls are on the client's event loop; each may call `send` and
 /// `flush`.
 package protocol StoreClientDelegate: AnyObject, SendableMetatype {
-  /// Handle a reply. `payload` is its fields, valid during the call; `kind` is the request's with bit 7 set.
+  /// Handle a reply. `payload` is its fields, valid during the call; `kind` is the request's.
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan)
   /// Handle the failure of a request, with an error frame or without a reply. No other call follows for this token.
   func storeFailed(_ token: UInt64, _ failure: StoreFailure)

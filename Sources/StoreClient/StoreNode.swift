@@ -163,7 +163,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   func bytesReceived(_ count: Int) { table.counted.bytesReceived &+= UInt64(count) }
 
   func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
-    if acceptsReplies, header.kind.isReply { return replied(header, payload) }
+    if acceptsReplies, header.isReply { return replied(header, payload) }
     guard let client else { return }
     if acceptsReplies, header.kind == .error, header.correlation != 0 {
       refused(header, payload)

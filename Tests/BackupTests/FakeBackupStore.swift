@@ -132,7 +132,7 @@ final class FakeBackupStore: Sendable {
     func received(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws -> Bool {
       if header.kind == .backupEnd, fault == .closedAtEnd { return false }
       guard let reply = try reply(to: header.kind, payload) else { return false }
-      output.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) {
+      output.writeFrame(header.reply) {
         $0.writeImmutableBuffer(reply)
       }
       return true

@@ -154,7 +154,7 @@ private final class Listener: Sendable {
       }
       if isEnding { return false }
       output.writeFrame(
-        FrameHeader(.rebuildIndexReply, shard: header.shard, correlation: header.correlation)
+        FrameHeader(replyTo: .rebuildIndex, shard: header.shard, correlation: header.correlation)
       ) { fields.write(into: &$0) }
       return true
     }

@@ -175,11 +175,11 @@ private func whole(_ walk: PushWalk, _ mode: PushMode) -> ByteBuffer {
   private func reply(
     _ correlation: Int,
     moved: UInt8,
-    kind: FrameKind = .acknowledgePushReply,
+    kind: FrameKind = .acknowledgePush,
     names: String = ""
   ) -> [UInt8] {
     var buffer = ByteBuffer()
-    buffer.writeFrame(FrameHeader(kind, correlation: UInt32(correlation))) { buffer in
+    buffer.writeFrame(FrameHeader(replyTo: kind, correlation: UInt32(correlation))) { buffer in
       buffer.writeInteger(moved)
       buffer.writeVarint(1_700_000_000_000 as UInt64)
       buffer.writeVarint(1_700_000_000_300 as UInt64)
@@ -208,7 +208,7 @@ private func whole(_ walk: PushWalk, _ mode: PushMode) -> ByteBuffer {
     #expect(error(good.dropLast() + [reply(6, moved: 1)]) == "7 watermarks were moved, expected 6")
     #expect(error([reply(1, moved: 2)]).hasPrefix("a reply is not a delivery"))
     #expect(error([reply(1, moved: 1, names: "x")]).hasPrefix("a reply is not a delivery"))
-    #expect(error([reply(1, moved: 1, kind: .presentTicketReply)]).hasPrefix("an unexpected kind of reply"))
+    #expect(error([reply(1, moved: 1, kind: .presentTicket)]).hasPrefix("an unexpected kind of reply"))
     #expect(error(good.dropLast() + [Array(good[11].dropLast())]) == "the replies end within a frame")
     #expect(error([[0, 0, 0, 1, 0xC0, 0, 0, 0]]).hasPrefix("invalid frames"))
     var refusal = ByteBuffer()

@@ -12,7 +12,7 @@ struct DecoderTests {
     let frames = try feed([Self.stream])
     #expect(frames.count == Vectors.frames.count)
     for (frame, vector) in zip(frames, Vectors.frames) {
-      #expect(frame.header.kind.rawValue == vector.kindNumber)
+      #expect(frame.header.kindByte == vector.kindNumber)
       #expect(frame.header.correlation == vector.correlation)
       #expect(frame.payload.hex == String(vector.hex.dropFirst(24)))
     }

@@ -44,8 +44,48 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
   return result
 }
 
-/// Read a whole payload as the kind's receiver does, with the fields that the flags append.
-func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
+/// A request, a reply or another frame: what the byte of its kind says.
+struct FrameType: Hashable, CaseIterable, CustomStringConvertible, Sendable {
+  let kind: FrameKind
+  let isReply: Bool
+
+  init(_ kind: FrameKind, isReply: Bool = false) {
+    self.kind = kind
+    self.isReply = isReply
+  }
+
+  init?(byte: UInt8) {
+    guard let kind = FrameKind(rawValue: byte & ~FrameHeader.replyBit) else { return nil }
+    self.init(kind, isReply: byte & FrameHeader.replyBit != 0)
+  }
+
+  init(_ header: FrameHeader) { self.init(header.kind, isReply: header.isReply) }
+
+  static let allCases =
+    FrameKind.allCases.map { FrameType($0) }
+    + FrameKind.allCases.filter(\.hasReply).map { FrameType($0, isReply: true) }
+
+  var byte: UInt8 { isReply ? kind.rawValue | FrameHeader.replyBit : kind.rawValue }
+  var description: String { isReply ? "\(kind) reply" : "\(kind)" }
+}
+
+extension FrameHeader {
+  init(_ vector: Vectors.Frame) {
+    let type = FrameType(byte: vector.kindNumber)!
+    self.init(
+      type.kind,
+      flags: Flags(rawValue: vector.flags),
+      shard: ShardID(vector.shard),
+      correlation: vector.correlation
+    )
+    isReply = type.isReply
+  }
+}
+
+/// Read a whole payload as the receiver of its frame does, with the fields that the flags append.
+func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
+  if type.isReply { return try parseReply(type.kind, payload) }
+  let kind = type.kind
   let issuedBytes = flags.contains(.issued) ? FrameHeader.issuedByteCount : 0
   guard payload.byteCount >= issuedBytes else { throw .truncated }
   var reader = FieldReader(payload.extracting(0..<(payload.byteCount - issuedBytes)))
@@ -97,10 +137,6 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     break
   case .error: return _ = try ErrorFrame(payload)
   case .events: return _ = try EventsFields(payload)
-  case .subscribeReply: return _ = try SubscribedFields(payload)
-  case .backupBeginReply: return _ = try BackupContents(payload)
-  case .subscribeUserReply: _ = try reader.time()
-  case .unsubscribeReply, .announceRowReply, .backupEndReply: break
   case .ping, .pong: _ = try reader.raw(8)
   case .drain: break
   case .shardMap: return _ = try ShardMap(payload)
@@ -108,64 +144,78 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .confirmChanges: return _ = try MembershipConfirmation(to: ShardID(0), payload)
   case .snapshotBegin: return _ = try SnapshotRequest(payload)
   case .snapshotRead: break
-  case .snapshotBeginReply: return _ = try SnapshotHead(payload)
-  case .snapshotReadReply: return _ = try SnapshotPart(payload)
-  case .setMemberReply: return _ = try SetMemberReply(payload)
-  case .getTokenReply, .revokeTokenReply: return _ = try TokenReply(payload)
-  case .listRevokedTokensReply: return _ = try RevokedTokensReply(payload)
-  case .ticketPlaceReply: _ = try reader.ticketPlace()
-  case .webhookKnownReply, .noteWebhookReply, .settleReply, .deleteChannelReply, .eraseMemberReply:
-    return _ = try FlagReply(payload)
-  case .acknowledgePushReply, .redeemTicketReply, .presentTicketReply: return _ = try DeliveryReply(payload)
-  case .purgeReply: _ = try reader.varint()
   case .backupRead, .backupDigest: return _ = try BackupPart(payload)
-  case .backupReadReply:
+  }
+  if flags.contains(.thread) { _ = try reader.string() }
+  try reader.end()
+}
+
+private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError) {
+  var reader = FieldReader(payload)
+  switch kind {
+  case .subscribe: return _ = try SubscribedFields(payload)
+  case .backupBegin: return _ = try BackupContents(payload)
+  case .subscribeUser: _ = try reader.time()
+  case .unsubscribe, .announceRow, .backupEnd: break
+  case .snapshotBegin: return _ = try SnapshotHead(payload)
+  case .snapshotRead: return _ = try SnapshotPart(payload)
+  case .setMember: return _ = try SetMemberReply(payload)
+  case .getToken, .revokeToken: return _ = try TokenReply(payload)
+  case .listRevokedTokens: return _ = try RevokedTokensReply(payload)
+  case .ticketPlace: _ = try reader.ticketPlace()
+  case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember:
+    return _ = try FlagReply(payload)
+  case .acknowledgePush, .redeemTicket, .presentTicket: return _ = try DeliveryReply(payload)
+  case .purge: _ = try reader.varint()
+  case .backupRead:
     _ = try reader.raw(32)
     _ = try reader.raw(reader.remaining)
-  case .backupDigestReply: _ = try reader.raw(32)
-  case .listRosterReply:
+  case .backupDigest: _ = try reader.raw(32)
+  case .listRoster:
     for _ in 0..<(try reader.count()) { _ = try RosterEntryFields(&reader) }
     _ = try reader.optional32()
-  case .listMessagesReply:
+  case .listMessages:
     for _ in 0..<(try reader.count()) { _ = try MessageEntryFields(&reader) }
     _ = try reader.messageListCursor()
-  case .putChannelReply: return _ = try PutChannelReply(payload)
-  case .changeMembersReply, .truncateChannelReply, .getChannelReply: return _ = try ChannelFields(payload)
-  case .registerMessageReply: return _ = try RegistrationReply(payload)
-  case .deleteMessageReply: return _ = try DeleteMessageReply(payload)
-  case .markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply:
+  case .putChannel: return _ = try PutChannelReply(payload)
+  case .changeMembers, .truncateChannel, .getChannel: return _ = try ChannelFields(payload)
+  case .registerMessage: return _ = try RegistrationReply(payload)
+  case .deleteMessage: return _ = try DeleteMessageReply(payload)
+  case .markRead, .markUnread, .markUnreadSince, .markDelivered:
     return _ = try MarkReply(payload)
-  case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+  case .patchChannelType, .assignChannelType, .getChannelType:
     _ = try reader.channelTypeRecord()
-  case .userReceiptsReply:
+  case .userReceipts:
     for _ in 0..<(try reader.count()) { _ = try OwnReceiptFields(&reader) }
     _ = try reader.optional32()
-  case .userThreadsReply:
+  case .userThreads:
     for _ in 0..<(try reader.count()) { _ = try OwnThreadFields(&reader) }
     _ = try reader.optional32()
-  case .threadReadStateReply:
+  case .threadReadState:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
     _ = try reader.string()
-  case .readStateReply:
+  case .readState:
     for _ in 0..<(try reader.count()) { _ = try RowFields(&reader) }
     _ = try reader.optional32()
-  case .statusesReply: return _ = try StatusResultFields.all(payload)
-  case .listChannelTypesReply: _ = try reader.channelTypeRecords()
-  case .acknowledgeReply: return _ = try AcknowledgeReply(payload)
-  case .patchUserReply, .assignUserReply, .getUserReply: _ = try reader.userSettings()
-  case .listChannelsReply:
+  case .statuses: return _ = try StatusResultFields.all(payload)
+  case .listChannelTypes: _ = try reader.channelTypeRecords()
+  case .acknowledge: return _ = try AcknowledgeReply(payload)
+  case .patchUser, .assignUser, .getUser: _ = try reader.userSettings()
+  case .listChannels:
     _ = try reader.channelList { channel throws(WireError) in _ = try ChannelEntryFields(channel) }
-  case .unreadCountsReply: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
-  case .rebuildIndexReply: return _ = try RebuildIndexReply(payload)
-  case .listUnsettledReply: return _ = try UnsettledReply(payload)
-  case .listMembersReply:
+  case .unreadCounts: for _ in 0..<(try reader.count()) { _ = try UnreadCountFields(&reader) }
+  case .rebuildIndex: return _ = try RebuildIndexReply(payload)
+  case .listUnsettled: return _ = try UnsettledReply(payload)
+  case .listMembers:
     for _ in 0..<(try reader.count()) { _ = try ListEntryFields(&reader) }
     _ = try reader.string()
     if reader.remaining > 0 { _ = try reader.varint32() }
-  case .memberStatusesReply:
+  case .memberStatuses:
     for _ in 0..<(try reader.count()) { _ = try MemberStatusFields(&reader) }
+  case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
+    .confirmChanges:
+    throw .unknownKind(kind.rawValue)
   }
-  if flags.contains(.thread) { _ = try reader.string() }
   try reader.end()
 }
 

@@ -8,9 +8,9 @@ struct FrameRoundTripTests {
   @Test(arguments: Vectors.frames.indices)
   func typesRoundTripVectors(_ index: Int) throws {
     let vector = Vectors.frames[index]
-    let kind = try #require(FrameKind(rawValue: vector.kindNumber))
-    guard let roundTrip = Self.all.first(where: { $0.kinds.contains(kind) }) else {
-      #expect(Self.withoutWriter.contains(kind), "\(kind)")
+    let type = try #require(FrameType(byte: vector.kindNumber))
+    guard let roundTrip = Self.all.first(where: { $0.types.contains(type) }) else {
+      #expect(Self.withoutWriter.contains(type), "\(type)")
       return
     }
     let bytes = [UInt8](hex: vector.hex)
@@ -21,8 +21,8 @@ struct FrameRoundTripTests {
 
   /// Each kind is in one entry, or in the list of kinds without one.
   @Test func everyKindIsListedOnce() {
-    let kinds = Self.all.flatMap(\.kinds) + Self.withoutWriter
-    #expect(kinds.sorted { $0.rawValue < $1.rawValue } == FrameKind.allCases)
+    let types = Self.all.flatMap(\.types) + Self.withoutWriter
+    #expect(types.sorted { $0.byte < $1.byte } == FrameType.allCases)
   }
 
   /// The ids and times of a row differ in some vector of a mark, so that fields in the wrong order are detected.
@@ -41,17 +41,21 @@ struct FrameRoundTripTests {
   struct RoundTrip: Sendable {
     typealias Body = @Sendable (RawSpan, Vectors.Frame, inout ByteBuffer) throws -> Void
 
-    let kinds: [FrameKind]
+    let types: [FrameType]
     /// Whether the type writes the header, too.
     private let writesHeader: Bool
     private let body: Body
 
     static func frame(_ kinds: FrameKind..., body: @escaping Body) -> RoundTrip {
-      RoundTrip(kinds: kinds, writesHeader: true, body: body)
+      RoundTrip(types: kinds.map { FrameType($0) }, writesHeader: true, body: body)
     }
 
     static func payload(_ kinds: FrameKind..., body: @escaping Body) -> RoundTrip {
-      RoundTrip(kinds: kinds, writesHeader: false, body: body)
+      RoundTrip(types: kinds.map { FrameType($0) }, writesHeader: false, body: body)
+    }
+
+    static func reply(_ kinds: FrameKind..., body: @escaping Body) -> RoundTrip {
+      RoundTrip(types: kinds.map { FrameType($0, isReply: true) }, writesHeader: false, body: body)
     }
 
     /// Fields of a request between its name, its counter and what its flags append.
@@ -59,7 +63,7 @@ struct FrameRoundTripTests {
       _ kinds: FrameKind...,
       body: @escaping @Sendable (inout FieldReader, Vectors.Frame, inout ByteBuffer) throws -> Void
     ) -> RoundTrip {
-      RoundTrip(kinds: kinds, writesHeader: false) { payload, vector, buffer in
+      RoundTrip(types: kinds.map { FrameType($0) }, writesHeader: false) { payload, vector, buffer in
         let kind = FrameKind(rawValue: vector.kindNumber)!
         let isIssued = FrameHeader.Flags(rawValue: vector.flags).contains(.issued)
         let fieldBytes = payload.byteCount - (isIssued ? FrameHeader.issuedByteCount : 0)
@@ -75,14 +79,7 @@ struct FrameRoundTripTests {
     /// Read the payload, check the values that were read, and write the frame.
     func write(_ payload: RawSpan, _ vector: Vectors.Frame, into frame: inout ByteBuffer) throws {
       guard !writesHeader else { return try body(payload, vector, &frame) }
-      let start = frame.beginFrame(
-        FrameHeader(
-          FrameKind(rawValue: vector.kindNumber)!,
-          flags: .init(rawValue: vector.flags),
-          shard: ShardID(vector.shard),
-          correlation: vector.correlation
-        )
-      )
+      let start = frame.beginFrame(FrameHeader(vector))
       try body(payload, vector, &frame)
       frame.endFrame(start)
     }
@@ -91,18 +88,22 @@ struct FrameRoundTripTests {
   static let all: [RoundTrip] =
     connection + nodes + events + channels + marks + messages + settings + lists + push + backups
 
-  /// Kinds without a type that writes all their fields. ``parse`` reads them.
-  static let withoutWriter: [FrameKind] = [
+  /// Frames without a type that writes all their fields. ``parse`` reads them.
+  static let withoutWriter =
+    kindsWithoutWriter.map { FrameType($0) } + repliesWithoutWriter.map { FrameType($0, isReply: true) }
+
+  private static let kindsWithoutWriter: [FrameKind] = [
     .ping, .pong, .drain, .putChannel, .changeMembers, .registerMessage, .patchChannelType, .assignChannelType,
     .acknowledge, .patchUser, .assignUser, .settle, .deleteChannel, .eraseMember, .getChannel, .readState, .statuses,
     .getChannelType, .listChannelTypes, .getUser, .listUnsettled, .listMembers, .memberStatuses, .listChannels,
     .unreadCounts, .purge, .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser,
     .announceRow, .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .setMember,
     .acknowledgePush, .redeemTicket, .noteWebhook, .presentTicket, .listRoster, .listMessages, .revokeToken,
-    .backupBegin, .backupEnd, .snapshotRead, .readStateReply, .listMembersReply, .memberStatusesReply, .purgeReply,
-    .unsubscribeReply, .subscribeUserReply, .announceRowReply, .listRevokedTokensReply, .threadReadStateReply,
-    .userReceiptsReply, .userThreadsReply, .listRosterReply, .listMessagesReply, .backupReadReply, .backupDigestReply,
-    .backupEndReply,
+    .backupBegin, .backupEnd, .snapshotRead,
+  ]
+  private static let repliesWithoutWriter: [FrameKind] = [
+    .readState, .listMembers, .memberStatuses, .purge, .unsubscribe, .subscribeUser, .announceRow, .listRevokedTokens,
+    .threadReadState, .userReceipts, .userThreads, .listRoster, .listMessages, .backupRead, .backupDigest, .backupEnd,
   ]
 
   /// Handshake and errors.
@@ -189,14 +190,14 @@ struct FrameRoundTripTests {
       #expect(request.asksOwner == (vector.fields.number("from") == 1))
       request.write(into: &buffer)
     },
-    .payload(.snapshotBeginReply) { payload, vector, buffer in
+    .reply(.snapshotBegin) { payload, vector, buffer in
       let head = try SnapshotHead(payload)
       #expect(head.position == vector.fields.number("position"))
       #expect(head.epoch == vector.fields.number("epoch"))
       #expect(head.hash == vector.fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) })
       head.write(into: &buffer)
     },
-    .payload(.snapshotReadReply) { payload, vector, buffer in
+    .reply(.snapshotRead) { payload, vector, buffer in
       let part = try SnapshotPart(payload)
       #expect(part.isLast == (vector.fields.number("is_last") == 1))
       #expect(part.total == vector.fields.number("total"))
@@ -216,7 +217,7 @@ struct FrameRoundTripTests {
       #expect(events.users.map(\.user) == vector.fields.list("users").map { $0.text("user") })
       events.write(into: &buffer)
     },
-    .payload(.subscribeReply) { payload, vector, buffer in
+    .reply(.subscribe) { payload, vector, buffer in
       let subscribed = try SubscribedFields(payload)
       #expect(UInt64(subscribed.through.milliseconds) == vector.fields.number("through"))
       #expect(subscribed.isComplete == (vector.fields.number("complete") == 1))
@@ -227,7 +228,7 @@ struct FrameRoundTripTests {
 
   /// Channels and members.
   private static let channels: [RoundTrip] = [
-    .payload(.getChannelReply, .changeMembersReply, .truncateChannelReply) { payload, vector, buffer in
+    .reply(.getChannel, .changeMembers, .truncateChannel) { payload, vector, buffer in
       let channel = try ChannelFields(payload)
       #expect(channel.cid == vector.fields.text("cid"))
       #expect(UInt64(channel.memberCount) == vector.fields.number("member_count"))
@@ -236,13 +237,13 @@ struct FrameRoundTripTests {
       #expect(UInt64(channel.newestRegistered.milliseconds) == vector.fields.number("newest_registered"))
       channel.write(into: &buffer)
     },
-    .payload(.putChannelReply) { payload, vector, buffer in
+    .reply(.putChannel) { payload, vector, buffer in
       let reply = try PutChannelReply(payload)
       #expect(reply.isNew == (vector.fields.number("was_created") == 1))
       #expect(reply.channel.cid == vector.fields.text("cid"))
       buffer.writePutChannelReply(isNew: reply.isNew) { reply.channel.write(into: &$0) }
     },
-    .payload(.setMemberReply) { payload, vector, buffer in
+    .reply(.setMember) { payload, vector, buffer in
       let member = try SetMemberReply(payload)
       #expect(member.hasJoined == (vector.fields.number("joined") == 1))
       #expect(member.role == vector.fields.text("role"))
@@ -250,7 +251,7 @@ struct FrameRoundTripTests {
       #expect(member.isMuted == (vector.fields.number("muted") == 1))
       member.write(into: &buffer)
     },
-    .payload(.deleteChannelReply, .eraseMemberReply, .settleReply, .webhookKnownReply, .noteWebhookReply) {
+    .reply(.deleteChannel, .eraseMember, .settle, .webhookKnown, .noteWebhook) {
       payload,
       _,
       buffer in
@@ -260,7 +261,7 @@ struct FrameRoundTripTests {
 
   /// Marks and statuses.
   private static let marks: [RoundTrip] = [
-    .payload(.markReadReply, .markUnreadReply, .markUnreadSinceReply, .markDeliveredReply) { payload, vector, buffer in
+    .reply(.markRead, .markUnread, .markUnreadSince, .markDelivered) { payload, vector, buffer in
       let reply = try MarkReply(payload)
       let row = reply.row
       #expect(text(row.user) == vector.fields.text("user"))
@@ -284,7 +285,7 @@ struct FrameRoundTripTests {
       }
       write(reply, into: &buffer)
     },
-    .payload(.statusesReply) { payload, vector, buffer in
+    .reply(.statuses) { payload, vector, buffer in
       let results = try StatusResultFields.all(payload)
       #expect(results.count == vector.fields.list("statuses").count)
       buffer.writeVarint(results.count)
@@ -325,7 +326,7 @@ struct FrameRoundTripTests {
 
   /// Messages and acknowledgements.
   private static let messages: [RoundTrip] = [
-    .payload(.registerMessageReply) { payload, vector, buffer in
+    .reply(.registerMessage) { payload, vector, buffer in
       let reply = try RegistrationReply(payload)
       #expect(reply.isNew == (vector.fields.number("was_created") == 1))
       #expect(UInt64(reply.sequence.rawValue) == vector.fields.number("sequence"))
@@ -333,12 +334,12 @@ struct FrameRoundTripTests {
       #expect(UInt64(reply.receiptRefusal.rawValue) == vector.fields.number("receipt_refusal"))
       reply.write(into: &buffer)
     },
-    .payload(.deleteMessageReply) { payload, vector, buffer in
+    .reply(.deleteMessage) { payload, vector, buffer in
       let reply = try DeleteMessageReply(payload)
       #expect(UInt64(reply.sequence.rawValue) == vector.fields.number("sequence"))
       reply.write(into: &buffer)
     },
-    .payload(.acknowledgeReply) { payload, vector, buffer in
+    .reply(.acknowledge) { payload, vector, buffer in
       let reply = try AcknowledgeReply(payload)
       #expect(reply.codes.map { UInt64($0?.rawValue ?? 0) } == vector.fields.list("codes").map { $0.number("code") })
       reply.write(into: &buffer)
@@ -352,33 +353,33 @@ struct FrameRoundTripTests {
 
   /// Settings of channel types and users, and tokens.
   private static let settings: [RoundTrip] = [
-    .payload(.getChannelTypeReply, .patchChannelTypeReply, .assignChannelTypeReply) { payload, vector, buffer in
+    .reply(.getChannelType, .patchChannelType, .assignChannelType) { payload, vector, buffer in
       var reader = FieldReader(payload)
       let record = try reader.channelTypeRecord()
       #expect(record.name == vector.fields.text("type"))
       #expect(record.version == vector.fields.number("version"))
       buffer.writeChannelTypeRecord(record)
     },
-    .payload(.getUserReply, .patchUserReply, .assignUserReply) { payload, vector, buffer in
+    .reply(.getUser, .patchUser, .assignUser) { payload, vector, buffer in
       var reader = FieldReader(payload)
       let settings = try reader.userSettings()
       expect(settings, vector.fields)
       buffer.writeUserSettings(settings)
     },
-    .payload(.listUnsettledReply) { payload, vector, buffer in
+    .reply(.listUnsettled) { payload, vector, buffer in
       let unsettled = try UnsettledReply(payload)
       #expect(unsettled.types.map(\.name) == vector.fields.list("types").map { $0.text("type") })
       #expect(unsettled.users.count == vector.fields.list("users").count)
       for (settings, entry) in zip(unsettled.users, vector.fields.list("users")) { expect(settings, entry) }
       unsettled.write(into: &buffer)
     },
-    .payload(.getTokenReply, .revokeTokenReply) { payload, vector, buffer in
+    .reply(.getToken, .revokeToken) { payload, vector, buffer in
       let reply = try TokenReply(payload)
       #expect(UInt64(reply.until.milliseconds) == vector.fields.number("until"))
       #expect(reply.version == vector.fields.number("version"))
       reply.write(into: &buffer)
     },
-    .payload(.listChannelTypesReply) { payload, vector, buffer in
+    .reply(.listChannelTypes) { payload, vector, buffer in
       var reader = FieldReader(payload)
       let types = try reader.channelTypeRecords()
       #expect(types.map(\.name) == vector.fields.list("types").map { $0.text("type") })
@@ -389,7 +390,7 @@ struct FrameRoundTripTests {
 
   /// Lists of a user's channels, and the index.
   private static let lists: [RoundTrip] = [
-    .payload(.listChannelsReply) { payload, vector, buffer in
+    .reply(.listChannels) { payload, vector, buffer in
       var reader = FieldReader(payload)
       let entries = vector.fields.list("entries")
       buffer.writeVarint(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin))
@@ -409,7 +410,7 @@ struct FrameRoundTripTests {
       #expect(next.map { UInt64($0) } == vector.fields.optional("next_cursor"))
       buffer.writeOptional(next.map { UInt64($0) })
     },
-    .payload(.unreadCountsReply) { payload, vector, buffer in
+    .reply(.unreadCounts) { payload, vector, buffer in
       var reader = FieldReader(payload)
       buffer.writeVarint(try reader.count())
       for expected in vector.fields.list("counts") {
@@ -427,7 +428,7 @@ struct FrameRoundTripTests {
         count.write(into: &buffer)
       }
     },
-    .payload(.rebuildIndexReply) { payload, vector, buffer in
+    .reply(.rebuildIndex) { payload, vector, buffer in
       let rebuild = try RebuildIndexReply(payload)
       #expect(UInt64(rebuild.phase.rawValue) == vector.fields.number("phase"))
       #expect(rebuild.epoch == vector.fields.number("epoch"))
@@ -440,7 +441,7 @@ struct FrameRoundTripTests {
 
   /// Push tickets.
   private static let push: [RoundTrip] = [
-    .payload(.ticketPlaceReply) { payload, vector, buffer in
+    .reply(.ticketPlace) { payload, vector, buffer in
       var reader = FieldReader(payload)
       let place = try reader.ticketPlace()
       #expect(place.channel.rawValue == vector.fields.number("channel"))
@@ -450,7 +451,7 @@ struct FrameRoundTripTests {
       #expect(place.check == vector.fields.bytes("check").reduce(0) { $0 << 8 | UInt64($1) })
       buffer.writeTicketPlace(place)
     },
-    .payload(.acknowledgePushReply, .redeemTicketReply, .presentTicketReply) { payload, vector, buffer in
+    .reply(.acknowledgePush, .redeemTicket, .presentTicket) { payload, vector, buffer in
       let delivery = try DeliveryReply(payload)
       #expect(delivery.moved == (vector.fields.number("moved") & 1 == 1))
       #expect(UInt64(delivery.sent.milliseconds) == vector.fields.number("sent"))
@@ -478,7 +479,7 @@ struct FrameRoundTripTests {
 
   /// Backups.
   private static let backups: [RoundTrip] = [
-    .payload(.backupBeginReply) { payload, vector, buffer in
+    .reply(.backupBegin) { payload, vector, buffer in
       let contents = try BackupContents(payload)
       #expect(UInt64(contents.time.milliseconds) == vector.fields.number("time"))
       #expect(contents.indexes.map(\.rawValue) == vector.fields.list("indexes").map { $0.number("index") })

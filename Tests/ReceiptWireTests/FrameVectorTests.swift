@@ -7,20 +7,15 @@ import Testing
 struct FrameVectorTests {
   @Test func everyKindHasAVector() {
     let kinds = Set(Vectors.frames.map(\.kindNumber))
-    for kind in FrameKind.allCases { #expect(kinds.contains(kind.rawValue), "\(kind)") }
-    #expect(kinds.count == FrameKind.allCases.count)
+    for type in FrameType.allCases { #expect(kinds.contains(type.byte), "\(type)") }
+    #expect(kinds.count == FrameType.allCases.count)
   }
 
   @Test(arguments: Vectors.frames.indices)
   func frameVectorsAreDecoded(_ index: Int) throws {
     let vector = Vectors.frames[index]
     let bytes = [UInt8](hex: vector.hex)
-    let header = FrameHeader(
-      FrameKind(rawValue: vector.kindNumber)!,
-      flags: .init(rawValue: vector.flags),
-      shard: ShardID(vector.shard),
-      correlation: vector.correlation
-    )
+    let header = FrameHeader(vector)
     let next = try FrameDecoder().next(bytes.span.bytes, at: 0)
     #expect(next == .frame(header, payloadCount: bytes.count - FrameHeader.byteCount), "\(vector.name)")
     let payload = bytes.span.bytes.extracting(FrameHeader.byteCount..<bytes.count)
@@ -28,7 +23,7 @@ struct FrameVectorTests {
     let fields = try read(vector.fields, from: &reader)
     try reader.end()
     #expect("\(fields)" == "\(vector.fields)", "\(vector.name)")
-    try parse(header.kind, header.flags, payload)
+    try parse(FrameType(header), header.flags, payload)
   }
 
   /// Every error and option occurs in some vector.
@@ -53,14 +48,7 @@ struct FrameVectorTests {
   func frameVectorsAreEncoded(_ index: Int) {
     let vector = Vectors.frames[index]
     var buffer = ByteBuffer()
-    buffer.writeFrame(
-      FrameHeader(
-        FrameKind(rawValue: vector.kindNumber)!,
-        flags: .init(rawValue: vector.flags),
-        shard: ShardID(vector.shard),
-        correlation: vector.correlation
-      )
-    ) { $0.write(vector.fields) }
+    buffer.writeFrame(FrameHeader(vector)) { $0.write(vector.fields) }
     #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
@@ -91,7 +79,7 @@ struct FrameVectorTests {
         return "incomplete"
       }
       let start = FrameHeader.byteCount
-      try parse(header.kind, header.flags, bytes.extracting(start..<(start + payloadCount)))
+      try parse(FrameType(header), header.flags, bytes.extracting(start..<(start + payloadCount)))
       return "accepted"
     } catch {
       return error.name

@@ -215,7 +215,7 @@ final class FakeConnection {
       return
     }
     if header.kind == .pong { return }
-    guard header.kind.isRequest else { return fail(.unknownKind) }
+    guard header.isRequest else { return fail(.unknownKind) }
     guard store.owns(header.shard) else {
       return output.writeError(.notOwner, shard: header.shard, correlation: header.correlation, detail: "")
     }
@@ -252,9 +252,8 @@ final class FakeConnection {
   }
 
   func reply(_ request: EchoStore.Request) {
-    output.writeFrame(
-      FrameHeader(request.kind.reply, shard: request.shard, correlation: request.correlation)
-    ) { $0.writeBytes(request.rest) }
+    let header = FrameHeader(replyTo: request.kind, shard: request.shard, correlation: request.correlation)
+    output.writeFrame(header) { $0.writeBytes(request.rest) }
   }
 }
 

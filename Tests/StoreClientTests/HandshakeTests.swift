@@ -140,15 +140,15 @@ struct HandshakeTests {
       var bytes = ByteBuffer()
       switch change {
       case "other correlation":
-        bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation + 1)) { _ in }
+        bytes.writeFrame(FrameHeader(replyTo: .markRead, correlation: request.correlation + 1)) { _ in }
       case "other kind":
-        bytes.writeFrame(FrameHeader(.markUnreadReply, correlation: request.correlation)) { _ in }
+        bytes.writeFrame(FrameHeader(replyTo: .markUnread, correlation: request.correlation)) { _ in }
       case "before it was sent":
         harness.command(2)
-        bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation + 1)) { _ in }
+        bytes.writeFrame(FrameHeader(replyTo: .markRead, correlation: request.correlation + 1)) { _ in }
       default:
         for _ in 0..<2 {
-          bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation)) { _ in }
+          bytes.writeFrame(FrameHeader(replyTo: .markRead, correlation: request.correlation)) { _ in }
         }
       }
       harness.deliver(bytes)

@@ -55,7 +55,7 @@ struct RequestFlowTests {
     harness.pump()
     #expect(harness.recorder.replies == order.map { token(of: $0.rest) })
     for case .replied(let token, let kind, let payload) in harness.recorder.events {
-      #expect(kind == .markReadReply)
+      #expect(kind == .markRead)
       #expect(StoreClientTests.token(of: payload) == token)
     }
     #expect(harness.client.stats.inFlight == 0)

@@ -360,7 +360,7 @@ private final class Player {
         word += "@\(issued.reduce(UInt32(0)) { $0 << 8 | UInt32($1) })"
       }
       try! reader.end()
-      correlations[name] = FrameHeader(header.kind.reply, correlation: header.correlation)
+      correlations[name] = header.reply
       wire.append(name)
       words.append(word + (header.flags.contains(.resend) ? "!" : ""))
     }

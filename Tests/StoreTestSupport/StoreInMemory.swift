@@ -300,7 +300,7 @@ package final class StoreInMemory: Sendable {
         try server.store.loop.receive(header, limited.readableBytesSpan, lane: lane)
       case .engine: try server.store.loop.receive(header, payload.readableBytesSpan, lane: lane)
       case .reply(let fields):
-        output.writeFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)) {
+        output.writeFrame(header.reply) {
           $0.writeImmutableBuffer(fields)
         }
       case .refusal(let code):

@@ -84,19 +84,6 @@ struct FrameRule {
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
       .confirmChanges, .snapshotBegin, .snapshotRead:
       nil
-    case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply,
-      .acknowledgeReply, .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply,
-      .truncateChannelReply, .eraseMemberReply, .getChannelReply, .readStateReply, .statusesReply,
-      .getChannelTypeReply, .listChannelTypesReply, .getUserReply, .listUnsettledReply,
-      .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply,
-      .threadReadStateReply, .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply,
-      .acknowledgePushReply, .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply,
-      .listMessagesReply, .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply,
-      .backupEndReply, .snapshotBeginReply, .snapshotReadReply:
-      nil
     }
   }
 

@@ -105,7 +105,7 @@ extension FrameStream {
         let labels = Self.labels(request.kind, request.device)
         loop.push.counters.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
-      let replyKind = request.kind == .ticket ? FrameKind.presentTicketReply : kind
+      let replyKind = request.kind == .ticket ? FrameKind.presentTicket : kind
       reply(replyKind, request.correlation) { $0.writeRaw(payload) }
     } catch {
       loop.logMalformedReply(error, kind)

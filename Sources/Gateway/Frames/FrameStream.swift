@@ -125,7 +125,9 @@ final class FrameStream: RequestStreamState, RequestStream {
 
   private func handle(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) {
     do throws(WireError) {
-      if let rule = rules[Int(header.kind.rawValue)] {
+      if header.isReply {
+        refuse(header.correlation, .notImplemented, "this frame kind is not accepted here")
+      } else if let rule = rules[Int(header.kind.rawValue)] {
         try send(header, FrameRequest(header, payload, rule: rule, limits: limits), rule: rule, on: loop)
       } else if header.kind == .presentTicket {
         try presentTicket(header, payload, loop)
@@ -196,7 +198,7 @@ final class FrameStream: RequestStreamState, RequestStream {
 
   @inline(__always)
   func reply(_ kind: FrameKind, _ correlation: UInt32, _ fields: (inout ByteBuffer) -> Void) {
-    output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
+    output.writeFrame(FrameHeader(replyTo: kind, correlation: correlation), fields)
   }
 
   private func failed(_ request: FrameStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {

@@ -60,26 +60,26 @@ final class FanOutPart: GatewayPart {
   private func apply(_ payload: RawSpan, _ kind: FrameKind, _ entry: Int, in fanOut: FanOut) throws(WireError) {
     var reader = FieldReader(payload)
     switch kind {
-    case .registerMessageReply:
+    case .registerMessage:
       let reply = try RegistrationReply(payload)
       fanOut.results[entry].sequence = reply.sequence.rawValue
       fanOut.results[entry].status = reply.status
       fanOut.results[entry].receiptRefusal = reply.receiptRefusal
-    case .ticketPlaceReply:
+    case .ticketPlace:
       _ = try reader.ticketPlace()
       try reader.end()
       fanOut.results[entry].partStart = fanOut.parts.writerIndex
       fanOut.results[entry].partCount = payload.byteCount
       fanOut.parts.writeRaw(payload)
-    case .readStateReply:
+    case .readState:
       fanOut.results[entry].partStart = fanOut.parts.writerIndex
       try RowJSON.writeRows(&reader, into: &fanOut.parts)
       fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
-    case .putChannelReply:
+    case .putChannel:
       fanOut.results[entry].isCreated = try PutChannelReply(payload).isNew
-    case .listChannelTypesReply:
+    case .listChannelTypes:
       for record in try reader.channelTypeRecords() { fanOut.add(record) }
-    case .markReadReply, .markDeliveredReply:
+    case .markRead, .markDelivered:
       // A batch's answer does not show rows.
       fanOut.results[entry].uncounted = try MarkReply(payload).uncounted
     default: throw .unknownKind(kind.rawValue)

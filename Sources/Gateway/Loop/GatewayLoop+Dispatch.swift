@@ -77,20 +77,20 @@ extension GatewayLoop {
     var reader = FieldReader(payload)
     var status = 200
     switch kind {
-    case .markReadReply, .markUnreadReply, .markUnreadSinceReply:
+    case .markRead, .markUnread, .markUnreadSince:
       let reply = try MarkReply(payload)
       connection.respond(stream, status: status) { RowJSON.writeResponse(reply, into: &$0) }
-    case .putChannelReply:
+    case .putChannel:
       let reply = try PutChannelReply(payload)
       status = reply.isNew ? 201 : 200
       connection.respond(stream, status: status) { ChannelJSON.writeResponse(reply.channel, into: &$0) }
-    case .getChannelReply, .changeMembersReply, .truncateChannelReply:
+    case .getChannel, .changeMembers, .truncateChannel:
       let channel = try ChannelFields(payload)
       connection.respond(stream, status: status) { ChannelJSON.writeResponse(channel, into: &$0) }
-    case .getChannelTypeReply:
+    case .getChannelType:
       let record = try reader.channelTypeRecord()
       connection.respond(stream, status: status) { ChannelJSON.write(record, into: &$0) }
-    case .getUserReply:
+    case .getUser:
       let settings = try reader.userSettings()
       connection.respond(stream, status: status) { UserJSON.write(settings, into: &$0) }
     default: connection.respond(stream, status: status, body: try Self.list(kind, request.route, &reader))
@@ -106,15 +106,15 @@ extension GatewayLoop {
   ) throws(WireError) -> ByteBuffer {
     var body = ByteBuffer()
     switch kind {
-    case .readStateReply: try RowJSON.writeReadState(&reader, into: &body)
-    case .threadReadStateReply: try RowJSON.writeThreadReadState(&reader, into: &body)
-    case .listChannelsReply: try UnreadJSON.writeChannels(&reader, into: &body)
-    case .listRosterReply: try RosterJSON.writeMembers(&reader, into: &body)
-    case .listMessagesReply: try RosterJSON.writeMessages(&reader, into: &body)
-    case .listMembersReply:
+    case .readState: try RowJSON.writeReadState(&reader, into: &body)
+    case .threadReadState: try RowJSON.writeThreadReadState(&reader, into: &body)
+    case .listChannels: try UnreadJSON.writeChannels(&reader, into: &body)
+    case .listRoster: try RosterJSON.writeMembers(&reader, into: &body)
+    case .listMessages: try RosterJSON.writeMessages(&reader, into: &body)
+    case .listMembers:
       guard let list = route.memberList else { preconditionFailure("\(route.name) returns no list of members") }
       try ListJSON.write(list, &reader, into: &body)
-    case .memberStatusesReply: try ListJSON.writeMemberStatuses(&reader, into: &body)
+    case .memberStatuses: try ListJSON.writeMemberStatuses(&reader, into: &body)
     default: throw .unknownKind(kind.rawValue)
     }
     return body

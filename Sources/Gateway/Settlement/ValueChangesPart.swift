@@ -85,7 +85,7 @@ final class ValueChangesPart: GatewayPart {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let value: SharedValue =
-        kind == .patchUserReply
+        kind == .patchUser
         ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
       var settlement = ValueSettlement(
         value,

@@ -102,7 +102,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
 
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     let stream = Int(truncatingIfNeeded: token)
-    guard kind == .markReadReply else { return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue)) }
+    guard kind == .markRead else { return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue)) }
     if sampler.countResponse(), let walk {
       payload.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
     }

@@ -100,6 +100,7 @@ struct PushLines: PushResults {
 /// Replies in frames: one for each push ack, in any order, with the expected number of moved watermarks.
 struct PushReplies: PushResults {
   private let walk: PushWalk
+  /// The kind of the requests.
   private let kind: FrameKind
   var input = PartialBytes()
   private let decoder = FrameDecoder()
@@ -110,7 +111,7 @@ struct PushReplies: PushResults {
 
   init(_ walk: PushWalk, _ mode: PushMode) {
     self.walk = walk
-    kind = mode.usesTickets ? .presentTicketReply : .acknowledgePushReply
+    kind = mode.usesTickets ? .presentTicket : .acknowledgePush
     missing = (1...walk.messages).flatMap {
       Array(repeating: UInt8(walk.sends(ofMessage: $0)), count: walk.pairs)
     }
@@ -129,7 +130,7 @@ struct PushReplies: PushResults {
       let start = offset + FrameHeader.byteCount
       let payload = bytes.extracting(start..<start + payloadCount)
       offset = start + payloadCount
-      guard header.kind == kind else { throw Self.refusal(header, payload) }
+      guard header.isReply, header.kind == kind else { throw Self.refusal(header, payload) }
       let position = Int(header.correlation) - 1
       guard missing.indices.contains(position), missing[position] > 0 else {
         throw LoadError("a reply to \(header.correlation), which is not expected")

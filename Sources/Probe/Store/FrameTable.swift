@@ -33,7 +33,7 @@ enum FrameTable {
       FrameSpec(spec.kind.rawValue, spec.name, withPresets(fields(spec.fields[...])))
     }
     + RequestSpec.all.map { spec in
-      FrameSpec(spec.kind.reply.rawValue, spec.name + "_reply", fields(spec.reply[...]))
+      FrameSpec(spec.kind.rawValue | FrameHeader.replyBit, spec.name + "_reply", fields(spec.reply[...]))
     }
 
   /// Values of fields that a request's line does not give.

@@ -34,7 +34,12 @@ package struct FrameHeader: Hashable, Sendable {
     static let known: Flags = [.resend, .issued, .thread]
   }
 
+  /// The bit of the kind's byte that a reply has besides its request's kind.
+  package static let replyBit: UInt8 = 0x80
+
+  /// A reply has the kind of its request.
   package var kind: FrameKind
+  package var isReply = false
   package var flags: Flags
   package var shard: ShardID
   package var correlation: UInt32
@@ -46,12 +51,31 @@ package struct FrameHeader: Hashable, Sendable {
     self.correlation = correlation
   }
 
+  /// Create the header of a reply to a request of `kind`.
+  @inline(__always)
+  package init(replyTo kind: FrameKind, shard: ShardID = ShardID(0), correlation: UInt32) {
+    self.init(kind, shard: shard, correlation: correlation)
+    isReply = true
+  }
+
+  /// The header of the reply to this request.
+  @inline(__always)
+  package var reply: FrameHeader { FrameHeader(replyTo: kind, shard: shard, correlation: correlation) }
+
+  /// Whether this is a request of a session: with a counter, or idempotent.
+  @inline(__always)
+  package var isRequest: Bool { !isReply && kind.isRequest }
+
+  /// The byte that says what the frame is.
+  @inline(__always)
+  package var kindByte: UInt8 { isReply ? kind.rawValue | Self.replyBit : kind.rawValue }
+
   /// Store the header in the first ``byteCount`` bytes of `target`, with a length of 0. Inlined: most of a request's
   /// cost is writing it.
   @inline(__always)
   package func store(in target: UnsafeMutableRawBufferPointer) {
     target.storeBytes(of: 0, as: UInt32.self)
-    target[Self.kindOffset] = kind.rawValue
+    target[Self.kindOffset] = kindByte
     target[Self.flagsOffset] = flags.rawValue
     target.storeBytes(of: shard.rawValue.bigEndian, toByteOffset: Self.shardOffset, as: UInt16.self)
     target.storeBytes(of: correlation.bigEndian, toByteOffset: Self.correlationOffset, as: UInt32.self)
@@ -107,12 +131,15 @@ package struct FrameDecoder: Sendable {
     guard length >= FrameHeader.lengthOverhead else { throw .lengthTooSmall }
     guard length <= lengthLimit else { throw .lengthTooLarge(length) }
     guard available >= FrameHeader.shardOffset else { return .needs(FrameHeader.byteCount) }
-    let rawKind = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.kindOffset, as: UInt8.self)
-    guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
+    let kindByte = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.kindOffset, as: UInt8.self)
+    let isReply = kindByte & FrameHeader.replyBit != 0
+    guard let kind = FrameKind(rawValue: kindByte & ~FrameHeader.replyBit), !isReply || kind.hasReply else {
+      throw .unknownKind(kindByte)
+    }
     let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.flagsOffset, as: UInt8.self)
     let flags = FrameHeader.Flags(rawValue: rawFlags)
     guard FrameHeader.Flags.known.contains(flags),
-      kind.isRequest || flags.isDisjoint(with: FrameHeader.Flags.ofRequests)
+      !isReply && kind.isRequest || flags.isDisjoint(with: FrameHeader.Flags.ofRequests)
     else {
       throw .badFlags(rawFlags)
     }
@@ -124,7 +151,8 @@ package struct FrameDecoder: Sendable {
     let correlation = UInt32(
       bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + FrameHeader.correlationOffset, as: UInt32.self)
     )
-    let header = FrameHeader(kind, flags: flags, shard: ShardID(shard), correlation: correlation)
+    var header = FrameHeader(kind, flags: flags, shard: ShardID(shard), correlation: correlation)
+    header.isReply = isReply
     return .frame(header, payloadCount: Int(length) - FrameHeader.lengthOverhead)
   }
 }

@@ -1,6 +1,7 @@
 import ReceiptModel
 
-/// The kind of a frame, which defines its payload (Proto/frames.md). A reply has its request's kind with bit 7 set.
+/// The kind of a frame, which defines its payload (Proto/frames.md). A reply has the kind of its request
+/// (``FrameHeader/isReply``).
 package enum FrameKind: UInt8, Sendable, CaseIterable {
   case hello = 0x01
   case challenge = 0x02
@@ -69,61 +70,6 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case confirmChanges = 0x51
   case snapshotBegin = 0x52
   case snapshotRead = 0x53
-  case putChannelReply = 0x90
-  case changeMembersReply = 0x91
-  case registerMessageReply = 0x92
-  case deleteMessageReply = 0x93
-  case markReadReply = 0x94
-  case markUnreadReply = 0x95
-  case markDeliveredReply = 0x96
-  case patchChannelTypeReply = 0x97
-  case assignChannelTypeReply = 0x98
-  case acknowledgeReply = 0x99
-  case patchUserReply = 0x9A
-  case assignUserReply = 0x9B
-  case settleReply = 0x9C
-  case deleteChannelReply = 0x9D
-  case truncateChannelReply = 0x9E
-  case eraseMemberReply = 0x9F
-  case getChannelReply = 0xA0
-  case readStateReply = 0xA1
-  case statusesReply = 0xA2
-  case getChannelTypeReply = 0xA3
-  case listChannelTypesReply = 0xA4
-  case getUserReply = 0xA5
-  case listUnsettledReply = 0xA6
-  case listMembersReply = 0xA7
-  case memberStatusesReply = 0xA8
-  case listChannelsReply = 0xA9
-  case unreadCountsReply = 0xAA
-  case purgeReply = 0xAB
-  case rebuildIndexReply = 0xAC
-  case ticketPlaceReply = 0xAD
-  case webhookKnownReply = 0xAE
-  case subscribeReply = 0xB0
-  case unsubscribeReply = 0xB1
-  case subscribeUserReply = 0xB2
-  case announceRowReply = 0xB3
-  case getTokenReply = 0xB4
-  case listRevokedTokensReply = 0xB5
-  case threadReadStateReply = 0xB7
-  case userReceiptsReply = 0xB8
-  case userThreadsReply = 0xB9
-  case setMemberReply = 0xBA
-  case markUnreadSinceReply = 0xBB
-  case acknowledgePushReply = 0xC0
-  case redeemTicketReply = 0xC1
-  case noteWebhookReply = 0xC2
-  case presentTicketReply = 0xC3
-  case listRosterReply = 0xC4
-  case listMessagesReply = 0xC5
-  case revokeTokenReply = 0xC6
-  case backupBeginReply = 0xCC
-  case backupReadReply = 0xCD
-  case backupDigestReply = 0xCE
-  case backupEndReply = 0xCF
-  case snapshotBeginReply = 0xD2
-  case snapshotReadReply = 0xD3
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -140,29 +86,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
   package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }
 
-  /// The bit that a reply's kind has besides the bits of its request's kind.
-  package static let replyBit: UInt8 = 0x80
-
-  package var isReply: Bool { rawValue & Self.replyBit != 0 }
-
-  /// Whether this is the reply to an idempotent request.
-  package var isReplyToIdempotent: Bool {
-    isReply && FrameKind(rawValue: rawValue & ~Self.replyBit)?.isIdempotent == true
-  }
-
-  /// Return whether this is the reply to a request of `kind`. Cheaper than a comparison with ``reply``, which checks
-  /// the kind.
-  @inline(__always)
-  package func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
-
-  /// Whether this is a request of any class, whose reply has a kind of its own.
+  /// Whether this is a request of any class, so that there are replies of this kind.
   package var hasReply: Bool { !traits.isEmpty }
-
-  /// The kind of the reply to this request.
-  package var reply: FrameKind {
-    precondition(hasReply, "only requests have replies")
-    return FrameKind(rawValue: rawValue | Self.replyBit)!
-  }
 
   /// The properties of a request's kind; empty for other frames.
   package var traits: RequestTraits {
@@ -187,18 +112,6 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .snapshotBegin, .snapshotRead: [.snapshot]
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: []
     case .deliverChanges, .confirmChanges: []
-    case .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
-      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
-      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
-      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
-      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
-      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
-      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
-      .snapshotReadReply:
-      []
     }
   }
 }

@@ -121,7 +121,7 @@ final class OutgoingChanges: ShardPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     var bytes = ByteBuffer()
-    let start = bytes.beginFrame(FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation))
+    let start = bytes.beginFrame(header.reply)
     fields(&bytes)
     bytes.endFrame(start)
     lastWaitID &+= 1

@@ -34,7 +34,7 @@ extension ShardEngine {
   ) -> Outcome {
     let isFirst = lane.add(replyTiming, refusable: isCommand ? nil : header) { buffer in
       let start = buffer.beginFrame(
-        FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
+        header.reply
       )
       fields(&buffer)
       buffer.endFrame(start)

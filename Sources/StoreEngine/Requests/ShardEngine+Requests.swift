@@ -153,18 +153,7 @@ extension ShardEngine {
       return try dispatchOnChannel(&request)
     // No requests to a shard.
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .backupBegin,
-      .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead,
-      .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
-      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
-      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
-      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
-      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
-      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
-      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
-      .snapshotReadReply:
+      .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead:
       throw .unknownKind(request.kind.rawValue)
     }
   }
@@ -252,17 +241,7 @@ extension ShardEngine {
       .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
       .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
       .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
-      .snapshotRead, .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
-      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
-      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
-      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
-      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
-      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
-      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
-      .snapshotReadReply:
+      .snapshotRead:
       throw .unknownKind(request.kind.rawValue)
     }
   }
@@ -302,17 +281,7 @@ extension FrameKind {
       .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
       .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
       .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
-      .snapshotRead, .putChannelReply, .changeMembersReply, .registerMessageReply, .deleteMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .patchChannelTypeReply, .assignChannelTypeReply, .acknowledgeReply,
-      .patchUserReply, .assignUserReply, .settleReply, .deleteChannelReply, .truncateChannelReply, .eraseMemberReply,
-      .getChannelReply, .readStateReply, .statusesReply, .getChannelTypeReply, .listChannelTypesReply, .getUserReply,
-      .listUnsettledReply, .listMembersReply, .memberStatusesReply, .listChannelsReply, .unreadCountsReply, .purgeReply,
-      .rebuildIndexReply, .ticketPlaceReply, .webhookKnownReply, .subscribeReply, .unsubscribeReply,
-      .subscribeUserReply, .announceRowReply, .getTokenReply, .listRevokedTokensReply, .threadReadStateReply,
-      .userReceiptsReply, .userThreadsReply, .setMemberReply, .markUnreadSinceReply, .acknowledgePushReply,
-      .redeemTicketReply, .noteWebhookReply, .presentTicketReply, .listRosterReply, .listMessagesReply,
-      .revokeTokenReply, .backupBeginReply, .backupReadReply, .backupDigestReply, .backupEndReply, .snapshotBeginReply,
-      .snapshotReadReply:
+      .snapshotRead:
       .refuse
     }
   }

@@ -51,7 +51,7 @@ final class TransferReplies {
     case .failure(let refusal): refuse(header, refusal)
     case .success(let value):
       var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(header.kind.reply, correlation: header.correlation)) { fields(value, &$0) }
+      buffer.writeFrame(header.reply) { fields(value, &$0) }
       write(buffer)
     }
   }

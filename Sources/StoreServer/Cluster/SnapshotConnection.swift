@@ -190,7 +190,8 @@ final class SnapshotConnection: ChannelInboundHandler {
       state = .open(unanswered: nil)
       timer?.cancel()
       opened.succeed()
-    case (.open(let unanswered?), .snapshotBeginReply), (.open(let unanswered?), .snapshotReadReply):
+    case (.open(let unanswered?), .snapshotBegin) where header.isReply,
+      (.open(let unanswered?), .snapshotRead) where header.isReply:
       guard header.correlation == correlation else { return close("an answer to no request") }
       state = .open(unanswered: nil)
       timer?.cancel()

@@ -193,7 +193,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       guard case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) else { break }
       let start = offset + FrameHeader.byteCount
       let payload = bytes.extracting(start..<(start + payloadCount))
-      if isOpen, header.kind.isRequest {
+      if isOpen, header.isRequest {
         try request(header, payload, frame: bytes.extracting(offset..<(start + payloadCount)))
       } else {
         try handleConnectionFrame(header, payload)
@@ -245,6 +245,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func handleFrameAfterHandshake(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    guard !header.isReply else { throw .unknownKind(header.kindByte) }
     if header.kind == .ping {
       guard payload.byteCount == 8 else { throw .badValue(.ping) }
       var buffer = ByteBuffer()
@@ -256,7 +257,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     if terms.isNode, header.kind.isSnapshot, let context {
       return try (snapshot ?? makeSnapshot(context)).receive(header, payload, servingState)
     }
-    guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
+    guard header.kind.isBackup, let context else { throw .unknownKind(header.kindByte) }
     let backup = backup ?? makeBackup(context)
     try backup.receive(header, payload, servingState)
   }

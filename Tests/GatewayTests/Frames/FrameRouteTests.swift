@@ -88,11 +88,9 @@ import Testing
     frames.add(.truncateChannel, 15) { $0.writeEmptyField() }
     frames.add(.deleteChannel, 16)
     let kinds: [FrameKind] = [
-      .putChannelReply, .changeMembersReply, .registerMessageReply, .registerMessageReply, .markReadReply,
-      .markUnreadReply, .markDeliveredReply, .acknowledgeReply, .getChannelReply, .readStateReply,
-      .statusesReply,
-      .listMembersReply, .memberStatusesReply, .deleteMessageReply, .truncateChannelReply,
-      .deleteChannelReply,
+      .putChannel, .changeMembers, .registerMessage, .registerMessage, .markRead, .markUnread, .markDelivered,
+      .acknowledge, .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .deleteMessage,
+      .truncateChannel, .deleteChannel,
     ]
     let correlations = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
     return (frames, zip(correlations, kinds).map { "\($0) \($1)" })
@@ -129,10 +127,12 @@ import Testing
       .enumerated() {
         frames.add(kind, UInt32(index + 2))
       }
+      // The kind is accepted as a request only.
+      frames.bytes.writeFrame(FrameHeader(replyTo: .deleteChannel, correlation: 8)) { $0.writeFlag(true) }
       try await gateway.client.send(frames.bytes, stream)
       let pong = try #require(await stream.frame())
       #expect(pong.0.kind == .pong && pong.0.correlation == 1 && pong.1 == [1, 2, 3, 4, 5, 6, 7, 8])
-      for index in 2...7 {
+      for index in 2...8 {
         #expect(await stream.verdict() == "\(index) not_implemented this frame kind is not accepted here")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
@@ -187,6 +187,7 @@ import Testing
       var responses: [UInt32: (FrameKind, String)] = [:]
       for _ in 0..<4 {
         let (header, payload) = try #require(await stream.frame())
+        #expect(header.isReply)
         let delivery = try DeliveryReply(payload.span.bytes)
         let names = "\(delivery.cid.text) \(delivery.user.text) \(delivery.message.text)"
         responses[header.correlation] = (
@@ -194,11 +195,11 @@ import Testing
         )
       }
       let (bob, carol) = (start + 7, start + 10_000)
-      #expect(responses[0]?.0 == .acknowledgePushReply && responses[0]?.1 == "true \(bob)   ")
-      #expect(responses[1]?.0 == .acknowledgePushReply && responses[1]?.1 == "false \(bob) messaging:c bob m1")
-      #expect(responses[2]?.0 == .presentTicketReply && responses[2]?.1 == "true \(carol)   ")
+      #expect(responses[0]?.0 == .acknowledgePush && responses[0]?.1 == "true \(bob)   ")
+      #expect(responses[1]?.0 == .acknowledgePush && responses[1]?.1 == "false \(bob) messaging:c bob m1")
+      #expect(responses[2]?.0 == .presentTicket && responses[2]?.1 == "true \(carol)   ")
       #expect(
-        responses[3]?.0 == .presentTicketReply && responses[3]?.1 == "false \(carol) messaging:c carol m2"
+        responses[3]?.0 == .presentTicket && responses[3]?.1 == "false \(carol) messaging:c carol m2"
       )
       frames.bytes.clear()
       frames.add(.presentTicket, 4, cid: nil) { Self.writeTicket(ticket + "A", into: &$0) }

@@ -83,12 +83,14 @@ final class TestRequestStream: Sendable {
     return (header, Array(frame.dropFirst(FrameHeader.byteCount)))
   }
 
-  /// The next frame, as in `7 markReadReply` or `7 invalid_field user: 1 to 128 …`; `end` after the last one.
+  /// The next frame, as in `7 markRead` for a reply or `7 invalid_field user: 1 to 128 …`; `end` after the last one.
   func verdict() async -> String {
     guard let (header, payload) = await frame() else {
       return state.withLock { $0.received.isEmpty } ? "end" : "cut"
     }
-    guard header.kind == .error else { return "\(header.correlation) \(header.kind)" }
+    guard header.kind == .error else {
+      return "\(header.correlation) \(header.kind)\(header.isReply || header.kind == .pong ? "" : ", no reply")"
+    }
     guard let error = try? ErrorFrame(payload.span.bytes) else { return "an error that does not parse" }
     let detail = error.detail.isEmpty ? "" : " \(error.detail)"
     return "\(header.correlation) \(error.code?.name ?? "\(error.rawCode)")\(detail)"

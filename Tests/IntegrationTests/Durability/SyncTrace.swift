@@ -83,10 +83,10 @@ struct SyncTrace {
       guard
         case .frame(let header, let payloadCount)? = try? FrameDecoder().next(pending.span.bytes, at: offset)
       else { break }
-      switch header.kind {
-      case .markRead: events.append(.mark(correlation: header.correlation))
-      case FrameKind.markRead.reply: events.append(.reply(correlation: header.correlation))
-      default: break
+      if header.kind == .markRead {
+        events.append(
+          header.isReply ? .reply(correlation: header.correlation) : .mark(correlation: header.correlation)
+        )
       }
       offset += FrameHeader.byteCount + payloadCount
     }
@@ -109,11 +109,11 @@ struct SyncTrace {
   private let ping = frame(.ping)
   private let pong = frame(.pong)
   private let mark = frame(.markRead)
-  private let reply = frame(FrameKind.markRead.reply)
+  private let reply = frame(.markRead, isReply: true)
 
   /// A frame without a payload.
-  private static func frame(_ kind: FrameKind) -> [UInt8] {
-    [0, 0, 0, 8, kind.rawValue, 0, 0, 0, 0, 0, 0, 7]
+  private static func frame(_ kind: FrameKind, isReply: Bool = false) -> [UInt8] {
+    [0, 0, 0, 8, kind.rawValue | (isReply ? FrameHeader.replyBit : 0), 0, 0, 0, 0, 0, 0, 7]
   }
 
   private func call(_ name: String, _ bytes: [UInt8]) -> String {

@@ -113,17 +113,18 @@ extension Reply {
   /// Parse a reply.
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
+    guard header.isReply || header.kind == .error else { throw .unknownKind(header.kindByte) }
     switch header.kind {
     case .error:
       self = .refused(try ErrorFrame(payload).rawCode)
       return
-    case .markReadReply, .markUnreadReply, .markDeliveredReply:
+    case .markRead, .markUnread, .markDelivered:
       let reply = try MarkReply(payload)
       var row = RowView(reply.row)
       row.uncounted = reply.uncounted?.rawValue ?? 0
       self = .row(row)
       return
-    case .registerMessageReply:
+    case .registerMessage:
       let reply = try RegistrationReply(payload)
       self = .message(
         isNew: reply.isNew,
@@ -131,23 +132,23 @@ extension Reply {
         status: reply.status.rawValue
       )
       return
-    case .acknowledgeReply:
+    case .acknowledge:
       self = .acknowledged(try AcknowledgeReply(payload).codes.map { UInt64($0?.rawValue ?? 0) })
       return
-    case .deleteMessageReply:
+    case .deleteMessage:
       self = .sequence(Int(try DeleteMessageReply(payload).sequence.rawValue))
       return
-    case .putChannelReply:
+    case .putChannel:
       let reply = try PutChannelReply(payload)
       self = .channel(ChannelView(reply.channel), isNew: reply.isNew)
       return
-    case .deleteChannelReply, .eraseMemberReply:
+    case .deleteChannel, .eraseMember:
       self = .removed(try FlagReply(payload).isSet)
       return
-    case .changeMembersReply, .getChannelReply, .truncateChannelReply:
+    case .changeMembers, .getChannel, .truncateChannel:
       self = .channel(ChannelView(try ChannelFields(payload)), isNew: nil)
       return
-    case .setMemberReply:
+    case .setMember:
       let member = try SetMemberReply(payload)
       self = .member(
         role: member.role,
@@ -156,11 +157,11 @@ extension Reply {
         isNew: member.hasJoined
       )
       return
-    case .readStateReply:
+    case .readState:
       var rows: [RowView] = []
       for _ in 0..<(try reader.count()) { rows.append(RowView(try RowFields(&reader))) }
       self = .rows(rows, next: try reader.optional32())
-    case .statusesReply:
+    case .statuses:
       let results = try StatusResultFields.all(payload)
       self = .statuses(
         results.map { result in
@@ -171,11 +172,11 @@ extension Reply {
         }
       )
       return
-    case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+    case .patchChannelType, .assignChannelType, .getChannelType:
       self = .type(TypeView(try reader.channelTypeRecord()))
-    case .patchUserReply, .assignUserReply, .getUserReply:
+    case .patchUser, .assignUser, .getUser:
       self = .settings(SettingsView(try reader.userSettings()))
-    case .acknowledgePushReply:
+    case .acknowledgePush:
       let delivery = try DeliveryReply(payload)
       let names = [
         delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
@@ -189,19 +190,19 @@ extension Reply {
         names
       )
       return
-    case .noteWebhookReply, .webhookKnownReply:
+    case .noteWebhook, .webhookKnown:
       self = .known(try FlagReply(payload).isSet)
       return
-    case .revokeTokenReply, .getTokenReply:
+    case .revokeToken, .getToken:
       let state = try TokenReply(payload)
       self = .token(until: state.until.milliseconds, version: state.version)
       return
-    case .listRevokedTokensReply:
+    case .listRevokedTokens:
       let list = try RevokedTokensReply(payload)
       let tokens = list.revocations.map { "\($0.id) until \($0.until.milliseconds) by \($0.version)" }
       self = .tokens(version: list.version, isAnew: list.isAnew, tokens)
       return
-    case .listChannelTypesReply:
+    case .listChannelTypes:
       self = .types(try reader.channelTypeRecords().map(TypeView.init))
     default:
       throw .unknownKind(header.kind.rawValue)

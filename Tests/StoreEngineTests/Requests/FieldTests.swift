@@ -254,7 +254,6 @@ struct FieldTests {
       buffer.writeVarint(UInt64.max)
       buffer.writeVarint(0)
     },
-    Row("a reply as a request", .getChannelReply, .ends(.unknownKind(0xA0))) { _ in },
   ]
 
   @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)

@@ -65,62 +65,63 @@ final class Gateway {
       case .error:
         let error = try ErrorFrame(payload)
         return error.code?.name ?? "code \(error.rawCode)"
-      case .markReadReply, .markUnreadReply, .markDeliveredReply:
+      case _ where !header.isReply: return "\(header.kind), no reply"
+      case .markRead, .markUnread, .markDelivered:
         let reply = try MarkReply(payload)
         let uncounted = reply.uncounted.map { " uncounted \($0.rawValue)" } ?? ""
         return
           "row read \(reply.row.lastReadSequence.rawValue) unread \(reply.row.unreadMessages)\(uncounted)"
-      case .registerMessageReply:
+      case .registerMessage:
         let reply = try RegistrationReply(payload)
         let refusal = ["", " over the limit", " not allowed"][Int(reply.receiptRefusal.rawValue)]
         return "message \(reply.sequence.rawValue)\(reply.isNew ? " new" : "")\(refusal)"
-      case .acknowledgeReply:
+      case .acknowledge:
         let codes = try AcknowledgeReply(payload).codes
         return "acknowledged " + codes.map { $0?.name ?? "ok" }.joined(separator: " ")
-      case .deleteMessageReply:
+      case .deleteMessage:
         return "deleted \(try DeleteMessageReply(payload).sequence.rawValue)"
-      case .putChannelReply:
+      case .putChannel:
         let reply = try PutChannelReply(payload)
         return "channel of \(reply.channel.memberCount)\(reply.isNew ? " new" : "")"
-      case .deleteChannelReply:
+      case .deleteChannel:
         return try FlagReply(payload).isSet ? "channel deleted" : "no channel"
-      case .eraseMemberReply:
+      case .eraseMember:
         return try FlagReply(payload).isSet ? "erased" : "not known"
-      case .purgeReply:
+      case .purge:
         let round = try reader.varint()
         try reader.end()
         return round == 0 ? "purged" : "round \(round)"
-      case .changeMembersReply, .getChannelReply, .truncateChannelReply:
+      case .changeMembers, .getChannel, .truncateChannel:
         return "channel of \(try ChannelFields(payload).memberCount)"
-      case .setMemberReply:
+      case .setMember:
         let member = try SetMemberReply(payload)
         return "member\(member.hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
-      case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+      case .patchChannelType, .assignChannelType, .getChannelType:
         let type = try reader.channelTypeRecord()
         return
           "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
-      case .patchUserReply, .assignUserReply, .getUserReply:
+      case .patchUser, .assignUser, .getUser:
         return "user \(try userWords(&reader))"
-      case .settleReply:
+      case .settle:
         return try FlagReply(payload).isSet ? "settled" : "not settled"
-      case .listUnsettledReply:
+      case .listUnsettled:
         let unsettled = try UnsettledReply(payload)
         return "unsettled types \(unsettled.types.map(\.name)) users \(unsettled.users.map(\.user))"
-      case .listChannelTypesReply:
+      case .listChannelTypes:
         return "\(try reader.count()) types"
-      case .readStateReply:
+      case .readState:
         return "\(try reader.count()) rows"
-      case .statusesReply:
+      case .statuses:
         let results = try StatusResultFields.all(payload)
         var receipts: [String] = []
         for case .found(let status) in results { receipts.append("\(status.acknowledgement)") }
         let hasAcknowledgements = receipts.contains { $0 != "none" }
         return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(results.count) statuses"
-      case .listMembersReply:
+      case .listMembers:
         return try listWords(&reader)
-      case .memberStatusesReply:
+      case .memberStatuses:
         return try memberWords(&reader)
-      case .unreadCountsReply:
+      case .unreadCounts:
         var words: [String] = []
         for _ in 0..<(try reader.count()) {
           switch try UnreadCountFields(&reader) {
@@ -133,21 +134,21 @@ final class Gateway {
         }
         try reader.end()
         return "unread \(words.joined(separator: " "))"
-      case .listChannelsReply:
+      case .listChannels:
         return try channelWords(&reader)
-      case .rebuildIndexReply:
+      case .rebuildIndex:
         let fields = try RebuildIndexReply(payload)
         return
           """
           rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \
           \(fields.entries) entries
           """
-      case .subscribeReply:
+      case .subscribe:
         return EventText.subscribed(payload)
-      case .unsubscribeReply, .announceRowReply:
+      case .unsubscribe, .announceRow:
         try reader.end()
-        return header.kind == .unsubscribeReply ? "unsubscribed" : "announced"
-      case .ticketPlaceReply:
+        return header.kind == .unsubscribe ? "unsubscribed" : "announced"
+      case .ticketPlace:
         let place = try reader.ticketPlace()
         try reader.end()
         let parent = place.parent.map { " of a reply to \($0.rawValue)" } ?? ""
@@ -156,21 +157,21 @@ final class Gateway {
           ticket channel \(place.channel.rawValue) row \(place.row.rawValue) message \
           \(place.sequence.rawValue)\(parent)
           """
-      case .acknowledgePushReply, .redeemTicketReply:
+      case .acknowledgePush, .redeemTicket:
         return try deliveryWords(payload)
-      case .webhookKnownReply:
+      case .webhookKnown:
         return try FlagReply(payload).isSet ? "known" : "not known"
-      case .noteWebhookReply:
+      case .noteWebhook:
         return try FlagReply(payload).isSet ? "recorded" : "was known"
-      case .revokeTokenReply, .getTokenReply:
+      case .revokeToken, .getToken:
         let state = try TokenReply(payload)
         return state.until == .none ? "not revoked" : "revoked until \(state.until.milliseconds)"
-      case .listRevokedTokensReply:
+      case .listRevokedTokens:
         let list = try RevokedTokensReply(payload)
         let ids = list.revocations.map { " \($0.id)" }.joined()
         return
           "tokens\(ids) of version \(list.version)\(list.isAnew ? " anew" : "")\(list.hasMore ? " and more" : "")"
-      case .subscribeUserReply:
+      case .subscribeUser:
         let through = try reader.time().milliseconds
         try reader.end()
         return "user subscribed through \(through)"

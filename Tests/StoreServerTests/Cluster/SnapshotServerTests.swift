@@ -45,7 +45,7 @@ import Testing
       total += part.bytes.readableBytes
       #expect(part.total == UInt64(total) && part.digest.elementsEqual(hash.finalize()))
       var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(.snapshotReadReply, correlation: 1)) { part.write(into: &$0) }
+      buffer.writeFrame(FrameHeader(replyTo: .snapshotRead, correlation: 1)) { part.write(into: &$0) }
       #expect(buffer.readableBytes < Int(FrameHeader.lengthLimitDefault))
     }
     #expect(total == sizes.reduce(0, +))

@@ -159,10 +159,10 @@ struct GatewayFrames {
       let owned = (try? ShardMap(payload.readableBytesSpan))?.owned ?? []
       return "owns" + owned.map { " \($0.first)+\($0.count)@\($0.epoch)" }.joined()
     case .pong: return "\(header.correlation) pong \(String(buffer: payload))"
-    case .noteWebhookReply: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
-    case .webhookKnownReply: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"
-    case .putChannelReply: return "\(header.correlation) \(flag == 1 ? "created" : "there already")"
-    case .listChannelsReply:
+    case .noteWebhook: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
+    case .webhookKnown: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"
+    case .putChannel: return "\(header.correlation) \(flag == 1 ? "created" : "there already")"
+    case .listChannels:
       // The first field is the number of entries.
       return "\(header.correlation) channels: \(flag ?? 0)"
     case .error:
