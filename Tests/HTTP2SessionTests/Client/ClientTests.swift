@@ -10,7 +10,7 @@ struct ClientTests {
     let pair = try Pair()
     #expect(pair.delegate.isReady)
     #expect(pair.client.concurrentStreamsMax == 1_000)
-    #expect(pair.client.submit(pair.template, path: "/a?b", token: 7) != nil)
+    #expect(pair.client.submit(pair.template, path: "/a?b", tag: 7) != nil)
     pair.run()
     #expect(pair.server.delegate.log == ["get /a?b 0"])
     #expect(pair.delegate.log == ["7 200 text/plain; charset=utf-8 0123456789"])
@@ -29,7 +29,7 @@ struct ClientTests {
       connection.respond(stream, status: 200, contentType: .bytes, body: body ?? ByteBuffer())
     }
     let body = String(repeating: "0123456789", count: 100_000)
-    pair.client.submit(pair.posting, path: "/", body: ByteBuffer(string: body), token: 1)
+    pair.client.submit(pair.posting, path: "/", body: ByteBuffer(string: body), tag: 1)
     pair.run()
     #expect(pair.delegate.log == ["1 200 application/octet-stream \(body)"])
   }
@@ -39,7 +39,7 @@ struct ClientTests {
     var limits = HTTP2Limits()
     limits.concurrentStreamsMax = 10
     let pair = try Pair(limits: limits)
-    for token in 0..<100 { pair.client.submit(pair.template, path: "/\(token)", token: UInt64(token)) }
+    for tag in 0..<100 { pair.client.submit(pair.template, path: "/\(tag)", tag: UInt64(tag)) }
     pair.run()
     #expect(pair.delegate.log.count == 100)
     #expect(pair.delegate.log.allSatisfy { $0.contains(" 200 ") })
@@ -54,10 +54,10 @@ struct ClientTests {
         connection.reset(stream, .refusedStream)
       }
     }
-    pair.client.submit(pair.template, path: "/reset", token: 1)
+    pair.client.submit(pair.template, path: "/reset", tag: 1)
     pair.run()
-    let handle = try #require(pair.client.submit(pair.template, path: "/never", token: 2))
-    pair.client.submit(pair.template, path: "/never", token: 3)
+    let handle = try #require(pair.client.submit(pair.template, path: "/never", tag: 2))
+    pair.client.submit(pair.template, path: "/never", tag: 3)
     pair.run()
     pair.client.cancel(handle)
     pair.run()
@@ -65,7 +65,7 @@ struct ClientTests {
     #expect(pair.server.delegate.log.last == "aborted")
     _ = try pair.channel.finish(acceptAlreadyClosed: true)
     #expect(pair.delegate.log == ["1 failed 7", "2 failed 8", "3 failed 2", "closed"])
-    #expect(pair.client.submit(pair.template, path: "/", token: 4) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 4) == nil)
   }
 
   @Test("a streaming answer arrives in parts")
@@ -76,7 +76,7 @@ struct ClientTests {
       connection.startStreaming(handle, status: 200, contentType: .eventStream)
       stream = handle
     }
-    pair.client.submit(pair.template, path: "/events", token: 1, streaming: true)
+    pair.client.submit(pair.template, path: "/events", tag: 1, streaming: true)
     pair.run()
     let handle = try #require(stream)
     for piece in ["a", "b"] {
@@ -94,12 +94,12 @@ struct ClientTests {
   @Test("a draining server answers sent requests, refuses new ones, and then both sides close")
   func drainingServerAnswersSentRequestsAndRefusesNewOnes() throws {
     let pair = try Pair()
-    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.client.submit(pair.template, path: "/hold", tag: 1)
     pair.run()
     pair.server.connection.shutdownGracefully(grace: .zero)
     pair.run()
     #expect(!pair.client.isUsable)
-    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 2) == nil)
     pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
     pair.server.connection.flushIfNeeded()
     pair.run()
@@ -110,10 +110,10 @@ struct ClientTests {
   @Test("a client that closes gracefully gets its answers first")
   func clientThatClosesGracefullyGetsAnswersFirst() throws {
     let pair = try Pair()
-    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.client.submit(pair.template, path: "/hold", tag: 1)
     pair.client.close()
     pair.run()
-    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 2) == nil)
     pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
     pair.server.connection.flushIfNeeded()
     pair.run()
@@ -123,8 +123,8 @@ struct ClientTests {
   @Test("trailers arrive with the complete response, whole and byte by byte", arguments: [Int.max, 1])
   func trailersArriveWithCompleteResponse(pieceBytes: Int) throws {
     let raw = try RawServerPair()
-    raw.client.submit(raw.template, path: "/", token: 1)
-    raw.client.submit(raw.template, path: "/", token: 2)
+    raw.client.submit(raw.template, path: "/", tag: 1)
+    raw.client.submit(raw.template, path: "/", tag: 2)
     let fields = [("grpc-status", "14"), ("grpc-message", "no%20leader"), ("grpc-status", "0")]
     let ends = Frame.endHeaders | Frame.endStream
     try raw.receive(
@@ -145,7 +145,7 @@ struct ClientTests {
   @Test("a response without a body has its fields in the headers, and no trailers")
   func responseWithoutBodyHasFieldsInHeaders() throws {
     let raw = try RawServerPair()
-    raw.client.submit(raw.template, path: "/", token: 1)
+    raw.client.submit(raw.template, path: "/", tag: 1)
     let block = HPACK.plain([(":status", "200"), ("grpc-status", "8")])
     try raw.receive([Frame(.headers, flags: Frame.endHeaders | Frame.endStream, stream: 1, block)])
     #expect(raw.delegate.log == ["1 200  "])
@@ -160,8 +160,8 @@ struct ClientTests {
     var limits = HTTP2ClientLimits()
     limits.headerListBytesMax = 200
     let raw = try RawServerPair(limits)
-    raw.client.submit(raw.template, path: "/", token: 1)
-    raw.client.submit(raw.template, path: "/", token: 2)
+    raw.client.submit(raw.template, path: "/", tag: 1)
+    raw.client.submit(raw.template, path: "/", tag: 2)
     let large = ("grpc-message", String(repeating: "a", count: 200))
     try raw.receive([
       Frame(.headers, flags: Frame.endHeaders, stream: 1, HPACK.plain([(":status", "200")])),
@@ -179,7 +179,7 @@ struct ClientTests {
         HPACK.plain([("grpc-status", "2"), (":status", "200")])
       ),
     ])
-    raw.client.submit(raw.template, path: "/", token: 3)
+    raw.client.submit(raw.template, path: "/", tag: 3)
     try raw.receive([
       Frame(.headers, flags: Frame.endHeaders, stream: 5, HPACK.plain([(":status", "200")])),
       Frame(.data, flags: Frame.endStream, stream: 5),
@@ -208,7 +208,7 @@ struct ClientTests {
     try channel.pipeline.syncOperations.addHandler(client)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     let template = HTTP2RequestTemplate(method: .get, scheme: "http", authority: "localhost")
-    client.submit(template, path: "/", token: 1)
+    client.submit(template, path: "/", tag: 1)
     _ = try? channel.writeInbound(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))
     channel.embeddedEventLoop.run()
     #expect(!channel.isActive)
@@ -269,7 +269,7 @@ struct StreamedBodyTests {
         template,
         path: "/acks",
         body: ByteBuffer(string: "on"),
-        token: 1,
+        tag: 1,
         streaming: true,
         hasMoreBody: true
       )
@@ -303,7 +303,7 @@ struct StreamedBodyTests {
     var remaining = 200
     var most = 0
     let handle = try #require(
-      pair.client.submit(template, path: "/acks", token: 1, streaming: true, hasMoreBody: true)
+      pair.client.submit(template, path: "/acks", tag: 1, streaming: true, hasMoreBody: true)
     )
     let fill = { (client: HTTP2ClientConnection<TestClient>) in
       while let queued = client.queuedBytes(handle), queued < 20_000 {
@@ -330,12 +330,12 @@ struct StreamedBodyTests {
   func emptyBodyEndsAtOnce() throws {
     let (pair, template) = try pair()
     lines(pair)
-    let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, hasMoreBody: true))
+    let handle = try #require(pair.client.submit(template, path: "/acks", tag: 1, hasMoreBody: true))
     pair.client.finish(handle)
     pair.run()
     #expect(pair.delegate.log == ["1 200 application/x-ndjson "])
     pair.server.delegate.onRequest = nil
-    pair.client.submit(template, path: "/acks", token: 2)
+    pair.client.submit(template, path: "/acks", tag: 2)
     pair.run()
     #expect(pair.delegate.log.last?.hasPrefix("2 200") == true)
   }
@@ -350,7 +350,7 @@ struct StreamedBodyTests {
     pair.server.delegate.onRequest = { handle, _ in stream = handle }
     let body = ByteBuffer(repeating: 7, count: 1_000_000)
     let sent = try #require(
-      pair.client.submit(template, path: "/acks", body: body, token: 1, hasMoreBody: true)
+      pair.client.submit(template, path: "/acks", body: body, tag: 1, hasMoreBody: true)
     )
     pair.run()
     #expect(pair.client.queuedBytes(sent) == 900_000)

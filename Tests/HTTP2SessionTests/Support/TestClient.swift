@@ -13,11 +13,11 @@ final class TestClient: HTTP2ClientDelegate {
   func http2ReadComplete(on connection: HTTP2ClientConnection<TestClient>) { onReadComplete?(connection) }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<TestClient>
   ) {
-    log.append("\(token) \(response.status) \(text(response.contentType)) \(text(response.body))")
+    log.append("\(tag) \(response.status) \(text(response.contentType)) \(text(response.body))")
     for (name, value) in [
       ("grpc-status", response.trailer("grpc-status")), ("grpc-message", response.trailer("grpc-message")),
     ] {
@@ -27,15 +27,15 @@ final class TestClient: HTTP2ClientDelegate {
   }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<TestClient>
   ) {
-    log.append("\(token) part \(text(response.body))")
+    log.append("\(tag) part \(text(response.body))")
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClient>) {
-    log.append("\(token) failed \(errorCode)")
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClient>) {
+    log.append("\(tag) failed \(errorCode)")
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<TestClient>) { isReady = true }
