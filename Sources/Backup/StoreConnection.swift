@@ -56,9 +56,9 @@ private final class ConnectionRequests: StoreClientDelegate {
   private let eventLoop: any EventLoop
   private let opened: EventLoopPromise<Void>
   private var client: StoreClient<ConnectionRequests>?
-  /// Unanswered requests by token.
+  /// Unanswered requests by tag.
   private var pending: [UInt64: Pending] = [:]
-  private var lastToken: UInt64 = 0
+  private var lastTag: UInt64 = 0
 
   init(_ store: Endpoint, _ eventLoop: any EventLoop) {
     self.store = store
@@ -93,19 +93,19 @@ private final class ConnectionRequests: StoreClientDelegate {
 
   func send(_ kind: FrameKind, timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void) -> EventLoopFuture<ByteBuffer>
   {
-    lastToken += 1
-    let token = lastToken
+    lastTag += 1
+    let tag = lastTag
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let scheduled = eventLoop.scheduleTask(in: timeout) {
       bound.value.fail(BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s"))
     }
     // Before the send: the connection can fail within `flush`, which fails all pending requests.
-    pending[token] = Pending(promise: promise, timeout: scheduled)
-    if let client, client.send(kind, to: .shard(ShardID(0), name: nil), token: token, fields) {
+    pending[tag] = Pending(promise: promise, timeout: scheduled)
+    if let client, client.send(kind, to: .shard(ShardID(0), name: nil), tag: tag, fields) {
       client.flush()
     } else {
-      complete(token, .failure(Self.lost))
+      complete(tag, .failure(Self.lost))
     }
     return promise.futureResult
   }
@@ -121,12 +121,12 @@ private final class ConnectionRequests: StoreClientDelegate {
   /// End the connection and all its requests.
   private func fail(_ failure: BackupFailure) {
     opened.fail(failure)
-    for token in Array(pending.keys) { complete(token, .failure(failure)) }
+    for tag in Array(pending.keys) { complete(tag, .failure(failure)) }
     _ = close()
   }
 
-  private func complete(_ token: UInt64, _ result: Result<ByteBuffer, any Error>) {
-    guard let request = pending.removeValue(forKey: token) else { return }
+  private func complete(_ tag: UInt64, _ result: Result<ByteBuffer, any Error>) {
+    guard let request = pending.removeValue(forKey: tag) else { return }
     request.timeout.cancel()
     request.promise.completeWith(result)
   }
@@ -141,16 +141,16 @@ private final class ConnectionRequests: StoreClientDelegate {
 
   // MARK: - Calls of the client
 
-  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
+  func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {
     var reply = ByteBuffer()
     reply.writeRaw(payload)
-    complete(token, .success(reply))
+    complete(tag, .success(reply))
   }
 
-  func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
+  func storeFailed(_ tag: UInt64, _ failure: StoreFailure) {
     switch failure {
-    case .refused(let code, _, let detail): complete(token, .failure(Self.failure(code, detail)))
-    case .busy, .unavailable, .outcomeUnknown: complete(token, .failure(Self.lost))
+    case .refused(let code, _, let detail): complete(tag, .failure(Self.failure(code, detail)))
+    case .busy, .unavailable, .outcomeUnknown: complete(tag, .failure(Self.lost))
     }
   }
 

@@ -127,7 +127,7 @@ private final class RebuildRun: StoreClientDelegate {
     let isMade = client.send(
       .rebuildIndex,
       to: .shard(request.shard, name: nil),
-      token: UInt64(request.shard.rawValue)
+      tag: UInt64(request.shard.rawValue)
     ) {
       $0.writeRebuildIndex(phase: request.kind.rawValue, epoch: request.epoch)
     }
@@ -135,8 +135,8 @@ private final class RebuildRun: StoreClientDelegate {
     if !isMade { machine.requestFailed(request.shard) }
   }
 
-  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
-    let shard = ShardID(UInt16(truncatingIfNeeded: token))
+  func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {
+    let shard = ShardID(UInt16(truncatingIfNeeded: tag))
     let fields: RebuildIndexReply
     do throws(WireError) {
       fields = try RebuildIndexReply(payload)
@@ -146,8 +146,8 @@ private final class RebuildRun: StoreClientDelegate {
     perform(machine.replied(shard, fields, now: now))
   }
 
-  func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
-    let shard = ShardID(UInt16(truncatingIfNeeded: token))
+  func storeFailed(_ tag: UInt64, _ failure: StoreFailure) {
+    let shard = ShardID(UInt16(truncatingIfNeeded: tag))
     switch failure {
     case .refused(let code, _, let detail): perform(machine.refused(shard, code, detail: detail, now: now))
     case .busy, .unavailable, .outcomeUnknown: machine.requestFailed(shard)

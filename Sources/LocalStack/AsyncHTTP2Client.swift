@@ -128,7 +128,7 @@ private final class CallDelegate: HTTP2ClientDelegate {
   private let authority: String
   private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] = [:]
   private var templates: [TemplateKey: HTTP2RequestTemplate] = [:]
-  private var lastToken: UInt64 = 0
+  private var lastTag: UInt64 = 0
 
   init(_ ready: EventLoopPromise<Void>, scheme: String, authority: String) {
     self.ready = ready
@@ -154,9 +154,9 @@ private final class CallDelegate: HTTP2ClientDelegate {
         contentType: key.contentType
       )
     templates[key] = template
-    lastToken += 1
-    let token = lastToken
-    let handle = connection.submit(template, path: path, body: ByteBuffer(bytes: body), token: token)
+    lastTag += 1
+    let tag = lastTag
+    let handle = connection.submit(template, path: path, body: ByteBuffer(bytes: body), tag: tag)
     guard let handle else {
       promise.fail(CallError.closed)
       return promise.futureResult
@@ -164,10 +164,10 @@ private final class CallDelegate: HTTP2ClientDelegate {
     let bound = NIOLoopBound((self, connection), eventLoop: eventLoop)
     let deadline = eventLoop.scheduleTask(in: AsyncHTTP2Client.deadline) {
       let (delegate, connection) = bound.value
-      delegate.waiting.removeValue(forKey: token)?.promise.fail(CallError.timedOut)
+      delegate.waiting.removeValue(forKey: tag)?.promise.fail(CallError.timedOut)
       connection.cancel(handle)
     }
-    waiting[token] = (promise, deadline)
+    waiting[tag] = (promise, deadline)
     connection.flushIfNeeded()
     return promise.futureResult
   }
@@ -175,28 +175,28 @@ private final class CallDelegate: HTTP2ClientDelegate {
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<CallDelegate>) { ready.succeed() }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<CallDelegate>
   ) {
-    guard let (promise, deadline) = waiting.removeValue(forKey: token) else { return }
+    guard let (promise, deadline) = waiting.removeValue(forKey: tag) else { return }
     deadline.cancel()
     let body = response.body.withUnsafeBytes { [UInt8]($0) }
     let contentType = response.contentType.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     promise.succeed(HTTPCallResponse(status: response.status, contentType: contentType, body: body))
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<CallDelegate>) {
-    fail(token, connection.isUsable ? .reset(errorCode) : .closed)
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<CallDelegate>) {
+    fail(tag, connection.isUsable ? .reset(errorCode) : .closed)
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<CallDelegate>) {
     ready.fail(CallError.closed)
-    for token in waiting.keys { fail(token, .closed) }
+    for tag in waiting.keys { fail(tag, .closed) }
   }
 
-  private func fail(_ token: UInt64, _ error: CallError) {
-    guard let (promise, deadline) = waiting.removeValue(forKey: token) else { return }
+  private func fail(_ tag: UInt64, _ error: CallError) {
+    guard let (promise, deadline) = waiting.removeValue(forKey: tag) else { return }
     deadline.cancel()
     promise.fail(error)
   }

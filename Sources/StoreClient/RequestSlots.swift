@@ -16,7 +16,7 @@ struct RequestSlot {
     case abandoned
   }
 
-  var token: UInt64 = 0
+  var tag: UInt64 = 0
   /// Position in the order of issue.
   var issue: UInt64 = 0
   /// The session's counter as encoded in the frame; 0 for a query.

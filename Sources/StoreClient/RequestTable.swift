@@ -80,7 +80,7 @@ struct RequestTable: ~Copyable {
     _ kind: FrameKind,
     shard: ShardID?,
     name: RawSpan?,
-    token: UInt64,
+    tag: UInt64,
     issued: UInt32? = nil,
     thread: RawSpan? = nil,
     counters: inout CommandCounters,
@@ -110,7 +110,7 @@ struct RequestTable: ~Copyable {
     }
     if kind.isCommand { counters.advance() }
     var request = RequestSlot()
-    request.token = token
+    request.tag = tag
     request.counter = counter
     request.frame = batches.retain(length, issue: slots.nextIssue)
     request.deadlineTick = ticks &+ deadlineTicks
@@ -132,7 +132,7 @@ struct RequestTable: ~Copyable {
   // MARK: - Replies
 
   enum ReplyAction: Equatable {
-    case deliver(token: UInt64)
+    case deliver(tag: UInt64)
     /// The request was dropped earlier.
     case late
     /// No request matches the reply.
@@ -149,7 +149,7 @@ struct RequestTable: ~Copyable {
       progress.answered()
       counted.replies &+= 1
       remove(index, slot)
-      return .deliver(token: slot.token)
+      return .deliver(tag: slot.tag)
     case .abandoned:
       progress.answered()
       counted.repliesLate &+= 1
@@ -161,7 +161,7 @@ struct RequestTable: ~Copyable {
   // MARK: - Dropped requests
 
   struct FailedRequest: Equatable {
-    var token: UInt64
+    var tag: UInt64
     var failure: StoreFailure
   }
 
@@ -214,7 +214,7 @@ struct RequestTable: ~Copyable {
   private mutating func drop(_ index: UInt32) -> FailedRequest {
     let slot = slots[index]
     let wasSent = progress.wasSent(slot)
-    let failed = FailedRequest(token: slot.token, failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable)
+    let failed = FailedRequest(tag: slot.tag, failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable)
     if progress.isOnWire(slot) {
       slots.abandon(index)
       progress.removed(index, next: slot.next)
@@ -418,10 +418,10 @@ extension RequestTable {
   mutating func append(_ moved: MovedRequest) -> FailedRequest? {
     guard slots.usedCount < StoreClientLimits.requestsMax, limit > 0 else {
       let isUnknown = moved.slot.wasSentElsewhere && moved.slot.isCommand
-      return FailedRequest(token: moved.slot.token, failure: isUnknown ? .outcomeUnknown : .unavailable)
+      return FailedRequest(tag: moved.slot.tag, failure: isUnknown ? .outcomeUnknown : .unavailable)
     }
     var request = RequestSlot()
-    request.token = moved.slot.token
+    request.tag = moved.slot.tag
     request.counter = moved.slot.counter
     request.frame = batches.append(
       moved.frame,

@@ -103,30 +103,30 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// then the thread and `issued`. `fields` must not call the client.
   ///
   /// - Parameters:
-  ///   - token: passed back with the reply; the client does not interpret it.
+  ///   - tag: passed back with the reply; the client does not interpret it.
   ///   - issued: when the user token behind the request was issued, in seconds since 1970; 0: the token does not say;
   ///     nil: no user token. It is kept for a resend.
   /// - Returns: false if the window is full; then nothing was done and the delegate is not called.
   package func send(
     _ kind: FrameKind,
     to destination: StoreDestination,
-    token: UInt64,
+    tag: UInt64,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let outcome: RequestTable.AppendResult
     if routes == nil {
-      outcome = Self.append(kind, destination, token, issued, to: &first.table, &counters, fields)
+      outcome = Self.append(kind, destination, tag, issued, to: &first.table, &counters, fields)
     } else if let owner = owner(of: destination) {
-      outcome = Self.append(kind, destination, token, issued, to: &nodes[owner].table, &counters, fields)
+      outcome = Self.append(kind, destination, tag, issued, to: &nodes[owner].table, &counters, fields)
     } else {
-      outcome = Self.append(kind, destination, token, issued, to: &unrouted, &counters, fields)
+      outcome = Self.append(kind, destination, tag, issued, to: &unrouted, &counters, fields)
     }
     switch outcome {
     case .queued: return true
     case .busy: return false
     case .tooLarge(let length):
-      refuseLater(token, length: length)
+      refuseLater(tag, length: length)
       return true
     }
   }
@@ -135,7 +135,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private static func append(
     _ kind: FrameKind,
     _ destination: borrowing StoreDestination,
-    _ token: UInt64,
+    _ tag: UInt64,
     _ issued: UInt32?,
     to table: inout RequestTable,
     _ counters: inout CommandCounters,
@@ -145,7 +145,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
       kind,
       shard: destination.shard,
       name: destination.name,
-      token: token,
+      tag: tag,
       issued: issued,
       thread: destination.thread,
       counters: &counters,
@@ -154,7 +154,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   }
 
   /// Refuse a request that no frame can carry, with the store's error, after the caller has returned.
-  private func refuseLater(_ token: UInt64, length: Int) {
+  private func refuseLater(_ tag: UInt64, length: Int) {
     let limit = nodes[0].table.frameLengthMax
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     eventLoop.execute {
@@ -163,7 +163,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
         retryAfterMilliseconds: 0,
         detail: "the frame's length would be \(length), the limit is \(limit)"
       )
-      bound.value.deliver([RequestTable.FailedRequest(token: token, failure: failure)])
+      bound.value.deliver([RequestTable.FailedRequest(tag: tag, failure: failure)])
     }
   }
 
@@ -233,7 +233,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Report dropped requests to the delegate.
   func deliver(_ failed: [RequestTable.FailedRequest]) {
     guard !failed.isEmpty, let delegate else { return }
-    for entry in failed { delegate.storeFailed(entry.token, entry.failure) }
+    for entry in failed { delegate.storeFailed(entry.tag, entry.failure) }
     delegate.storeReadComplete()
   }
 
@@ -490,9 +490,9 @@ package struct StoreDestination: ~Escapable {
 /// `flush`.
 package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   /// Handle a reply. `payload` is its fields, valid during the call; `kind` is the request's.
-  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan)
-  /// Handle the failure of a request, with an error frame or without a reply. No other call follows for this token.
-  func storeFailed(_ token: UInt64, _ failure: StoreFailure)
+  func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan)
+  /// Handle the failure of a request, with an error frame or without a reply. No other call follows for this tag.
+  func storeFailed(_ tag: UInt64, _ failure: StoreFailure)
   /// Handle events of subscriptions (Proto/frames.md, "Events"). `payload` is the fields, valid during the call.
   ///
   /// - Throws: if the fields do not parse; the connection is then dropped.

@@ -183,9 +183,9 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   @inline(__always)
   private func replied(_ header: FrameHeader, _ payload: RawSpan) {
     switch table.replied(header) {
-    case .deliver(let token):
+    case .deliver(let tag):
       hasDelivered = true
-      client?.delegate?.storeReplied(token, kind: header.kind, payload: payload)
+      client?.delegate?.storeReplied(tag, kind: header.kind, payload: payload)
     case .late:
       break
     case .unmatched:
@@ -202,12 +202,12 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     // This request and those behind it move to the owner in their order. Then the reply is late.
     if error.code == .notOwner { client?.refused(header.shard, by: self) }
     switch table.replied(header) {
-    case .deliver(let token):
+    case .deliver(let tag):
       hasDelivered = true
       // An unknown code, of a later version, still means that there is no reply.
       let detail = error.code == nil ? "error code \(error.rawCode)" : error.detail
       client?.delegate?.storeFailed(
-        token,
+        tag,
         .refused(error.code ?? .outcomeUnknown, retryAfterMilliseconds: error.retryAfterMilliseconds, detail: detail)
       )
     case .late:

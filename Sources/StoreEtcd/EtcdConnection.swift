@@ -37,7 +37,7 @@ final class EtcdConnection {
 
   /// A call that waits for the connection.
   private struct Queued {
-    var token: UInt64
+    var tag: UInt64
     var method: EtcdMethod
     var body: ByteBuffer
   }
@@ -59,7 +59,7 @@ final class EtcdConnection {
   private var channel: (any Channel)?
   private var state = State.connecting([])
   private var calls: [UInt64: Call] = [:]
-  private var lastToken: UInt64 = 0
+  private var lastTag: UInt64 = 0
   private var timer: Scheduled<Void>?
   /// Bytes received when the connection was last seen idle.
   private var bytesSeen: UInt64 = 0
@@ -99,31 +99,31 @@ final class EtcdConnection {
 
   /// Make a unary call.
   func call(_ method: EtcdMethod, _ body: ByteBuffer, done: @escaping (Result<ByteBuffer, EtcdFailure>) -> Void) {
-    lastToken += 1
-    let token = lastToken
-    let timeout = schedule(after: configuration.callTimeout) { $0.timedOut(token) }
-    calls[token] = .unary(done: done, timeout: timeout)
-    send(Queued(token: token, method: method, body: body))
+    lastTag += 1
+    let tag = lastTag
+    let timeout = schedule(after: configuration.callTimeout) { $0.timedOut(tag) }
+    calls[tag] = .unary(done: done, timeout: timeout)
+    send(Queued(tag: tag, method: method, body: body))
   }
 
   /// Open a stream of messages with a first request.
   ///
-  /// - Returns: a token for ``cancel(_:)``.
+  /// - Returns: a tag for ``cancel(_:)``.
   func open(
     _ method: EtcdMethod,
     _ body: ByteBuffer,
     receive: @escaping (EtcdStreamEvent<ByteBuffer>) -> Void
   ) -> UInt64 {
-    lastToken += 1
+    lastTag += 1
     let stream = StreamCall(messageBytesMax: configuration.responseBytesMax, receive: receive)
-    calls[lastToken] = .stream(stream)
-    send(Queued(token: lastToken, method: method, body: body))
-    return lastToken
+    calls[lastTag] = .stream(stream)
+    send(Queued(tag: lastTag, method: method, body: body))
+    return lastTag
   }
 
   /// Cancel a stream. Nothing more comes from it.
-  func cancel(_ token: UInt64) {
-    guard case .stream(let stream) = calls.removeValue(forKey: token) else { return }
+  func cancel(_ tag: UInt64) {
+    guard case .stream(let stream) = calls.removeValue(forKey: tag) else { return }
     if let handle = stream.handle { http?.cancel(handle) }
   }
 
@@ -131,18 +131,18 @@ final class EtcdConnection {
     switch state {
     case .connecting(let queued): state = .connecting(queued + [call])
     case .ready: submit(call)
-    case .closed: later { $0.fail(call.token, .connectionLost) }
+    case .closed: later { $0.fail(call.tag, .connectionLost) }
     }
   }
 
   private func submit(_ call: Queued) {
-    guard let kind = calls[call.token] else { return }
+    guard let kind = calls[call.tag] else { return }
     let isStream = if case .stream = kind { true } else { false }
     let handle = http?.submit(
       isStream ? templates.stream : templates.unary,
       path: call.method.path,
       body: call.body,
-      token: call.token,
+      tag: call.tag,
       streaming: isStream,
       hasMoreBody: isStream
     )
@@ -155,15 +155,15 @@ final class EtcdConnection {
     http?.flushIfNeeded()
   }
 
-  private func timedOut(_ token: UInt64) {
-    guard calls[token] != nil else { return }
-    fail(token, .timedOut)
+  private func timedOut(_ tag: UInt64) {
+    guard calls[tag] != nil else { return }
+    fail(tag, .timedOut)
     // A server that does not answer one call does not answer the others.
     close(.timedOut)
   }
 
-  private func fail(_ token: UInt64, _ failure: EtcdFailure) {
-    switch calls.removeValue(forKey: token) {
+  private func fail(_ tag: UInt64, _ failure: EtcdFailure) {
+    switch calls.removeValue(forKey: tag) {
     case .unary(let done, let timeout):
       timeout.cancel()
       done(.failure(failure))
@@ -215,7 +215,7 @@ final class EtcdConnection {
     http = nil
     channel?.close(promise: nil)
     channel = nil
-    for token in calls.keys.sorted() { fail(token, .connectionLost) }
+    for tag in calls.keys.sorted() { fail(tag, .connectionLost) }
   }
 
   // MARK: Idle connections
@@ -272,33 +272,33 @@ extension EtcdConnection: HTTP2ClientDelegate {
     close(isReady ? .connectionLost : .unreachable("the server has closed the connection"))
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EtcdConnection>) {
-    fail(token, .reset(errorCode))
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EtcdConnection>) {
+    fail(tag, .reset(errorCode))
   }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<EtcdConnection>
   ) {
-    deliver(response.body, token: token)
+    deliver(response.body, tag: tag)
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<EtcdConnection>
   ) {
     let result = Self.result(response)
-    switch calls[token] {
+    switch calls[tag] {
     case .stream:
-      deliver(response.body, token: token)
+      deliver(response.body, tag: tag)
       switch result {
-      case .success: fail(token, .connectionLost)
-      case .failure(let failure): fail(token, failure)
+      case .success: fail(tag, .connectionLost)
+      case .failure(let failure): fail(tag, failure)
       }
     case .unary(let done, let timeout):
-      calls[token] = nil
+      calls[tag] = nil
       timeout.cancel()
       done(result.flatMap { body in Self.content(body) })
     case nil: break
@@ -306,15 +306,15 @@ extension EtcdConnection: HTTP2ClientDelegate {
   }
 
   /// Deliver the complete messages of a stream.
-  private func deliver(_ bytes: RawSpan, token: UInt64) {
-    guard case .stream(let stream) = calls[token] else { return }
+  private func deliver(_ bytes: RawSpan, tag: UInt64) {
+    guard case .stream(let stream) = calls[tag] else { return }
     stream.decoder.append(bytes)
     do throws(EtcdWireError) {
       // The receiver may cancel the stream.
-      while calls[token] != nil, let message = try stream.decoder.next() { stream.receive(.message(message)) }
+      while calls[tag] != nil, let message = try stream.decoder.next() { stream.receive(.message(message)) }
     } catch {
       if let handle = stream.handle { http?.cancel(handle) }
-      fail(token, .malformed(error))
+      fail(tag, .malformed(error))
     }
   }
 

@@ -89,24 +89,24 @@ final class EtcdServers {
     receive: @escaping (EtcdStreamEvent<Message>) -> Void
   ) -> (() -> Void)? {
     guard let (index, connection) = connection() else { return nil }
-    var token: UInt64 = 0
+    var tag: UInt64 = 0
     func ended(_ failure: EtcdFailure) {
       failed(failure, index, connection)
       receive(.ended(failure))
     }
-    token = connection.open(method, body) { event in
+    tag = connection.open(method, body) { event in
       switch event {
       case .ended(let failure): ended(failure)
       case .message(let bytes):
         switch Self.parse(bytes, parse) {
         case .success(let message): receive(.message(message))
         case .failure(let failure):
-          connection.cancel(token)
+          connection.cancel(tag)
           ended(failure)
         }
       }
     }
-    return { connection.cancel(token) }
+    return { connection.cancel(tag) }
   }
 
   private static func parse<Value>(

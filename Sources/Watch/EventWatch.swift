@@ -242,14 +242,14 @@ private final class WatchConnection: HTTP2ClientDelegate {
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<WatchConnection>) {
-    if connection.submit(template, path: path, token: 0, streaming: true) == nil {
+    if connection.submit(template, path: path, tag: 0, streaming: true) == nil {
       end(.lost("the connection takes no requests"))
     }
     connection.flushIfNeeded()
   }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<WatchConnection>
   ) {
@@ -258,7 +258,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<WatchConnection>
   ) {
@@ -274,7 +274,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     end(.refused(status: response.status, code: code, detail: detail, retryAfterSeconds: retryAfter ?? nil))
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<WatchConnection>) {
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<WatchConnection>) {
     end(.lost("the stream was reset with HTTP/2 error code \(errorCode)"))
   }
 

@@ -14,7 +14,7 @@ import Testing
     harness.own(0, [0...0], epoch: 1)
     harness.own(1, [1...2], epoch: 1)
     harness.own(2, [3...3], epoch: 1)
-    for token in 1...4 { harness.command(UInt64(token), to: UInt16(token - 1)) }
+    for tag in 1...4 { harness.command(UInt64(tag), to: UInt16(tag - 1)) }
     harness.open()
     harness.query(5, to: 2)
     harness.flush()
@@ -214,7 +214,7 @@ import Testing
   @Test func windowOfNodeWithoutShardsHoldsNothingBack() {
     let harness = ClusterHarness.open(nodes: 2) { $0.inFlightMax = 4 }
     harness.nodes[0].holdsReplies = true
-    for token in 1...4 { harness.command(UInt64(token), to: 0) }
+    for tag in 1...4 { harness.command(UInt64(tag), to: 0) }
     harness.flush()
     #expect(!harness.client.hasRoom)
     harness.own(1, [0...3], epoch: 2)
@@ -336,7 +336,7 @@ import Testing
     for node in 0..<3 { harness.own(node, [UInt16(node)...UInt16(node)], epoch: 1) }
     harness.open()
     #expect(harness.client.unservedShards.map(\.rawValue) == [3])
-    for token in 1...3 { harness.command(UInt64(token), to: UInt16(token - 1)) }
+    for tag in 1...3 { harness.command(UInt64(tag), to: UInt16(tag - 1)) }
     harness.flush()
     #expect(harness.recorder.replies.sorted() == [1, 2, 3])
     #expect(harness.nodes.map(\.hellos.count) == [1, 1, 1])
@@ -416,7 +416,7 @@ import Testing
     for node in 0..<3 { harness.release(node) }
     #expect(harness.commands.lost == [], "seed \(seed)")
     #expect(harness.recorder.replies.sorted() == Array(stride(from: 1, through: sent, by: 1)), "seed \(seed)")
-    let applied = harness.commands.applied.values.flatMap { $0.values }.map { token(of: $0.rest) }
+    let applied = harness.commands.applied.values.flatMap { $0.values }.map { tag(of: $0.rest) }
     #expect(applied.sorted() == Array(stride(from: 1, through: sent, by: 1)), "seed \(seed)")
   }
 }

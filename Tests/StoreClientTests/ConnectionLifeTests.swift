@@ -71,7 +71,7 @@ struct ConnectionLifeTests {
     harness.store.window = 4
     harness.store.holdsReplies = true
     harness.open()
-    for token in 1...4 { harness.command(UInt64(token)) }
+    for tag in 1...4 { harness.command(UInt64(tag)) }
     harness.flush()
     harness.advance(.milliseconds(5300))
     #expect(harness.recorder.failures.count == 4)

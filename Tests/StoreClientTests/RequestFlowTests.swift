@@ -16,13 +16,13 @@ struct RequestFlowTests {
     #expect(harness.client.shardCount == 16)
     harness.command(7, cid: "messaging:general")
     harness.query(8, cid: "team:x")
-    let types = harness.client.send(.listChannelTypes, to: .shard(ShardID(3), name: nil), token: 9) { _ in }
+    let types = harness.client.send(.listChannelTypes, to: .shard(ShardID(3), name: nil), tag: 9) { _ in }
     #expect(types)
     let name = Array("team".utf8)
     let patched = harness.client.send(
       .patchChannelType,
       to: .shard(ShardID(5), name: name.span.bytes),
-      token: 10
+      tag: 10
     ) {
       $0.writeInteger(UInt64(10))
     }
@@ -46,17 +46,17 @@ struct RequestFlowTests {
     let harness = ClientHarness()
     harness.store.holdsReplies = true
     harness.open()
-    for token in 1...100 { harness.command(UInt64(token)) }
+    for tag in 1...100 { harness.command(UInt64(tag)) }
     harness.flush()
     #expect(harness.client.stats.inFlight == 100)
     var generator = SplitMix64(printingSeedOf: "replies in any order")
     let order = generator.shuffled(harness.store.waiting)
     for request in order { harness.connection!.reply(request) }
     harness.pump()
-    #expect(harness.recorder.replies == order.map { token(of: $0.rest) })
-    for case .replied(let token, let kind, let payload) in harness.recorder.events {
+    #expect(harness.recorder.replies == order.map { tag(of: $0.rest) })
+    for case .replied(let tag, let kind, let payload) in harness.recorder.events {
       #expect(kind == .markRead)
-      #expect(StoreClientTests.token(of: payload) == token)
+      #expect(StoreClientTests.tag(of: payload) == tag)
     }
     #expect(harness.client.stats.inFlight == 0)
     #expect(harness.client.stats.retainedBytes == 0)
@@ -67,7 +67,7 @@ struct RequestFlowTests {
       let harness = ClientHarness()
       harness.pieceMax = piece
       harness.open()
-      for token in 1...20 { harness.command(UInt64(token), bytes: 8 + Int(token) * 5) }
+      for tag in 1...20 { harness.command(UInt64(tag), bytes: 8 + Int(tag) * 5) }
       harness.flush()
       #expect(harness.recorder.replies == (1...20).map { UInt64($0) }, "in pieces of \(piece)")
     }
@@ -161,7 +161,7 @@ struct RequestFlowTests {
 
   @Test func requestsWaitForSmallerWindow() {
     let harness = ClientHarness { $0.inFlightMax = 50 }
-    for token in 1...30 { harness.command(UInt64(token)) }
+    for tag in 1...30 { harness.command(UInt64(tag)) }
     harness.store.window = 8
     harness.store.holdsReplies = true
     harness.open()
@@ -181,7 +181,7 @@ struct RequestFlowTests {
     let harness = ClientHarness()
     harness.down = [0]
     harness.client.start()
-    for token in 1...5 { harness.command(UInt64(token), cid: "messaging:c\(token)") }
+    for tag in 1...5 { harness.command(UInt64(tag), cid: "messaging:c\(tag)") }
     harness.client.flush()
     harness.advance(.milliseconds(300))
     #expect(harness.recorder.events.isEmpty)
@@ -246,7 +246,7 @@ struct RequestFlowTests {
       }
     }
     harness.open()
-    for token in 1...3 { harness.command(UInt64(token)) }
+    for tag in 1...3 { harness.command(UInt64(tag)) }
     harness.flush()
     #expect(harness.recorder.replies.count == 203)
     #expect(harness.store.requests.map(\.counter) == (1...203).map { UInt64($0) })
@@ -279,7 +279,7 @@ struct RequestFlowTests {
       if case .replied(2, _, _) = event { _ = harness.client.close() }
     }
     harness.open()
-    for token in 1...4 { harness.command(UInt64(token)) }
+    for tag in 1...4 { harness.command(UInt64(tag)) }
     harness.flush()
     #expect(harness.recorder.replies == [1, 2])
     #expect(harness.recorder.failures == [3: .outcomeUnknown, 4: .outcomeUnknown])

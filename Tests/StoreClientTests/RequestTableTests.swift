@@ -179,7 +179,7 @@ struct RequestTableTests {
         .getChannel,
         shard: ShardID(0),
         name: nil,
-        token: UInt64(number),
+        tag: UInt64(number),
         counters: &player.counters
       ) {
         $0.writeRepeatingByte(0, count: 2 << 20)
@@ -263,7 +263,7 @@ private final class Player {
     let words = event.split(separator: " ").map(String.init)
     switch words[0] {
     case "send":
-      let token = UInt64(words[1].dropFirst())!
+      let tag = UInt64(words[1].dropFirst())!
       let cid = Array("messaging:general".utf8)
       let kind = words[1].hasPrefix("c") ? FrameKind.markRead : .getChannel
       let issued = words.dropFirst(2).compactMap { UInt32($0) }.first
@@ -274,37 +274,37 @@ private final class Player {
             .redeemTicket,
             shard: ShardID(3),
             name: nil,
-            token: token,
+            tag: tag,
             issued: issued,
             counters: &counters
-          ) { $0.writeInteger(token) }
+          ) { $0.writeInteger(tag) }
         } else if let thread {
           table.append(
             kind,
             shard: nil,
             name: cid.span.bytes,
-            token: token,
+            tag: tag,
             issued: issued,
             thread: thread.span.bytes,
             counters: &counters
-          ) { $0.writeInteger(token) }
+          ) { $0.writeInteger(tag) }
         } else {
           table.append(
             kind,
             shard: nil,
             name: cid.span.bytes,
-            token: token,
+            tag: tag,
             issued: issued,
             counters: &counters
-          ) { $0.writeInteger(token) }
+          ) { $0.writeInteger(tag) }
         }
-      if outcome == .queued { names[token] = words[1] }
+      if outcome == .queued { names[tag] = words[1] }
       return "\(outcome)"
     case "write":
       return table.nextWrite().map { describe($0) } ?? ""
     case "reply":
       switch table.replied(correlations[words[1]]!) {
-      case .deliver(let token): return names[token] == words[1] ? "deliver" : "delivered to \(token)"
+      case .deliver(let tag): return names[tag] == words[1] ? "deliver" : "delivered to \(tag)"
       case .late: return "late"
       case .unmatched: return "unmatched"
       }
@@ -338,7 +338,7 @@ private final class Player {
 
   private func describe(_ failures: [RequestTable.FailedRequest]) -> String {
     failures.map { entry in
-      "\(names[entry.token]!) \(entry.failure == .outcomeUnknown ? "outcome_unknown" : "\(entry.failure)")"
+      "\(names[entry.tag]!) \(entry.failure == .outcomeUnknown ? "outcome_unknown" : "\(entry.failure)")"
     }.joined(separator: ", ")
   }
 
@@ -352,7 +352,7 @@ private final class Player {
       if header.kind != .redeemTicket { _ = try! reader.string() }
       let counter = header.kind.isCommand ? try! reader.varint() : nil
       let fields = try! reader.raw(8).withUnsafeBytes { Array($0) }
-      let name = names[token(of: fields)]!
+      let name = names[tag(of: fields)]!
       var word = name + (counter.map { "#\($0)" } ?? "")
       if header.flags.contains(.thread) { word += "/\(try! reader.text())" }
       if header.flags.contains(.issued) {

@@ -12,7 +12,7 @@ struct ResendTests {
     let harness = ClientHarness()
     harness.store.holdsReplies = true
     harness.open()
-    for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? harness.query(token) : harness.command(token) }
+    for tag: UInt64 in 1...6 { _ = tag.isMultiple(of: 3) ? harness.query(tag) : harness.command(tag) }
     harness.flush()
     harness.connection!.reply(harness.store.waiting[1])
     harness.pump()
@@ -22,7 +22,7 @@ struct ResendTests {
     harness.store.holdsReplies = false
     harness.advance(.milliseconds(100))
     let again = harness.store.requests.suffix(6)
-    #expect(again.map { token(of: $0.rest) } == [1, 3, 4, 5, 6, 7])
+    #expect(again.map { tag(of: $0.rest) } == [1, 3, 4, 5, 6, 7])
     #expect(again.map(\.counter) == [1, nil, 3, 4, nil, 5])
     #expect(again.map(\.isResend) == [true, true, true, true, true, false])
     #expect(harness.recorder.replies == [2, 1, 3, 4, 5, 6, 7])
@@ -35,13 +35,13 @@ struct ResendTests {
   func commandsApplyOnceOverCutConnections(_ seed: UInt64) { Self.story(seed: seed) }
 
   /// Every third request has a user's token, whose time of issue is sent with it.
-  private static func issued(_ token: UInt64) -> UInt32? {
-    token.isMultiple(of: 3) ? 1_700_000_000 + UInt32(token) : nil
+  private static func issued(_ tag: UInt64) -> UInt32? {
+    tag.isMultiple(of: 3) ? 1_700_000_000 + UInt32(tag) : nil
   }
 
   /// Every fifth request is in a thread, where its kind allows that.
-  private static func thread(_ token: UInt64, _ kind: FrameKind) -> String? {
-    token.isMultiple(of: 5) && kind == .markRead ? "parent-\(token)" : nil
+  private static func thread(_ tag: UInt64, _ kind: FrameKind) -> String? {
+    tag.isMultiple(of: 5) && kind == .markRead ? "parent-\(tag)" : nil
   }
 
   /// 400 requests over connections that are cut repeatedly, in both directions, also within frames.
@@ -94,8 +94,8 @@ struct ResendTests {
     let comment: Comment = "seed \(seed)"
     #expect(harness.recorder.failures.isEmpty, comment)
     #expect(harness.recorder.replies.sorted() == (0..<400).map { UInt64($0) }, comment)
-    for case .replied(let token, _, let payload) in harness.recorder.events {
-      #expect(StoreClientTests.token(of: payload) == token, comment)
+    for case .replied(let tag, _, let payload) in harness.recorder.events {
+      #expect(StoreClientTests.tag(of: payload) == tag, comment)
     }
     // One session, with consecutive counters, each always of the same request.
     #expect(store.applied.count == 1, comment)
@@ -108,8 +108,8 @@ struct ResendTests {
       #expect(counters == counters.sorted() && Set(counters).count == counters.count, comment)
     }
     for request in store.requests {
-      #expect(request.issued == issued(token(of: request.rest)), comment)
-      #expect(request.thread == thread(token(of: request.rest), request.kind), comment)
+      #expect(request.issued == issued(tag(of: request.rest)), comment)
+      #expect(request.thread == thread(tag(of: request.rest), request.kind), comment)
       guard let counter = request.counter else { continue }
       #expect(applied[counter]!.rest == request.rest, comment)
       // A first send has the next counter; a repeated counter is marked as a resend.
@@ -120,8 +120,8 @@ struct ResendTests {
       }
       seen.insert(counter)
     }
-    // In order of issue: tokens rise with counters.
-    let order = applied.sorted { $0.key < $1.key }.map { token(of: $0.value.rest) }
+    // In order of issue: tags rise with counters.
+    let order = applied.sorted { $0.key < $1.key }.map { tag(of: $0.value.rest) }
     #expect(order == order.sorted(), comment)
     #expect(harness.client.stats.inFlight == 0, comment)
     #expect(harness.client.stats.retainedBytes == 0, comment)

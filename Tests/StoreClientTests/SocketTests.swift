@@ -101,8 +101,8 @@ struct SocketTests {
       func more(_ count: Int) {
         for _ in 0..<count where next < 2000 {
           let cid = Array("messaging:c\(next % 50)".utf8)
-          let token = next
-          guard client.send(.markRead, to: .channel(cid.span.bytes), token: token, { $0.writeInteger(token) })
+          let tag = next
+          guard client.send(.markRead, to: .channel(cid.span.bytes), tag: tag, { $0.writeInteger(tag) })
           else {
             break
           }

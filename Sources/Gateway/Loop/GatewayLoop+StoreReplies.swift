@@ -8,14 +8,14 @@ package import StoreClient
 // MARK: - From the store
 
 extension GatewayLoop: StoreClientDelegate {
-  package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
-    guard let pending = takePending(token) else { return }
+  package func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {
+    guard let pending = takePending(tag) else { return }
     if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
     complete(pending, with: .reply(kind: kind, payload: payload))
   }
 
-  package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
-    guard let pending = takePending(token) else { return }
+  package func storeFailed(_ tag: UInt64, _ failure: StoreFailure) {
+    guard let pending = takePending(tag) else { return }
     complete(
       pending,
       with: .failure(StoreRequestFailure(reason: failure, route: pending.route, isServer: pending.isServer))

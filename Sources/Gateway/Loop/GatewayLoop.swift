@@ -213,13 +213,13 @@ extension GatewayLoop {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let token = register(request)
-    if store.send(kind, to: destination, token: token, issued: issued, fields) { return true }
-    _ = pending.remove(token)
+    let tag = register(request)
+    if store.send(kind, to: destination, tag: tag, issued: issued, fields) { return true }
+    _ = pending.remove(tag)
     return false
   }
 
-  /// Register a request until the store replies; returns its token. The first since the last flush has its round trip
+  /// Register a request until the store replies; returns its tag. The first since the last flush has its round trip
   /// measured.
   private func register(_ request: PendingRequest) -> UInt64 {
     guard turn.takeSample() else { return pending.insert(request) }
@@ -228,8 +228,8 @@ extension GatewayLoop {
     return pending.insert(request)
   }
 
-  /// Remove the request of a token; nil where it was removed before.
-  func takePending(_ token: UInt64) -> PendingRequest? { pending.remove(token) }
+  /// Remove the request of a tag; nil where it was removed before.
+  func takePending(_ tag: UInt64) -> PendingRequest? { pending.remove(tag) }
 
   /// Requests waiting for the store.
   var pendingCount: Int { pending.count }

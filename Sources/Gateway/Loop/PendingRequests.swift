@@ -22,8 +22,8 @@ struct PendingRequest {
   }
 }
 
-/// The requests waiting for the store, in reusable slots. A token for the store client combines slot and generation, so
-/// a duplicate or late token is detected.
+/// The requests waiting for the store, in reusable slots. A tag for the store client combines slot and generation, so a
+/// duplicate or late tag is detected.
 ///
 /// Not a ``SlotTable``: each mark goes in and out of this table, without checks for bounds or uniqueness.
 struct PendingRequests: ~Copyable {
@@ -55,7 +55,7 @@ struct PendingRequests: ~Copyable {
 
   deinit { slots.deallocate() }
 
-  /// Add a request; returns its token.
+  /// Add a request; returns its tag.
   mutating func insert(_ request: PendingRequest) -> UInt64 {
     let index: UInt32
     if freeHead != Self.endOfList {
@@ -74,10 +74,10 @@ struct PendingRequests: ~Copyable {
     return UInt64(slots[Int(index)].generation) << 32 | UInt64(index)
   }
 
-  /// Remove the request of a token; nil where it was removed before.
-  mutating func remove(_ token: UInt64) -> PendingRequest? {
-    let index = Int(UInt32(truncatingIfNeeded: token))
-    guard index < initializedCount, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse
+  /// Remove the request of a tag; nil where it was removed before.
+  mutating func remove(_ tag: UInt64) -> PendingRequest? {
+    let index = Int(UInt32(truncatingIfNeeded: tag))
+    guard index < initializedCount, slots[index].generation == UInt32(tag >> 32), slots[index].next == Self.inUse
     else {
       return nil
     }

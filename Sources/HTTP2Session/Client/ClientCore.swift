@@ -36,13 +36,13 @@ struct ClientCore {
 
   @inline(__always)
   mutating func open(
-    token: UInt64,
+    tag: UInt64,
     method: HTTP2Method,
     streaming: Bool,
     hasMoreBody: Bool
   ) -> UnsafeMutablePointer<StreamSlot> {
     let slot = pool.pointee.allocate()
-    slot.pointee.open(token: token, method: method, streaming: streaming, hasMoreBody: hasMoreBody)
+    slot.pointee.open(tag: tag, method: method, streaming: streaming, hasMoreBody: hasMoreBody)
     pending.reset(slot)
     streams.append(slot)
     counters.streamsOpened += 1

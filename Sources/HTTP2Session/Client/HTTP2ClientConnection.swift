@@ -2,7 +2,7 @@ internal import CNghttp2
 package import NIOCore
 
 /// Client side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued with
-/// ``submit(_:path:body:token:streaming:hasMoreBody:)`` and leave in one write at the end of the read loop or with
+/// ``submit(_:path:body:tag:streaming:hasMoreBody:)`` and leave in one write at the end of the read loop or with
 /// ``flushIfNeeded()``. Requests above the server's concurrent streams queue inside nghttp2. All calls must be made on
 /// the channel's event loop.
 package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: ChannelInboundHandler {
@@ -65,7 +65,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   /// - Parameters:
   ///   - template: method and the other headers; must live until the request has been sent.
   ///   - path: `:path`, with the query.
-  ///   - token: passed back with the response.
+  ///   - tag: passed back with the response.
   ///   - streaming: pass the response body to the delegate as it arrives.
   ///   - hasMoreBody: more of the body follows with ``write(_:_:)``, until ``finish(_:)``.
   /// - Returns: a handle for ``cancel(_:)``; nil if the connection no longer accepts requests.
@@ -74,12 +74,12 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     _ template: HTTP2RequestTemplate,
     path: UnsafeRawBufferPointer,
     body: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
-    token: UInt64,
+    tag: UInt64,
     streaming: Bool = false,
     hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
-    let slot = core.pointee.open(token: token, method: template.method, streaming: streaming, hasMoreBody: hasMoreBody)
+    let slot = core.pointee.open(tag: tag, method: template.method, streaming: streaming, hasMoreBody: hasMoreBody)
     let pathField = template.list + HTTP2RequestTemplate.pathIndex
     // nghttp2 copies the value and only reads it.
     pathField.pointee.value = path.baseAddress.map {
@@ -109,13 +109,13 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return handle
   }
 
-  /// Queue a request, as ``submit(_:path:body:token:streaming:hasMoreBody:)`` with strings.
+  /// Queue a request, as ``submit(_:path:body:tag:streaming:hasMoreBody:)`` with strings.
   @discardableResult
   package func submit(
     _ template: HTTP2RequestTemplate,
     path: String,
     body: ByteBuffer = ByteBuffer(),
-    token: UInt64,
+    tag: UInt64,
     streaming: Bool = false,
     hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
@@ -126,7 +126,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
           template,
           path: UnsafeRawBufferPointer(path),
           body: body,
-          token: token,
+          tag: tag,
           streaming: streaming,
           hasMoreBody: hasMoreBody
         )
@@ -320,25 +320,25 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       delegate.http2ConnectionReady(self)
     }
     while let slot = core.pointee.pending.popFirst() {
-      let token = slot.pointee.tag
+      let tag = slot.pointee.tag
       switch slot.pointee.clientState.pendingAction {
       case .none: break
       case .complete:
         let response = HTTP2ClientResponse(slot, trailers: core.pointee.removeTrailers(of: slot))
-        delegate.http2ResponseReceived(token: token, response: response, on: self)
+        delegate.http2ResponseReceived(tag: tag, response: response, on: self)
         core.pointee.counters.responses += 1
         core.pointee.pool.pointee.put(slot)
       case .part:
-        delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
+        delegate.http2ResponsePart(tag: tag, response: HTTP2ClientResponse(slot), on: self)
         // The delegate may have cancelled the request, or closed the connection.
-        if slot.pointee.clientState.isStreaming && slot.pointee.tag == token {
+        if slot.pointee.clientState.isStreaming && slot.pointee.tag == tag {
           slot.pointee.received.clearBody()
         }
       case .fail:
         let errorCode = UInt32(bitPattern: slot.pointee.received.status)
         _ = core.pointee.removeTrailers(of: slot)
         core.pointee.pool.pointee.put(slot)
-        delegate.http2StreamFailed(token: token, errorCode: errorCode, on: self)
+        delegate.http2StreamFailed(tag: tag, errorCode: errorCode, on: self)
       }
     }
   }

@@ -178,21 +178,21 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
 package protocol HTTP2ClientDelegate: AnyObject {
   /// Handle a complete response. For a streaming request this is its end, with the rest of the body.
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
   /// Handle the beginning of a streaming request's response, or more of its body.
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
   /// Handle the failure of a request: its stream was reset with that code, or the connection ended. REFUSED_STREAM
   /// means that the server has not processed the request (RFC 9113 section 8.7).
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
 
   /// Handle the end of a read: all its responses have been delivered. Requests submitted before this returns leave in
   /// one write.
@@ -208,7 +208,7 @@ package protocol HTTP2ClientDelegate: AnyObject {
 extension HTTP2ClientDelegate {
   /// Do nothing.
   package func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   ) {}

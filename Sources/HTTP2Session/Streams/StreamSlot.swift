@@ -49,10 +49,10 @@ struct StreamSlot {
 
   /// Prepare the slot for a new request of a client.
   @inline(__always)
-  mutating func open(token: UInt64, method: HTTP2Method, streaming: Bool, hasMoreBody: Bool) {
+  mutating func open(tag: UInt64, method: HTTP2Method, streaming: Bool, hasMoreBody: Bool) {
     streamID = 0
     clientState.opened(streaming: streaming, hasMoreBody: hasMoreBody)
-    tag = token
+    self.tag = tag
     received.reset()
     received.method = method
   }

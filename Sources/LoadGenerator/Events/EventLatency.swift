@@ -108,7 +108,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
     awaited = [.response, .read, .status]
     let path = "/v1/channels/\(plan.cid)/read?message_id=\(plan.messagePrefix)\(number)"
     startedAt = MonotonicClock.now
-    guard http.submit(template, path: path, token: UInt64(number)) != nil else {
+    guard http.submit(template, path: path, tag: UInt64(number)) != nil else {
       return promise.fail(LoadError("the marker's connection accepts no more requests"))
     }
     http.flushIfNeeded()
@@ -134,7 +134,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<EventLatencyRun>
   ) {
@@ -146,7 +146,7 @@ final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
     completed(.response)
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventLatencyRun>) {
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventLatencyRun>) {
     promise.fail(LoadError("mark \(number) failed with HTTP/2 error \(errorCode)"))
   }
 

@@ -240,7 +240,7 @@ final class EventReaders {
   }
 }
 
-/// Connection with event streams; the token of a request is the stream's number.
+/// Connection with event streams; the tag of a request is the stream's number.
 final class EventConnection: HTTP2ClientDelegate {
   // Strong: ``EventReaders/close()`` breaks the cycle.
   private let readers: EventReaders
@@ -263,7 +263,7 @@ final class EventConnection: HTTP2ClientDelegate {
       authorization: "Bearer \(request.token)"
     )
     templates[stream] = template
-    let handle = http.submit(template, path: request.path, token: UInt64(stream), streaming: true)
+    let handle = http.submit(template, path: request.path, tag: UInt64(stream), streaming: true)
     http.flushIfNeeded()
     return handle != nil
   }
@@ -280,27 +280,27 @@ final class EventConnection: HTTP2ClientDelegate {
   }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<EventConnection>
   ) {
-    let stream = Int(truncatingIfNeeded: token)
+    let stream = Int(truncatingIfNeeded: tag)
     guard response.status == 200 else { return }
     templates[stream] = nil
     response.body.withUnsafeBytes { readers.received($0, stream: stream) }
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<EventConnection>
   ) {
     let text = response.body.withUnsafeBytes { String(decoding: $0.prefix(300), as: UTF8.self) }
-    readers.fail(LoadError("event stream \(token) was ended with status \(response.status): \(text)"))
+    readers.fail(LoadError("event stream \(tag) was ended with status \(response.status): \(text)"))
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventConnection>) {
-    readers.fail(LoadError("event stream \(token) failed with HTTP/2 error \(errorCode)"))
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<EventConnection>) {
+    readers.fail(LoadError("event stream \(tag) failed with HTTP/2 error \(errorCode)"))
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<EventConnection>) {

@@ -78,7 +78,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     let user = user
     _ = walk?.next(stream: stream) { cid, message in
       let destination = StoreDestination.channel(RawSpan(_unsafeBytes: cid))
-      isSubmitted = client.send(.markRead, to: destination, token: UInt64(stream)) { buffer in
+      isSubmitted = client.send(.markRead, to: destination, tag: UInt64(stream)) { buffer in
         buffer.writeMark(user: user.span.bytes, message: RawSpan(_unsafeBytes: message), epoch: nil)
       }
     }
@@ -100,8 +100,8 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     }
   }
 
-  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
-    let stream = Int(truncatingIfNeeded: token)
+  func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {
+    let stream = Int(truncatingIfNeeded: tag)
     guard kind == .markRead else { return loop.failed(errorCode: UInt32(ErrorCode.unknownKind.rawValue)) }
     if sampler.countResponse(), let walk {
       payload.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
@@ -113,7 +113,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     submit(stream, now)
   }
 
-  func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
+  func storeFailed(_ tag: UInt64, _ failure: StoreFailure) {
     // Not repeated, as in LoadConnection.
     let code: ErrorCode =
       switch failure {

@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import NIOCore
 
-/// HTTP/2 connection that keeps a request in flight on each of its streams. The token of a request is the number of its
+/// HTTP/2 connection that keeps a request in flight on each of its streams. The tag of a request is the number of its
 /// stream, so that a response needs no lookup and no allocation.
 final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   let number: Int
@@ -82,13 +82,13 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
     var isSubmitted: Bool
     if walk == nil {
       isSubmitted = getPath.withUnsafeBytes { path in
-        connection.submit(template, path: path, token: UInt64(stream)) != nil
+        connection.submit(template, path: path, tag: UInt64(stream)) != nil
       }
     } else {
       isSubmitted = false
       // Exclusive access to the walk while the request is queued: `submit` makes no callbacks.
       _ = walk?.next(stream: stream) { path, body in
-        isSubmitted = connection.submit(template, path: path, body: body, token: UInt64(stream)) != nil
+        isSubmitted = connection.submit(template, path: path, body: body, tag: UInt64(stream)) != nil
       }
     }
     if isSubmitted {
@@ -106,11 +106,11 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<LoadConnection>
   ) {
-    let stream = Int(truncatingIfNeeded: token)
+    let stream = Int(truncatingIfNeeded: tag)
     let status = response.status
     if sampler.countResponse(), status == successStatus, let walk {
       response.body.withUnsafeBytes { sampler.keep($0, walk.position(of: stream)) }
@@ -122,7 +122,7 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
     if idle != nil { idle?.append(stream) } else { submit(stream, now, on: connection) }
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<LoadConnection>) {
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<LoadConnection>) {
     // Not repeated: the outcome of a mark without a response is unknown, so the walk ends.
     loop.failed(errorCode: errorCode)
   }

@@ -124,7 +124,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<PushConnection>) {
     cpuBefore = stream.meter.sample()
     began = MonotonicClock.now
-    handle = connection.submit(template, path: stream.mode.path, token: 0, streaming: true, hasMoreBody: true)
+    handle = connection.submit(template, path: stream.mode.path, tag: 0, streaming: true, hasMoreBody: true)
     if handle == nil { fail(LoadError("the connection accepts no requests")) }
     fill(connection)
   }
@@ -132,7 +132,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   func http2ReadComplete(on connection: HTTP2ClientConnection<PushConnection>) { fill(connection) }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<PushConnection>
   ) {
@@ -140,7 +140,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<PushConnection>
   ) {
@@ -160,7 +160,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     promise.succeed(PushStream.Outcome(seconds: Double(MonotonicClock.now - began) / 1e9, cpuSeconds: cpu))
   }
 
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<PushConnection>) {
+  func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<PushConnection>) {
     fail(LoadError("after \(answers.count) answers the stream was reset with HTTP/2 error \(errorCode)"))
   }
 

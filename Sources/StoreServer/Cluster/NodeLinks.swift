@@ -11,8 +11,8 @@ internal import StoreEngine
 final class NodeLinks: @unchecked Sendable {
   /// The client sends no requests, so that nothing calls back.
   private final class NoRequests: StoreClientDelegate {
-    func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {}
-    func storeFailed(_ token: UInt64, _ failure: StoreFailure) {}
+    func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {}
+    func storeFailed(_ tag: UInt64, _ failure: StoreFailure) {}
     func storeReadComplete() {}
     func storeReadinessChanged(_ isReady: Bool) {}
   }

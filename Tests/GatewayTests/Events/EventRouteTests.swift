@@ -377,3 +377,48 @@ import Testing
     }
   }
 }
+
+@Suite struct EventCursorTests {
+  private let store = SessionID(high: 0x0123_4567_89AB_CDEF, low: 2)
+  private let text = "0123456789abcdef0000000000000002-1767225600000"
+
+  private func read(_ text: String) -> EventCursor? {
+    let bytes = Array(text.utf8)
+    return EventCursor(bytes.span.bytes)
+  }
+
+  @Test func cursorRoundTrips() {
+    let cursor = EventCursor(store: store, time: Timestamp(milliseconds: 1_767_225_600_000))
+    var buffer = ByteBuffer()
+    cursor.write(into: &buffer)
+    #expect(String(buffer: buffer) == text)
+    #expect(read(text) == cursor)
+    #expect(read("0123456789abcdef0000000000000002-0")?.time == Timestamp.none)
+  }
+
+  @Test(arguments: [
+    "", "-", "1767225600000", "0123456789abcdef0000000000000002", "0123456789abcdef0000000000000002-",
+    "0123456789abcdef0000000000000002-x", "0123456789abcdef0000000000000002--1",
+    "0123456789ABCDEF0000000000000002-1", "0123456789abcdef000000000000000-21",
+    "0123456789abcdef0000000000000002-1 ", "0123456789abcdef0000000000000002-1234567890123456",
+  ])
+  func invalidCursorIsRefused(text: String) {
+    #expect(read(text) == nil)
+  }
+
+  @Test func cursorDeterminesStart() {
+    let now: Int64 = 1_767_225_600_000
+    let day: Int64 = 24 * 3_600_000
+    let other = SessionID(high: 1, low: 2)
+    let table: [(Int64, SessionID, EventCursor.Start)] = [
+      (now, store, .since(Timestamp(milliseconds: now))),
+      (now - 7 * day, store, .since(Timestamp(milliseconds: now - 7 * day))),
+      (now - 7 * day - 1, store, .reset),
+      (now, other, .reset),
+    ]
+    for (time, currentStore, start) in table {
+      let cursor = EventCursor(store: store, time: Timestamp(milliseconds: time))
+      #expect(cursor.start(store: currentStore, now: now) == start)
+    }
+  }
+}

@@ -1,3 +1,4 @@
+import Foundation
 import HTTP2Session
 import Testing
 
@@ -200,5 +201,41 @@ import Testing
   func decimalsAreParsedOrRefused(_ text: String, _ expected: UInt64?) {
     let bytes = Array(text.utf8)
     #expect(bytes.span.bytes.decimal == expected)
+  }
+}
+
+/// Query parameters, as a caller sends them.
+@Suite struct QueryParameterTests {
+  private let bob = TestTokens.user("bob")
+
+  @Test func onlyHarmlessEmptyQueryParametersCountAsAbsent() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      let path = "/v1/channels/messaging:c/"
+      for query in [
+        "totals=", "totals", "totals=false",
+      ] {
+        #expect(try await gateway.client.post("\(path)read?\(query)", nil, token: bob).status == 200)
+      }
+      for query in ["totals=1", "totals=TRUE", "totals=yes"] {
+        let response = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
+        #expect(response.verdict == "400 invalid_query", "\(query)")
+      }
+      // Omitting an id means the newest message, the channel or another view, so an empty id is refused.
+      for query in [
+        "message_id=", "thread_id", "message_id=m1&thread_id=", "user_id=", "message_id=m1&message_id=m1",
+        "user_id=bob&user_id=alice",
+      ] {
+        let response = try await gateway.client.post("\(path)read?\(query)", nil, token: bob)
+        #expect(response.verdict == "400 invalid_query", "\(query)")
+      }
+      let status = try await gateway.client.get(
+        "\(path)messages/m1/status?user_id=",
+        token: TestTokens.server
+      )
+      #expect(status.verdict == "400 invalid_query")
+      let rows = try await gateway.client.get("\(path)read-state?limit=&cursor=", token: bob)
+      #expect(rows.status == 200 && (rows.json["read"] as? NSArray)?.count == 2)
+    }
   }
 }

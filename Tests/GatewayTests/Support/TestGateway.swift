@@ -325,7 +325,7 @@ extension TestClient {
 
 final class TestClientDelegate: HTTP2ClientDelegate {
   private var waiting: [UInt64: (EventLoopPromise<TestResponse>, HTTP2RequestTemplate)] = [:]
-  private var nextToken: UInt64 = 1
+  private var nextTag: UInt64 = 1
   private var streams: [UInt64: (TestEventStream, HTTP2RequestTemplate)] = [:]
   private var requests: [UInt64: (TestRequestStream, HTTP2RequestTemplate)] = [:]
 
@@ -335,10 +335,10 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     _ stream: TestRequestStream,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) -> HTTP2StreamHandle? {
-    let token = nextToken
-    nextToken += 1
-    requests[token] = (stream, template)
-    let handle = connection.submit(template, path: path, token: token, streaming: true, hasMoreBody: true)
+    let tag = nextTag
+    nextTag += 1
+    requests[tag] = (stream, template)
+    let handle = connection.submit(template, path: path, tag: tag, streaming: true, hasMoreBody: true)
     connection.flushIfNeeded()
     return handle
   }
@@ -349,21 +349,21 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     _ stream: TestEventStream,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) -> HTTP2StreamHandle? {
-    let token = nextToken
-    nextToken += 1
-    streams[token] = (stream, template)
-    let handle = connection.submit(template, path: path, token: token, streaming: true)
+    let tag = nextTag
+    nextTag += 1
+    streams[tag] = (stream, template)
+    let handle = connection.submit(template, path: path, tag: tag, streaming: true)
     connection.flushIfNeeded()
     return handle
   }
 
   func http2ResponsePart(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
-    streams[token]?.0.received(status: response.status, response.body.text)
-    requests[token]?.0.received(response)
+    streams[tag]?.0.received(status: response.status, response.body.text)
+    requests[tag]?.0.received(response)
   }
 
   func submit(
@@ -373,19 +373,19 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     _ promise: EventLoopPromise<TestResponse>,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
-    let token = nextToken
-    nextToken += 1
-    waiting[token] = (promise, template)
-    let handle = connection.submit(template, path: path, body: ByteBuffer(string: body ?? ""), token: token)
+    let tag = nextTag
+    nextTag += 1
+    waiting[tag] = (promise, template)
+    let handle = connection.submit(template, path: path, body: ByteBuffer(string: body ?? ""), tag: tag)
     if handle == nil {
-      waiting[token] = nil
+      waiting[tag] = nil
       promise.fail(TestStreamFailed(errorCode: 0))
     }
     connection.flushIfNeeded()
   }
 
   func http2ResponseReceived(
-    token: UInt64,
+    tag: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
@@ -402,25 +402,25 @@ final class TestClientDelegate: HTTP2ClientDelegate {
       headers: headers,
       body: response.body.text
     )
-    waiting.removeValue(forKey: token)?.0.succeed(copy)
-    if let (stream, _) = streams.removeValue(forKey: token) {
+    waiting.removeValue(forKey: tag)?.0.succeed(copy)
+    if let (stream, _) = streams.removeValue(forKey: tag) {
       stream.received(status: copy.status, copy.body)
       stream.ended()
     }
-    if let (stream, _) = requests.removeValue(forKey: token) {
+    if let (stream, _) = requests.removeValue(forKey: tag) {
       stream.received(response)
       stream.ended()
     }
   }
 
   func http2StreamFailed(
-    token: UInt64,
+    tag: UInt64,
     errorCode: UInt32,
     on connection: HTTP2ClientConnection<TestClientDelegate>
   ) {
-    waiting.removeValue(forKey: token)?.0.fail(TestStreamFailed(errorCode: errorCode))
-    streams.removeValue(forKey: token)?.0.ended()
-    requests.removeValue(forKey: token)?.0.ended()
+    waiting.removeValue(forKey: tag)?.0.fail(TestStreamFailed(errorCode: errorCode))
+    streams.removeValue(forKey: tag)?.0.ended()
+    requests.removeValue(forKey: tag)?.0.ended()
   }
 
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClientDelegate>) {

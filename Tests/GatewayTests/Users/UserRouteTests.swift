@@ -208,3 +208,20 @@ import Testing
     }
   }
 }
+
+@Suite struct UserJSONTests {
+  @Test func userSettingsAreWritten() throws {
+    var settings = UserSettings(user: "a@b", version: 3, hidesRead: true)
+    #expect(
+      try jsonObject { UserJSON.write(settings, into: &$0) } == [
+        "id": "a@b",
+        "privacy_settings": ["read_receipts": ["enabled": false], "delivery_receipts": ["enabled": true]],
+      ]
+    )
+    settings.user = String(repeating: "u", count: 255)
+    settings.hidesDelivered = true
+    settings.tokensRevokedBefore = Timestamp(milliseconds: .max)
+    let found = try jsonObject { UserJSON.write(settings, into: &$0) }
+    #expect(found["revoke_tokens_before"] as? String == "9999-12-31T23:59:59.999Z")
+  }
+}

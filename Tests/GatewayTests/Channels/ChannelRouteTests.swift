@@ -7,98 +7,9 @@ import Testing
 
 @testable import Gateway
 
-/// Messages, channels, members and channel types.
-extension RouteTests {
-  @Test func messageIsRegisteredAndDeleted() async throws {
-    try await TestGateway.run { gateway in
-      let client = gateway.client
-      try await gateway.setUp("messaging:c", members: ["alice", "bob"])
-      let path = "/v1/channels/messaging:c/messages"
-      let body =
-        #"{"id":"m\"1","user_id":"alice","created_at":"2024-01-01T00:00:00Z","silent":true,"receipt":false}"#
-      let created = try await client.post(path, body)
-      #expect(created.status == 201)
-      #expect(created.json == ["message": ["id": "m\"1", "cid": "messaging:c", "seq": 1, "status": "sent"]])
-      let again = try await client.post(path, body)
-      #expect(again.status == 200 && again.json == created.json)
-      let system = try await client.post(path, #"{"id":"m2"}"#)
-      #expect(system.status == 201)
-      let deleted = try await client.delete(path + "/m%221")
-      #expect(
-        deleted.status == 200 && deleted.json == ["message": ["id": "m\"1", "cid": "messaging:c", "seq": 1]]
-      )
-      #expect(try await client.delete(path + "/m%221").status == 200)
-      #expect(try await client.post(path, body).verdict == "409 message_deleted")
-      for (body, token, expected) in [
-        (#"{"id":"m3"}"#, alice, "403 server_token_required"), ("{}", TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m\u00073"}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"id":3}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m3","user_id":"a\u007Fb"}"#, TestTokens.server, "400 invalid_user_id"),
-        (#"{"id":"m3","created_at":"yesterday"}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m3","silent":"yes"}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m3","receipt":1}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"id":"m3","parent_id":""}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"id":"m3","parent_id":"m\u00072"}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"id":"m3","parent_id":2}"#, TestTokens.server, "400 invalid_field"),
-      ] {
-        #expect(try await client.post(path, body, token: token).verdict == expected, "\(body)")
-      }
-      #expect(try await client.delete(path + "/m2", token: alice).verdict == "403 server_token_required")
-    }
-  }
-
-  @Test func bulkRegistrationAnswersPerMessage() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["alice"])
-      let response = try await gateway.client.post(
-        "/v1/messages",
-        """
-        {"messages":[{"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:none","id":"m1"},
-         {"cid":"bad","id":"m1"},{"cid":"messaging:c","id":"m\\u00071"},{"cid":"messaging:c","id":"m2","receipt":true},
-         {"cid":"messaging:c","id":"m3","parent_id":"m\\u00071"},
-         {"cid":"messaging:c","id":"m1","user_id":"alice"},{"cid":"messaging:c","id":"m4"}]}
-        """
-      )
-      #expect(response.status == 200)
-      let message = { (id: String, seq: Int) -> NSDictionary in
-        ["ok": true, "message": ["id": id, "cid": "messaging:c", "seq": seq, "status": "sent"]]
-      }
-      let refused = { (cid: String, id: String, code: String) -> NSDictionary in
-        ["ok": false, "cid": cid, "id": id, "code": code]
-      }
-      #expect(
-        response.json == [
-          "results": [
-            message("m1", 1), refused("messaging:none", "m1", "channel_not_found"),
-            refused("bad", "m1", "invalid_cid"),
-            refused("messaging:c", "m\u{7}1", "invalid_message_id"),
-            message("m2", 2), refused("messaging:c", "m3", "invalid_message_id"), message("m1", 1),
-            message("m4", 3),
-          ]
-        ]
-      )
-      let thousand = (0..<1_000).map { #"{"cid":"messaging:c","id":"n\#($0)"}"# }
-      let most = try await gateway.client.post(
-        "/v1/messages",
-        "{\"messages\":[\(thousand.joined(separator: ","))]}"
-      )
-      let results = try #require(most.json["results"] as? [NSDictionary])
-      #expect(results.count == 1_000)
-      #expect(member("message.id", of: results[999]) as? String == "n999")
-      #expect(member("message.seq", of: results[999]) as? Int == 1_003)
-      let tooMany = (thousand + [#"{"cid":"messaging:c","id":"x"}"#]).joined(separator: ",")
-      #expect(
-        try await gateway.client.post("/v1/messages", "{\"messages\":[\(tooMany)]}").verdict
-          == "400 invalid_field"
-      )
-      let typed = #"{"messages":[{"cid":"messaging:c","id":"y"},{"cid":"messaging:c","id":8}]}"#
-      #expect(try await gateway.client.post("/v1/messages", typed).verdict == "400 invalid_field")
-      #expect(
-        try await gateway.client.post("/v1/messages", "{}", token: alice).verdict
-          == "403 server_token_required"
-      )
-    }
-  }
+/// Channels, members and channel types, as a caller sees them.
+@Suite struct ChannelRouteTests {
+  private let alice = TestTokens.user("alice")
 
   @Test func channelAndMembersAreCreatedAndChanged() async throws {
     try await TestGateway.run { gateway in
@@ -243,6 +154,66 @@ extension RouteTests {
       // Repeating the request finishes the change.
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.put(path, #"{"mark_unread":"off"}"#).status == 200)
+    }
+  }
+
+  @Test func channelIsDeletedOnce() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let path = "/v1/channels/messaging:c"
+      for token in [alice, nil] {
+        let refused = try await gateway.client.delete(path, token: token)
+        #expect(refused.verdict == (token == nil ? "401 token_missing" : "403 server_token_required"))
+      }
+      let deleted = try await gateway.client.delete(path)
+      #expect(deleted.status == 200 && deleted.contentType == "application/json")
+      #expect(deleted.json == ["cid": "messaging:c", "deleted": true])
+      #expect(try await gateway.client.delete(path).json == ["cid": "messaging:c", "deleted": false])
+      #expect(try await gateway.client.get(path).verdict == "404 channel_not_found")
+      #expect(try await gateway.client.delete("/v1/channels/nocolon").verdict == "400 invalid_cid")
+      #expect(try await gateway.client.delete("/v1/channels/a%3A!b").json["cid"] as? String == "a:!b")
+      for (mode, expected) in [
+        (StoreInMemory.Mode.refusing(.busy), "503 store_busy"), (.garbled, "500 internal_error"),
+        (.refusing(.outcomeUnknown), "503 outcome_unknown"),
+      ] {
+        try await gateway.store.set(mode)
+        #expect(try await gateway.client.delete(path).verdict == expected)
+      }
+    }
+  }
+
+  @Test func channelIsTruncatedBeforeMessage() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
+      let path = "/v1/channels/messaging:c/truncate"
+      let some = try await gateway.client.post(path, #"{"before":"m2"}"#)
+      #expect(some.status == 200)
+      #expect((some.json["channel"] as? NSDictionary)?["cid"] as? String == "messaging:c")
+      let status = { (id: String) in
+        try await gateway.client.get("/v1/channels/messaging:c/messages/\(id)/status").verdict
+      }
+      #expect(try await status("m1") == "404 message_deleted")
+      #expect(try await status("m2") == "200")
+      for body in [nil, "{}", #"{"all":true}"#] {
+        #expect(try await gateway.client.post(path, body).status == 200)
+        #expect(try await status("m3") == "404 message_deleted")
+      }
+      for (body, token, expected) in [
+        (#"{"before":"m9"}"#, TestTokens.server, "404 message_not_found"),
+        (#"{"before":"m2","all":true}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"all":false}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"before":""}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"before":"m\u00071"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"before":1}"#, TestTokens.server, "400 invalid_field"),
+        ("[]", TestTokens.server, "400 invalid_field"), ("{", TestTokens.server, "400 invalid_json"),
+        ("{}", alice, "403 server_token_required"),
+      ] {
+        #expect(try await gateway.client.post(path, body, token: token).verdict == expected, "\(body)")
+      }
+      #expect(
+        try await gateway.client.post("/v1/channels/messaging:none/truncate", nil).verdict
+          == "404 channel_not_found"
+      )
     }
   }
 }

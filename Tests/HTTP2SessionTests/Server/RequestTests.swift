@@ -6,47 +6,6 @@ import Testing
 
 @Suite("Requests and answers")
 struct RequestTests {
-  @Test("a request's fields, headers and body are read in place")
-  func requestIsReadInPlace() throws {
-    let server = try TestServer()
-    var seen: [String] = []
-    server.delegate.onRequest = { stream, connection in
-      connection.withRequest(stream) { request in
-        seen = [
-          "\(request.method)", text(request.path), text(request.authority), text(request.authorization),
-          text(request.contentType), text(request.accept), text(request.origin), text(request.forwardedFor),
-          text(request.requestID), text(request.lastEventID), text(request.body),
-        ]
-        if let custom = request.header("x-custom") { seen.append(text(custom)) }
-        if request.header("x-missing") == nil { seen.append("missing") }
-      }
-      connection.respond(stream, status: 200)
-    }
-    server.send(
-      headers(
-        1,
-        [
-          (":method", "PATCH"), (":scheme", "https"), (":authority", "example.org"), (":path", "/a?b=c"),
-          ("authorization", "Bearer x"), ("content-type", "application/json"),
-          ("accept", "text/event-stream"),
-          ("origin", "https://o"), ("x-forwarded-for", "10.0.0.1"), ("x-request-id", "r1"),
-          ("last-event-id", "e1"),
-          ("x-custom", "c1"),
-        ],
-        end: false
-      ),
-      data(1, "{\"a\":", end: false),
-      data(1, "1}")
-    )
-    #expect(
-      seen == [
-        "patch", "/a?b=c", "example.org", "Bearer x", "application/json", "text/event-stream", "https://o",
-        "10.0.0.1",
-        "r1", "e1", "{\"a\":1}", "c1", "missing",
-      ]
-    )
-  }
-
   @Test(
     "a client that expects it is sent 100-continue, unless the body is refused",
     arguments: [true, false]
@@ -225,29 +184,6 @@ struct RequestTests {
     #expect(server.status(5) == 503)
     #expect(server.status(7) == 200)
     #expect(server.isEnded(7) && server.body(7).isEmpty)
-  }
-
-  @Test("a stale handle does nothing")
-  func staleHandleDoesNothing() throws {
-    let server = try TestServer()
-    server.send(get(1, "/hold"))
-    let stream = server.delegate.held[0]
-    let connection = server.connection
-    #expect(connection.isOpen(stream))
-    #expect(connection.respond(stream, status: 200) == .queued)
-    #expect(connection.respond(stream, status: 200) == .gone)
-    connection.flushIfNeeded()
-    server.send(get(3, "/hold"))
-    #expect(server.delegate.held[1].slot == stream.slot)
-    #expect(server.delegate.held[1] != stream)
-    #expect(connection.respond(stream, status: 200) == .gone)
-    #expect(connection.withRequest(stream) { _ in 1 } == nil)
-    #expect(connection.startStreaming(stream, status: 200, contentType: .eventStream) == .gone)
-    #expect(connection.write(stream, ByteBuffer(string: "x")) == .gone)
-    #expect(connection.finish(stream) == .gone)
-    connection.reset(stream, .cancel)
-    #expect(connection.isOpen(server.delegate.held[1]))
-    #expect(HTTP2StreamHandle(rawValue: stream.rawValue) == stream)
   }
 
   @Test("a stream reset by the client is reported once, and its slot is freed")

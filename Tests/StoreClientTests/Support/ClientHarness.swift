@@ -26,18 +26,18 @@ final class Recorder: StoreClientDelegate {
     onEvent?(event)
   }
 
-  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
-    add(.replied(token, kind, payload.withUnsafeBytes { Array($0) }))
+  func storeReplied(_ tag: UInt64, kind: FrameKind, payload: RawSpan) {
+    add(.replied(tag, kind, payload.withUnsafeBytes { Array($0) }))
   }
-  func storeFailed(_ token: UInt64, _ failure: StoreFailure) { add(.failed(token, failure)) }
+  func storeFailed(_ tag: UInt64, _ failure: StoreFailure) { add(.failed(tag, failure)) }
   func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) { add(.events(shard)) }
   func storeReadComplete() { add(.complete) }
   func storeReadinessChanged(_ isReady: Bool) { add(.ready(isReady)) }
   func storeShardsChanged(reopened: [ShardID]) { add(.shards(reopened: reopened.map(\.rawValue))) }
 
-  /// The tokens of answered requests, in order.
+  /// The tags of answered requests, in order.
   var replies: [UInt64] {
-    events.compactMap { if case .replied(let token, _, _) = $0 { token } else { nil } }
+    events.compactMap { if case .replied(let tag, _, _) = $0 { tag } else { nil } }
   }
   /// The shards whose subscriptions were to begin again, for each change of owners.
   var reopened: [[UInt16]] {
@@ -49,7 +49,7 @@ final class Recorder: StoreClientDelegate {
   }
   var failures: [UInt64: StoreFailure] {
     var result: [UInt64: StoreFailure] = [:]
-    for case .failed(let token, let failure) in events { result[token] = failure }
+    for case .failed(let tag, let failure) in events { result[tag] = failure }
     return result
   }
 }
@@ -202,37 +202,37 @@ final class ClientHarness {
   }
 
   @discardableResult
-  func command(_ token: UInt64, cid: String = "messaging:general", bytes: Int = 8) -> Bool {
-    send(.markRead, token, cid: cid, bytes: bytes)
+  func command(_ tag: UInt64, cid: String = "messaging:general", bytes: Int = 8) -> Bool {
+    send(.markRead, tag, cid: cid, bytes: bytes)
   }
 
   @discardableResult
-  func query(_ token: UInt64, cid: String = "messaging:general") -> Bool {
-    send(.getChannel, token, cid: cid, bytes: 8)
+  func query(_ tag: UInt64, cid: String = "messaging:general") -> Bool {
+    send(.getChannel, tag, cid: cid, bytes: 8)
   }
 
-  /// The fields after cid and counter are the token, 8 bytes, padded to `bytes`.
+  /// The fields after cid and counter are the tag, 8 bytes, padded to `bytes`.
   @discardableResult
   func send(
     _ kind: FrameKind,
-    _ token: UInt64,
+    _ tag: UInt64,
     cid: String,
     bytes: Int,
     issued: UInt32? = nil,
     thread: String? = nil
   ) -> Bool {
     let fields = { (buffer: inout ByteBuffer) in
-      buffer.writeInteger(token)
+      buffer.writeInteger(tag)
       buffer.writeRepeatingByte(0, count: bytes - 8)
     }
     let cid = Array(cid.utf8)
     guard let thread = thread.map({ Array($0.utf8) }) else {
-      return client.send(kind, to: .channel(cid.span.bytes), token: token, issued: issued, fields)
+      return client.send(kind, to: .channel(cid.span.bytes), tag: tag, issued: issued, fields)
     }
     return client.send(
       kind,
       to: .channel(cid.span.bytes, thread: thread.span.bytes),
-      token: token,
+      tag: tag,
       issued: issued,
       fields
     )
@@ -244,5 +244,5 @@ final class ClientHarness {
   }
 }
 
-/// The token in a request's fields.
-func token(of rest: [UInt8]) -> UInt64 { rest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }
+/// The tag in a request's fields.
+func tag(of rest: [UInt8]) -> UInt64 { rest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }

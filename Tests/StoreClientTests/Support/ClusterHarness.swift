@@ -113,22 +113,22 @@ final class ClusterHarness {
     }
   }
 
-  /// Queue a command for a shard. Its fields are the token.
-  func command(_ token: UInt64, to shard: UInt16) { send(.markRead, token, to: shard) }
+  /// Queue a command for a shard. Its fields are the tag.
+  func command(_ tag: UInt64, to shard: UInt16) { send(.markRead, tag, to: shard) }
 
-  func query(_ token: UInt64, to shard: UInt16) { send(.getChannel, token, to: shard) }
+  func query(_ tag: UInt64, to shard: UInt16) { send(.getChannel, tag, to: shard) }
 
-  private func send(_ kind: FrameKind, _ token: UInt64, to shard: UInt16) {
+  private func send(_ kind: FrameKind, _ tag: UInt64, to shard: UInt16) {
     let name = Array("shard \(shard)".utf8)
-    let isQueued = client.send(kind, to: .shard(ShardID(shard), name: name.span.bytes), token: token) {
-      $0.writeInteger(token)
+    let isQueued = client.send(kind, to: .shard(ShardID(shard), name: name.span.bytes), tag: tag) {
+      $0.writeInteger(tag)
     }
     precondition(isQueued)
   }
 
-  /// The tokens of the requests that a node has received, in order, with `!` for a resend.
+  /// The tags of the requests that a node has received, in order, with `!` for a resend.
   func received(_ node: Int) -> [String] {
-    nodes[node].requests.map { "\(token(of: $0.rest))" + ($0.isResend ? "!" : "") }
+    nodes[node].requests.map { "\(tag(of: $0.rest))" + ($0.isResend ? "!" : "") }
   }
 
   func flush() {

@@ -227,7 +227,7 @@ final class FakeConnection {
     var rest = try reader.raw(reader.remaining - issuedCount).withUnsafeBytes { Array($0) }
     var thread: String?
     if header.flags.contains(.thread) {
-      // The tests' fields are the token and zeros: after the last zero come the length and the thread's name.
+      // The tests' fields are the tag and zeros: after the last zero come the length and the thread's name.
       let name = rest.suffix(while: { $0 != 0 })
       guard let length = name.first, Int(length) == name.count - 1 else { return fail(.malformedFrame) }
       thread = String(decoding: name.dropFirst(), as: UTF8.self)

@@ -10,69 +10,9 @@ import Testing
 
 @testable import Gateway
 
-/// Deletion, truncation and erasure (R16), as a caller sees them.
-@Suite struct RemovalRouteTests {
+/// Erasure of users (R16), as a caller sees it.
+@Suite struct ErasureRouteTests {
   private let alice = TestTokens.user("alice")
-
-  @Test func channelIsDeletedOnce() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
-      let path = "/v1/channels/messaging:c"
-      for token in [alice, nil] {
-        let refused = try await gateway.client.delete(path, token: token)
-        #expect(refused.verdict == (token == nil ? "401 token_missing" : "403 server_token_required"))
-      }
-      let deleted = try await gateway.client.delete(path)
-      #expect(deleted.status == 200 && deleted.contentType == "application/json")
-      #expect(deleted.json == ["cid": "messaging:c", "deleted": true])
-      #expect(try await gateway.client.delete(path).json == ["cid": "messaging:c", "deleted": false])
-      #expect(try await gateway.client.get(path).verdict == "404 channel_not_found")
-      #expect(try await gateway.client.delete("/v1/channels/nocolon").verdict == "400 invalid_cid")
-      #expect(try await gateway.client.delete("/v1/channels/a%3A!b").json["cid"] as? String == "a:!b")
-      for (mode, expected) in [
-        (StoreInMemory.Mode.refusing(.busy), "503 store_busy"), (.garbled, "500 internal_error"),
-        (.refusing(.outcomeUnknown), "503 outcome_unknown"),
-      ] {
-        try await gateway.store.set(mode)
-        #expect(try await gateway.client.delete(path).verdict == expected)
-      }
-    }
-  }
-
-  @Test func channelIsTruncatedBeforeMessage() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
-      let path = "/v1/channels/messaging:c/truncate"
-      let some = try await gateway.client.post(path, #"{"before":"m2"}"#)
-      #expect(some.status == 200)
-      #expect((some.json["channel"] as? NSDictionary)?["cid"] as? String == "messaging:c")
-      let status = { (id: String) in
-        try await gateway.client.get("/v1/channels/messaging:c/messages/\(id)/status").verdict
-      }
-      #expect(try await status("m1") == "404 message_deleted")
-      #expect(try await status("m2") == "200")
-      for body in [nil, "{}", #"{"all":true}"#] {
-        #expect(try await gateway.client.post(path, body).status == 200)
-        #expect(try await status("m3") == "404 message_deleted")
-      }
-      for (body, token, expected) in [
-        (#"{"before":"m9"}"#, TestTokens.server, "404 message_not_found"),
-        (#"{"before":"m2","all":true}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"all":false}"#, TestTokens.server, "400 invalid_field"),
-        (#"{"before":""}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"before":"m\u00071"}"#, TestTokens.server, "400 invalid_message_id"),
-        (#"{"before":1}"#, TestTokens.server, "400 invalid_field"),
-        ("[]", TestTokens.server, "400 invalid_field"), ("{", TestTokens.server, "400 invalid_json"),
-        ("{}", alice, "403 server_token_required"),
-      ] {
-        #expect(try await gateway.client.post(path, body, token: token).verdict == expected, "\(body)")
-      }
-      #expect(
-        try await gateway.client.post("/v1/channels/messaging:none/truncate", nil).verdict
-          == "404 channel_not_found"
-      )
-    }
-  }
 
   /// The first two purges of each shard are answered as if they had not ended, with rounds that fall.
   private final class Purges: Sendable {

@@ -3,137 +3,6 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-final class TestClient: HTTP2ClientDelegate {
-  var log: [String] = []
-  var isReady = false
-  /// Trailer values of each response, by name.
-  var trailers: [String: [String?]] = [:]
-  var headerStatus: [String] = []
-  var onReadComplete: ((HTTP2ClientConnection<TestClient>) -> Void)?
-
-  func http2ReadComplete(on connection: HTTP2ClientConnection<TestClient>) { onReadComplete?(connection) }
-
-  func http2ResponseReceived(
-    token: UInt64,
-    response: borrowing HTTP2ClientResponse,
-    on connection: HTTP2ClientConnection<TestClient>
-  ) {
-    log.append("\(token) \(response.status) \(text(response.contentType)) \(text(response.body))")
-    for (name, value) in [
-      ("grpc-status", response.trailer("grpc-status")), ("grpc-message", response.trailer("grpc-message")),
-    ] {
-      trailers[name, default: []].append(value.map { String(decoding: $0, as: UTF8.self) })
-    }
-    if let status = response.header("grpc-status") { headerStatus.append(text(status)) }
-  }
-
-  func http2ResponsePart(
-    token: UInt64,
-    response: borrowing HTTP2ClientResponse,
-    on connection: HTTP2ClientConnection<TestClient>
-  ) {
-    log.append("\(token) part \(text(response.body))")
-  }
-
-  func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<TestClient>) {
-    log.append("\(token) failed \(errorCode)")
-  }
-
-  func http2ConnectionReady(_ connection: HTTP2ClientConnection<TestClient>) { isReady = true }
-
-  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClient>) { log.append("closed") }
-}
-
-/// Our client and our server, connected in memory.
-private final class Pair {
-  let server: TestServer
-  let channel = EmbeddedChannel()
-  let delegate = TestClient()
-  let client: HTTP2ClientConnection<TestClient>
-  let template = HTTP2RequestTemplate(
-    method: .get,
-    scheme: "http",
-    authority: "localhost",
-    authorization: "Bearer t",
-    headers: [("x-a", "1")]
-  )
-  let posting = HTTP2RequestTemplate(
-    method: .post,
-    scheme: "http",
-    authority: "localhost",
-    contentType: "application/json"
-  )
-
-  init(
-    limits: HTTP2Limits = HTTP2Limits(),
-    clientLimits: HTTP2ClientLimits = HTTP2ClientLimits(),
-    streamedContentTypes: [HTTP2ContentType] = []
-  ) throws {
-    server = try TestServer(limits: limits, preface: false, streamedContentTypes: streamedContentTypes)
-    client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources(limits: clientLimits))
-    try channel.pipeline.syncOperations.addHandler(client)
-    channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
-    run()
-  }
-
-  deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
-
-  /// Deliver bytes in both directions until none are left.
-  func run() {
-    client.flushIfNeeded()
-    var moved = true
-    while moved {
-      moved = false
-      channel.embeddedEventLoop.run()
-      // Long answers are written in turns (``LoopTurns``).
-      server.channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
-      while let bytes = try? channel.readOutbound(as: ByteBuffer.self) {
-        moved = true
-        if server.channel.isActive { _ = try? server.channel.writeInbound(bytes) }
-      }
-      while let bytes = try? server.channel.readOutbound(as: ByteBuffer.self) {
-        moved = true
-        if channel.isActive { _ = try? channel.writeInbound(bytes) }
-      }
-    }
-  }
-}
-
-/// Our client, and a server whose frames are made by hand.
-private final class RawServerPair {
-  let channel = EmbeddedChannel()
-  let delegate = TestClient()
-  let client: HTTP2ClientConnection<TestClient>
-  let template = HTTP2RequestTemplate(method: .post, scheme: "http", authority: "localhost")
-  private var output: [UInt8] = []
-
-  init(_ limits: HTTP2ClientLimits = HTTP2ClientLimits()) throws {
-    client = HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources(limits: limits))
-    try channel.pipeline.syncOperations.addHandler(client)
-    channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
-    try receive([Frame(.settings, stream: 0), Frame(.settings, flags: Frame.ack, stream: 0)])
-  }
-
-  deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
-
-  func receive(_ frames: [Frame], pieceBytes: Int = .max) throws {
-    client.flushIfNeeded()
-    var bytes = frames.flatMap(\.bytes)[...]
-    while !bytes.isEmpty {
-      try channel.writeInbound(ByteBuffer(bytes: bytes.prefix(pieceBytes)))
-      bytes = bytes.dropFirst(pieceBytes)
-    }
-  }
-
-  /// The frames that the client has sent since the last call, after its connection preface.
-  func sent() throws -> [Frame] {
-    while let bytes = try channel.readOutbound(as: ByteBuffer.self) { output += bytes.readableBytesView }
-    let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
-    if output.starts(with: preface) { output.removeFirst(preface.count) }
-    return Frame.parse(&output)
-  }
-}
-
 @Suite("Client")
 struct ClientTests {
   @Test("a request gets its answer")
@@ -141,7 +10,7 @@ struct ClientTests {
     let pair = try Pair()
     #expect(pair.delegate.isReady)
     #expect(pair.client.concurrentStreamsMax == 1_000)
-    #expect(pair.client.submit(pair.template, path: "/a?b", token: 7) != nil)
+    #expect(pair.client.submit(pair.template, path: "/a?b", tag: 7) != nil)
     pair.run()
     #expect(pair.server.delegate.log == ["get /a?b 0"])
     #expect(pair.delegate.log == ["7 200 text/plain; charset=utf-8 0123456789"])
@@ -160,7 +29,7 @@ struct ClientTests {
       connection.respond(stream, status: 200, contentType: .bytes, body: body ?? ByteBuffer())
     }
     let body = String(repeating: "0123456789", count: 100_000)
-    pair.client.submit(pair.posting, path: "/", body: ByteBuffer(string: body), token: 1)
+    pair.client.submit(pair.posting, path: "/", body: ByteBuffer(string: body), tag: 1)
     pair.run()
     #expect(pair.delegate.log == ["1 200 application/octet-stream \(body)"])
   }
@@ -170,7 +39,7 @@ struct ClientTests {
     var limits = HTTP2Limits()
     limits.concurrentStreamsMax = 10
     let pair = try Pair(limits: limits)
-    for token in 0..<100 { pair.client.submit(pair.template, path: "/\(token)", token: UInt64(token)) }
+    for tag in 0..<100 { pair.client.submit(pair.template, path: "/\(tag)", tag: UInt64(tag)) }
     pair.run()
     #expect(pair.delegate.log.count == 100)
     #expect(pair.delegate.log.allSatisfy { $0.contains(" 200 ") })
@@ -185,10 +54,10 @@ struct ClientTests {
         connection.reset(stream, .refusedStream)
       }
     }
-    pair.client.submit(pair.template, path: "/reset", token: 1)
+    pair.client.submit(pair.template, path: "/reset", tag: 1)
     pair.run()
-    let handle = try #require(pair.client.submit(pair.template, path: "/never", token: 2))
-    pair.client.submit(pair.template, path: "/never", token: 3)
+    let handle = try #require(pair.client.submit(pair.template, path: "/never", tag: 2))
+    pair.client.submit(pair.template, path: "/never", tag: 3)
     pair.run()
     pair.client.cancel(handle)
     pair.run()
@@ -196,7 +65,7 @@ struct ClientTests {
     #expect(pair.server.delegate.log.last == "aborted")
     _ = try pair.channel.finish(acceptAlreadyClosed: true)
     #expect(pair.delegate.log == ["1 failed 7", "2 failed 8", "3 failed 2", "closed"])
-    #expect(pair.client.submit(pair.template, path: "/", token: 4) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 4) == nil)
   }
 
   @Test("a streaming answer arrives in parts")
@@ -207,7 +76,7 @@ struct ClientTests {
       connection.startStreaming(handle, status: 200, contentType: .eventStream)
       stream = handle
     }
-    pair.client.submit(pair.template, path: "/events", token: 1, streaming: true)
+    pair.client.submit(pair.template, path: "/events", tag: 1, streaming: true)
     pair.run()
     let handle = try #require(stream)
     for piece in ["a", "b"] {
@@ -225,12 +94,12 @@ struct ClientTests {
   @Test("a draining server answers sent requests, refuses new ones, and then both sides close")
   func drainingServerAnswersSentRequestsAndRefusesNewOnes() throws {
     let pair = try Pair()
-    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.client.submit(pair.template, path: "/hold", tag: 1)
     pair.run()
     pair.server.connection.shutdownGracefully(grace: .zero)
     pair.run()
     #expect(!pair.client.isUsable)
-    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 2) == nil)
     pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
     pair.server.connection.flushIfNeeded()
     pair.run()
@@ -241,10 +110,10 @@ struct ClientTests {
   @Test("a client that closes gracefully gets its answers first")
   func clientThatClosesGracefullyGetsAnswersFirst() throws {
     let pair = try Pair()
-    pair.client.submit(pair.template, path: "/hold", token: 1)
+    pair.client.submit(pair.template, path: "/hold", tag: 1)
     pair.client.close()
     pair.run()
-    #expect(pair.client.submit(pair.template, path: "/", token: 2) == nil)
+    #expect(pair.client.submit(pair.template, path: "/", tag: 2) == nil)
     pair.server.connection.respond(pair.server.delegate.held[0], status: 204)
     pair.server.connection.flushIfNeeded()
     pair.run()
@@ -254,8 +123,8 @@ struct ClientTests {
   @Test("trailers arrive with the complete response, whole and byte by byte", arguments: [Int.max, 1])
   func trailersArriveWithCompleteResponse(pieceBytes: Int) throws {
     let raw = try RawServerPair()
-    raw.client.submit(raw.template, path: "/", token: 1)
-    raw.client.submit(raw.template, path: "/", token: 2)
+    raw.client.submit(raw.template, path: "/", tag: 1)
+    raw.client.submit(raw.template, path: "/", tag: 2)
     let fields = [("grpc-status", "14"), ("grpc-message", "no%20leader"), ("grpc-status", "0")]
     let ends = Frame.endHeaders | Frame.endStream
     try raw.receive(
@@ -276,7 +145,7 @@ struct ClientTests {
   @Test("a response without a body has its fields in the headers, and no trailers")
   func responseWithoutBodyHasFieldsInHeaders() throws {
     let raw = try RawServerPair()
-    raw.client.submit(raw.template, path: "/", token: 1)
+    raw.client.submit(raw.template, path: "/", tag: 1)
     let block = HPACK.plain([(":status", "200"), ("grpc-status", "8")])
     try raw.receive([Frame(.headers, flags: Frame.endHeaders | Frame.endStream, stream: 1, block)])
     #expect(raw.delegate.log == ["1 200  "])
@@ -291,8 +160,8 @@ struct ClientTests {
     var limits = HTTP2ClientLimits()
     limits.headerListBytesMax = 200
     let raw = try RawServerPair(limits)
-    raw.client.submit(raw.template, path: "/", token: 1)
-    raw.client.submit(raw.template, path: "/", token: 2)
+    raw.client.submit(raw.template, path: "/", tag: 1)
+    raw.client.submit(raw.template, path: "/", tag: 2)
     let large = ("grpc-message", String(repeating: "a", count: 200))
     try raw.receive([
       Frame(.headers, flags: Frame.endHeaders, stream: 1, HPACK.plain([(":status", "200")])),
@@ -310,7 +179,7 @@ struct ClientTests {
         HPACK.plain([("grpc-status", "2"), (":status", "200")])
       ),
     ])
-    raw.client.submit(raw.template, path: "/", token: 3)
+    raw.client.submit(raw.template, path: "/", tag: 3)
     try raw.receive([
       Frame(.headers, flags: Frame.endHeaders, stream: 5, HPACK.plain([(":status", "200")])),
       Frame(.data, flags: Frame.endStream, stream: 5),
@@ -339,7 +208,7 @@ struct ClientTests {
     try channel.pipeline.syncOperations.addHandler(client)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     let template = HTTP2RequestTemplate(method: .get, scheme: "http", authority: "localhost")
-    client.submit(template, path: "/", token: 1)
+    client.submit(template, path: "/", tag: 1)
     _ = try? channel.writeInbound(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))
     channel.embeddedEventLoop.run()
     #expect(!channel.isActive)
@@ -400,7 +269,7 @@ struct StreamedBodyTests {
         template,
         path: "/acks",
         body: ByteBuffer(string: "on"),
-        token: 1,
+        tag: 1,
         streaming: true,
         hasMoreBody: true
       )
@@ -434,7 +303,7 @@ struct StreamedBodyTests {
     var remaining = 200
     var most = 0
     let handle = try #require(
-      pair.client.submit(template, path: "/acks", token: 1, streaming: true, hasMoreBody: true)
+      pair.client.submit(template, path: "/acks", tag: 1, streaming: true, hasMoreBody: true)
     )
     let fill = { (client: HTTP2ClientConnection<TestClient>) in
       while let queued = client.queuedBytes(handle), queued < 20_000 {
@@ -461,12 +330,12 @@ struct StreamedBodyTests {
   func emptyBodyEndsAtOnce() throws {
     let (pair, template) = try pair()
     lines(pair)
-    let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, hasMoreBody: true))
+    let handle = try #require(pair.client.submit(template, path: "/acks", tag: 1, hasMoreBody: true))
     pair.client.finish(handle)
     pair.run()
     #expect(pair.delegate.log == ["1 200 application/x-ndjson "])
     pair.server.delegate.onRequest = nil
-    pair.client.submit(template, path: "/acks", token: 2)
+    pair.client.submit(template, path: "/acks", tag: 2)
     pair.run()
     #expect(pair.delegate.log.last?.hasPrefix("2 200") == true)
   }
@@ -481,7 +350,7 @@ struct StreamedBodyTests {
     pair.server.delegate.onRequest = { handle, _ in stream = handle }
     let body = ByteBuffer(repeating: 7, count: 1_000_000)
     let sent = try #require(
-      pair.client.submit(template, path: "/acks", body: body, token: 1, hasMoreBody: true)
+      pair.client.submit(template, path: "/acks", body: body, tag: 1, hasMoreBody: true)
     )
     pair.run()
     #expect(pair.client.queuedBytes(sent) == 900_000)
