@@ -72,7 +72,7 @@ final class Gateway {
           "row read \(reply.row.lastReadSequence.rawValue) unread \(reply.row.unreadMessages)\(uncounted)"
       case .registerMessageReply:
         let reply = try RegistrationReply(payload)
-        let refusal = ["", " over the limit", " not allowed"][Int(reply.receiptRefusal.rawValue)]
+        let refusal = ["", " over the limit", " not allowed"][Int(reply.acknowledgementRequestRefusal.rawValue)]
         return "message \(reply.sequence.rawValue)\(reply.isNew ? " new" : "")\(refusal)"
       case .acknowledgeReply:
         let codes = try AcknowledgeReply(payload).codes
@@ -112,10 +112,10 @@ final class Gateway {
         return "\(try reader.count()) rows"
       case .statusesReply:
         let results = try StatusResultFields.all(payload)
-        var receipts: [String] = []
-        for case .found(let status) in results { receipts.append("\(status.acknowledgement)") }
-        let hasAcknowledgements = receipts.contains { $0 != "none" }
-        return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(results.count) statuses"
+        var requests: [String] = []
+        for case .found(let status) in results { requests.append("\(status.acknowledgement)") }
+        let hasAcknowledgements = requests.contains { $0 != "none" }
+        return hasAcknowledgements ? "requests \(requests.joined(separator: " "))" : "\(results.count) statuses"
       case .listMembersReply:
         return try listWords(&reader)
       case .memberStatusesReply:
