@@ -99,7 +99,8 @@ package enum EventLineFormatter {
       return text
     case "message.new":
       let kind = [
-        fields.message?.silent == true ? "silent" : nil, fields.message?.receipt == true ? "with a receipt" : nil,
+        fields.message?.silent == true ? "silent" : nil,
+        fields.message?.receipt == true ? "with an acknowledgement request" : nil,
       ].compactMap(\.self)
       return (fields.user == nil ? "\(message) was sent" : "\(who) sent \(message)") + " in \(place)"
         + (kind.isEmpty ? "" : ", \(kind.joined(separator: ", "))")

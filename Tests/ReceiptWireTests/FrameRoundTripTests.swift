@@ -331,7 +331,7 @@ struct FrameRoundTripTests {
       #expect(reply.isNew == (vector.fields.number("was_created") == 1))
       #expect(UInt64(reply.sequence.rawValue) == vector.fields.number("sequence"))
       #expect(UInt64(reply.status.rawValue) == vector.fields.number("status"))
-      #expect(UInt64(reply.receiptRefusal.rawValue) == vector.fields.number("receipt_refusal"))
+      #expect(UInt64(reply.acknowledgementRequestRefusal.rawValue) == vector.fields.number("receipt_refusal"))
       reply.write(into: &buffer)
     },
     .reply(.deleteMessage) { payload, vector, buffer in

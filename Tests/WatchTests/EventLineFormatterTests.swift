@@ -64,7 +64,7 @@ import Testing
     ),
     (
       "message.new", #""message":{"id":"r1","silent":false,"receipt":true},"thread_id":"m1""#,
-      "r1 was sent in the thread of m1 in messaging:team, with a receipt"
+      "r1 was sent in the thread of m1 in messaging:team, with an acknowledgement request"
     ), ("message.deleted", #""message_id":"m9""#, "m9 was deleted in messaging:team"),
     ("channel.truncated", #""seq":9"#, "messaging:team was truncated"),
     ("channel.updated", #""channel":{"member_count":3}"#, "messaging:team was changed"),

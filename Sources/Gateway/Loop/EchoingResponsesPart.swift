@@ -114,7 +114,7 @@ final class EchoingResponsesPart: GatewayPart {
           cid: cid.span.bytes,
           sequence: reply.sequence.rawValue,
           status: reply.status,
-          refusal: reply.receiptRefusal,
+          refusal: reply.acknowledgementRequestRefusal,
           into: &$0
         )
       }

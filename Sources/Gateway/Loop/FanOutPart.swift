@@ -64,7 +64,7 @@ final class FanOutPart: GatewayPart {
       let reply = try RegistrationReply(payload)
       fanOut.results[entry].sequence = reply.sequence.rawValue
       fanOut.results[entry].status = reply.status
-      fanOut.results[entry].receiptRefusal = reply.receiptRefusal
+      fanOut.results[entry].acknowledgementRequestRefusal = reply.acknowledgementRequestRefusal
     case .ticketPlace:
       _ = try reader.ticketPlace()
       try reader.end()
@@ -174,7 +174,7 @@ final class FanOut {
     var code: ProblemCode?
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
-    var receiptRefusal = ReceiptRefusal.none
+    var acknowledgementRequestRefusal = AcknowledgementRequestRefusal.none
     /// Whether the channel was created.
     var isCreated = false
     /// Why a position does not count; nil: it does.

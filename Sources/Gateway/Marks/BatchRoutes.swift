@@ -137,7 +137,7 @@ struct BatchRoutes {
         cid: cid,
         sequence: result.sequence,
         status: result.status,
-        refusal: result.receiptRefusal,
+        refusal: result.acknowledgementRequestRefusal,
         into: &buffer
       )
       buffer.writeStaticString("}")

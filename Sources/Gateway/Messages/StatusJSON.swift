@@ -100,7 +100,7 @@ package enum StatusJSON {
     cid: RawSpan,
     sequence: UInt32,
     status: MessageStatus?,
-    refusal: ReceiptRefusal = .none,
+    refusal: AcknowledgementRequestRefusal = .none,
     into buffer: inout ByteBuffer
   ) {
     buffer.writeStaticString("{\"message\":")
@@ -114,7 +114,7 @@ package enum StatusJSON {
     cid: RawSpan,
     sequence: UInt32,
     status: MessageStatus?,
-    refusal: ReceiptRefusal = .none,
+    refusal: AcknowledgementRequestRefusal = .none,
     into buffer: inout ByteBuffer
   ) {
     buffer.writeWithOutputRawSpan(minimumWritableBytes: 160 + 6 * (cid.byteCount + id.byteCount)) { out in

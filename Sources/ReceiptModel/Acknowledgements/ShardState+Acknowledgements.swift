@@ -28,7 +28,9 @@ extension ShardState {
 
   /// Return why a message that requested acknowledgement was registered without one; the same for every repeat of its
   /// registration.
-  package func receiptRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> ReceiptRefusal {
+  package func acknowledgementRequestRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber)
+    -> AcknowledgementRequestRefusal
+  {
     let flags = self[slot].messages.flags(sequence)
     if flags.contains(.acknowledgementNotAllowed) { return .notAllowed }
     return flags.contains(.acknowledgementOverLimit) ? .limitReached : .none

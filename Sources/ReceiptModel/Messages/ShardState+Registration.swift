@@ -8,8 +8,8 @@ package struct NewMessage: ~Escapable {
   /// When it was created, for display (R20); none: when it is registered.
   package let created: Timestamp
   package let isSilent: Bool
-  /// Requests acknowledgement; ``ShardState/receiptRefusal(_:_:)`` says whether it was granted (R9). Replies never get
-  /// one.
+  /// Requests acknowledgement; ``ShardState/acknowledgementRequestRefusal(_:_:)`` says whether it was granted (R9).
+  /// Replies never get one.
   package let requestsAcknowledgement: Bool
   /// If false, the sender's positions and marker stay unchanged (R5). The sender of a reply joins the thread anyway.
   package let movesPosition: Bool

@@ -62,7 +62,7 @@ package enum AcknowledgementStatus: UInt8, Sendable {
 }
 
 /// Why a message that requested acknowledgement was registered without one (R9).
-package enum ReceiptRefusal: UInt8, Sendable {
+package enum AcknowledgementRequestRefusal: UInt8, Sendable {
   case none = 0
   /// `receipt_limit_reached`
   case limitReached = 1

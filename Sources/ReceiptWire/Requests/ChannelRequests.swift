@@ -207,13 +207,18 @@ package struct RegistrationReply: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var status: MessageStatus
   /// Why the message has no acknowledgement request although one was asked for.
-  package var receiptRefusal: ReceiptRefusal
+  package var acknowledgementRequestRefusal: AcknowledgementRequestRefusal
 
-  package init(isNew: Bool, sequence: SequenceNumber, status: MessageStatus, receiptRefusal: ReceiptRefusal) {
+  package init(
+    isNew: Bool,
+    sequence: SequenceNumber,
+    status: MessageStatus,
+    acknowledgementRequestRefusal: AcknowledgementRequestRefusal
+  ) {
     self.isNew = isNew
     self.sequence = sequence
     self.status = status
-    self.receiptRefusal = receiptRefusal
+    self.acknowledgementRequestRefusal = acknowledgementRequestRefusal
   }
 
   package init(_ payload: RawSpan) throws(WireError) {
@@ -221,10 +226,10 @@ package struct RegistrationReply: Hashable, Sendable {
     isNew = try reader.flag()
     sequence = try reader.sequence()
     guard let status = MessageStatus(rawValue: try reader.byte()),
-      let refusal = ReceiptRefusal(rawValue: try reader.byte())
+      let refusal = AcknowledgementRequestRefusal(rawValue: try reader.byte())
     else { throw .badValue(.status) }
     self.status = status
-    receiptRefusal = refusal
+    acknowledgementRequestRefusal = refusal
     try reader.end()
   }
 
@@ -233,7 +238,7 @@ package struct RegistrationReply: Hashable, Sendable {
       fields.byte(isNew ? 1 : 0)
       fields.varint(UInt64(sequence.rawValue))
       fields.byte(status.rawValue)
-      fields.byte(receiptRefusal.rawValue)
+      fields.byte(acknowledgementRequestRefusal.rawValue)
     }
   }
 }

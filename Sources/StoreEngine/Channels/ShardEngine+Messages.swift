@@ -44,7 +44,7 @@ extension ShardEngine {
         isNew: isNew,
         sequence: registration.sequence,
         status: status,
-        receiptRefusal: state.receiptRefusal(targetSlot, registration.sequence)
+        acknowledgementRequestRefusal: state.acknowledgementRequestRefusal(targetSlot, registration.sequence)
       )
       .write(into: &$0)
     }

@@ -76,9 +76,9 @@ import Testing
     )
     let longest = Array(String(repeating: "\"", count: 255).utf8)
     for (refusal, expected) in [
-      (ReceiptRefusal.none, nil), (.limitReached, "receipt_limit_reached"),
+      (AcknowledgementRequestRefusal.none, nil), (.limitReached, "receipt_limit_reached"),
       (.notAllowed, "receipt_not_allowed"),
-    ] as [(ReceiptRefusal, String?)] {
+    ] as [(AcknowledgementRequestRefusal, String?)] {
       let found = try jsonObject {
         StatusJSON.writeMessage(
           id: longest.span.bytes,

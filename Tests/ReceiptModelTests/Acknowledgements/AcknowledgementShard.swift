@@ -10,7 +10,7 @@ import Testing
 /// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 |
 /// | `options ttl=10 max=2 daily=3 roles=admin,host acks=always` | sets options; `-` is null |
 /// | `join alice bob [as admin]`, `leave bob`, `hide bob`, `show bob` | |
-/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: the acknowledgement request of the last message; `plain`: none is requested |
+/// | `post m1…m3 by alice [plain]` | `requested`, `none`, `limitReached`, `notAllowed`: the acknowledgement request of the last message; `plain`: none is requested |
 /// | `delete m1`, `truncate [m3]` | |
 /// | `erase bob` | `erased`, or `unknown` |
 /// | `trace bob` | where the id still occurs: `memory`, and names of pages |
@@ -18,7 +18,7 @@ import Testing
 /// | `sender m1`, `status m1` | the sender or `-`; the read count and the recipient count |
 /// | `ack bob m1 m2 [note hello]` | for each message `ok`, or the reason for the refusal |
 /// | `read bob [m1]` | the messages that the read acknowledged, and the highest message, if it was recorded |
-/// | `receipt m1` | `none`, `processing`, `done`, `expired` |
+/// | `request m1` | `none`, `processing`, `done`, `expired` |
 /// | `records m1` | in the page's order: `bob` evicted, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note, `*` an erased user |
 /// | `oldest m1` | the oldest kept time, or `-` |
 /// | `mark bob m3` | marks unread |
@@ -143,7 +143,7 @@ final class AcknowledgementShard {
       let user = words.removeFirst()
       return words.map { acknowledge(user, $0, note: note) }.joined(separator: " ")
     case "read": return try read(words)
-    case "receipt": return "\(state[slot].acknowledgementStatus(try sequence(words.first!), at: now))"
+    case "request": return "\(state[slot].acknowledgementStatus(try sequence(words.first!), at: now))"
     case "records": return records(of: try sequence(words.first!))
     case "page": write(.acknowledgements(try sequence(words.first!)))
     case "head": write(.head)
@@ -172,10 +172,10 @@ final class AcknowledgementShard {
         registration = try state.decideRegister(slot, message, at: time, into: &effects)
       }
       let sequence = registration!.sequence
-      let refusal = state.receiptRefusal(slot, sequence)
+      let refusal = state.acknowledgementRequestRefusal(slot, sequence)
       answer =
         refusal == .none
-        ? state[slot].acknowledgementTable.isRequested(sequence) ? "receipt" : "none" : "\(refusal)"
+        ? state[slot].acknowledgementTable.isRequested(sequence) ? "requested" : "none" : "\(refusal)"
     }
     return answer
   }
@@ -323,10 +323,10 @@ final class AcknowledgementShard {
     // rising order.
     let rows = pages { $0.isRows }
     let segments = pages { if case .segment = $0 { true } else { false } }
-    let receipts = pages { if case .acknowledgements = $0 { true } else { false } }
+    let requests = pages { if case .acknowledgements = $0 { true } else { false } }
     let orders = [
-      rows + segments + receipts, receipts.reversed() + rows.reversed() + segments,
-      rows + receipts + segments,
+      rows + segments + requests, requests.reversed() + rows.reversed() + segments,
+      rows + requests + segments,
     ]
     let wanted = Self.digest(state, slot, pageIDs)
     for order in orders {

@@ -4,25 +4,25 @@ import Testing
 @testable import ReceiptModel
 
 /// R9: acknowledgement requests.
-@Suite("Stories of receipts", .computing)
+@Suite("Stories of acknowledgement requests", .computing)
 struct AcknowledgementStoryTests {
-  @Test("a receipt is processing until all expected members have acknowledged, then done")
-  func receiptIsDoneOnceAllHaveAcknowledged() {
+  @Test("an acknowledgement request is processing until all recipients have acknowledged, then done")
+  func requestIsDoneOnceAllHaveAcknowledged() {
     acknowledgementStory(
       """
       join alice bob carol
-      post m1 by alice            -> receipt
+      post m1 by alice            -> requested
       post m2 by alice plain      -> none
-      receipt m1                  -> processing
-      receipt m2                  -> none
+      request m1                  -> processing
+      request m2                  -> none
       clock 2000
       ack bob m1                  -> ok
-      receipt m1                  -> processing
+      request m1                  -> processing
       # The first acknowledgement stays, with its time and note.
       clock 3000
       ack bob m1 note later       -> ok
       ack carol m1 note read-it   -> ok
-      receipt m1                  -> done
+      request m1                  -> done
       records m1                  -> bob@2000 carol@3000=read-it
       recover
       records m1                  -> bob@2000 carol@3000=read-it
@@ -50,8 +50,8 @@ struct AcknowledgementStoryTests {
     )
   }
 
-  @Test("an unfinished receipt with a lifetime expires; members who acknowledged keep that")
-  func unfinishedReceiptWithLifetimeExpires() {
+  @Test("an unfinished acknowledgement request with a lifetime expires; members who acknowledged keep that")
+  func unfinishedRequestWithLifetimeExpires() {
     acknowledgementStory(
       """
       join alice bob carol
@@ -61,68 +61,68 @@ struct AcknowledgementStoryTests {
       ack bob m2…m3               -> ok ok
       ack carol m3                -> ok
       clock 10999
-      receipt m2                  -> processing
+      request m2                  -> processing
       clock 11000
-      receipt m1                  -> processing
-      receipt m2                  -> expired
-      receipt m3                  -> done
+      request m1                  -> processing
+      request m2                  -> expired
+      request m3                  -> done
       ack carol m2                -> acknowledgementExpired
       ack bob m2                  -> ok
-      # Also where the receipt is done without them.
+      # Also where the request is done without them.
       join dora
       hide carol
-      receipt m2                  -> done
+      request m2                  -> done
       ack carol m2                -> acknowledgementExpired
       ack dora m2                 -> notExpected
       show carol
-      receipt m2                  -> expired
+      request m2                  -> expired
       # The option at the time of registration applies.
       options ttl=-
-      receipt m2                  -> expired
+      request m2                  -> expired
       recover
       """
     )
   }
 
-  @Test("a receipt does not wait for members who hide, left or joined later; it needs at least one")
-  func receiptWaitsForShownExpectedMembersOnly() {
+  @Test("an acknowledgement request does not wait for members who hide, left or joined later; it needs at least one")
+  func requestWaitsForShownRecipientsOnly() {
     acknowledgementStory(
       """
       join alice bob carol
       post m1 by alice
       hide bob
       ack carol m1                -> ok
-      receipt m1                  -> done
+      request m1                  -> done
       show bob
-      receipt m1                  -> processing
-      # Hidden again, the acknowledgement does not count, and if all hide, the receipt is not done.
+      request m1                  -> processing
+      # Hidden again, the acknowledgement does not count, and if all hide, the request is not done.
       hide bob
       ack bob m1                  -> ok
-      receipt m1                  -> done
+      request m1                  -> done
       records m1                  -> carol@1000 (bob@1000)
       hide carol
-      receipt m1                  -> processing
+      request m1                  -> processing
       show bob
-      receipt m1                  -> done
+      request m1                  -> done
       recover
       # Joining does not undo it.
       join dora
-      receipt m1                  -> done
+      request m1                  -> done
       ack dora m1                 -> notExpected
       records m1                  -> carol@1000 (bob@1000)
       post m2 by dora
       ack bob m2                  -> ok
-      receipt m2                  -> processing
+      request m2                  -> processing
       leave alice
-      receipt m2                  -> done
+      request m2                  -> done
       leave bob
-      receipt m2                  -> processing
+      request m2                  -> processing
       # The new row joined later, and is not waited for.
       join alice
       ack alice m2                -> notExpected
       show carol
       ack carol m2                -> ok
-      receipt m2                  -> done
+      request m2                  -> done
       recover
       """
     )
@@ -137,13 +137,13 @@ struct AcknowledgementStoryTests {
       leave alice
       join alice
       ack alice m1                -> ownMessage
-      receipt m1                  -> processing
+      request m1                  -> processing
       ack bob m1                  -> ok
-      receipt m1                  -> done
+      request m1                  -> done
       post m2 by system
       ack alice m2                -> ok
       ack bob m2                  -> ok
-      receipt m2                  -> done
+      request m2                  -> done
       """
     )
   }
@@ -163,9 +163,9 @@ struct AcknowledgementStoryTests {
       # A mark that moves nothing acknowledges too.
       post m5 by alice
       post m6 by bob
-      receipt m5                  -> processing
+      request m5                  -> processing
       read bob m5                 -> m5 through 5
-      receipt m5                  -> done
+      request m5                  -> done
       join carol
       post m7…m8 by alice
       read bob                    ->
@@ -199,7 +199,7 @@ struct AcknowledgementStoryTests {
       read bob m4                 -> m4 through 4
       records m3                  -> bob@1000=by-hand
       records m4                  -> bob@2000
-      receipt m1                  -> expired
+      request m1                  -> expired
       post m6 by bob
       read bob m6                 -> m5 through 6
       read alice m6               -> m6 through 6
@@ -247,14 +247,14 @@ struct AcknowledgementStoryTests {
       ack u8 m1 note nothing      -> ok
       records m1                  -> u1 u3 u5 u7 u8 (u2@2000) (u4@3000) (u6@4000)
       ack u9 m1                   -> ok
-      receipt m1                  -> done
+      request m1                  -> done
       options max=-
       recover
       """
     )
   }
 
-  @Test("receipt_daily_limit counts the receipts of the UTC day, deleted ones included")
+  @Test("receipt_daily_limit counts the acknowledgement requests of the UTC day, deleted ones included")
   func dailyLimit() {
     acknowledgementStory(
       """
@@ -262,21 +262,21 @@ struct AcknowledgementStoryTests {
       clock 86399000
       options daily=2
       join alice bob
-      post m1…m2 by alice         -> receipt
+      post m1…m2 by alice         -> requested
       delete m1
       post m3 by alice            -> limitReached
       post m4 by alice plain      -> none
-      receipt m3                  -> none
+      request m3                  -> none
       ack bob m3                  -> acknowledgementNotRequested
       clock 86400000
       # The same id again gets the same answer, whatever the limits say now.
       post m3 by alice            -> limitReached
-      post m5…m6 by bob           -> receipt
+      post m5…m6 by bob           -> requested
       post m7 by alice            -> limitReached
       options daily=3
-      post m8 by alice            -> receipt
+      post m8 by alice            -> requested
       options daily=-
-      post m9…m12 by alice        -> receipt
+      post m9…m12 by alice        -> requested
       post m7 by alice            -> limitReached
       options daily=0
       post m13 by alice           -> limitReached
@@ -286,7 +286,7 @@ struct AcknowledgementStoryTests {
   }
 
   @Test("receipt_request_roles: the sender's role at the time of registration")
-  func senderRoleAtRegistrationDecidesReceipt() {
+  func senderRoleAtRegistrationDecidesRequest() {
     acknowledgementStory(
       """
       options roles=admin,host daily=1
@@ -296,7 +296,7 @@ struct AcknowledgementStoryTests {
       post m1 by bob              -> notAllowed
       post m2 by carol            -> notAllowed
       post m3 by stranger         -> notAllowed
-      post m4 by alice            -> receipt
+      post m4 by alice            -> requested
       # The refusal of a sender without the role does not reveal the limit.
       post m5 by alice            -> limitReached
       post m6 by bob              -> notAllowed
@@ -304,8 +304,8 @@ struct AcknowledgementStoryTests {
       post m6 by bob              -> notAllowed
       post m7 by bob              -> limitReached
       options roles=- daily=-
-      post m8 by carol            -> receipt
-      post m4 by alice            -> receipt
+      post m8 by carol            -> requested
+      post m4 by alice            -> requested
       recover
       """
     )
@@ -343,44 +343,44 @@ struct AcknowledgementStoryTests {
 
   @Test("assigning the same acknowledgement again changes nothing")
   func assigningSameAcknowledgementAgainChangesNothing() {
-    var receipt = MessageAcknowledgements()
+    var message = MessageAcknowledgements()
     let first = Acknowledgement(row: MemberOrdinal(3), at: Timestamp(milliseconds: 5), note: "first")
     let second = Acknowledgement(row: MemberOrdinal(70), at: Timestamp(milliseconds: 6), isHidden: true)
     let gone = Acknowledgement(row: MemberOrdinal(1), at: .none)
     for _ in 0..<2 {
-      for acknowledgement in [gone, first, second] { receipt.assign(acknowledgement) }
-      #expect(receipt.acknowledgements == [gone, first, second])
-      #expect(receipt.count == 3)
+      for acknowledgement in [gone, first, second] { message.assign(acknowledgement) }
+      #expect(message.acknowledgements == [gone, first, second])
+      #expect(message.count == 3)
     }
-    for _ in 0..<2 { receipt.forget(first.row) }
+    for _ in 0..<2 { message.forget(first.row) }
     let forgotten = Acknowledgement(row: first.row, at: .none)
-    #expect(receipt.acknowledgements == [gone, forgotten, second])
-    #expect(receipt.record(first.row) == forgotten)
-    #expect(receipt.record(MemberOrdinal(2)) == nil)
+    #expect(message.acknowledgements == [gone, forgotten, second])
+    #expect(message.record(first.row) == forgotten)
+    #expect(message.record(MemberOrdinal(2)) == nil)
     // The log is replayed from the start again.
-    for acknowledgement in [first, second] { receipt.assign(acknowledgement) }
-    receipt.forget(first.row)
-    #expect(receipt.acknowledgements == [gone, forgotten, second])
+    for acknowledgement in [first, second] { message.assign(acknowledgement) }
+    message.forget(first.row)
+    #expect(message.acknowledgements == [gone, forgotten, second])
     #if DEBUG
-      #expect(receipt.checkInvariants() == nil)
+      #expect(message.checkInvariants() == nil)
     #endif
   }
 
   @Test("evicted records free their memory")
   func evictedRecordsFreeMemory() {
-    var receipt = MessageAcknowledgements()
+    var message = MessageAcknowledgements()
     for row in 0..<10_000 as Range<UInt32> {
-      receipt.assign(
+      message.assign(
         Acknowledgement(row: MemberOrdinal(row), at: Timestamp(milliseconds: Int64(row) + 1), note: "n\(row)")
       )
-      for oldest in receipt.oldest(receipt.visibleCount - 10, isHidden: false) { receipt.forget(oldest) }
+      for oldest in message.oldest(message.visibleCount - 10, isHidden: false) { message.forget(oldest) }
     }
-    #expect(receipt.count == 10_000)
-    #expect(receipt.visibleCount == 10)
+    #expect(message.count == 10_000)
+    #expect(message.visibleCount == 10)
     // One bit for each row, and a few dozen records.
-    #expect(receipt.heapByteCount < 10_000 / 8 * 2 + 4_096)
+    #expect(message.heapByteCount < 10_000 / 8 * 2 + 4_096)
     #if DEBUG
-      #expect(receipt.checkInvariants() == nil)
+      #expect(message.checkInvariants() == nil)
     #endif
   }
 
@@ -401,7 +401,7 @@ struct AcknowledgementStoryTests {
     #endif
   }
 
-  @Test("a member who leaves costs one bit, however many receipts the channel has")
+  @Test("a member who leaves costs one bit, however many acknowledgement requests the channel has")
   func memberWhoLeavesCostsOneBit() {
     let shard = LargeChannel(members: 200)
     for row in 1..<199 as Range<UInt32> { shard.acknowledge(row) }

@@ -43,8 +43,8 @@ struct CountsVisibleTests {
     #expect(room.state.status(room.slot, room.sequence("m1"), viewer: own).status == .read)
   }
 
-  @Test("receipts: other members see the receipt status as if no member had acknowledged")
-  func receiptStatusHidesAcknowledgementsFromOthers() throws {
+  @Test("acknowledgements: other members see `receipt_status` as if no member had acknowledged")
+  func requestStatusHidesAcknowledgementsFromOthers() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.postWithAcknowledgementRequest("m1", by: "alice", expiresAt: 2_000)
     try room.post("m2", by: "alice")

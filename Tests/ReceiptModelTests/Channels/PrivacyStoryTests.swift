@@ -219,7 +219,7 @@ struct PrivacyStoryTests {
     try room.hide("bob", .read)
     try room.acknowledge("bob", "m1")
     #expect(try room.status("m1") == "sent 0 0 of 2 processing")
-    // The receipt waits only for members who do not hide.
+    // The acknowledgement request waits only for members who do not hide.
     try room.acknowledge("carol", "m1")
     #expect(try room.status("m1") == "read 1 1 of 2 done")
     try room.show("bob", .read)

@@ -10,7 +10,7 @@ struct RemovalStoryTests {
     acknowledgementStory(
       """
       join alice bob carol
-      post m1…m2 by alice          -> receipt
+      post m1…m2 by alice          -> requested
       ack bob m1 m2 note seen      -> ok ok
       ack carol m1                 -> ok
       # The page of acknowledgements stays as written here, before the deletion.
@@ -39,7 +39,7 @@ struct RemovalStoryTests {
     acknowledgementStory(
       """
       join alice bob carol
-      post m1…m600 by alice        -> receipt
+      post m1…m600 by alice        -> requested
       ack bob m1 m300 m500         -> ok ok ok
       read carol m2
       unread bob                   -> 600 from m1
@@ -67,7 +67,7 @@ struct RemovalStoryTests {
       truncate
       unread bob                   -> 0
       status m600                  -> messageDeleted
-      post m601 by alice           -> receipt
+      post m601 by alice           -> requested
       unread bob                   -> 1 from m601
       recover
       unread bob                   -> 1 from m601
@@ -89,7 +89,7 @@ struct RemovalStoryTests {
       recover
       unread bob                   -> 11 from m290
       records m290                 -> bob@1000
-      # Only the head is written: segments and receipts are from before.
+      # Only the head is written: segments and acknowledgements are from before.
       head
       post m301 by alice
       recover
@@ -140,7 +140,7 @@ struct RemovalStoryTests {
       join alice bob carol as guest
       post m1…m2 by alice
       post m3 by bob
-      post m4 by -                 -> receipt
+      post m4 by -                 -> requested
       ack bob m1 m4 note by-bob    -> ok ok
       ack carol m1                 -> ok
       read bob m2
@@ -163,7 +163,7 @@ struct RemovalStoryTests {
       records m6                   -> *
       unread bob                   -> notAMember
       status m3                    -> 1 of 2
-      receipt m6                   -> processing
+      request m6                   -> processing
       erase bob                    -> unknown
       recover
       trace bob                    ->

@@ -148,8 +148,10 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R9: an expired receipt sends an event at its time, unless it is done or its message is deleted")
-  func expiredReceiptSendsEventAtTime() {
+  @Test(
+    "R9: an expired acknowledgement request sends an event at its time, unless it is done or its message is deleted"
+  )
+  func expiredRequestSendsEventAtTime() {
     eventStory(
       """
       join alice bob
@@ -397,9 +399,9 @@ struct EventStoryTests {
   }
 
   @Test(
-    "R7, R9: after a gap a receipt follows its message, also where the acknowledgement's time is hidden"
+    "R7, R9: after a gap an acknowledgement follows its message, also where the acknowledgement's time is hidden"
   )
-  func receiptFollowsItsMessageAfterGap() {
+  func acknowledgementFollowsItsMessageAfterGap() {
     eventStory(
       """
       join alice bob

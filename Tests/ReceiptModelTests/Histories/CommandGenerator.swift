@@ -146,7 +146,7 @@ struct CommandGenerator: Sendable {
         sender: known.sender,
         created: 0,
         isSilent: known.isSilent,
-        requestsAcknowledgement: known.hasAcknowledgementRequest || !known.receiptRefusal.isEmpty,
+        requestsAcknowledgement: known.hasAcknowledgementRequest || !known.acknowledgementRequestRefusal.isEmpty,
         movesPosition: known.moves
       )
     }
@@ -231,7 +231,7 @@ struct CommandGenerator: Sendable {
         sender: known.message.sender,
         created: 0,
         isSilent: known.message.isSilent,
-        requestsAcknowledgement: !known.message.receiptRefusal.isEmpty,
+        requestsAcknowledgement: !known.message.acknowledgementRequestRefusal.isEmpty,
         movesPosition: known.message.moves
       )
       return .inThread(known.parent, post)

@@ -222,7 +222,7 @@ extension ShardHarness {
   }
 
   private func deliver(_ source: TestShard, _ target: TestShard, limit: Int, isAcknowledged: Bool) {
-    // Only durable changes are sent, and only durable receipts of them are acknowledged.
+    // Only durable changes are sent, and only their durable arrival is confirmed.
     source.seal()
     let (from, to) = (source.state.id, target.state.id)
     let outbox = source.state.outbox.changes(

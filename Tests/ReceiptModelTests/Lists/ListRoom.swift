@@ -54,12 +54,12 @@ final class ListRoom {
     rows[Int(row(user).rawValue)] = ""
   }
 
-  func post(_ id: String, by sender: String = "", receipt: Bool = false) {
+  func post(_ id: String, by sender: String = "", requestsAcknowledgement: Bool = false) {
     newest += 1
     let record = MessageRecord(
       id: id,
       sender: sender,
-      flags: receipt ? .requestsAcknowledgement : [],
+      flags: requestsAcknowledgement ? .requestsAcknowledgement : [],
       registeredAt: now
     )
     assign(.channel(number, .messageAssigned(SequenceNumber(newest), record)))

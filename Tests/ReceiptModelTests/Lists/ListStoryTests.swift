@@ -54,7 +54,7 @@ struct ListStoryTests {
   @Test("R11: by time, members without a kept time come last, once, while the clock advances")
   func membersWithoutTimeComeLast() {
     let room = ListRoom(["zoe", "alice", "carol", "bob"])
-    room.post("m1", by: "alice", receipt: true)
+    room.post("m1", by: "alice", requestsAcknowledgement: true)
     for user in ["zoe", "carol", "bob"] { room.acknowledge(user, 1, isKept: false) }
     var cursor = ""
     var names: [String] = []
@@ -215,7 +215,7 @@ struct ListStoryTests {
   @Test("R9: an acknowledgement makes a reader, at the earlier time, with its note")
   func acknowledgementMakesReader() {
     let room = ListRoom(["alice", "bob", "carol", "dave"])
-    room.post("m1", by: "alice", receipt: true)
+    room.post("m1", by: "alice", requestsAcknowledgement: true)
     room.clock = 1_100
     room.acknowledge("bob", 1, note: "!")
     room.hide("dave", read: true)

@@ -19,7 +19,7 @@ extension TestShard {
             limit: 3
           )
           if page.requests.count < 3, page.next != nil {
-            faults.append("a short page of receipts has a next page")
+            faults.append("a short page of acknowledgement requests has a next page")
           }
           lines += page.requests.map { line($0, slot) }
           below = page.next
@@ -39,14 +39,14 @@ extension TestShard {
     }
   }
 
-  private func line(_ receipt: ShardState.OwnAcknowledgement, _ slot: ChannelSlot) -> String {
-    let message = state[slot].messages.text(receipt.sequence)
-    guard receipt.acknowledgedAt != .none else {
-      return "pending \(message) \(receipt.status) \(receipt.expiresAt.milliseconds)"
+  private func line(_ request: ShardState.OwnAcknowledgement, _ slot: ChannelSlot) -> String {
+    let message = state[slot].messages.text(request.sequence)
+    guard request.acknowledgedAt != .none else {
+      return "pending \(message) \(request.status) \(request.expiresAt.milliseconds)"
     }
-    let sign = receipt.isExact ? "@" : "~"
+    let sign = request.isExact ? "@" : "~"
     return
-      "acknowledged \(message) \(receipt.status) \(sign)\(receipt.acknowledgedAt.milliseconds) \(receipt.note)"
+      "acknowledged \(message) \(request.status) \(sign)\(request.acknowledgedAt.milliseconds) \(request.note)"
   }
 
   private func line(_ thread: ShardState.OwnThread, _ slot: ChannelSlot) -> String {

@@ -50,7 +50,7 @@ extension NaiveModel {
       // An identical repeat is a duplicate; different fields mean another message.
       let message = self[known.roomID].messages[known.place]
       let parent = self[known.roomID].parent.map { channels[cid]!.main.messages[$0].id }
-      let refusal = message.receiptRefusal
+      let refusal = message.acknowledgementRequestRefusal
       guard parent == thread, message.sender == sender, message.isSilent == isSilent,
         message.moves == moves,
         (message.hasAcknowledgementRequest || !refusal.isEmpty) == requestsAcknowledgement
@@ -80,8 +80,9 @@ extension NaiveModel {
     )
     message.moves = moves
     if requestsAcknowledgement {
-      message.receiptRefusal = thread != nil ? "receipt_not_allowed" : receiptRefusal(cid, sender)
-      message.hasAcknowledgementRequest = message.receiptRefusal.isEmpty
+      message.acknowledgementRequestRefusal =
+        thread != nil ? "receipt_not_allowed" : acknowledgementRequestRefusal(cid, sender)
+      message.hasAcknowledgementRequest = message.acknowledgementRequestRefusal.isEmpty
       if message.hasAcknowledgementRequest, let ttl = number("receipt_ttl", cid) {
         message.expiresAt = now + ttl * 1000
       }
@@ -109,7 +110,7 @@ extension NaiveModel {
       )
       if thread != nil { clearUnreadFlag(cid, sender) }
     }
-    return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
+    return .message(sequence: sequence, isNew: true, refusal: message.acknowledgementRequestRefusal)
   }
 
   /// R4: a read or a send in a thread clears the channel's unread flag too.
@@ -156,7 +157,7 @@ extension NaiveModel {
   }
 
   /// R9: why this sender may not request acknowledgement now.
-  private func receiptRefusal(_ cid: String, _ sender: String) -> String {
+  private func acknowledgementRequestRefusal(_ cid: String, _ sender: String) -> String {
     if let roles = roles("receipt_request_roles", cid) {
       let role = membership(cid, sender).map { channels[cid]!.main.memberships[$0].role } ?? ""
       if !roles.contains(role) { return "receipt_not_allowed" }

@@ -70,7 +70,7 @@ struct NaiveModel: Sendable {
     /// Whether it was registered with an acknowledgement request.
     var hasAcknowledgementRequest = false
     /// Why a requested acknowledgement was refused.
-    var receiptRefusal = ""
+    var acknowledgementRequestRefusal = ""
     var expiresAt: Int?
     var isDeleted = false
     /// The memberships that the message mentions (R14).

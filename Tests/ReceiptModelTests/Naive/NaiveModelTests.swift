@@ -46,11 +46,11 @@ struct NaiveModelTests {
   }
 
   @Test(
-    "R8: without read_events all members look unmoved, acknowledging is not reading, receipts still work"
+    "R8: without read_events all members look unmoved, acknowledging is not reading but still works"
   )
   func withoutReadEventsAllMembersLookUnmoved() {
     var room = NaiveRoom(["read_events": "false"])
-    _ = room.post("m1", receipt: true)
+    _ = room.post("m1", requestsAcknowledgement: true)
     room.read("bob")
     #expect(room.status("m1") == "sent processing 0 0 2")
     _ = room.acknowledge("bob", "m1")
@@ -84,10 +84,10 @@ struct NaiveModelTests {
     #expect(room.status("m1") == "sent none 0 0 3")
   }
 
-  @Test("R9: a receipt is done once all expected, shown members acknowledged it; otherwise it expires")
-  func receiptIsDoneOnceAllExpectedAcknowledged() {
+  @Test("R9: an acknowledgement request is done once all shown recipients acknowledged; otherwise it expires")
+  func requestIsDoneOnceAllRecipientsAcknowledged() {
     var room = NaiveRoom(["receipt_ttl": "1"])
-    _ = room.post("m1", receipt: true)  // at 1100
+    _ = room.post("m1", requestsAcknowledgement: true)  // at 1100
     _ = room.post("m2")
     #expect(room.status("m1") == "sent processing 0 0 2")
     #expect(room.status("m2") == "sent none 0 0 2")
@@ -109,27 +109,30 @@ struct NaiveModelTests {
     #expect(room.acknowledge("bob", "m1") == .acknowledged(["ok"]))
     #expect(room.acknowledge("carol", "m1") == .acknowledged(["receipt_expired"]))
     room.do(.change(cid: room.cid, add: [MemberSpec(user: "dave")], remove: []))
-    _ = room.post("m3", receipt: true)
+    _ = room.post("m3", requestsAcknowledgement: true)
     room.do(.change(cid: room.cid, add: [MemberSpec(user: "erin")], remove: []))
     #expect(room.acknowledge("erin", "m3") == .acknowledged(["not_expected"]))
     #expect(room.status("m3") == "sent processing 0 0 3")
   }
 
-  @Test("R9: receipt limits, and eviction of the oldest acknowledgement")
-  func receiptsAreLimitedAndEvictOldestAcknowledgement() {
+  @Test("R9: limits of acknowledgement requests, and eviction of the oldest acknowledgement")
+  func requestsAreLimitedAndEvictOldestAcknowledgement() {
     var room = NaiveRoom([
       "receipt_request_roles": "admin", "receipt_daily_limit": "1", "receipt_max_members": "1",
     ])
     #expect(
-      room.post("m1", receipt: true) == .message(sequence: 1, isNew: true, refusal: "receipt_not_allowed")
+      room.post("m1", requestsAcknowledgement: true)
+        == .message(sequence: 1, isNew: true, refusal: "receipt_not_allowed")
     )
     room.do(.change(cid: room.cid, add: [MemberSpec(user: "alice", role: "admin")], remove: []))
-    #expect(room.post("m2", receipt: true) == .message(sequence: 2, isNew: true))
+    #expect(room.post("m2", requestsAcknowledgement: true) == .message(sequence: 2, isNew: true))
     #expect(
-      room.post("m3", receipt: true) == .message(sequence: 3, isNew: true, refusal: "receipt_limit_reached")
+      room.post("m3", requestsAcknowledgement: true)
+        == .message(sequence: 3, isNew: true, refusal: "receipt_limit_reached")
     )
     #expect(
-      room.post("m3", receipt: true) == .message(sequence: 3, isNew: false, refusal: "receipt_limit_reached")
+      room.post("m3", requestsAcknowledgement: true)
+        == .message(sequence: 3, isNew: false, refusal: "receipt_limit_reached")
     )
     _ = room.acknowledge("bob", "m2", note: "b")
     room.hide("carol", read: true)
@@ -140,7 +143,7 @@ struct NaiveModelTests {
     room.set(["receipt_max_members": "0"])
     room.do(.delivered(cid: room.cid, user: "bob", message: ""))
     room.clock = 86_400_000
-    #expect(room.post("m4", receipt: true) == .message(sequence: 4, isNew: true))
+    #expect(room.post("m4", requestsAcknowledgement: true) == .message(sequence: 4, isNew: true))
     _ = room.acknowledge("bob", "m4", note: "gone")
     #expect(room.list("m4", .readers) == "bob@~\(room.clock)")
   }
@@ -148,7 +151,7 @@ struct NaiveModelTests {
   @Test("R9: mark-read acknowledges in channels of two, always, or never")
   func readAcknowledges() {
     var room = NaiveRoom(["mark_unread": "public"])
-    _ = room.post("m1", receipt: true)
+    _ = room.post("m1", requestsAcknowledgement: true)
     room.read("bob")
     #expect(room.status("m1") == "read processing 1 1 2")
     room.do(.change(cid: room.cid, add: [], remove: ["carol"]))
@@ -159,7 +162,7 @@ struct NaiveModelTests {
     room.do(.unread(cid: room.cid, user: "bob", message: "m1", epoch: nil))
     #expect(room.list("m1", .readers) == "bob@1400")
     room.set(["read_acks_receipts": "never"])
-    _ = room.post("m2", receipt: true)
+    _ = room.post("m2", requestsAcknowledgement: true)
     room.read("bob")
     #expect(room.status("m2") == "read processing 1 1 1")
   }
@@ -167,7 +170,7 @@ struct NaiveModelTests {
   @Test("R10: with counts_visible_to=sender only the sender sees counts")
   func onlySenderSeesCounts() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
-    _ = room.post("m1", receipt: true)
+    _ = room.post("m1", requestsAcknowledgement: true)
     _ = room.acknowledge("bob", "m1")
     _ = room.acknowledge("carol", "m1")
     for viewer in [Viewer.server, .member("alice"), .serverFor("alice")] {

@@ -18,9 +18,16 @@ struct NaiveRoom {
     return model.perform(command, clock: clock)
   }
 
-  mutating func post(_ id: String, by sender: String = "alice", receipt: Bool = false) -> Outcome {
+  mutating func post(_ id: String, by sender: String = "alice", requestsAcknowledgement: Bool = false) -> Outcome {
     self.do(
-      .post(cid: cid, id: id, sender: sender, created: 0, isSilent: false, requestsAcknowledgement: receipt)
+      .post(
+        cid: cid,
+        id: id,
+        sender: sender,
+        created: 0,
+        isSilent: false,
+        requestsAcknowledgement: requestsAcknowledgement
+      )
     )
   }
   mutating func read(_ user: String, _ id: String = "") {
@@ -39,7 +46,7 @@ struct NaiveRoom {
   }
   mutating func set(_ settings: Settings) { self.do(.put(cid: cid, settings: settings, members: [])) }
 
-  /// The status, receipt status, read count, delivered count and recipient count.
+  /// The status, `receipt_status`, read count, delivered count and recipient count.
   func status(_ id: String, _ viewer: Viewer = .server) -> String {
     switch model.answers(cid).status(id, viewer) {
     case .refused(let name): name
@@ -71,7 +78,12 @@ struct NaiveRoom {
 
   // MARK: Threads and removal
 
-  mutating func reply(_ id: String, to parent: String, by sender: String = "alice", receipt: Bool = false)
+  mutating func reply(
+    _ id: String,
+    to parent: String,
+    by sender: String = "alice",
+    requestsAcknowledgement: Bool = false
+  )
     -> Outcome
   {
     let post = Command.post(
@@ -80,7 +92,7 @@ struct NaiveRoom {
       sender: sender,
       created: 0,
       isSilent: false,
-      requestsAcknowledgement: receipt
+      requestsAcknowledgement: requestsAcknowledgement
     )
     return self.do(.inThread(parent, post))
   }

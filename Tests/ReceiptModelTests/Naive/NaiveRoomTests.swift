@@ -91,23 +91,23 @@ struct NaiveRoomTests {
     #expect(room.status("r2") == "read none 1 1 1")
   }
 
-  @Test("R15: ids are unique in a channel and its threads; a reply has neither replies nor a receipt")
+  @Test("R15: ids are unique in a channel and its threads; a reply has neither replies nor an acknowledgement request")
   func idsAreUniqueInChannelAndThreads() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     #expect(
-      room.reply("r1", to: "m1", by: "bob", receipt: true)
+      room.reply("r1", to: "m1", by: "bob", requestsAcknowledgement: true)
         == .message(sequence: 1, isNew: true, refusal: "receipt_not_allowed")
     )
     #expect(
-      room.reply("r1", to: "m1", by: "bob", receipt: true)
+      room.reply("r1", to: "m1", by: "bob", requestsAcknowledgement: true)
         == .message(sequence: 1, isNew: false, refusal: "receipt_not_allowed")
     )
     #expect(room.post("m1", by: "alice") == .message(sequence: 1, isNew: false))
     #expect(room.reply("m1", to: "m1") == .refused("message_conflict"))
     _ = room.post("m2")
-    #expect(room.post("r1", by: "bob", receipt: true) == .refused("message_conflict"))
-    #expect(room.reply("r1", to: "m2", by: "bob", receipt: true) == .refused("message_conflict"))
+    #expect(room.post("r1", by: "bob", requestsAcknowledgement: true) == .refused("message_conflict"))
+    #expect(room.reply("r1", to: "m2", by: "bob", requestsAcknowledgement: true) == .refused("message_conflict"))
     #expect(room.reply("r1", to: "m1", by: "bob") == .refused("message_conflict"))
     #expect(room.reply("r2", to: "r1") == .refused("invalid_field"))
     #expect(room.reply("r2", to: "m3") == .refused("message_not_found"))
@@ -194,7 +194,7 @@ struct NaiveRoomTests {
   @Test("R16: deleting a channel is idempotent; a new channel of that cid starts empty")
   func deletingChannelIsIdempotent() {
     var room = NaiveRoom()
-    _ = room.post("m1", receipt: true)
+    _ = room.post("m1", requestsAcknowledgement: true)
     #expect(room.do(.deleteChannel(cid: room.cid)) == .done(true))
     #expect(room.do(.deleteChannel(cid: room.cid)) == .done(false))
     #expect(room.post("m2") == .refused("channel_not_found"))
@@ -208,8 +208,8 @@ struct NaiveRoomTests {
   @Test("R16: erasing a member leaves only nameless rows and messages, and can be repeated")
   func erasedMember() {
     var room = NaiveRoom(["receipt_max_members": "1"])
-    _ = room.post("m1", by: "bob", receipt: true)
-    _ = room.post("m2", by: "alice", receipt: true)
+    _ = room.post("m1", by: "bob", requestsAcknowledgement: true)
+    _ = room.post("m2", by: "alice", requestsAcknowledgement: true)
     _ = room.reply("r1", to: "m1", by: "alice")
     _ = room.acknowledge("bob", "m2", note: "bob")
     room.read("carol", "m1")

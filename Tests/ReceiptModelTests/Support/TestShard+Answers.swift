@@ -269,7 +269,7 @@ struct ShardDigest: Equatable {
     var shownRows: [RowView]
     var statuses: [StatusResult]
     var messages: [MessageRecord]
-    var receipts: [Effect]
+    var acknowledgements: [Effect]
     /// Rows of former members, as a page would write them.
     var rows: [Effect]
     /// By parent.
@@ -342,7 +342,7 @@ extension ShardDigest.Channel {
     shownRows = []
     statuses = []
     messages = []
-    receipts = []
+    acknowledgements = []
     rows = []
     threads = state.threadContents(slot)
     memberships = (0..<state[slot].memberships.pageCount).flatMap {
@@ -363,7 +363,7 @@ extension ShardDigest.Channel {
         of: .segment(number),
         in: slot
       ) {
-        receipts += state.effects(of: .acknowledgements(sequence), in: slot)
+        acknowledgements += state.effects(of: .acknowledgements(sequence), in: slot)
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))
       }
@@ -493,7 +493,7 @@ extension UserSettings {
   }
 }
 
-extension ReceiptRefusal {
+extension AcknowledgementRequestRefusal {
   var wireName: String {
     switch self {
     case .none: ""

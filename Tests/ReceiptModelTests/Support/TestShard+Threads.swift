@@ -37,7 +37,7 @@ extension TestShard {
       return .message(
         sequence: Int(registration.sequence.rawValue),
         isNew: isNew,
-        refusal: state.receiptRefusal(place, registration.sequence).wireName
+        refusal: state.acknowledgementRequestRefusal(place, registration.sequence).wireName
       )
     }
   }

@@ -178,7 +178,7 @@ final class TestShard {
       .message(
         sequence: Int(sequence.rawValue),
         isNew: isNew,
-        refusal: state.receiptRefusal(slot, sequence).wireName
+        refusal: state.acknowledgementRequestRefusal(slot, sequence).wireName
       )
     case .outcome(let outcome): outcome
     }

@@ -19,7 +19,7 @@ struct NaiveShardTests {
       #expect(!outcome.isRefused, "\(command): \(outcome.reply)")
     }
 
-    mutating func post(_ id: String, receipt: Bool = false) {
+    mutating func post(_ id: String, requestsAcknowledgement: Bool = false) {
       self.do(
         .register(
           cid: cid,
@@ -27,7 +27,7 @@ struct NaiveShardTests {
           sender: "alice",
           created: 0,
           isSilent: false,
-          requestsAcknowledgement: receipt,
+          requestsAcknowledgement: requestsAcknowledgement,
           movesPosition: true,
           mentions: []
         )
@@ -48,7 +48,7 @@ struct NaiveShardTests {
       self.do(.patchUser(user, showsRead: read.map { !$0 }, showsDelivered: delivered.map { !$0 }))
     }
 
-    /// The status, receipt status, read count, delivered count and recipient count, as of `NaiveRoom`.
+    /// The status, `receipt_status`, read count, delivered count and recipient count, as of `NaiveRoom`.
     func status(_ id: String) -> String {
       let status = shard.status(cid, id)
       let word = ["sent", "delivered", "read"][Int(status.status)]
@@ -86,11 +86,11 @@ struct NaiveShardTests {
   }
 
   @Test(
-    "R8: without read_events all members look unmoved, acknowledging is not reading, receipts still work"
+    "R8: without read_events all members look unmoved, acknowledging is not reading but still works"
   )
   func withoutReadEventsAllMembersLookUnmoved() {
     var room = Room(OptionChange(readEvents: false))
-    room.post("m1", receipt: true)
+    room.post("m1", requestsAcknowledgement: true)
     room.read("bob")
     #expect(room.status("m1") == "sent processing 0 0 2")
     room.acknowledge("bob", "m1")

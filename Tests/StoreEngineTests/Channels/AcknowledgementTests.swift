@@ -23,7 +23,7 @@ struct AcknowledgementTests {
     try harness.persistAll()
     #expect(
       gateway.take() == [
-        "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 receipts done processing",
+        "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 requests done processing",
       ]
     )
     // A repeat changes nothing and does not wait.
@@ -54,7 +54,7 @@ struct AcknowledgementTests {
     gateway.acknowledge("team:a", "bob", ["m1"], noteBytes: [0x61, 0xC3])
     gateway.statuses("team:a", ["m1"])
     harness.loop.endTurn()
-    #expect(gateway.take() == (3...6).map { "\($0) invalid_field" } + ["7 receipts processing"])
+    #expect(gateway.take() == (3...6).map { "\($0) invalid_field" } + ["7 requests processing"])
     #expect(harness.commits.isEmpty)
     gateway.acknowledge(
       "team:a",
@@ -91,8 +91,8 @@ struct AcknowledgementTests {
     }
   }
 
-  @Test("registering reports why a receipt is refused, and repeats that for a duplicate")
-  func registeringReportsWhyReceiptIsRefused() throws {
+  @Test("registering reports why an acknowledgement request is refused, and repeats that for a duplicate")
+  func registeringReportsWhyRequestIsRefused() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     var options = OptionPatch()
@@ -137,7 +137,7 @@ struct AcknowledgementTests {
     try second.completeLoads()
     second.loop.endTurn()
     try second.persistAll()
-    #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
+    #expect(again.take() == ["1 acknowledged ok message_not_found", "2 requests done processing"])
     // The store crashes after the commit, but before the reply. The command is not applied again.
     let third = try EngineHarness(second.storage)
     let last = third.connect()
@@ -151,13 +151,13 @@ struct AcknowledgementTests {
     #expect(third.commits.isEmpty)
     #expect(
       last.take() == [
-        "1 acknowledged ok message_not_found", "2 outcome_unknown", "3 receipts done processing",
+        "1 acknowledged ok message_not_found", "2 outcome_unknown", "3 requests done processing",
       ]
     )
   }
 
-  @Test("receipts survive recovery from pages and from the log, evicted records included")
-  func receiptsSurviveRecoveryFromPagesAndFromLog() throws {
+  @Test("acknowledgements survive recovery from pages and from the log, evicted records included")
+  func acknowledgementsSurviveRecoveryFromPagesAndFromLog() throws {
     let harness = try EngineHarness()
     let gateway = harness.connect()
     var options = OptionPatch()
@@ -185,12 +185,12 @@ struct AcknowledgementTests {
     try second.persistAll()
     #expect(
       again.take() == [
-        "1 acknowledged ok", "2 receipts done processing", "3 acknowledged ok", "4 receipts done",
+        "1 acknowledged ok", "2 requests done processing", "3 acknowledged ok", "4 requests done",
       ]
     )
   }
 
-  /// A channel whose acknowledgement requests expire after ten seconds, with one receipt, all in storage.
+  /// A channel whose acknowledgement requests expire after ten seconds, with one such request, all in storage.
   private func expiringHarness() throws -> (harness: EngineHarness, gateway: Gateway) {
     let harness = try EngineHarness()
     let gateway = harness.connect()
@@ -206,14 +206,14 @@ struct AcknowledgementTests {
   }
 
   @Test(
-    "a receipt's expiry is logged before it is reported, and survives a crash and a clock that steps back"
+    "a request's expiry is logged before it is reported, and survives a crash and a clock that steps back"
   )
-  func receiptExpiryIsLoggedBeforeItIsReported() throws {
+  func requestExpiryIsLoggedBeforeItIsReported() throws {
     let (harness, gateway) = try expiringHarness()
     harness.advance(9_999)
     gateway.statuses("team:a", ["m1"])
     harness.loop.endTurn()
-    #expect(gateway.take() == ["3 receipts processing"])
+    #expect(gateway.take() == ["3 requests processing"])
     harness.advance(1)
     gateway.statuses("team:a", ["m1"])
     gateway.statuses("team:a", ["m1"])
@@ -228,13 +228,13 @@ struct AcknowledgementTests {
     try harness.persistAll()
     #expect(
       gateway.take() == [
-        "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
+        "4 requests expired", "5 requests expired", "6 acknowledged receipt_expired", "7 requests expired",
       ]
     )
     // After the commit the reply does not wait.
     gateway.statuses("team:a", ["m1"])
     harness.loop.endTurn()
-    #expect(gateway.take() == ["8 receipts expired"])
+    #expect(gateway.take() == ["8 requests expired"])
     #expect(harness.commits.isEmpty)
     let second = try EngineHarness(harness.storage)
     #expect(second.clock < harness.clock)
@@ -244,11 +244,11 @@ struct AcknowledgementTests {
     second.loop.endTurn()
     try second.completeLoads()
     second.loop.endTurn()
-    #expect(again.take() == ["1 receipts expired", "2 acknowledged receipt_expired"])
+    #expect(again.take() == ["1 requests expired", "2 acknowledged receipt_expired"])
     #expect(second.commits.isEmpty)
   }
 
-  @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
+  @Test("an expiry lost in a crash was reported to nobody, so the message can still be acknowledged")
   func expiryLostInCrashWasNotReported() throws {
     let (harness, gateway) = try expiringHarness()
     harness.advance(20_000)
@@ -263,7 +263,7 @@ struct AcknowledgementTests {
     try second.completeLoads()
     second.loop.endTurn()
     try second.persistAll()
-    #expect(again.take() == ["1 receipts processing", "2 acknowledged ok"])
+    #expect(again.take() == ["1 requests processing", "2 acknowledged ok"])
   }
 
   @Test("the refusal of a late acknowledgement is logged before it is sent")

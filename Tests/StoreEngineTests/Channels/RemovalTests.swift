@@ -66,7 +66,7 @@ struct RemovalTests {
         try turn(again)
         #expect(
           other.take().sorted() == [
-            "1 receipts done", "2 channel of 2", "3 channel of 2", "4 message_not_found",
+            "1 requests done", "2 channel of 2", "3 channel of 2", "4 message_not_found",
           ]
         )
         try again.checkpoint()

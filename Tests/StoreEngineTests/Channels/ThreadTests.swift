@@ -346,7 +346,7 @@ struct ThreadTests {
       ("no such parent", SequenceNumber(9), [message(1, "r1")]),
       ("a gap between replies", parent, [message(2, "r2")]),
       ("an id that is too long", parent, [message(1, String(repeating: "r", count: 256))]),
-      ("a receipt", parent, [message(1, "r1", .requestsAcknowledgement)]),
+      ("an acknowledgement request", parent, [message(1, "r1", .requestsAcknowledgement)]),
       ("a gap between rows", parent, [joined(1), message(1, "r1")]),
       ("a row that names no reply", parent, [joined(0, read: 2), message(1, "r1")]),
       ("a move of no row", parent, [.readMoved(row, to: SequenceNumber(1), at: time)]),

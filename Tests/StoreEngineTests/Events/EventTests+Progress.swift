@@ -134,7 +134,7 @@ extension EventTests {
 
   // MARK: Requests that expire
 
-  private func setReceiptTTL(_ seconds: UInt32, _ harness: EngineHarness, _ writer: Gateway) throws {
+  private func setRequestTTL(_ seconds: UInt32, _ harness: EngineHarness, _ writer: Gateway) throws {
     var patch = OptionPatch()
     patch.receiptTTL = .value(seconds)
     writer.send(.patchChannelType, "team") { $0.writeOptionPatch(patch) }
@@ -142,10 +142,10 @@ extension EventTests {
     try harness.runUntilIdle()
   }
 
-  @Test("an expired receipt sends its event once its time is durable; complete-through waits for it")
-  func expiredReceiptSendsEventOnceTimeIsDurable() throws {
+  @Test("an expired acknowledgement request sends its event once its time is durable; complete-through waits for it")
+  func expiredRequestSendsEventOnceTimeIsDurable() throws {
     let (harness, writer, watcher) = try watchedHarness()
-    try setReceiptTTL(10, harness, writer)
+    try setRequestTTL(10, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     writer.post("team:a", "done", by: "alice", flags: 2)
     writer.acknowledge("team:a", "bob", ["done"])
@@ -169,10 +169,10 @@ extension EventTests {
     #expect(watcher.take() == [])
   }
 
-  @Test("a resumed client gets expired receipts only once a restarted shard cannot undo the expiry")
+  @Test("a resumed client gets expired acknowledgement requests only once a restarted shard cannot undo the expiry")
   func resumedClientGetsDurableExpiriesOnly() throws {
     let (harness, writer) = try harnessWithChannel()
-    try setReceiptTTL(10, harness, writer)
+    try setRequestTTL(10, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
     try harness.runUntilIdle()
@@ -199,10 +199,10 @@ extension EventTests {
     #expect(other.take().last?.hasSuffix(": team:a receipt m1 expired by : ") == true)
   }
 
-  @Test("a subscribed channel that was evicted is read when one of its receipts expires")
-  func evictedChannelIsReadWhenReceiptExpires() throws {
+  @Test("a subscribed channel that was evicted is read when one of its acknowledgement requests expires")
+  func evictedChannelIsReadWhenRequestExpires() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
-    try setReceiptTTL(1_000, harness, writer)
+    try setRequestTTL(1_000, harness, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     harness.loop.endTurn()
     try harness.runUntilIdle()

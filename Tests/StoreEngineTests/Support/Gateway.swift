@@ -65,7 +65,7 @@ final class Gateway {
       case .error:
         let error = try ErrorFrame(payload)
         return error.code?.name ?? "code \(error.rawCode)"
-      case _ where !header.isReply: return "\(header.kind), no reply"
+      case _ where !header.is: return "\(header.kind), no reply"
       case .markRead, .markUnread, .markDelivered:
         let reply = try MarkReply(payload)
         let uncounted = reply.uncounted.map { " uncounted \($0.rawValue)" } ?? ""
@@ -73,7 +73,7 @@ final class Gateway {
           "row read \(reply.row.lastReadSequence.rawValue) unread \(reply.row.unreadMessages)\(uncounted)"
       case .registerMessage:
         let reply = try RegistrationReply(payload)
-        let refusal = ["", " over the limit", " not allowed"][Int(reply.receiptRefusal.rawValue)]
+        let refusal = ["", " over the limit", " not allowed"][Int(reply.acknowledgementRequestRefusal.rawValue)]
         return "message \(reply.sequence.rawValue)\(reply.isNew ? " new" : "")\(refusal)"
       case .acknowledge:
         let codes = try AcknowledgeReply(payload).codes
@@ -113,10 +113,10 @@ final class Gateway {
         return "\(try reader.count()) rows"
       case .statuses:
         let results = try StatusResultFields.all(payload)
-        var receipts: [String] = []
-        for case .found(let status) in results { receipts.append("\(status.acknowledgement)") }
-        let hasAcknowledgements = receipts.contains { $0 != "none" }
-        return hasAcknowledgements ? "receipts \(receipts.joined(separator: " "))" : "\(results.count) statuses"
+        var requests: [String] = []
+        for case .found(let status) in results { requests.append("\(status.acknowledgement)") }
+        let hasAcknowledgements = requests.contains { $0 != "none" }
+        return hasAcknowledgements ? "requests \(requests.joined(separator: " "))" : "\(results.count) statuses"
       case .listMembers:
         return try listWords(&reader)
       case .memberStatuses:

@@ -350,7 +350,7 @@ class Model(State):
         return unread if unread_only else unread + [entry for entry in entries if not entry["unread_messages"]]
 
     def receipts(self, user, state):
-        """A user's pending or acknowledged receipts, in each channel the newest message first (R9)."""
+        """A user's pending or acknowledged requests, in each channel the newest message first (R9)."""
         entries = []
         for channel, row in self.rows_of(user):
             for message in reversed(channel.messages):

@@ -3,7 +3,7 @@ import Testing
 
 extension RealProcesses {
   /// Threads and acknowledgements as their senders and recipients see them (R9, R15).
-  @Suite struct ThreadsAndReceipts {
+  @Suite struct ThreadsAndAcknowledgements {
     /// A status as text, as its sender sees it.
     private static func status(_ services: TestServices, _ cid: String, _ message: String) async throws
       -> String

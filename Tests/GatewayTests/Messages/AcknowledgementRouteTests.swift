@@ -6,7 +6,7 @@ import Testing
 @testable import Gateway
 
 /// Acknowledgement requests and acknowledgements (R9), as a caller sees them.
-@Suite struct ReceiptRouteTests {
+@Suite struct AcknowledgementRouteTests {
   private let alice = TestTokens.user("alice")
   private let bob = TestTokens.user("bob")
   private let path = "/v1/channels/messaging:c/receipts"
@@ -24,7 +24,7 @@ import Testing
     _ = try await gateway.store.takeLog()
   }
 
-  @Test func receiptRequestIsRefusedByOptions() async throws {
+  @Test func acknowledgementRequestIsRefusedByOptions() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let channel = "/v1/channels/messaging:c"
