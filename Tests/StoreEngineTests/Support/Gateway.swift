@@ -65,7 +65,7 @@ final class Gateway {
       case .error:
         let error = try ErrorFrame(payload)
         return error.code?.name ?? "code \(error.rawCode)"
-      case _ where !header.is: return "\(header.kind), no reply"
+      case _ where !header.isReply: return "\(header.kind), no reply"
       case .markRead, .markUnread, .markDelivered:
         let reply = try MarkReply(payload)
         let uncounted = reply.uncounted.map { " uncounted \($0.rawValue)" } ?? ""
