@@ -1546,9 +1546,9 @@ def in_thread(parent, inner):
     return effect("in_thread", number("parent", parent), ["inner", "effect", inner], name=f"in_thread: {inner}")
 
 
-def session_record(counter, waiting, written, session=SESSION):
+def session_record(counter, not_applied, written, session=SESSION):
     return [raw("session", session), number("highest", counter),
-            many("waiting", [[number("counter", n)] for n in waiting]), time("last_written", written)]
+            many("not_applied", [[number("counter", n)] for n in not_applied]), time("last_written", written)]
 
 
 def at(channel_number, row_number=None):

@@ -263,7 +263,7 @@ struct PushTests {
     harness.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     _ = try nextReplies(harness, gateway)
-    // The refused command's counter is open, and its resend is decided.
+    // The refused command does not count as applied: its resend is decided.
     gateway.redeem(ticket, counter: 3)
     #expect(
       try nextReplies(harness, gateway) == ["same sent 1000 delivered \(harness.clock) team:a bob m2"]
