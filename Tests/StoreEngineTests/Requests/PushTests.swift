@@ -95,7 +95,7 @@ struct PushTests {
     )
   }
 
-  @Test("an acknowledged time is bounded by the row's shown time and now")
+  @Test("the time of a push ack is bounded by the row's shown time and now")
   func ackedTimes() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
@@ -110,7 +110,7 @@ struct PushTests {
     )
   }
 
-  @Test("acknowledged times survive recovery from the log and from pages")
+  @Test("times of push acks survive recovery from the log and from pages")
   func ackedTimesKept() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_200)
