@@ -80,7 +80,7 @@ struct Request: ~Copyable, ~Escapable {
   @inline(__always)
   static func counter(_ reader: inout FieldReader) throws(WireError) -> UInt64 {
     let counter = try reader.varint()
-    guard counter > 0 else { throw .badValue(.session) }
+    guard counter > 0 else { throw .badValue(.counter) }
     return counter
   }
 }
