@@ -1365,13 +1365,13 @@ BAD_FRAMES = [
         altered("unread_counts_reply", b"\x01\x00\x03")),
     bad("unread_counts_reply with counts behind a refusal", "trailingBytes",
         altered("unread_counts_reply", b"\x01\x1f\x03\x01")),
-    bad("unread_counts_reply with a code that there is not", "badValue:flags",
+    bad("unread_counts_reply with a code that there is not", "badValue:code",
         altered("unread_counts_reply", b"\x01\x63")),
     bad("unread_counts_reply of messages above 32 bits", "badVarint",
         altered("unread_counts_reply", b"\x01\x00" + varint(2**32) + b"\x00\x00\x00")),
     bad("rebuild_index without its epoch", "truncated", altered("rebuild_index", b"\x01")),
     bad("rebuild_index with more behind it", "trailingBytes", altered("rebuild_index", b"\x01\x01\x00")),
-    bad("rebuild_index_reply: phase 3", "badValue:flags", altered("rebuild_index_reply", b"\x03" + REBUILD[1:])),
+    bad("rebuild_index_reply: phase 3", "badValue:phase", altered("rebuild_index_reply", b"\x03" + REBUILD[1:])),
     bad("rebuild_index_reply without its entries", "truncated", altered("rebuild_index_reply", REBUILD[:-1])),
     bad("rebuild_index_reply with more behind it", "trailingBytes", altered("rebuild_index_reply", REBUILD + b"\x00")),
     bad("more readers than members", "badValue:count",
@@ -1546,9 +1546,9 @@ def in_thread(parent, inner):
     return effect("in_thread", number("parent", parent), ["inner", "effect", inner], name=f"in_thread: {inner}")
 
 
-def session_record(counter, waiting, written, session=SESSION):
+def session_record(counter, not_applied, written, session=SESSION):
     return [raw("session", session), number("highest", counter),
-            many("waiting", [[number("counter", n)] for n in waiting]), time("last_written", written)]
+            many("not_applied", [[number("counter", n)] for n in not_applied]), time("last_written", written)]
 
 
 def at(channel_number, row_number=None):

@@ -148,7 +148,7 @@ struct LogVectorTests {
     return SessionRecord(
       session: SessionID(high: halves[0], low: halves[1]),
       highest: fields.number("highest"),
-      waiting: fields.list("waiting").map { $0.number("counter") },
+      notApplied: fields.list("not_applied").map { $0.number("counter") },
       lastWritten: time(fields, "last_written")
     )
   }

@@ -71,7 +71,7 @@ struct TimeRepairTests {
       }
       #expect(repaired.acknowledgementExpiresAt == at(expected) && repaired.registeredAt <= limit)
     }
-    // An acknowledged time before the limit is kept, and a later one is removed.
+    // The time of a push ack before the limit is kept, and a later one is removed.
     let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
     #expect(
       try repair.repaired(

@@ -48,7 +48,7 @@ struct FrameRequest: ~Escapable {
     fields = payload.extracting(start..<reader.offset)
     if header.flags.contains(.thread) {
       thread = try reader.string()
-      guard !thread.isEmpty else { throw .badValue(.text) }
+      guard !thread.isEmpty else { throw .badValue(.parent) }
       if !Identifier.isMessage(thread) { check.refuse(.thread) }
     } else {
       thread = payload.extracting(0..<0)

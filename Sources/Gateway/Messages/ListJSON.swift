@@ -131,7 +131,7 @@ enum ListJSON {
     case .notAMember: .memberNotFound
     case .notExpected: .notExpected
     case .countsNotVisible: .countsNotVisible
-    default: throw .badValue(.status)
+    default: throw .badValue(.code)
     }
   }
 }

@@ -86,7 +86,7 @@ extension ChannelEffect {
     case .rowAssigned, .rowErased: .takesRoom.union(.threadable)
     case .rowLeft: .threadable
     case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
-    // An acknowledged time adds a column.
+    // The time of a push ack adds a column.
     case .deliveredAcked: .takesRoom.union(.movesWatermark).union(.threadable)
     // A marker makes the channel keep its user's own messages after it.
     case .markerAssigned: .takesRoom.union(.threadable)
@@ -208,7 +208,7 @@ extension ChannelEffect {
     case .deliveredMoved(let row, let to, let at, let isHidden):
       return (.deliveredMoved(row, to: to, at: repair.clamped(at), isHidden: isHidden), .positions)
     case .deliveredAcked(let row, let to, let at, let acked, let isHidden):
-      // Keep the acknowledged time only if it is before the move's own time.
+      // Keep the time of the push ack only if it is before the move's own time.
       guard at <= repair.limit || acked < repair.limit else {
         return (.deliveredMoved(row, to: to, at: repair.limit, isHidden: isHidden), .positions)
       }

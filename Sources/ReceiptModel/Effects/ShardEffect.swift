@@ -101,18 +101,18 @@ package struct SessionRecord: Hashable, Sendable {
   package var session: SessionID
   /// The highest counter whose command the shard has begun.
   package var highest: UInt64
-  /// Open counters at or below `highest`, in rising order. Their commands wait for a channel to load, or were refused;
-  /// sent again, they are decided.
-  package var waiting: [UInt64]
+  /// Counters at or below `highest` whose commands are not applied, in rising order. The commands wait for a channel to
+  /// load, or were refused or dropped; a resend is decided.
+  package var notApplied: [UInt64]
   package var lastWritten: Timestamp
 
-  package init(session: SessionID, highest: UInt64 = 0, waiting: [UInt64] = [], lastWritten: Timestamp = .none) {
+  package init(session: SessionID, highest: UInt64 = 0, notApplied: [UInt64] = [], lastWritten: Timestamp = .none) {
     self.session = session
     self.highest = highest
-    self.waiting = waiting
+    self.notApplied = notApplied
     self.lastWritten = lastWritten
   }
 
-  /// Return whether the command with this counter was already decided.
-  package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
+  /// Return whether the command with this counter counts as applied.
+  package func hasApplied(_ counter: UInt64) -> Bool { counter <= highest && !notApplied.contains(counter) }
 }

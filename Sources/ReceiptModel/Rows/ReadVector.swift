@@ -126,10 +126,10 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Return when the flag was last set or cleared; none: never.
   func flaggedAt(_ row: MemberOrdinal) -> Timestamp { markers.flaggedAt(row) }
 
-  /// Return the shown time of the last delivered move (R20): the acknowledged time, if there is one.
+  /// Return the shown time of the last delivered move (R20): the time of the push ack, if there is one.
   func deliveredShownAt(_ row: MemberOrdinal) -> Timestamp { ackedAt(row).or(delivered.time(row)) }
 
-  /// Return the acknowledged time of the last delivered move; none: its own time is shown.
+  /// Return the time of the push ack of the last delivered move; none: its own time is shown.
   func ackedAt(_ row: MemberOrdinal) -> Timestamp {
     ackedTimes.time(row, stepCount: delivered.stepCount(row))
   }
@@ -251,7 +251,7 @@ struct AckedTimes: ~Copyable, Sendable {
 
   private var moves: [Move] = []
 
-  /// Return the acknowledged time of a row's last delivered move; none: its own time is shown.
+  /// Return the time of the push ack of a row's last delivered move; none: its own time is shown.
   ///
   /// - Parameter stepCount: the number of that move.
   func time(_ row: MemberOrdinal, stepCount: UInt32) -> Timestamp {

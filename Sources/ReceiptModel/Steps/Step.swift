@@ -16,7 +16,7 @@ package struct Step: Hashable, Sendable {
   package var sequence: SequenceNumber
   /// When the shard applied the move; changes since a time are selected by this.
   package var time: Timestamp
-  /// The acknowledged time, before ``time`` (R20); none: there is none.
+  /// The time of the push ack, before ``time`` (R20); none: there is none.
   package var acked: Timestamp
   /// Counts the moves of this watermark of this row, from 1.
   package var number: UInt32
@@ -53,7 +53,7 @@ package struct Step: Hashable, Sendable {
 /// Writes consecutive steps as bytes (Proto/frames.md, "Steps"): sequence number and time as differences from the
 /// preceding step.
 struct StepWriter: Sendable {
-  /// Bit above the row's number: the step has an acknowledged time.
+  /// Bit above the row's number: the step has the time of a push ack.
   static let ackedFlag: UInt64 = 1 << 11
 
   private(set) var bytes: [UInt8] = []

@@ -321,7 +321,7 @@ extension FieldReader {
       let sequence = try sequence()
       let logged = try time()
       let acked = try time()
-      // The acknowledged time is shown instead of the move's own, so it must exist and be earlier.
+      // The time of the push ack is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
       let isHidden = number == .deliveredAckedHidden
       return .channel(channel, .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden))

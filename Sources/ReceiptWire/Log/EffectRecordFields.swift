@@ -244,8 +244,8 @@ extension ByteBuffer {
   package mutating func writeSessionRecord(_ record: SessionRecord) {
     writeSessionID(record.session)
     writeVarint(record.highest)
-    writeVarint(record.waiting.count)
-    for counter in record.waiting { writeVarint(counter) }
+    writeVarint(record.notApplied.count)
+    for counter in record.notApplied { writeVarint(counter) }
     writeTime(record.lastWritten)
   }
 }
@@ -255,9 +255,9 @@ extension FieldReader {
   package mutating func sessionRecord() throws(WireError) -> SessionRecord {
     let session = try sessionID()
     let highest = try varint()
-    var waiting: [UInt64] = []
-    for _ in 0..<(try count()) { waiting.append(try varint()) }
-    return SessionRecord(session: session, highest: highest, waiting: waiting, lastWritten: try time())
+    var notApplied: [UInt64] = []
+    for _ in 0..<(try count()) { notApplied.append(try varint()) }
+    return SessionRecord(session: session, highest: highest, notApplied: notApplied, lastWritten: try time())
   }
 }
 

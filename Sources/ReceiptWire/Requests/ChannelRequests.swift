@@ -225,9 +225,8 @@ package struct RegistrationReply: Hashable, Sendable {
     var reader = FieldReader(payload)
     isNew = try reader.flag()
     sequence = try reader.sequence()
-    guard let status = MessageStatus(rawValue: try reader.byte()),
-      let refusal = AcknowledgementRequestRefusal(rawValue: try reader.byte())
-    else { throw .badValue(.status) }
+    guard let status = MessageStatus(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    guard let refusal = AcknowledgementRequestRefusal(rawValue: try reader.byte()) else { throw .badValue(.reason) }
     self.status = status
     acknowledgementRequestRefusal = refusal
     try reader.end()
@@ -271,7 +270,7 @@ package struct AcknowledgeReply: Hashable, Sendable {
     for _ in 0..<(try reader.count()) {
       let number = try reader.varint()
       let code = UInt16(exactly: number).flatMap(ErrorCode.init)
-      guard number == 0 || code != nil else { throw .badValue(.status) }
+      guard number == 0 || code != nil else { throw .badValue(.code) }
       codes.append(code)
     }
     try reader.end()

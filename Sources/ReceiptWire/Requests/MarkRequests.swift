@@ -100,7 +100,7 @@ package struct MarkReply: ~Escapable {
       uncounted = nil
       return
     }
-    guard let reason = ShardState.Uncounted(rawValue: try reader.byte()) else { throw .badValue(.status) }
+    guard let reason = ShardState.Uncounted(rawValue: try reader.byte()) else { throw .badValue(.reason) }
     uncounted = reason
     try reader.end()
   }

@@ -269,7 +269,7 @@ package enum UnreadCountFields: Hashable, Sendable {
       self = .found(counts)
       return
     }
-    guard let known = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.flags) }
+    guard let known = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.code) }
     self = .refused(known)
   }
 
@@ -323,7 +323,7 @@ package struct RebuildIndexReply: Hashable, Sendable {
 
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
-    guard let phase = Phase(rawValue: try reader.byte()) else { throw .badValue(.flags) }
+    guard let phase = Phase(rawValue: try reader.byte()) else { throw .badValue(.phase) }
     self.phase = phase
     epoch = try reader.varint()
     channelsDone = try reader.varint()

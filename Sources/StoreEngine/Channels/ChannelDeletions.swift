@@ -94,7 +94,7 @@ final class ChannelDeletions: ShardPart {
     let index = shard.log.openBatchIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
-    // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
+    // From here on the command counts as applied: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeFlag(true) }

@@ -69,7 +69,7 @@ extension ShardEngine {
   static func thread(_ request: inout Request) throws(WireError) -> RawSpan {
     guard request.header.flags.contains(.thread) else { return try request.fields.raw(0) }
     let parent = try request.fields.string()
-    guard !parent.isEmpty else { throw .badValue(.text) }
+    guard !parent.isEmpty else { throw .badValue(.parent) }
     return parent
   }
 

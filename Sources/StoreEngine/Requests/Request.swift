@@ -75,12 +75,12 @@ struct Request: ~Copyable, ~Escapable {
     return try Self.counter(&reader)
   }
 
-  /// Read a command's counter. Counters begin at 1: every session record covers 0, so a command with it would be
-  /// answered as applied.
+  /// Read a command's counter. Counters begin at 1: in every session record 0 counts as applied, so a command with it
+  /// would be answered like that.
   @inline(__always)
   static func counter(_ reader: inout FieldReader) throws(WireError) -> UInt64 {
     let counter = try reader.varint()
-    guard counter > 0 else { throw .badValue(.session) }
+    guard counter > 0 else { throw .badValue(.counter) }
     return counter
   }
 }

@@ -52,7 +52,7 @@ final class ShardSessions: ShardPart {
 
   /// Return whether a command counts as applied.
   @inline(__always)
-  func covers(_ counter: UInt64, at position: Int32) -> Bool { table.covers(counter, at: position) }
+  func hasApplied(_ counter: UInt64, at position: Int32) -> Bool { table.hasApplied(counter, at: position) }
 
   // MARK: Commands
 
@@ -81,7 +81,7 @@ final class ShardSessions: ShardPart {
   func recordRefusalUnlessApplied(_ counter: UInt64, _ lane: ReplyLane) -> Bool {
     // First, because it adds a session that is new here.
     let session = position(of: lane)
-    guard !table.covers(counter, at: session) else { return false }
+    guard !table.hasApplied(counter, at: session) else { return false }
     table.recordRefused(counter, at: session)
     return true
   }
@@ -89,7 +89,7 @@ final class ShardSessions: ShardPart {
   /// Record that a command waits, unless it was applied already.
   func recordWaiting(_ counter: UInt64, _ lane: ReplyLane) {
     let session = position(of: lane)
-    if !table.covers(counter, at: session) { table.recordWaiting(counter, at: session) }
+    if !table.hasApplied(counter, at: session) { table.recordWaiting(counter, at: session) }
   }
 
   // MARK: Log and pages
@@ -115,8 +115,8 @@ final class ShardSessions: ShardPart {
 /// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
 /// resending").
 ///
-/// A counter at or below a record's `highest` counts as applied unless it is in `waiting`. There are the commands that
-/// wait for a channel, and those that were refused. A refusal may be lost with its connection: if its counter counted
+/// A counter at or below a record's `highest` counts as applied unless it is in `notApplied`. There are the commands
+/// that wait for a channel, and those that were refused or dropped. A refusal may be lost with its connection: if its counter counted
 /// as applied, the resend would be answered as if the command had been.
 struct SessionTable {
   /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their replies arrived
@@ -130,7 +130,7 @@ struct SessionTable {
     var record: SessionRecord
     /// Set if the session has effects in the open batch.
     var isChanged = false
-    /// Counters in `record.waiting` that wait for no channel. Oldest first; the counters of resent commands are removed
+    /// Counters in `record.notApplied` that wait for no channel. Oldest first; the counters of resent commands are removed
     /// late.
     var refused: Deque<UInt64> = []
     /// Likewise: their connection closed while they waited, or they were read back after a restart.
@@ -152,7 +152,7 @@ struct SessionTable {
       self[keyPath: list].append(counter)
       while self[keyPath: list].count > countMax {
         let oldest = self[keyPath: list].removeFirst()
-        record.waiting.removeAll { $0 == oldest }
+        record.notApplied.removeAll { $0 == oldest }
       }
     }
   }
@@ -221,8 +221,8 @@ struct SessionTable {
 
   /// Return whether a command counts as applied. A new command is found to be one without a copy of the record.
   @inline(__always)
-  func covers(_ counter: UInt64, at position: Int32) -> Bool {
-    counter <= entries[Int(position)].record.highest && entries[Int(position)].record.covers(counter)
+  func hasApplied(_ counter: UInt64, at position: Int32) -> Bool {
+    counter <= entries[Int(position)].record.highest && entries[Int(position)].record.hasApplied(counter)
   }
 
   /// Record that a command was decided and not refused.
@@ -230,8 +230,8 @@ struct SessionTable {
     let position = Int(position)
     if counter > entries[position].record.highest {
       entries[position].record.highest = counter
-    } else if !entries[position].record.waiting.isEmpty {
-      entries[position].record.waiting.removeAll { $0 == counter }
+    } else if !entries[position].record.notApplied.isEmpty {
+      entries[position].record.notApplied.removeAll { $0 == counter }
     }
   }
 
@@ -240,19 +240,19 @@ struct SessionTable {
     let position = Int(position)
     guard counter > entries[position].record.highest else { return }
     entries[position].record.highest = counter
-    entries[position].record.waiting.append(counter)
+    entries[position].record.notApplied.append(counter)
   }
 
   /// Record that a command was refused and not applied, so that a resend is decided again.
   mutating func recordRefused(_ counter: UInt64, at position: Int32) {
-    guard !covers(counter, at: position) else { return }
+    guard !hasApplied(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
   }
 
   /// Record that a waiting command was dropped and not applied, because its connection closed.
   mutating func recordDropped(_ counter: UInt64, at position: Int32) {
-    guard !covers(counter, at: position) else { return }
+    guard !hasApplied(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
   }
@@ -284,7 +284,7 @@ struct SessionTable {
     let position = Int(position(of: record.session))
     entries[position].record = record
     entries[position].writtenAt = elapsed
-    entries[position].dropped = Deque(record.waiting)
+    entries[position].dropped = Deque(record.notApplied)
   }
 
   /// Return the session records for the shard's head page: sessions that were written or restored in the last

@@ -175,7 +175,7 @@ final class ShardPush: ShardPart {
     return shard.reply(request, replyTiming) { $0.writeFlag(isKnown) }
   }
 
-  /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
+  /// Record a webhook. The request for an already known webhook counts as refused. So an applied command is the one
   /// that recorded the webhook, and its duplicate gets the same reply.
   func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()

@@ -229,7 +229,8 @@ final class ShardEngine {
 
   // MARK: Commands
 
-  /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
+  /// Read a command's counter, and look it up in its session: a duplicate counts as applied, and must not be applied
+  /// again.
   @inline(__always)
   func begin(_ request: inout Request) throws(WireError) {
     begin(&request, try Request.counter(&request.fields))
@@ -242,7 +243,7 @@ final class ShardEngine {
     request.begin(
       counter,
       session: session,
-      isDuplicate: sessions.covers(counter, at: session),
+      isDuplicate: sessions.hasApplied(counter, at: session),
       outboxBefore: state.outbox.last
     )
   }

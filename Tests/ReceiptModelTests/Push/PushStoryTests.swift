@@ -27,7 +27,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R20: the acknowledged time is shown, bounded by the message, the last step and now")
+  @Test("R20: the time of the push ack is shown, bounded by the message, the last step and now")
   func acknowledgedTimeIsShown() {
     story(
       """
@@ -206,7 +206,7 @@ struct PushStoryTests {
     #expect(shard.faults == [])
   }
 
-  @Test("lists and their order use the acknowledged time, changes use the arrival time")
+  @Test("lists and their order use the time of the push ack, changes use the arrival time")
   func listsAndChanges() {
     let room = ListRoom(["alice", "bob", "carol"])
     room.post("m1", by: "alice")

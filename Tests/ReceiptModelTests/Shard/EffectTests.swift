@@ -183,13 +183,13 @@ struct EffectTests {
     #expect(counts() == [.channel(number, .messageCountsAssigned(newest: newest, [252, 252, 1]))])
   }
 
-  @Test("a session covers command numbers up to its highest, except those still waiting")
-  func sessionCoversCommandNumbersUpToHighest() {
+  @Test("a session has applied the commands up to its highest counter, except those listed as not applied")
+  func sessionHasAppliedCommandsUpToHighest() {
     var record = SessionRecord(session: SessionID(high: 1, low: 2))
-    #expect(!record.covers(1))
+    #expect(!record.hasApplied(1))
     record.highest = 5
-    record.waiting = [2, 4]
-    #expect((1...7).map { record.covers($0) } == [true, false, true, false, true, false, false])
+    record.notApplied = [2, 4]
+    #expect((1...7).map { record.hasApplied($0) } == [true, false, true, false, true, false, false])
   }
 
   @Test("options: the channel's override the type's, which override the defaults; a patch can be undone")

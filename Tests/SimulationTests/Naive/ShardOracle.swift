@@ -173,7 +173,7 @@ struct ShardOracle {
     waiting = [:]
     postponed = []
     for key in unanswered {
-      let isDuplicate = sessions[key.session]?.covers(key.counter) ?? false
+      let isDuplicate = sessions[key.session]?.hasApplied(key.counter) ?? false
       switch taken[key] {
       case .changed(let place) where place <= durableChangeCount:
         if !isDuplicate { return "\(key) is on storage, and would be applied again" }

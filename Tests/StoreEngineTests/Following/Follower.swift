@@ -280,17 +280,17 @@ struct StoredState {
     if logLength != 0 || owner.logLength != 0 {
       found.append("the log has \(logLength) batches, the owner's \(owner.logLength)")
     }
-    return found.sorted() + uncovered(by: owner)
+    return found.sorted() + appliedOnlyHere(unlike: owner)
   }
 
   /// Commands that a resend would not apply here, while the owner would apply them.
-  private func uncovered(by owner: StoredState) -> [String] {
+  private func appliedOnlyHere(unlike owner: StoredState) -> [String] {
     sessions.flatMap { shard, records in
       records.values.flatMap { record in
         (1...record.highest).filter { counter in
-          record.covers(counter) && owner.sessions[shard]?[record.session]?.covers(counter) != true
+          record.hasApplied(counter) && owner.sessions[shard]?[record.session]?.hasApplied(counter) != true
         }
-        .map { "shard \(shard.rawValue): counter \($0) is covered here and not at the owner" }
+        .map { "shard \(shard.rawValue): counter \($0) counts as applied here and not at the owner" }
       }
     }
   }

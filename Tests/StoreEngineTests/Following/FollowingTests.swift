@@ -110,7 +110,7 @@ struct FollowingTests {
     #expect(try nextReplies(pair.follower, gateway) == ["message 2", "row read 2 unread 0"])
   }
 
-  @Test("a follower refuses requests as unavailable until it is promoted, and their counters stay open")
+  @Test("a follower refuses requests as unavailable until it is promoted; none counts as applied")
   func followerRefusesRequestsUntilPromoted() throws {
     let pair = try Pair()
     let gateway = pair.reconnect()

@@ -138,7 +138,7 @@ struct LoadingTests {
     let harness = try restarted()
     let gateway = harness.connect()
     gateway.send(.markRead, "team:a", counter: 0) { _ in }
-    #expect(gateway.ended == [.badValue(.session)] && harness.loads.isEmpty)
+    #expect(gateway.ended == [.badValue(.counter)] && harness.loads.isEmpty)
   }
 
   @Test("a waiting command resent on another connection is applied once")

@@ -98,8 +98,8 @@ struct FieldTests {
     Row("a mark without a user", .markRead, .answered("not_a_member"), Self.strings("", "", "")),
     Row("an epoch above 32 bits", .markRead, .ends(.badVarint), Self.mark(1 << 33)),
     Row("the largest epoch", .markRead, .answered("row read 0 unread 0"), Self.mark(1 << 32)),
-    Row("counter 0", .markRead, counter: 0, .ends(.badValue(.session)), Self.mark()),
-    Row("counter 0 for a type", .patchChannelType, "team", counter: 0, .ends(.badValue(.session))) {
+    Row("counter 0", .markRead, counter: 0, .ends(.badValue(.counter)), Self.mark()),
+    Row("counter 0 for a type", .patchChannelType, "team", counter: 0, .ends(.badValue(.counter))) {
       $0.writeVarint(0)
     },
     Row("the largest counter", .markRead, counter: .max, .answered("row read 0 unread 0"), Self.mark()),

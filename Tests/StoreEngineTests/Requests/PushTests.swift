@@ -95,7 +95,7 @@ struct PushTests {
     )
   }
 
-  @Test("an acknowledged time is bounded by the row's shown time and now")
+  @Test("the time of a push ack is bounded by the row's shown time and now")
   func ackedTimes() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
@@ -110,7 +110,7 @@ struct PushTests {
     )
   }
 
-  @Test("acknowledged times survive recovery from the log and from pages")
+  @Test("times of push acks survive recovery from the log and from pages")
   func ackedTimesKept() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_200)
@@ -263,7 +263,7 @@ struct PushTests {
     harness.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     _ = try nextReplies(harness, gateway)
-    // The refused command's counter is open, and its resend is decided.
+    // The refused command does not count as applied: its resend is decided.
     gateway.redeem(ticket, counter: 3)
     #expect(
       try nextReplies(harness, gateway) == ["same sent 1000 delivered \(harness.clock) team:a bob m2"]

@@ -15,59 +15,59 @@ struct SessionTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String
     var acts: [Act]
-    var covered: [UInt64]
-    var open: [UInt64]
+    var applied: [UInt64]
+    var notApplied: [UInt64]
   }
 
   static let stories = [
-    Story(testDescription: "nothing yet", acts: [], covered: [], open: [1, 2, .max]),
+    Story(testDescription: "nothing yet", acts: [], applied: [], notApplied: [1, 2, .max]),
     Story(
       testDescription: "counters rise, with gaps for other shards",
       acts: [.decided(1), .decided(4)],
-      covered: [1, 2, 3, 4],
-      open: [5]
+      applied: [1, 2, 3, 4],
+      notApplied: [5]
     ),
     Story(
       testDescription: "a later command is decided while one waits",
       acts: [.recordWaiting(5), .decided(6)],
-      covered: [6],
-      open: [5, 7]
+      applied: [6],
+      notApplied: [5, 7]
     ),
     Story(
       testDescription: "a waiting command is decided",
       acts: [.recordWaiting(5), .decided(6), .decided(5)],
-      covered: [5, 6],
-      open: [7]
+      applied: [5, 6],
+      notApplied: [7]
     ),
     Story(
-      testDescription: "a refused command stays open",
+      testDescription: "a refused command stays unapplied",
       acts: [.refused(5), .decided(6)],
-      covered: [4, 6],
-      open: [5, 7]
+      applied: [4, 6],
+      notApplied: [5, 7]
     ),
     Story(
       testDescription: "a waiting command is refused",
       acts: [.recordWaiting(5), .decided(6), .refused(5)],
-      covered: [6],
-      open: [5]
+      applied: [6],
+      notApplied: [5]
     ),
     Story(
       testDescription: "a refused command is decided when resent",
       acts: [.refused(5), .decided(6), .decided(5)],
-      covered: [5, 6],
-      open: []
+      applied: [5, 6],
+      notApplied: []
     ),
     Story(
       testDescription: "refusing a decided command changes nothing",
       acts: [.decided(5), .refused(5), .recordWaiting(5)],
-      covered: [5],
-      open: [6]
+      applied: [5],
+      notApplied: [6]
     ),
     Story(
       testDescription: "the largest counter",
       acts: [.decided(.max), .recordWaiting(.max), .refused(.max)],
-      covered: [1, .max],
-      open: []
+      applied: [1, .max],
+      notApplied: []
     ),
   ]
 
@@ -82,13 +82,13 @@ struct SessionTableTests {
       case .refused(let counter): table.recordRefused(counter, at: position)
       }
     }
-    #expect(story.covered.filter { !table.covers($0, at: position) } == [])
-    #expect(story.open.filter { table.covers($0, at: position) } == [])
+    #expect(story.applied.filter { !table.hasApplied($0, at: position) } == [])
+    #expect(story.notApplied.filter { table.hasApplied($0, at: position) } == [])
     // The logged record equals the table.
     table.markChanged(position)
     let record = table.takeChanged(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
-    #expect(story.covered.allSatisfy(record.covers) && !story.open.contains(where: record.covers))
-    #expect(record.waiting == record.waiting.sorted())
+    #expect(story.applied.allSatisfy(record.hasApplied) && !story.notApplied.contains(where: record.hasApplied))
+    #expect(record.notApplied == record.notApplied.sorted())
     #expect(record.lastWritten == Timestamp(milliseconds: 7))
   }
 
@@ -99,7 +99,7 @@ struct SessionTableTests {
     let second = table.position(of: SessionID(high: 1, low: 2))
     #expect(first != second && table.position(of: SessionID(high: 1, low: 1)) == first)
     table.recordDecided(9, at: first)
-    #expect(!table.covers(9, at: second))
+    #expect(!table.hasApplied(9, at: second))
     #expect(table.takeChanged(at: .none, elapsed: 0).isEmpty)
     table.markChanged(first)
     table.markChanged(first)
@@ -114,10 +114,12 @@ struct SessionTableTests {
     table.recordWaiting(1, at: position)
     let most = UInt64(SessionTable.refusedMax)
     for counter in 2...(most + 3) { table.recordRefused(counter, at: position) }
-    #expect(!table.covers(1, at: position))
-    #expect(table.covers(2, at: position) && table.covers(3, at: position) && !table.covers(4, at: position))
+    #expect(!table.hasApplied(1, at: position))
+    #expect(
+      table.hasApplied(2, at: position) && table.hasApplied(3, at: position) && !table.hasApplied(4, at: position)
+    )
     table.markChanged(position)
-    #expect(table.takeChanged(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
+    #expect(table.takeChanged(at: .none, elapsed: 0)[0].notApplied.count == Int(most) + 1)
   }
 
   @Test("commands that are refused or dropped several times count once")
@@ -131,9 +133,9 @@ struct SessionTableTests {
         table.recordRefused(counter, at: position)
       }
     }
-    #expect(counters.filter { table.covers($0, at: position) } == [])
+    #expect(counters.filter { table.hasApplied($0, at: position) } == [])
     for _ in 0..<20 { for counter in counters { table.recordDropped(counter, at: position) } }
-    #expect(counters.filter { table.covers($0, at: position) } == [])
+    #expect(counters.filter { table.hasApplied($0, at: position) } == [])
   }
 
   @Test("dropped commands have a bound of their own, also after a restart")
@@ -144,26 +146,28 @@ struct SessionTableTests {
     let most = UInt64(SessionTable.droppedMax)
     for counter in 1...(most + 2) { table.recordWaiting(counter, at: position) }
     for counter in 1...(most + 2) { table.recordDropped(counter, at: position) }
-    #expect(table.covers(1, at: position) && table.covers(2, at: position) && !table.covers(3, at: position))
+    #expect(
+      table.hasApplied(1, at: position) && table.hasApplied(2, at: position) && !table.hasApplied(3, at: position)
+    )
     for counter in (most + 3)...(most + 203) { table.recordRefused(counter, at: position) }
-    #expect(!table.covers(3, at: position))
+    #expect(!table.hasApplied(3, at: position))
     table.markChanged(position)
     var restarted = SessionTable()
     restarted.assign(table.takeChanged(at: .none, elapsed: 0)[0])
     let restored = restarted.position(of: session)
     restarted.recordRefused(most + 204, at: restored)
-    #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
+    #expect(!restarted.hasApplied(3, at: restored) && !restarted.hasApplied(most + 2, at: restored))
   }
 
-  @Test("a session table round-trips, waiting counters included")
+  @Test("a session table round-trips, counters that are not applied included")
   func sessionTableRoundTrips() {
     var table = SessionTable()
     let session = SessionID(high: 3, low: 4)
-    table.assign(SessionRecord(session: session, highest: 8, waiting: [5, 6]))
+    table.assign(SessionRecord(session: session, highest: 8, notApplied: [5, 6]))
     let position = table.position(of: session)
-    #expect([5, 6, 9].allSatisfy { !table.covers($0, at: position) } && table.covers(8, at: position))
+    #expect([5, 6, 9].allSatisfy { !table.hasApplied($0, at: position) } && table.hasApplied(8, at: position))
     table.recordDecided(5, at: position)
-    #expect(table.covers(5, at: position))
+    #expect(table.hasApplied(5, at: position))
   }
 
   @Test("of 10,000 sessions that end one after the other, the table holds those within the lifetime")
@@ -184,10 +188,10 @@ struct SessionTableTests {
       table.forgetEnded(elapsed: number, lifetimeMilliseconds: 500, examinedMax: 16)
       // None within the lifetime is forgotten: its position would be new.
       let recent = table.position(of: SessionID(high: 0, low: UInt64(max(1, number - 500))))
-      #expect(table.covers(7, at: recent))
+      #expect(table.hasApplied(7, at: recent))
     }
     #expect(table.positionCount < 700 && table.count <= table.positionCount)
-    #expect(table.position(of: SessionID(high: 1, low: 0)) == open && table.covers(1, at: open))
+    #expect(table.position(of: SessionID(high: 1, low: 0)) == open && table.hasApplied(1, at: open))
   }
 
   @Test("a session with an effect in the open batch is not forgotten")
@@ -203,7 +207,7 @@ struct SessionTableTests {
     table.forgetEnded(elapsed: 1_501, lifetimeMilliseconds: 500, examinedMax: 16)
     #expect(table.count == 0 && table.positionCount == 1)
     let other = table.position(of: SessionID(high: 1, low: 2))
-    #expect(other == position && !table.covers(1, at: other))
+    #expect(other == position && !table.hasApplied(1, at: other))
   }
 
   @Test("a shard forgets sessions without a connection, and still applies commands of the others once")

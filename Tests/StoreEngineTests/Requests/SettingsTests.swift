@@ -556,7 +556,7 @@ struct SettingsTests {
     Row("a version too large to settle", .settle, "bob", [1] + large, "invalid_field"),
   ]
 
-  @Test("values out of range refuse the request and leave its counter open", arguments: rows)
+  @Test("values out of range refuse the request, which does not count as applied", arguments: rows)
   func valuesOutOfRangeRefuseRequest(row: Row) throws {
     let (harness, _) = try harnessWithChannel()
     let gateway = harness.connect(session: 5)
