@@ -123,7 +123,7 @@ struct Comparison: Benchmark {
     }
   }
 
-  /// Return the limit of measured responses. Mark rows register as many messages before the run.
+  /// Return the limit of measured requests. Mark rows register as many messages before the run.
   func requests(streams: Int) -> Int {
     if let requests { return requests }
     let (many, some, few) = quick ? (300_000, 150_000, 40_000) : (1_000_000, 500_000, 150_000)
@@ -237,8 +237,8 @@ private struct ComparisonRun: Sendable {
     var plan = plan
     plan.duration = comparison.measuredSeconds
     run.note("under load")
-    return try await LoadGenerator.run(plan) { responses, seconds in
-      run.note("\(Figures.count(responses)) answers in \(Figures.decimal(seconds, digits: 0)) s")
+    return try await LoadGenerator.run(plan) { requests, seconds in
+      run.note("\(Figures.count(requests)) answers in \(Figures.decimal(seconds, digits: 0)) s")
     }
   }
 

@@ -87,7 +87,7 @@ struct RedisBenchmark: Sendable {
     let own = ProcessCPUMeter.endedChildren - ownBefore
     let result = try Self.parse(text)
     var figures = RunFigures(
-      responses: requests,
+      requests: requests,
       seconds: result.rate > 0 ? Double(requests) / result.rate : 0,
       rate: result.rate,
       p50: result.p50,

@@ -45,9 +45,9 @@ struct LoadPlan: Sendable {
   var streams: Int
   /// Event loops of the connections, at least 1. A run uses at most one for each connection.
   var loops = 1
-  /// Measured responses of all connections.
+  /// Measured requests of all connections.
   var requests: Int
-  /// Answers before the measured ones.
+  /// Requests before the measured ones.
   var warmup = 0
   /// Timeout in seconds for a store to become ready.
   var handshakeTimeout = 10.0

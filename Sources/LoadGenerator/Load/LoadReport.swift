@@ -6,23 +6,23 @@ struct LoadReport: Sendable {
   /// CPU time of a process.
   struct CPU: Sendable, Codable, Hashable {
     var process: String
-    /// Microseconds per measured answer.
+    /// Microseconds per measured request.
     var perRequest: Double
   }
 
   let connections: Int
   let streams: Int
-  /// Measured responses.
-  let responses: Int
+  /// Measured requests, which count once they are answered.
+  let requests: Int
   /// Measured time.
   let seconds: Double
-  /// Answers per second.
+  /// Requests per second.
   let rate: Double
   /// Time from making a request to its response.
   let latencies: Latencies
   /// CPU times, that of the generator first.
   let cpu: [CPU]
-  /// Number of responses by status, those of the warm-up included.
+  /// Number of requests by the status of their response, those of the warm-up included.
   let statuses: [Int: Int]
   /// Number of failed requests by error code of HTTP/2 or of the store.
   let failures: [UInt32: Int]
@@ -31,7 +31,7 @@ struct LoadReport: Sendable {
   let walks: [RequestWalk?]
   /// Kept responses of each connection, in the plan's order.
   let samples: [[ResponseSample]]
-  /// Responses that the plan asks for.
+  /// Measured requests that the plan asks for.
   let planned: Int
   let hadTimeLimit: Bool
   private let failureName: String
@@ -46,9 +46,9 @@ struct LoadReport: Sendable {
       case .http2: "HTTP/2 error"
       case .frames: "store error"
       }
-    responses = loops.reduce(0) { $0 + $1.responses }
+    requests = loops.reduce(0) { $0 + $1.requests }
     seconds = loops.map(\.seconds).max() ?? 0
-    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.responses) / $1.seconds : 0) }
+    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.requests) / $1.seconds : 0) }
 
     var latencies = Latencies()
     var statuses: [Int: Int] = [:]
@@ -70,7 +70,7 @@ struct LoadReport: Sendable {
     connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
 
     // The first loop measures the CPU time of all loops.
-    let measured = Double(responses)
+    let measured = Double(requests)
     cpu = zip(["generator"] + plan.processes.map(\.name), loops.first?.cpuSeconds ?? []).compactMap {
       name,
       seconds in
@@ -89,10 +89,10 @@ struct LoadReport: Sendable {
       problems.append("\(count) requests failed with \(failureName) \(code)")
     }
     if connectionsLost > 0 { problems.append("\(connectionsLost) connections lost") }
-    if responses == 0 {
+    if requests == 0 {
       problems.append("no answer was measured")
-    } else if responses < planned && !hadTimeLimit {
-      problems.append("\(responses) of \(planned) requests were answered")
+    } else if requests < planned && !hadTimeLimit {
+      problems.append("\(requests) of \(planned) requests were answered")
     }
     return problems
   }
@@ -113,7 +113,7 @@ extension LoadReport {
       \(title)
         load         \(connections) connections × \(streams) streams
         rate         \(Figures.count(Int(rate))) requests/s  \
-      (\(Figures.count(responses)) in \(Figures.decimal(seconds, digits: 2)) s)
+      (\(Figures.count(requests)) in \(Figures.decimal(seconds, digits: 2)) s)
         latency      \(latencyText)
         CPU/request  \(cpuText)
         answers      \(statusText.isEmpty ? "none" : statusText) (with the warm-up's)
@@ -139,7 +139,7 @@ extension LoadReport {
         what: title,
         connections: connections,
         streams: streams,
-        requests: responses,
+        requests: requests,
         seconds: seconds,
         requestsPerSecond: rate,
         latencyMicroseconds: latencies,
