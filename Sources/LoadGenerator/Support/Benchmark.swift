@@ -90,7 +90,7 @@ struct BenchOptions: ParsableArguments, Sendable {
 /// Environment of one run of a ``Benchmark``: programs, data directory and output.
 struct BenchRun: Sendable {
   let executables: Executables
-  /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
+  /// Directory that does not exist yet; each phase of the run uses it, or a name that begins with it.
   let directory: String
   /// Show progress.
   let note: ProgressHandler
