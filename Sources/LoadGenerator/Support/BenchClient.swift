@@ -17,12 +17,18 @@ final class BenchClient: Sendable {
 
   let token: String
   private let endpoint: Endpoint
-  private let connection: Mutex<AsyncHTTP2Client>
+  private let connection: Mutex<Connection>
+
+  /// Connection of the calls, and the task that replaces it after the gateway has closed it.
+  private struct Connection: Sendable {
+    var client: AsyncHTTP2Client
+    var reconnect: Task<AsyncHTTP2Client, any Error>?
+  }
 
   private init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer) async throws {
     self.endpoint = endpoint
     token = try await tokenIssuer.server(lifetime: Self.tokenLifetime)
-    connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
+    connection = Mutex(Connection(client: try await AsyncHTTP2Client.connect(to: endpoint)))
   }
 
   /// Open a client, run `body`, close the client.
@@ -35,8 +41,14 @@ final class BenchClient: Sendable {
     return try await withCleanup {
       try await body(client)
     } cleanUp: {
-      await client.connection.withLock { $0 }.close()
+      await client.close()
     }
+  }
+
+  private func close() async {
+    // The task stores its connection before it ends.
+    _ = try? await connection.withLock { $0.reconnect }?.value
+    await connection.withLock { $0.client }.close()
   }
 
   // MARK: Calls
@@ -47,13 +59,36 @@ final class BenchClient: Sendable {
     -> HTTPCallResponse
   {
     let bytes = body.map { Array($0.utf8) }
-    let current = connection.withLock { $0 }
+    let current = connection.withLock { $0.client }
     do {
       return try await current.call(method, path, body: bytes, token: token ?? self.token)
     } catch CallError.closed {
-      let next = try await AsyncHTTP2Client.connect(to: endpoint)
-      connection.withLock { $0 = next }
+      let next = try await replacement(of: current)
       return try await next.call(method, path, body: bytes, token: token ?? self.token)
+    }
+  }
+
+  /// Return the connection that replaces a closed one. Calls that overlap share one new connection.
+  private func replacement(of failed: AsyncHTTP2Client) async throws -> AsyncHTTP2Client {
+    let (current, reconnect) = connection.withLock { connection in
+      if connection.client === failed, connection.reconnect == nil {
+        connection.reconnect = Task { try await self.reconnect(insteadOf: failed) }
+      }
+      return (connection.client, connection.reconnect)
+    }
+    return try await reconnect?.value ?? current
+  }
+
+  /// Open and store a connection. At most one task runs this at a time.
+  private func reconnect(insteadOf failed: AsyncHTTP2Client) async throws -> AsyncHTTP2Client {
+    do {
+      let next = try await AsyncHTTP2Client.connect(to: endpoint)
+      connection.withLock { $0 = Connection(client: next) }
+      await failed.close()
+      return next
+    } catch {
+      connection.withLock { $0.reconnect = nil }
+      throw error
     }
   }
 
