@@ -210,7 +210,7 @@ private struct ComparisonRun: Sendable {
     var plan = try await bench.prepare { registered, total in
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
-    plan.processes = try await stack.measuredProcesses().filter { row != .storeFrames || $0.name == "store" }
+    plan.processes = try await stack.measuredProcesses().named.filter { row != .storeFrames || $0.name == "store" }
     let report = try await load(plan)
     run.note("checking")
     try check(try await bench.verify(report))

@@ -83,7 +83,7 @@ struct RedisBenchmark: Sendable {
     let before = meter.sample()
     let ownBefore = ProcessCPUMeter.endedChildren
     let text = try await PeerProgram.redisBenchmark.output(arguments(requests: requests), in: directory)
-    let after = meter.sample()
+    let cpuSeconds = meter.seconds(since: before)
     let own = ProcessCPUMeter.endedChildren - ownBefore
     let result = try Self.parse(text)
     var figures = RunFigures(
@@ -96,9 +96,9 @@ struct RedisBenchmark: Sendable {
     )
     figures.cpu = [.init(process: "generator", perRequest: own * 1e6 / Double(requests))]
     // The first sample is of this process, which only waits.
-    for (process, (start, end)) in zip(server, zip(before, after).dropFirst()) {
-      guard let start, let end else { continue }
-      figures.cpu.append(.init(process: process.name, perRequest: (end - start) * 1e6 / Double(requests)))
+    for (process, seconds) in zip(server, cpuSeconds.dropFirst()) {
+      guard let seconds else { continue }
+      figures.cpu.append(.init(process: process.name, perRequest: seconds * 1e6 / Double(requests)))
     }
     return figures
   }

@@ -96,15 +96,14 @@ struct EventBench: Benchmark {
     let timed: any EventLoop
     /// Loop of the streams whose events are only checked.
     let checked: any EventLoop
-    /// Gateway and store.
-    let processes: [(name: String, processID: Int32)]
+    let processes: ServiceProcesses
 
     var endpoint: Endpoint { gateway.listen }
 
     /// Resident memory of the gateway.
     var gatewayBytes: Int {
       get throws(LoadError) {
-        guard let bytes = ProcessFigures.residentBytes(of: processes[0].processID) else {
+        guard let bytes = ProcessFigures.residentBytes(of: processes.gateway) else {
           throw LoadError("the gateway has exited")
         }
         return bytes
@@ -247,7 +246,7 @@ struct EventBench: Benchmark {
     var plan = try await bench.prepare()
     plan.rate = pace?.rate
     plan.duration = pace?.seconds
-    plan.processes = environment.processes
+    plan.processes = environment.processes.named
     let watch = isWatched ? try await LoadWatch(bench, environment) : nil
     return try await withCleanup { [plan] in
       async let load = LoadGenerator.run(plan)

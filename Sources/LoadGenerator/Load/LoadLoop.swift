@@ -248,10 +248,7 @@ final class LoadLoop {
 
   private func endMeasuring(_ now: UInt64) {
     result.seconds = Double(now - measuredFrom) / 1e9
-    result.cpuSeconds = zip(meter.sample(), cpuFrom).map { end, start in
-      guard let end, let start else { return nil }
-      return end - start
-    }
+    result.cpuSeconds = meter.seconds(since: cpuFrom)
     phase = .draining
   }
 
