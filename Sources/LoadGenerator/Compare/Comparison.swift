@@ -158,7 +158,7 @@ private struct ComparisonRun: Sendable {
 
   private var requests: Int { comparison.requests(streams: streams) }
 
-  /// Answers before the measured ones, which warm up header tables, windows and caches.
+  /// Requests before the measured ones, which warm up header tables, windows and caches.
   private var warmup: Int { min(max(2_000, comparison.connections * streams * 4), requests / 4) }
 
   func measure() async throws -> RunFigures {

@@ -4,7 +4,7 @@ internal import LocalStack
 internal import Operations
 internal import Synchronization
 
-/// Client of the gateway's API for a bench: sets up channels and messages and checks answers. Owns one connection;
+/// Client of the gateway's API for a bench: sets up channels and messages and checks responses. Owns one connection;
 /// calls may overlap. Its calls carry a server token unless they name another.
 final class BenchClient: Sendable {
   /// Lifetime of a bench's tokens; every run is shorter.

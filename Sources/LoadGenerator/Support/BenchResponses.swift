@@ -1,4 +1,4 @@
-// Answers of the gateway's API, as far as a bench checks them. Property names are the API's.
+// Responses of the gateway's API, as far as a bench checks them. Property names are the API's.
 
 struct UserResponse: Decodable { var id: String }
 
