@@ -124,7 +124,7 @@ extension EventTests {
   }
 
   @Test("a client that is away between a settings change and its announcement gets the row when it resumes")
-  func announcedMeanwhile() throws {
+  func resumingClientGetsRowAnnouncedMeanwhile() throws {
     let (harness, writer) = try harnessWithChannel()
     writer.post("team:a", "m1", by: "alice")
     writer.read("team:a", "bob")
