@@ -213,7 +213,7 @@ struct StalledTests {
   }
 
   @Test("bufferedBodyBytesMax: a single body above the limit arrives whole")
-  func singleBodyAboveTheLimit() throws {
+  func singleBodyAboveLimitArrivesWhole() throws {
     var limits = HTTP2Limits()
     limits.bufferedBodyBytesMax = 4 * StalledTests.piece
     limits.bodyBytesMax = 32 * StalledTests.piece
