@@ -223,6 +223,20 @@ import TestSupport
     #expect(targets.count > 15)
   }
 
+  /// The function name of a test has several words, and begins with no article (CONTRIBUTING.md).
+  @Test func testNamesAreStatements() throws {
+    var count = 0
+    for (path, text) in try Self.texts() where path.hasPrefix("Tests/") && path.hasSuffix(".swift") {
+      for test in text.split(separator: /(?m)^ *@Test\b/).dropFirst() {
+        let name = try #require(test.firstMatch(of: /\bfunc (\w+)/), "\(path)").1
+        count += 1
+        #expect(name.contains(where: \.isUppercase), "\(path): \(name) is one word")
+        #expect(name.prefixMatch(of: /(a|an|the)[A-Z]/) == nil, "\(path): \(name) begins with an article")
+      }
+    }
+    #expect(count > 1_000)
+  }
+
   @Test func unknownDeclarationsAreDetected() throws {
     let sources = [
       "Sources/Gateway/Loop/GatewayLoop.swift": """

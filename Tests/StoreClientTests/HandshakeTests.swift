@@ -40,7 +40,7 @@ struct HandshakeTests {
     if !row.opens { #expect(harness.store.requests.isEmpty) }
   }
 
-  @Test func unprovenStoreGetsNoProof() {
+  @Test func unauthenticatedStoreGetsNoProof() {
     for proof in [[], [UInt8](repeating: 0, count: 32), [1, 2, 3], [UInt8](repeating: 7, count: 64)] {
       let harness = ClientHarness { $0.secrets = [Self.new] }
       harness.store.secrets = [Self.new]

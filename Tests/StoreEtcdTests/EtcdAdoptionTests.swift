@@ -49,7 +49,7 @@ struct EtcdAdoptionTests {
     }
   }
 
-  @Test func aGroupWithAnotherHistoryIsRefused() async throws {
+  @Test func groupWithAnotherHistoryIsRefused() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
         var owner = TestOwner(log, group: 3, node: 2)

@@ -20,7 +20,7 @@ import Testing
     }
   }
 
-  @Test func anEndpointIsNeeded() {
+  @Test func endpointIsNeeded() {
     #expect(throws: EtcdConfiguration.Refusal.noEndpoint) {
       try EtcdConfiguration(cluster: "A-1_b.c", endpoints: [])
     }

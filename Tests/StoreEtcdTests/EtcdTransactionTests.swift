@@ -227,7 +227,7 @@ import Testing
       (1, nil, 0, 1, 0), (1, 1, 9, 1, 9), (4, 1, 6, 1, 9), (9, 1, 1, 1, 9), (4, 7, 3, 7, 9), (9, 7, 1, 7, 9),
     ] as [(UInt64, UInt64?, UInt64, UInt64, UInt64)]
   )
-  func ends(known: UInt64, trim: UInt64?, count: UInt64, first: UInt64, last: UInt64) throws {
+  func endsFollowFromTrimAndCount(known: UInt64, trim: UInt64?, count: UInt64, first: UInt64, last: UInt64) throws {
     let value = trim.map { EtcdPositionValue(RecordPosition($0)).encoded() }
     let response = Self.response(
       succeeded: true,

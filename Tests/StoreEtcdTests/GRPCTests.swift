@@ -43,7 +43,7 @@ import Testing
       ("00ffffffff", .messageTooLarge(.max)), ("0000000000" + "02", .compressed),
     ] as [(String, EtcdWireError)]
   )
-  func refusals(hex: String, error: EtcdWireError) throws {
+  func malformedMessagesAreRefused(hex: String, error: EtcdWireError) throws {
     let bytes = try #require(Hex.bytes(hex))
     #expect(throws: error) { try Self.messages(bytes, pieceBytes: 1) }
     #expect(throws: error) { try Self.messages(bytes, pieceBytes: .max) }
@@ -68,7 +68,7 @@ import Testing
       ("8", "a%20b%25%e4%bd%a0", 8, "a b%你"), ("2", "100%", 2, "100%"), ("2", "%zz%4", 2, "%zz%4"),
     ] as [(String, String?, UInt32, String)]
   )
-  func statuses(code: String, message: String?, number: UInt32, text: String) throws {
+  func statusesAreDecoded(code: String, message: String?, number: UInt32, text: String) throws {
     let status = try GRPCStatus(code: Array(code.utf8), message: message.map { Array($0.utf8) })
     #expect(status == GRPCStatus(code: number, message: text))
   }

@@ -53,7 +53,7 @@ import Testing
     #expect(answer(1, leader: 11, current: 0, seconds: 70) == .move(to: 1))
   }
 
-  @Test mutating func aLeaderWithoutAConnectionDelaysNoMove() {
+  @Test mutating func leaderWithoutConnectionDelaysNoMove() {
     for server in 0...2 {
       _ = preference.check(current: 0)
       _ = answer(server, leader: 10, current: 0, seconds: 1)

@@ -76,7 +76,7 @@ import Testing
       ("0f", .badWireType(7)),
     ] as [(String, EtcdWireError)]
   )
-  func refusals(hex: String, error: EtcdWireError) throws {
+  func malformedFieldsAreRefused(hex: String, error: EtcdWireError) throws {
     let bytes = try #require(Hex.bytes(hex))
     #expect(throws: error) {
       var reader = ProtobufReader(bytes.span)

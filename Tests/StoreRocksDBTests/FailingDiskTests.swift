@@ -69,7 +69,7 @@ struct FailingDiskTests {
 
   /// In a child process: the limit of file sizes holds for all files of a process, so for those of other tests too.
   @Test("a failed append is reported, the store can be reopened, and no acknowledged data is lost")
-  func failedAppend() async {
+  func failedAppendLosesNoAcknowledgedData() async {
     await #expect(processExitsWith: .success) { try FailingDiskTests.failAppend() }
   }
 

@@ -321,7 +321,7 @@ struct DamageTests {
   }
 
   @Test("an undamaged directory has all data")
-  func killedProcess() throws {
+  func undamagedDirectoryHasAllData() throws {
     let directory = try killed()
     let engine = try directory.open()
     #expect(try check(engine, "untouched") == Self.groups)

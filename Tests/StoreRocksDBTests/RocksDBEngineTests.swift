@@ -226,7 +226,7 @@ struct RocksDBEngineTests {
   }
 
   @Test("a new directory has 16 shards by default; 0 and more than 4096 are refused")
-  func shardCounts() throws {
+  func shardCountIsBounded() throws {
     #expect(try TestDirectory().open(shards: nil).identity.shardCount == 16)
     for count in [-1, 0, 4_097] {
       #expect(try refusal { try TestDirectory().open(shards: count) }.contains("1 to 4096"))

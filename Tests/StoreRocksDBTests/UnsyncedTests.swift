@@ -45,7 +45,7 @@ struct UnsyncedTests {
   }
 
   @Test("a killed process loses nothing; an orderly close removes the mark")
-  func killedProcess() throws {
+  func killedProcessLosesNothing() throws {
     let directory = try Self.killed()
     #expect(FileManager.default.fileExists(atPath: directory.path + "/unsynced"))
     let engine = try Self.open(directory, .interval(milliseconds: 60_000))

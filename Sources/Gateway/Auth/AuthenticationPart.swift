@@ -36,9 +36,9 @@ final class AuthenticationPart: GatewayPart {
   ) throws(Problem) -> Caller? {
     let route = match.route
     let identity = request.authorizationIdentity
-    if route.caller == .unauthenticated { return Caller.unauthenticated }
+    if route.callers == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
-    if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
+    if route.callers == .credentialInBody && identity == 0 { return Caller.unauthenticated }
     switch loop.connections.verdict(of: identity, on: index) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw refused(refusal, request, index) }
@@ -82,7 +82,7 @@ final class AuthenticationPart: GatewayPart {
     // A request without a route is always refused.
     guard let match = try? loop.router.match(request.method, request.path, loop.scratch) else { return false }
     let identity = request.authorizationIdentity
-    if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
+    if match.route.callers == .unauthenticated || match.route.callers == .credentialInBody && identity == 0 {
       return true
     }
     switch loop.connections.verdict(of: identity, on: index) {

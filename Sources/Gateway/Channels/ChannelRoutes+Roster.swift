@@ -96,7 +96,7 @@ extension ChannelRoutes {
         buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
       } else {
         buffer.writeStaticString(",\"read\":[")
-        if let rows = fanOut.parts.viewBytes(at: result.partStart, length: result.partCount) {
+        if let rows = fanOut.replyBytes.viewBytes(at: result.replyStart, length: result.replyByteCount) {
           buffer.writeBytes(rows)
         }
         buffer.writeStaticString("]}")

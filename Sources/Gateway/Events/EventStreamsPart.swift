@@ -222,7 +222,7 @@ final class EventStreamsPart: GatewayPart {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    let pending = PendingRequest(.events(request), route: .events, isServer: false)
+    let pending = PendingRequest(.events(request), route: .events, isServer: false, isPageQuery: false)
     let name = name.map { Array($0.utf8) }
     if loop.trySend(kind, to: .shard(shard, name: name?.span.bytes), pending, issued: issued, fields) {
       return

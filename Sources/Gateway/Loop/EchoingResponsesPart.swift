@@ -48,7 +48,7 @@ final class EchoingResponsesPart: GatewayPart {
       .echoingResponse(index, context.stream, connection: context.connection),
       route: context.route,
       isServer: context.caller.isServer,
-      isQuery: context.route.isQuery
+      isPageQuery: context.route.isPageQuery
     )
     guard loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
       waiting.remove(index)

@@ -68,13 +68,13 @@ final class FanOutPart: GatewayPart {
     case .ticketPlace:
       _ = try reader.ticketPlace()
       try reader.end()
-      fanOut.results[entry].partStart = fanOut.parts.writerIndex
-      fanOut.results[entry].partCount = payload.byteCount
-      fanOut.parts.writeRaw(payload)
+      fanOut.results[entry].replyStart = fanOut.replyBytes.writerIndex
+      fanOut.results[entry].replyByteCount = payload.byteCount
+      fanOut.replyBytes.writeRaw(payload)
     case .readState:
-      fanOut.results[entry].partStart = fanOut.parts.writerIndex
-      try RowJSON.writeRows(&reader, into: &fanOut.parts)
-      fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
+      fanOut.results[entry].replyStart = fanOut.replyBytes.writerIndex
+      try RowJSON.writeRows(&reader, into: &fanOut.replyBytes)
+      fanOut.results[entry].replyByteCount = fanOut.replyBytes.writerIndex - fanOut.results[entry].replyStart
     case .putChannel:
       fanOut.results[entry].isCreated = try PutChannelReply(payload).isNew
     case .listChannelTypes:
@@ -154,7 +154,12 @@ struct FanOutSender {
   /// Send the entry's request.
   func send(_ kind: FrameKind, to destination: StoreDestination, _ fields: (inout ByteBuffer) -> Void) {
     let target = ReplyTarget.fanOut(index, entry: UInt32(entry))
-    let request = PendingRequest(target, route: context.route, isServer: context.caller.isServer)
+    let request = PendingRequest(
+      target,
+      route: context.route,
+      isServer: context.caller.isServer,
+      isPageQuery: false
+    )
     let isSent = part.loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
     if !isSent { refuse(.storeBusy) }
   }
@@ -179,16 +184,16 @@ final class FanOut {
     var isCreated = false
     /// Why a position does not count; nil: it does.
     var uncounted: ShardState.Uncounted?
-    /// The range of its part of ``parts``.
-    var partStart = 0
-    var partCount = 0
+    /// Where its bytes are in ``replyBytes``.
+    var replyStart = 0
+    var replyByteCount = 0
   }
 
   /// How the results are answered.
   enum Response {
     /// Each on its own.
     case results(status: Int, _ write: (FanOut, inout ByteBuffer) -> Void)
-    /// The channel types found; or the problem of any part.
+    /// The channel types found; or the problem of any entry.
     case channelTypes
   }
 
@@ -206,7 +211,7 @@ final class FanOut {
   /// The newest version of each channel type found.
   private(set) var records: [String: ChannelTypeRecord] = [:]
   /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.
-  var parts = ByteBuffer()
+  var replyBytes = ByteBuffer()
   /// The problem of the whole request; nil: none.
   var problem: Problem?
 

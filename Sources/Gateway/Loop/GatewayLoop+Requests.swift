@@ -134,7 +134,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: admission.hasWaited
     )
-    if match.route.isQuery, try !waitingRequests.beginOrEnqueueQuery(context) { return }
+    if match.route.isPageQuery, try !waitingRequests.beginOrEnqueuePageQuery(context) { return }
     try dispatch(match, context, request)
   }
 
@@ -152,7 +152,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Check that the caller may use the route, with a body that HTTP/2 has taken.
   @inline(__always)
   private func checkBody(_ request: borrowing HTTP2Request, _ route: Route, _ caller: Caller) throws(Problem) {
-    if route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
+    if route.callers == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }
     if request.bodyTooLarge {

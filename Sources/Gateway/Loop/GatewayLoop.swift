@@ -234,8 +234,8 @@ extension GatewayLoop {
   /// Requests waiting for the store.
   var pendingCount: Int { pending.count }
 
-  /// Queries waiting for the store.
-  var pendingQueries: Int { pending.queryCount }
+  /// Page queries waiting for the store.
+  var pendingPageQueries: Int { pending.pageQueryCount }
 
   /// Send a request whose reply becomes the response (``writeResponse(to:kind:payload:stream:connection:)``).
   ///
@@ -250,7 +250,7 @@ extension GatewayLoop {
       .response(context.stream, connection: context.connection),
       route: context.route,
       isServer: context.caller.isServer,
-      isQuery: context.route.isQuery
+      isPageQuery: context.route.isPageQuery
     )
     guard trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
       throw Problem(.storeBusy)

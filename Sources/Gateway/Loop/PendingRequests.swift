@@ -8,17 +8,18 @@ struct PendingRequest {
   var target: ReplyTarget
   /// The route and the kind of caller decide how a refusal is reported.
   var route: Route
+  /// Whether a server makes the request, or the gateway itself.
   var isServer: Bool
-  /// Whether it is a query with one reply, whose number ``WaitingRequestsPart`` limits.
-  var isQuery = false
+  /// Whether it is a page query with one reply, whose number ``WaitingRequestsPart`` limits.
+  var isPageQuery: Bool
   /// When it was sent, in nanoseconds of the loop's clock; 0 for most requests, whose round trip is not measured.
   var sentAt: UInt64 = 0
 
-  init(_ target: ReplyTarget, route: Route, isServer: Bool = true, isQuery: Bool = false) {
+  init(_ target: ReplyTarget, route: Route, isServer: Bool, isPageQuery: Bool) {
     self.target = target
     self.route = route
     self.isServer = isServer
-    self.isQuery = isQuery
+    self.isPageQuery = isPageQuery
   }
 }
 
@@ -45,8 +46,8 @@ struct PendingRequests: ~Copyable {
   private var freeHead = PendingRequests.endOfList
   /// Pending requests.
   private(set) var count = 0
-  /// Those of them that are queries.
-  private(set) var queryCount = 0
+  /// Those of them that are page queries.
+  private(set) var pageQueryCount = 0
 
   init(capacity: Int = 1_024) {
     self.capacity = capacity
@@ -70,7 +71,7 @@ struct PendingRequests: ~Copyable {
       initializedCount += 1
     }
     count += 1
-    if request.isQuery { queryCount += 1 }
+    if request.isPageQuery { pageQueryCount += 1 }
     return UInt64(slots[Int(index)].generation) << 32 | UInt64(index)
   }
 
@@ -85,7 +86,7 @@ struct PendingRequests: ~Copyable {
     slots[index].next = freeHead
     freeHead = UInt32(index)
     count -= 1
-    if slots[index].request.isQuery { queryCount -= 1 }
+    if slots[index].request.isPageQuery { pageQueryCount -= 1 }
     return slots[index].request
   }
 

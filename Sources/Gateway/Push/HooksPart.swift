@@ -127,7 +127,7 @@ final class HooksPart: GatewayPart {
   ) -> Bool {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
-    let pending = PendingRequest(.hook(index, request), route: .receiveHook)
+    let pending = PendingRequest(.hook(index, request), route: .receiveHook, isServer: true, isPageQuery: false)
     return loop.trySend(kind, to: .shard(shard, name: key.span.bytes), pending, fields)
   }
 

@@ -86,7 +86,7 @@ extension PushPart {
   /// Write `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
   private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer) {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
-    let (names, parts) = (fanOut.names, fanOut.parts)
+    let (names, replyBytes) = (fanOut.names, fanOut.replyBytes)
     fanOut.writeResults("tickets", into: &buffer) { index, result, buffer in
       guard result.code == nil, let cid = names.cid(index), let device = names.id(index) else {
         buffer.writeStaticString("{\"code\":\"")
@@ -94,7 +94,8 @@ extension PushPart {
         buffer.writeStaticString("\"}")
         return
       }
-      let place = parts.readableBytesSpan.extracting(result.partStart..<(result.partStart + result.partCount))
+      let end = result.replyStart + result.replyByteCount
+      let place = replyBytes.readableBytesSpan.extracting(result.replyStart..<end)
       buffer.writeStaticString("\"")
       tickets.write(
         expiry: expiry,
@@ -196,7 +197,12 @@ extension PushPart {
     let entry = batch.order.nextEntry
     if !batch.wantsNames { batch.codes.append(nil) }
     let code = send(ack, source: batch.source, wantsNames: batch.wantsNames, in: &batch.order) { isByName in
-      PendingRequest(.ackBatch(index, entry: entry, isByName: isByName), route: .acknowledgePushes)
+      PendingRequest(
+        .ackBatch(index, entry: entry, isByName: isByName),
+        route: .acknowledgePushes,
+        isServer: true,
+        isPageQuery: false
+      )
     }
     if let code { finish(entry, code, batch) }
   }

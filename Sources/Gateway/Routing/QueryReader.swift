@@ -145,7 +145,7 @@ extension RouteMatch {
         continue
       }
       if Self.ignoredParameters.contains(where: { parameter.name.equals($0) }) { continue }
-      if parameter.name.equals("user_id"), route.caller == .user, !caller.isServer {
+      if parameter.name.equals("user_id"), route.callers == .user, !caller.isServer {
         guard parameter.value.isEmpty || parameter.value.equals(caller.user) else {
           throw Problem(.userIDMismatch)
         }

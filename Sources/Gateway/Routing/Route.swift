@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import ReceiptModel
 
 /// The routes of Proto/openapi.yaml. Each has its ``RouteSpec`` below and a handler in `GatewayLoop.dispatch`. The
-/// router compares paths in this order: busy routes come first, a literal part before a parameter.
+/// router compares paths in this order: busy routes come first, a literal piece before a parameter.
 package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case markRead
   case readState
@@ -109,7 +109,6 @@ extension RouteSpec {
         "/v1/channels/{cid}/receipts/query",
         .user,
         response: .page,
-        takesTurns: true,
         cost: 5,
         query: viewer,
         body: .statuses
@@ -205,30 +204,30 @@ extension RouteSpec {
     _ members: Members,
     query: [StaticString] = list
   ) -> RouteSpec {
-    RouteSpec(name, .get, path, .user, response: .page, takesTurns: true, members: members, cost: 2, query: query)
+    RouteSpec(name, .get, path, .user, response: .page, members: members, cost: 2, query: query)
   }
 
   /// A route that returns a page of rows.
   private static func page(
     _ name: StaticString,
     _ path: StaticString,
-    _ caller: Caller = .user,
+    _ callers: AdmittedCallers = .user,
     cost: Int = 2,
     query: [StaticString] = []
   ) -> RouteSpec {
-    RouteSpec(name, .get, path, caller, response: .page, takesTurns: true, cost: cost, query: query)
+    RouteSpec(name, .get, path, callers, response: .page, cost: cost, query: query)
   }
 
   /// A route with many entries in its body, and a result for each.
   private static func batch(
     _ name: StaticString,
     _ path: StaticString,
-    _ caller: Caller,
+    _ callers: AdmittedCallers,
     cost: Int = 10,
     query: [StaticString] = [],
     body: KnownFields
   ) -> RouteSpec {
-    RouteSpec(name, .post, path, caller, response: .batch, cost: cost, query: query, body: body)
+    RouteSpec(name, .post, path, callers, response: .batch, cost: cost, query: query, body: body)
   }
 }
 
@@ -240,10 +239,10 @@ extension Route {
   package var name: StaticString { RouteSpec.all[Int(rawValue)].name }
 
   /// Who may call the route, as Proto/openapi.yaml has it.
-  package var caller: RouteSpec.Caller { RouteSpec.all[Int(rawValue)].caller }
+  package var callers: RouteSpec.AdmittedCallers { RouteSpec.all[Int(rawValue)].callers }
 
-  /// Whether requests take turns (``WaitingRequestsPart``).
-  var isQuery: Bool { RouteSpec.all[Int(rawValue)].takesTurns }
+  /// Whether requests are page queries, which take turns (``WaitingRequestsPart``).
+  var isPageQuery: Bool { RouteSpec.all[Int(rawValue)].isPageQuery }
 
   /// The approximate size of the route's answer in bytes; 0: small.
   var responseBytes: Int { RouteSpec.all[Int(rawValue)].response.rawValue }
@@ -270,14 +269,15 @@ extension Route {
 package struct RouteSpec: Sendable {
   /// The name in metrics and logs.
   package let name: StaticString
-  /// The route's method and path. Parts in braces are parameters. Only routes that are not implemented have several.
+  /// The route's method and path. Pieces in braces are parameters. Only routes that are not implemented have several.
   let endpoints: [(method: HTTP2Method, path: StaticString)]
-  package let caller: Caller
+  package let callers: AdmittedCallers
   let response: ResponseSize
   /// The content type of bodies that the route streams; nil: none.
   let streamedType: HTTP2ContentType?
-  /// Whether requests take turns (``WaitingRequestsPart``), because the store reads up to a page of rows for each.
-  let takesTurns: Bool
+  /// Whether requests are page queries: the store reads up to a page of rows for each, so they take turns
+  /// (``WaitingRequestsPart``).
+  let isPageQuery: Bool
   /// The members of a message that the route returns (R11); nil: none.
   let members: Members?
   /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
@@ -293,7 +293,7 @@ package struct RouteSpec: Sendable {
   package let body: KnownFields?
 
   /// The callers that a route admits.
-  package enum Caller: Sendable {
+  package enum AdmittedCallers: Sendable {
     /// Servers only.
     case server
     /// Servers, and users for themselves.
@@ -327,10 +327,9 @@ package struct RouteSpec: Sendable {
     _ name: StaticString,
     _ method: HTTP2Method,
     _ path: StaticString,
-    _ caller: Caller,
+    _ callers: AdmittedCallers,
     response: ResponseSize = .small,
     streams streamedType: HTTP2ContentType? = nil,
-    takesTurns: Bool = false,
     members: Members? = nil,
     cost: Int = 1,
     query: [StaticString]? = [],
@@ -340,10 +339,9 @@ package struct RouteSpec: Sendable {
     self.init(
       name,
       [(method, path)],
-      caller,
+      callers,
       response: response,
       streams: streamedType,
-      takesTurns: takesTurns,
       members: members,
       cost: cost,
       query: query,
@@ -355,10 +353,9 @@ package struct RouteSpec: Sendable {
   init(
     _ name: StaticString,
     _ endpoints: [(method: HTTP2Method, path: StaticString)],
-    _ caller: Caller,
+    _ callers: AdmittedCallers,
     response: ResponseSize = .small,
     streams streamedType: HTTP2ContentType? = nil,
-    takesTurns: Bool = false,
     members: Members? = nil,
     cost: Int = 1,
     query: [StaticString]? = [],
@@ -367,10 +364,10 @@ package struct RouteSpec: Sendable {
   ) {
     self.name = name
     self.endpoints = endpoints
-    self.caller = caller
+    self.callers = callers
     self.response = response
     self.streamedType = streamedType
-    self.takesTurns = takesTurns
+    isPageQuery = response == .page
     self.members = members
     self.cost = cost
     queryParameters = query

@@ -23,7 +23,7 @@ package struct RouteMatch: ~Escapable {
   }
 }
 
-/// Reusable buffer for the percent-decoded parts of one path and its query.
+/// Reusable buffer for the percent-decoded pieces of one path and its query.
 package final class PathScratch {
   /// Capacity in bytes; HTTP2Limits bounds paths far below.
   static let byteCount = 64 * 1024

@@ -3,13 +3,13 @@ internal import ReceiptModel
 
 /// Finds the route for a method and a path, among the endpoints of ``RouteSpec`` in the order of ``Route``.
 package struct Router {
-  private enum Part: Equatable {
-    case literal(LiteralPart)
+  private enum PathPiece: Equatable {
+    case literal(LiteralPiece)
     case cid, channelType, user, message, name, tokenID
     /// A user as a member of a channel.
     case member
 
-    /// - Parameter text: a part of a path of ``RouteSpec``.
+    /// - Parameter text: a piece of a path of ``RouteSpec``.
     init(_ text: UnsafeRawBufferPointer) {
       switch String(decoding: text, as: UTF8.self) {
       case "{cid}": self = .cid
@@ -21,37 +21,37 @@ package struct Router {
       case "{member}": self = .member
       case let other:
         precondition(!other.hasPrefix("{"), "unknown parameter \(other) in RouteSpec")
-        self = .literal(LiteralPart(bytes: text))
+        self = .literal(LiteralPiece(bytes: text))
       }
     }
   }
 
-  /// A part that matches itself only; bytes of a `StaticString`, which exist permanently.
-  private struct LiteralPart: Equatable {
+  /// A piece that matches itself only; bytes of a `StaticString`, which exist permanently.
+  private struct LiteralPiece: Equatable {
     let bytes: UnsafeRawBufferPointer
 
-    static func == (one: LiteralPart, other: LiteralPart) -> Bool { one.bytes.elementsEqual(other.bytes) }
+    static func == (one: LiteralPiece, other: LiteralPiece) -> Bool { one.bytes.elementsEqual(other.bytes) }
   }
 
   private struct Pattern {
-    var parts: [Part]
+    var pieces: [PathPiece]
     var routes: [(method: HTTP2Method, route: Route)]
     var allow = Problem.AllowedMethods("")
   }
 
-  /// Patterns by their number of parts.
+  /// Patterns by their number of pieces.
   private let patterns: [[Pattern]]
-  private static let partCountMax = 6
+  private static let pieceCountMax = 6
 
   package init() {
-    var patterns: [[Pattern]] = Array(repeating: [], count: Self.partCountMax + 1)
+    var patterns: [[Pattern]] = Array(repeating: [], count: Self.pieceCountMax + 1)
     for route in Route.allCases {
       for (method, path) in route.spec.endpoints {
-        let parts = Self.parts(of: path)
-        if let known = patterns[parts.count].firstIndex(where: { $0.parts == parts }) {
-          patterns[parts.count][known].routes.append((method, route))
+        let pieces = Self.pieces(of: path)
+        if let known = patterns[pieces.count].firstIndex(where: { $0.pieces == pieces }) {
+          patterns[pieces.count][known].routes.append((method, route))
         } else {
-          patterns[parts.count].append(Pattern(parts: parts, routes: [(method, route)]))
+          patterns[pieces.count].append(Pattern(pieces: pieces, routes: [(method, route)]))
         }
       }
     }
@@ -69,14 +69,14 @@ package struct Router {
 
   private static let methodsInOrder: [HTTP2Method] = [.post, .get, .put, .delete]
 
-  private static func parts(of path: StaticString) -> [Part] {
+  private static func pieces(of path: StaticString) -> [PathPiece] {
     let bytes = UnsafeRawBufferPointer(start: path.utf8Start, count: path.utf8CodeUnitCount)
-    return bytes.split(separator: UInt8(ascii: "/")).map { Part(UnsafeRawBufferPointer(rebasing: $0)) }
+    return bytes.split(separator: UInt8(ascii: "/")).map { PathPiece(UnsafeRawBufferPointer(rebasing: $0)) }
   }
 
   /// Find the route of a request.
   ///
-  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a malformed part, in this order.
+  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a malformed piece, in this order.
   @_lifetime(copy path)
   package func match(_ method: HTTP2Method, _ path: RawSpan, _ scratch: PathScratch) throws(Problem) -> RouteMatch {
     scratch.clear()
@@ -85,14 +85,14 @@ package struct Router {
     guard pathEnd > 0, path.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == UInt8(ascii: "/") else {
       throw Problem(.routeNotFound)
     }
-    // Part n lies between the slashes at ends[n] and ends[n + 1].
+    // Piece n lies between the slashes at ends[n] and ends[n + 1].
     var ends = InlineArray<8, Int>(repeating: 0)
     var count = 0
     var slash = 0
     while true {
       let next = path.firstOffset(of: UInt8(ascii: "/"), from: slash + 1) ?? pathEnd
       let end = Swift.min(next, pathEnd)
-      guard count < Self.partCountMax else { throw Problem(.routeNotFound) }
+      guard count < Self.pieceCountMax else { throw Problem(.routeNotFound) }
       count += 1
       ends[count] = end
       if end == pathEnd { break }
@@ -105,11 +105,11 @@ package struct Router {
   }
 
   private static func fits(_ pattern: borrowing Pattern, _ path: RawSpan, _ ends: InlineArray<8, Int>) -> Bool {
-    for index in 0..<pattern.parts.count {
-      let part = path.extracting((ends[index] + 1)..<ends[index + 1])
-      switch pattern.parts[index] {
-      case .literal(let literal): if !part.equals(literal.bytes) { return false }
-      case .cid, .channelType, .user, .message, .name, .member, .tokenID: if part.isEmpty { return false }
+    for index in 0..<pattern.pieces.count {
+      let piece = path.extracting((ends[index] + 1)..<ends[index + 1])
+      switch pattern.pieces[index] {
+      case .literal(let literal): if !piece.equals(literal.bytes) { return false }
+      case .cid, .channelType, .user, .message, .name, .member, .tokenID: if piece.isEmpty { return false }
       }
     }
     return true
@@ -134,37 +134,37 @@ package struct Router {
     var subject = empty
     var message = empty
     var member = empty
-    for index in 0..<pattern.parts.count {
+    for index in 0..<pattern.pieces.count {
       let raw = path.extracting((ends[index] + 1)..<ends[index + 1])
-      switch pattern.parts[index] {
+      switch pattern.pieces[index] {
       case .literal: continue
       case .name: subject = raw
       case .cid:
-        guard let part = scratch.decoded(raw), Identifier.isCID(part) else { throw Problem(.invalidCID) }
-        subject = part
+        guard let piece = scratch.decoded(raw), Identifier.isCID(piece) else { throw Problem(.invalidCID) }
+        subject = piece
       case .channelType:
-        guard let part = scratch.decoded(raw), Identifier.isType(part) else {
+        guard let piece = scratch.decoded(raw), Identifier.isType(piece) else {
           throw Problem(.invalidChannelType)
         }
-        subject = part
+        subject = piece
       case .user:
-        guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
-        guard !Self.isDots(part) else { throw Problem(.invalidUserID, Self.dots) }
-        subject = part
+        guard let piece = scratch.decoded(raw), Identifier.isUser(piece) else { throw Problem(.invalidUserID) }
+        guard !Self.isDots(piece) else { throw Problem(.invalidUserID, Self.dots) }
+        subject = piece
       case .message:
-        guard let part = scratch.decoded(raw), Identifier.isMessage(part) else {
+        guard let piece = scratch.decoded(raw), Identifier.isMessage(piece) else {
           throw Problem(.invalidMessageID)
         }
-        guard !Self.isDots(part) else { throw Problem(.invalidMessageID, Self.dots) }
-        message = part
+        guard !Self.isDots(piece) else { throw Problem(.invalidMessageID, Self.dots) }
+        message = piece
       case .member:
-        guard let part = scratch.decoded(raw), Identifier.isUser(part) else { throw Problem(.invalidUserID) }
-        guard !Self.isDots(part) else { throw Problem(.invalidUserID, Self.dots) }
-        member = part
+        guard let piece = scratch.decoded(raw), Identifier.isUser(piece) else { throw Problem(.invalidUserID) }
+        guard !Self.isDots(piece) else { throw Problem(.invalidUserID, Self.dots) }
+        member = piece
       case .tokenID:
-        guard let part = scratch.decoded(raw), Identifier.isID(part) else { throw Problem(.invalidTokenID) }
-        guard !Self.isDots(part) else { throw Problem(.invalidTokenID, Self.dots) }
-        subject = part
+        guard let piece = scratch.decoded(raw), Identifier.isID(piece) else { throw Problem(.invalidTokenID) }
+        guard !Self.isDots(piece) else { throw Problem(.invalidTokenID, Self.dots) }
+        subject = piece
       }
     }
     return RouteMatch(route, subject: subject, message: message, member: member, query: query)
@@ -173,7 +173,7 @@ package struct Router {
   private static let dots =
     "\".\" and \"..\" are not allowed in a path: clients and proxies resolve them, escaped or not"
 
-  private static func isDots(_ part: RawSpan) -> Bool { part.equals(".") || part.equals("..") }
+  private static func isDots(_ piece: RawSpan) -> Bool { piece.equals(".") || piece.equals("..") }
 
   private static func name(_ method: HTTP2Method) -> String {
     switch method {

@@ -20,10 +20,10 @@ package struct GatewayLimits: Sendable {
   /// How long a batch may wait for room in the store's request window: as long as each of its entries may wait for its
   /// answer.
   package var batchWait = TimeAmount.seconds(5)
-  /// Queries on each event loop that the store has not answered; others wait.
-  var queriesInFlight = 256
-  /// How long a query may wait; then it is answered 503.
-  var queryWait = TimeAmount.seconds(5)
+  /// Page queries on each event loop that the store has not answered; others wait.
+  var pageQueriesInFlight = 256
+  /// How long a page query may wait; then it is answered 503.
+  var pageQueryWait = TimeAmount.seconds(5)
   /// Tickets, or push acks, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
   package var pushesPerRequest = 1_000
   /// In-flight limits of a stream of push acks.

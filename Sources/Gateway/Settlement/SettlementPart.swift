@@ -116,7 +116,7 @@ final class SettlementPart: GatewayPart {
     request: SettlementStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettlementRounds.Action] {
-    let pending = PendingRequest(.settlement(request), route: .putChannelType)
+    let pending = PendingRequest(.settlement(request), route: .putChannelType, isServer: true, isPageQuery: false)
     if loop.trySend(kind, to: .shard(shard, name: name?.span.bytes), pending, fields) { return [] }
     machine.storeIsBusy()
     return failure(of: request)

@@ -155,7 +155,7 @@ final class ValueChangesPart: GatewayPart {
 
   private func pending(_ change: ValueChange, _ index: SlotIndex, _ request: ValueChangeStoreRequest) -> PendingRequest
   {
-    PendingRequest(.valueChange(index, request), route: change.route, isServer: change.isServer)
+    PendingRequest(.valueChange(index, request), route: change.route, isServer: change.isServer, isPageQuery: false)
   }
 
   // MARK: Responses

@@ -98,7 +98,7 @@ class RequestStreamState: OpenStream {
   /// Return the registration of one of the stream's store requests.
   final func pendingRequest(_ request: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
-    return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
+    return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer, isPageQuery: false)
   }
 }
 

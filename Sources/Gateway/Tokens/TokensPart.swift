@@ -52,7 +52,7 @@ final class TokensPart: GatewayPart {
   }
 
   private func trySend(_ request: TokenListing.Request) {
-    let pending = PendingRequest(.tokenList(round: request.round), route: .getToken)
+    let pending = PendingRequest(.tokenList(round: request.round), route: .getToken, isServer: true, isPageQuery: false)
     let isSent = loop.trySend(.listRevokedTokens, to: .shard(RevokedTokenTable.shard, name: nil), pending) {
       $0.writeListRevokedTokens(known: request.known, after: request.after)
     }

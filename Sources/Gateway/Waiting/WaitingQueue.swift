@@ -6,8 +6,8 @@ package struct WaitingLimits: Sendable {
   package var verifications = 4_096
   /// The same, of one connection or of one client behind a trusted proxy.
   package var verificationsPerOrigin = 512
-  /// Queries that wait until the store has answered earlier ones; one more is answered 503.
-  package var queries = 32_768
+  /// Page queries that wait until the store has answered earlier ones; one more is answered 503.
+  package var pageQueries = 32_768
   /// Batches that wait for room in the store's request window; one more is answered 503. Their bodies stay in their
   /// streams, whose number and bytes HTTP/2 bounds.
   package var batches = 32_768

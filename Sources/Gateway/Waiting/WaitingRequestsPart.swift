@@ -5,47 +5,47 @@ internal import StoreClient
 
 /// A request that was admitted and charged, whose body is checked, and of which nothing has been sent. It is handled
 /// again when it may begin.
-struct WaitingRequest {
+struct RequestAwaitingStore {
   let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   let caller: Caller
   let deadline: NIODeadline
 }
 
-/// Batches and queries that wait until the store has room for them. Also the metrics and the cancellation of every
-/// ``WaitingQueue`` of a loop.
+/// Batches and page queries that wait until the store has room for them. Also the metrics and the cancellation of
+/// every ``WaitingQueue`` of a loop.
 ///
 /// A *batch* waits until the store's request window has room for all of its entries: sent at once, those that exceed
 /// the window would be refused as `store_busy`, although there is room a moment later. At its deadline it begins
-/// regardless. A *query*, which reads a page of rows, costs the store and the gateway ten times as much as a mark, and
-/// thousands sent at once would delay everybody's marks: it waits until the store has answered earlier ones, and is
-/// refused at its deadline.
+/// regardless. A *page query*, which reads a page of rows, costs the store and the gateway ten times as much as a mark,
+/// and thousands sent at once would delay everybody's marks: it waits until the store has answered earlier ones, and
+/// is refused at its deadline.
 final class WaitingRequestsPart: GatewayPart {
   private struct Batch {
-    let request: WaitingRequest
+    let request: RequestAwaitingStore
     /// Its requests to the store.
     let entries: Int
   }
 
-  private struct Query {
-    let request: WaitingRequest
+  private struct PageQuery {
+    let request: RequestAwaitingStore
     let route: Route
   }
 
   private var batches: WaitingQueue<HTTP2StreamHandle, Batch>
-  private var queries: WaitingQueue<HTTP2StreamHandle, Query>
+  private var pageQueries: WaitingQueue<HTTP2StreamHandle, PageQuery>
   /// Whether a check of deadlines is scheduled, for as long as anything waits.
   private var isChecking = false
-  /// Whether the rest of a turn's queries is scheduled.
+  /// Whether the rest of a turn's page queries is scheduled.
   private var isContinuing = false
 
   init(_ limits: WaitingLimits) {
     batches = WaitingQueue(limit: limits.batches)
-    queries = WaitingQueue(limit: limits.queries)
+    pageQueries = WaitingQueue(limit: limits.pageQueries)
   }
 
-  /// Queries that wait.
-  var queryCount: Int { queries.count }
+  /// Page queries that wait.
+  var pageQueryCount: Int { pageQueries.count }
 
   // MARK: Beginning
 
@@ -62,20 +62,22 @@ final class WaitingRequestsPart: GatewayPart {
     return false
   }
 
-  /// Let a query begin if it may be sent now, or enqueue it: its request is then handled again later.
+  /// Let a page query begin if it may be sent now, or enqueue it: its request is then handled again later.
   ///
   /// - Returns: whether it may begin now.
   /// - Throws: `store_busy` where too many wait.
-  func beginOrEnqueueQuery(_ context: RequestContext) throws(Problem) -> Bool {
-    if context.hasWaited || queries.isEmpty && hasRoomForQuery { return true }
-    let query = Query(request: waiting(context, for: loop.limits.queryWait), route: context.route)
-    guard queries.append(query, id: context.stream, share: context.caller.key) else { throw Self.tooManyQueries }
+  func beginOrEnqueuePageQuery(_ context: RequestContext) throws(Problem) -> Bool {
+    if context.hasWaited || pageQueries.isEmpty && hasRoomForPageQuery { return true }
+    let query = PageQuery(request: waiting(context, for: loop.limits.pageQueryWait), route: context.route)
+    guard pageQueries.append(query, id: context.stream, share: context.caller.key) else {
+      throw Self.tooManyPageQueries
+    }
     scheduleCheck()
     return false
   }
 
-  private func waiting(_ context: RequestContext, for timeout: TimeAmount) -> WaitingRequest {
-    WaitingRequest(
+  private func waiting(_ context: RequestContext, for timeout: TimeAmount) -> RequestAwaitingStore {
+    RequestAwaitingStore(
       connection: context.connection,
       stream: context.stream,
       caller: context.caller,
@@ -84,29 +86,29 @@ final class WaitingRequestsPart: GatewayPart {
   }
 
   private static let tooManyBatches = Problem(.storeBusy, "too many batches wait for the store")
-  private static let tooManyQueries = Problem(.storeBusy, "too many queries wait for the store")
-  /// Queries that begin, or are refused, in one turn of the loop.
-  private static let queriesPerTurn = 256
+  private static let tooManyPageQueries = Problem(.storeBusy, "too many queries wait for the store")
+  /// Page queries that begin, or are refused, in one turn of the loop.
+  private static let pageQueriesPerTurn = 256
 
-  private var hasRoomForQuery: Bool { loop.pendingQueries < loop.limits.queriesInFlight }
+  private var hasRoomForPageQuery: Bool { loop.pendingPageQueries < loop.limits.pageQueriesInFlight }
 
   /// Begin the requests that have room now, and the batches that have reached their deadline.
   func beginWaiting() {
-    if batches.isEmpty, queries.isEmpty { return }
+    if batches.isEmpty, pageQueries.isEmpty { return }
     let now = loop.eventLoop.now
     while let batch = batches.popFirst(where: { $0.request.deadline <= now || loop.store.hasRoom(for: $0.entries) }) {
       begin(batch.request)
     }
-    var remaining = Self.queriesPerTurn
-    while hasRoomForQuery, remaining > 0, let query = queries.popFirst() {
+    var remaining = Self.pageQueriesPerTurn
+    while hasRoomForPageQuery, remaining > 0, let query = pageQueries.popFirst() {
       remaining -= 1
       begin(query.request)
     }
-    // The others of this turn have been refused, or are gone: no reply continues with the queries that wait.
-    if !queries.isEmpty, hasRoomForQuery { continueLater() }
+    // The others of this turn have been refused, or are gone: no reply continues with the page queries that wait.
+    if !pageQueries.isEmpty, hasRoomForPageQuery { continueLater() }
   }
 
-  private func begin(_ request: WaitingRequest) {
+  private func begin(_ request: RequestAwaitingStore) {
     guard let connection = loop.connections.answering(request.stream, on: request.connection) else { return }
     loop.resumeRequest(request.stream, connection, caller: request.caller)
   }
@@ -117,19 +119,19 @@ final class WaitingRequestsPart: GatewayPart {
   /// removed.
   func cancel(_ stream: HTTP2StreamHandle) {
     batches.cancel(stream)
-    queries.cancel(stream)
+    pageQueries.cancel(stream)
     loop.authentication.cancel(stream)
   }
 
-  /// Answer queries that have waited too long, as when the store answers nothing.
+  /// Answer page queries that have waited too long, as when the store answers nothing.
   private func refuseOverdue() {
     let now = loop.eventLoop.now
-    let overdue = queries.popOldest(countMax: Self.queriesPerTurn) { $0.request.deadline <= now }
+    let overdue = pageQueries.popOldest(countMax: Self.pageQueriesPerTurn) { $0.request.deadline <= now }
     for query in overdue {
       let (stream, index) = (query.request.stream, query.request.connection)
-      loop.answer(Self.tooManyQueries, route: query.route, stream: stream, connection: index)
+      loop.answer(Self.tooManyPageQueries, route: query.route, stream: stream, connection: index)
     }
-    if overdue.count == Self.queriesPerTurn { continueLater() }
+    if overdue.count == Self.pageQueriesPerTurn { continueLater() }
   }
 
   /// Continue in a later turn, after other events of the loop.
@@ -156,7 +158,7 @@ final class WaitingRequestsPart: GatewayPart {
     runLater(in: min(max(untilDeadline ?? Self.checkInterval, .zero), Self.checkInterval)) { [self] in
       check()
       isChecking = false
-      if !batches.isEmpty || !queries.isEmpty { scheduleCheck() }
+      if !batches.isEmpty || !pageQueries.isEmpty { scheduleCheck() }
     }
   }
 
@@ -167,14 +169,14 @@ final class WaitingRequestsPart: GatewayPart {
   override func collect(into samples: inout MetricSamples) {
     let gauges = [
       ("batches_waiting", "Batches waiting for room in the store's request window.", batches.count),
-      ("queries_waiting", "Queries waiting until the store has answered earlier ones.", queries.count),
+      ("queries_waiting", "Queries waiting until the store has answered earlier ones.", pageQueries.count),
       ("requests_parked", "Requests that wait for their token to be verified.", loop.authentication.waitingCount),
       ("event_openings_waiting", "Event streams waiting to be opened.", loop.events.hub.waitingCount),
     ]
     for (name, help, count) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(count)) }
     let counters = [
       ("batches_delayed", "Batches that had to wait for room.", batches.addedCount),
-      ("queries_delayed", "Queries that had to wait for earlier ones.", queries.addedCount),
+      ("queries_delayed", "Queries that had to wait for earlier ones.", pageQueries.addedCount),
     ]
     for (name, help, count) in counters {
       samples.counter("tidemark_gateway_\(name)_total", help: help, Int64(clamping: count))

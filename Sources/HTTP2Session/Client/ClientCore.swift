@@ -52,11 +52,8 @@ struct ClientCore {
   /// Close a stream; its slot stays until the delegate has been notified.
   @inline(__always)
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>, errorCode: UInt32) {
-    switch slot.pointee.clientState.closed(isSuccess: errorCode == 0 && slot.pointee.received.status >= 200) {
-    case .none: return
-    case .complete: break
-    case .fail: slot.pointee.received.status = Int32(bitPattern: errorCode)
-    }
+    let hasFinalStatus = slot.pointee.received.status >= 200
+    guard slot.pointee.clientState.closed(hasFinalStatus: hasFinalStatus, errorCode: errorCode) else { return }
     streams.remove(slot)
     pending.append(slot)
   }
@@ -99,6 +96,8 @@ struct ClientStreamState {
   private var isFinished = false
   /// nghttp2 waits for `resume_data`.
   private var isDeferred = false
+  /// The error with which the stream closed; 0: none, which a response that is not whole may have too.
+  private(set) var errorCode: UInt32 = 0
 
   @inline(__always)
   mutating func opened(streaming: Bool, hasMoreBody: Bool) {
@@ -136,21 +135,14 @@ struct ClientStreamState {
   @inline(__always)
   mutating func responseEnded() { remoteEnded = true }
 
-  /// Result of a stream that has closed.
-  enum CloseAction {
-    /// Nothing: the stream was closed already.
-    case none
-    case complete
-    case fail
-  }
-
-  /// - Parameter isSuccess: the stream closed without an error, and has a final status.
+  /// Record that the stream closed, which completes it if its response is whole and there was no error. Returns false
+  /// if it was closed already.
   @inline(__always)
-  mutating func closed(isSuccess: Bool) -> CloseAction {
-    guard isOpen else { return .none }
-    let isComplete = isSuccess && remoteEnded
-    phase = isComplete ? .complete : .failed
-    return isComplete ? .complete : .fail
+  mutating func closed(hasFinalStatus: Bool, errorCode: UInt32) -> Bool {
+    guard isOpen else { return false }
+    phase = errorCode == 0 && hasFinalStatus && remoteEnded ? .complete : .failed
+    self.errorCode = errorCode
+    return true
   }
 
   // MARK: Questions

@@ -335,7 +335,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
           slot.pointee.received.clearBody()
         }
       case .fail:
-        let errorCode = UInt32(bitPattern: slot.pointee.received.status)
+        let errorCode = slot.pointee.clientState.errorCode
         _ = core.pointee.removeTrailers(of: slot)
         core.pointee.pool.pointee.put(slot)
         delegate.http2StreamFailed(tag: tag, errorCode: errorCode, on: self)

@@ -222,7 +222,7 @@ package final class ConnectionGate: Sendable {
     for (reason, count) in reasons {
       samples.counter(
         "\(prefix)_connections_refused_total",
-        help: "Connections refused when accepted, or closed unproven to make room for a newer one.",
+        help: "Connections refused when accepted, or closed unauthenticated to make room for a newer one.",
         labels: ["reason": reason],
         count
       )

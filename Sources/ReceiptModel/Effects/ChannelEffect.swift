@@ -121,9 +121,9 @@ extension ChannelEffect {
 
   // MARK: Addressing
 
-  /// The part of a channel, or of a thread, that an effect assigns. The part determines the page. It must exist when
+  /// What an effect assigns in a channel or a thread. The target determines the page. It must exist when
   /// the effect is assigned, unless the effect creates it.
-  package enum Part: Hashable, Sendable {
+  package enum Target: Hashable, Sendable {
     case head
     case row(MemberOrdinal)
     /// The step state of a row page.
@@ -136,7 +136,7 @@ extension ChannelEffect {
     case membership(UInt32)
   }
 
-  package var part: Part {
+  package var target: Target {
     switch self {
     case .channelAssigned, .optionsChanged, .truncated, .deletionBegun, .channelDeleted,
       .messageCountsAssigned, .segmentFlagsAssigned:
@@ -153,7 +153,7 @@ extension ChannelEffect {
       .message(sequence)
     case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .acknowledgement(sequence)
     case .membershipAssigned(let position, _), .membershipRemoved(let position): .membership(position)
-    case .inThread(_, let effect): effect.part
+    case .inThread(_, let effect): effect.target
     }
   }
 
@@ -175,7 +175,7 @@ extension ChannelEffect {
   /// The page this effect is addressed to.
   package var page: PageID {
     if case .inThread(let parent, let effect) = self { return effect.page.inThread(parent) }
-    switch part {
+    switch target {
     case .head: return .head
     case .row(let row): return .rows(row.rawValue / PageID.rowsPerPage)
     case .stepState(let rowPage): return .rows(rowPage)

@@ -114,12 +114,12 @@ extension ChannelState {
       case .membershipRemoved(let position):
         return position < memberships.positionCount && memberships.isOccupied(position)
           ? "membership \(position): is still there" : nil
-      default: return check(effect.part)
+      default: return check(effect.target)
       }
     }
 
-    private func check(_ part: ChannelEffect.Part) -> String? {
-      switch part {
+    private func check(_ target: ChannelEffect.Target) -> String? {
+      switch target {
       case .row(let row): checkRow(row)
       case .message(let sequence): messages.checkMessage(sequence)
       case .head, .stepState, .stepSegment, .acknowledgement, .membership: nil

@@ -162,17 +162,17 @@ struct LoadedParts {
       // The segments follow later in page order.
       truncated = max(truncated, through.rawValue)
     case .inThread, .channelDeleted: return false
-    // Nothing beyond their part.
+    // Nothing beyond their target.
     case .channelAssigned, .optionsChanged, .rowLeft, .roleAssigned, .muteAssigned, .unreadFlagAssigned,
       .messageDeleted, .messageCountsAssigned, .segmentFlagsAssigned, .deletionBegun, .rowErased, .senderErased,
       .membershipRemoved:
       break
     }
-    return has(effect.part)
+    return has(effect.target)
   }
 
-  private func has(_ part: ChannelEffect.Part) -> Bool {
-    switch part {
+  private func has(_ target: ChannelEffect.Target) -> Bool {
+    switch target {
     case .head: true
     case .row(let row): row.rawValue < rows
     case .stepState(let rowPage), .stepSegment(let rowPage, _): rowPage * PageID.rowsPerPage < rows

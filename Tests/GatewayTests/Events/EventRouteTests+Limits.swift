@@ -253,7 +253,8 @@ extension EventRouteTests {
         let filler = PendingRequest(
           .response(handle(openings + 5_000), connection: connection),
           route: .events,
-          isServer: true
+          isServer: true,
+          isPageQuery: false
         )
         while value.trySend(.listChannels, to: .shard(ShardID(0), name: nil), filler, { _ in }) {}
         let before = [value.events.table.count, value.events.hub.openings, value.events.hub.waitingCount]

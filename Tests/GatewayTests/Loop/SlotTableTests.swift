@@ -87,7 +87,9 @@ import Testing
 @Suite struct PendingRequestsTests {
   @Test func removedTagFindsNothing() {
     var pending = PendingRequests(capacity: 2)
-    let request = { PendingRequest(.tokenList(round: $0), route: .getToken) }
+    let request = {
+      PendingRequest(.tokenList(round: $0), route: .getToken, isServer: true, isPageQuery: false)
+    }
     func round(_ request: PendingRequest?) -> UInt32? {
       if case .tokenList(let round)? = request?.target { round } else { nil }
     }

@@ -77,7 +77,7 @@ import Yams
         operation["security"] as? [[String: Any]] ?? document["security"] as? [[String: Any]] ?? []
       let callers = Set(security.map { $0.keys.first ?? "nobody" }).subtracting(["accessToken"])
       let expected: Set<String>
-      switch route.caller {
+      switch route.callers {
       case .server: expected = ["serverToken"]
       case .user: expected = ["serverToken", "userToken"]
       case .credentialInBody: expected = ["nobody", "serverToken"]
@@ -91,7 +91,7 @@ import Yams
       )
       #expect(
         (statuses["403"]?.contains("server_token_required") ?? false)
-          == (route.caller == .server || [.putUser, .putMember, .acknowledgePushes].contains(route))
+          == (route.callers == .server || [.putUser, .putMember, .acknowledgePushes].contains(route))
       )
       #expect((statuses["401"] != nil) == (route != .apiDocument), "\(route)")
     }

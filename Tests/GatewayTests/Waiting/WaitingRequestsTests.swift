@@ -25,7 +25,7 @@ import Testing
   }
 
   private func waitingQueries(_ gateway: TestGateway) async throws -> Int {
-    try await gateway.eventLoop.submit { gateway.loop.value.waitingRequests.queryCount }.get()
+    try await gateway.eventLoop.submit { gateway.loop.value.waitingRequests.pageQueryCount }.get()
   }
 
   /// Reconnect a silent store. The gateway resends its requests, and the store answers them.
@@ -37,7 +37,7 @@ import Testing
   /// When too many queries are in flight, further ones wait. Marks do not.
   @Test func queriesBeyondLimitWait() async throws {
     var limits = GatewayLimits()
-    limits.queriesInFlight = 2
+    limits.pageQueriesInFlight = 2
     try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let alice = TestTokens.user("alice")
@@ -60,7 +60,7 @@ import Testing
   /// Waiting queries have been admitted: they are answered although memory runs short meanwhile.
   @Test func waitingQueriesAreNotAdmittedTwice() async throws {
     var limits = GatewayLimits()
-    limits.queriesInFlight = 1
+    limits.pageQueriesInFlight = 1
     var http2 = HTTP2Limits()
     // Each query is charged some 14 KB. Above three quarters of the memory, callers with more than 32 KiB are refused.
     http2.memoryBytesMax = 400_000
@@ -86,9 +86,9 @@ import Testing
   /// waiting are refused.
   @Test func waitingQueriesAreLimited() async throws {
     var limits = GatewayLimits()
-    limits.queriesInFlight = 1
-    limits.waiting.queries = 2
-    limits.queryWait = .seconds(60)
+    limits.pageQueriesInFlight = 1
+    limits.waiting.pageQueries = 2
+    limits.pageQueryWait = .seconds(60)
     try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
@@ -136,11 +136,11 @@ import Testing
     }
   }
 
-  /// Queries wait for at most `queryWait`.
+  /// Queries wait for at most `pageQueryWait`.
   @Test func overdueQueriesAreRefused() async throws {
     var limits = GatewayLimits()
-    limits.queriesInFlight = 1
-    limits.queryWait = .milliseconds(100)
+    limits.pageQueriesInFlight = 1
+    limits.pageQueryWait = .milliseconds(100)
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)

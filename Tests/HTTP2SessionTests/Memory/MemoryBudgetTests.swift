@@ -84,8 +84,8 @@ import Testing
     #expect(server.status(11) == 200)
   }
 
-  @Test("an unproven peer has a smaller share")
-  func unprovenPeerHasSmallerShare() throws {
+  @Test("an unauthenticated peer has a smaller share")
+  func unauthenticatedPeerHasSmallerShare() throws {
     var limits = HTTP2Limits()
     limits.unauthenticatedMemoryBytesMax = 50_000
     let server = try TestServer(limits: limits, isAuthenticated: false)
@@ -99,7 +99,7 @@ import Testing
   }
 
   @Test("connections without a valid token share a quarter of the memory")
-  func unprovenConnectionsShareQuarterOfMemory() throws {
+  func unauthenticatedConnectionsShareQuarterOfMemory() throws {
     var limits = HTTP2Limits()
     limits.memoryBytesMax = 400_000
     let resources = HTTP2ServerResources(limits: limits)
@@ -136,8 +136,8 @@ import Testing
     #expect(resources.freeUnused() && !resources.freeUnused())
   }
 
-  @Test("an unproven peer has few streams and HTTP/2's default window, until it is proven")
-  func unprovenPeerHasFewStreams() throws {
+  @Test("an unauthenticated peer has few streams and HTTP/2's default window, until it has authenticated")
+  func unauthenticatedPeerHasFewStreams() throws {
     let server = try TestServer(preface: false, isAuthenticated: false)
     server.send(TestServer.preface + settings().bytes + settings(ack: true).bytes)
     #expect(server.frames(.settings).first?.settings[3] == 100 && server.frames(.windowUpdate).isEmpty)
@@ -152,8 +152,8 @@ import Testing
     #expect(server.frames(.rstStream).isEmpty && server.connection.openStreams == 200)
   }
 
-  @Test("an unproven peer's request is announced before its body, and can be refused then")
-  func unprovenPeerRequestIsAnnouncedBeforeBody() throws {
+  @Test("an unauthenticated peer's request is announced before its body, and can be refused then")
+  func unauthenticatedPeerRequestIsAnnouncedBeforeBody() throws {
     let server = try TestServer(isAuthenticated: false)
     var announced: [String] = []
     server.delegate.onAnnounced = { stream, connection in

@@ -213,7 +213,7 @@ struct StalledTests {
   }
 
   @Test("bufferedBodyBytesMax: a single body above the limit arrives whole")
-  func singleBodyAboveTheLimit() throws {
+  func singleBodyAboveLimitArrivesWhole() throws {
     var limits = HTTP2Limits()
     limits.bufferedBodyBytesMax = 4 * StalledTests.piece
     limits.bodyBytesMax = 32 * StalledTests.piece
@@ -253,7 +253,7 @@ struct StalledTests {
   }
 
   @Test("writeTimeout: answers held back by the client's windows are reset", arguments: [true, false])
-  func stalledAnswers(_ onlyConnection: Bool) throws {
+  func stalledAnswersAreReset(_ onlyConnection: Bool) throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 10_000)
     server.delegate.onRequest = { stream, connection in
@@ -279,7 +279,7 @@ struct StalledTests {
   }
 
   @Test("writeTimeout: an answer in progress is not reset; a trickling one and a stalled finished one are")
-  func slowAnswers() throws {
+  func answerInProgressIsNotReset() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 40_000)
     server.delegate.onRequest = { stream, connection in
@@ -307,7 +307,7 @@ struct StalledTests {
   }
 
   @Test("writeTimeout: a connection window opened a byte at a time does not extend the timeout")
-  func trickledConnectionWindow() throws {
+  func trickledConnectionWindowDoesNotExtendTimeout() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)
     server.delegate.onRequest = { stream, connection in

@@ -22,7 +22,7 @@ extension RealProcesses {
     }
 
     @Test func connectionsWithoutTokenAreEvicted() async throws {
-      try await Self.play("unproven", gatewayFlags: ["--connections", "40"])
+      try await Self.play("unauthenticated", gatewayFlags: ["--connections", "40"])
     }
 
     @Test func gatewayWithoutDescriptorsPausesAccepting() async throws {

@@ -255,7 +255,7 @@ struct AcknowledgementStoryTests {
   }
 
   @Test("receipt_daily_limit counts the acknowledgement requests of the UTC day, deleted ones included")
-  func dailyLimit() {
+  func dailyLimitCountsDeletedRequests() {
     acknowledgementStory(
       """
       # The last second of 1970-01-01.

@@ -229,7 +229,7 @@ struct PrivacyStoryTests {
   }
 
   @Test("an acknowledging member who hides delivery is a reader; reading and acknowledging make one reader")
-  func acknowledgedKinds() throws {
+  func acknowledgingMemberIsOneReader() throws {
     let room = try Room("alice bob carol")
     try room.postWithAcknowledgementRequest("m1", by: "alice")
     try room.hide("bob", .delivered)

@@ -6,7 +6,7 @@ import Testing
 @Suite("Stories of removal")
 struct RemovalStoryTests {
   @Test("deleting a message drops its acknowledgements, also from older pages")
-  func deletedAcknowledgements() {
+  func deletedMessageLosesAcknowledgements() {
     acknowledgementStory(
       """
       join alice bob carol
@@ -103,7 +103,7 @@ struct RemovalStoryTests {
   }
 
   @Test("a marker keeps its count of own messages through a truncation")
-  func truncateMarked() {
+  func markerKeepsCountThroughTruncation() {
     acknowledgementStory(
       """
       join alice bob

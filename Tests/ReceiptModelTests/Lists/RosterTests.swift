@@ -81,7 +81,7 @@ extension TestShard {
 @Suite("Rosters")
 struct RosterTests {
   @Test("runs of former members and deleted messages take a bounded scan each")
-  func longRuns() throws {
+  func longRunsTakeBoundedScans() throws {
     let shard = TestShard()
     let cid = "team:long"
     let count = ShardState.rosterScanLimit + 100

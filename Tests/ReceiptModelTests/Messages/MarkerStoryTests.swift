@@ -325,7 +325,7 @@ struct MarkerStoryTests {
   }
 
   @Test("R14, R16: deleting in an old segment updates the counts of all later ones")
-  func deletedInOldSegment() {
+  func deletionInOldSegmentUpdatesLaterCounts() {
     story(
       """
       join alice bob carol

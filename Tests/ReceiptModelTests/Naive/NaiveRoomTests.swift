@@ -151,7 +151,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R16: a deleted reply still marks a position in its thread")
-  func deletedReply() {
+  func deletedReplyMarksPosition() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
     _ = room.reply("r1", to: "m1", by: "bob")
@@ -206,7 +206,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R16: erasing a member leaves only nameless rows and messages, and can be repeated")
-  func erasedMember() {
+  func erasedMemberLeavesNamelessRows() {
     var room = NaiveRoom(["receipt_max_members": "1"])
     _ = room.post("m1", by: "bob", requestsAcknowledgement: true)
     _ = room.post("m2", by: "alice", requestsAcknowledgement: true)
@@ -232,7 +232,7 @@ struct NaiveRoomTests {
   }
 
   @Test("R16: a user being erased is named in nothing new; then their settings are dropped for good")
-  func erasedUser() {
+  func erasedUserIsNamedInNothingNew() {
     var room = NaiveRoom()
     room.hide("bob", read: true)
     var record = UserView(user: "bob", version: 2, hidesRead: true, isErasing: true)

@@ -207,7 +207,7 @@ struct PushStoryTests {
   }
 
   @Test("lists and their order use the time of the push ack, changes use the arrival time")
-  func listsAndChanges() {
+  func listsUseAckTimeAndChangesArrivalTime() {
     let room = ListRoom(["alice", "bob", "carol"])
     room.post("m1", by: "alice")
     room.clock = 2_000

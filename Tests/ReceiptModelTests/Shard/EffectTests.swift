@@ -161,7 +161,7 @@ struct EffectTests {
   }
 
   @Test("a head page has the number of unread-counting messages of each segment")
-  func messageCounts() {
+  func headPageHasMessageCounts() {
     let story = TestShard()
     _ = story.perform(.put(cid: "team:x", settings: [:], members: []), clock: 1)
     let slot = story.slot("team:x")!

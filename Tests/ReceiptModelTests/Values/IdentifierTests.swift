@@ -193,7 +193,7 @@ struct IdentifierTests {
     "the name of a user's index is no valid cid, and differs for every user",
     arguments: ["alice", "auth0|5f7c", "messaging:general", "@bob:example.org", ":", "a:b:c", "Zoë"]
   )
-  func indexNames(user: String) {
+  func indexNameIsNoCID(user: String) {
     let name = IndexName.bytes(of: Array(user.utf8).span.bytes)
     #expect(IndexName.isIndex(name) && !Identifier.isCID(name.span.bytes))
     #expect(IndexName.user(name) == Array(user.utf8))

@@ -33,7 +33,7 @@ extension EventTests {
   @Test(
     "a client that resumes from between a settings change and its announcement gets the announced row"
   )
-  func announcedInAGap() throws {
+  func clientResumingFromGapGetsAnnouncedRow() throws {
     let (harness, writer, watcher) = try watchedHarness()
     writer.post("team:a", "m1")
     writer.read("team:a", "bob")
@@ -124,7 +124,7 @@ extension EventTests {
   }
 
   @Test("a client that is away between a settings change and its announcement gets the row when it resumes")
-  func announcedMeanwhile() throws {
+  func resumingClientGetsRowAnnouncedMeanwhile() throws {
     let (harness, writer) = try harnessWithChannel()
     writer.post("team:a", "m1", by: "alice")
     writer.read("team:a", "bob")

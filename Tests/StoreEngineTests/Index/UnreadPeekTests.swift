@@ -53,7 +53,7 @@ struct UnreadPeekTests {
   }
 
   @Test("a segment written before a crash without its head is followed by its head")
-  func headBehind() throws {
+  func headFollowsSegmentWrittenBeforeCrash() throws {
     let (harness, gateway) = try storedHarness(3)
     gateway.post("team:2", "x")
     harness.loop.endTurn()

@@ -199,7 +199,7 @@ struct EvictionTests {
   }
 
   @Test("a load that waits for room is not started once its requests' connections have closed")
-  func delayedAndCancelled() throws {
+  func cancelledDelayedLoadDoesNotStart() throws {
     let (harness, gateway) = try harness(room: 2, count: 12)
     let loads = harness.loop.counters.channelsLoaded
     let leaving = harness.connect(session: 2)

@@ -134,7 +134,7 @@ struct LoadingTests {
   }
 
   @Test("a waiting command without a valid counter ends its connection before anything is read")
-  func malformedCounter() throws {
+  func waitingCommandWithMalformedCounterEndsConnection() throws {
     let harness = try restarted()
     let gateway = harness.connect()
     gateway.send(.markRead, "team:a", counter: 0) { _ in }

@@ -367,7 +367,7 @@ struct StepsTests {
   }
 
   @Test("a query that reads while its row page is trimmed runs again")
-  func trimmedMeanwhile() throws {
+  func queryRunsAgainAfterTrim() throws {
     let (harness, gateway, _) = try beforeTrim()
     try need(0..<2, harness, gateway)
     try harness.completeSteps()

@@ -51,7 +51,7 @@ struct PushTests {
   // MARK: By names
 
   @Test("acknowledge_push marks the message delivered, and is answered once durable")
-  func byName() throws {
+  func pushAckByNameMarksDelivered() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m2")
     harness.loop.endTurn()
@@ -96,7 +96,7 @@ struct PushTests {
   }
 
   @Test("the time of a push ack is bounded by the row's shown time and now")
-  func ackedTimes() throws {
+  func ackTimesAreBounded() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
     harness.advance(100)
@@ -111,7 +111,7 @@ struct PushTests {
   }
 
   @Test("times of push acks survive recovery from the log and from pages")
-  func ackedTimesKept() throws {
+  func ackTimesSurviveRecovery() throws {
     let (harness, gateway) = try harness()
     gateway.push("team:a", "bob", "m1", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 1_700)
@@ -333,7 +333,7 @@ struct PushTests {
   }
 
   @Test("commands that waited when their connection was lost are applied when they are resent")
-  func droppedWhileWaiting() throws {
+  func commandsDroppedWhileWaitingApplyWhenResent() throws {
     let (before, _) = try harness()
     let (harness, gateway) = try restarted(before)
     let counters = 1...UInt64(200)
@@ -348,7 +348,7 @@ struct PushTests {
   }
 
   @Test("a session forgets the oldest commands that were dropped while waiting, above its bound")
-  func droppedBeyondBound() throws {
+  func sessionForgetsOldestDroppedCommands() throws {
     let (before, _) = try harness()
     // All of them wait for one channel.
     let (harness, gateway) = try restarted(before) { $0.waitingPerLoadMax = 2 * SessionTable.droppedMax }

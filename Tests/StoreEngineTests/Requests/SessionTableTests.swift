@@ -139,7 +139,7 @@ struct SessionTableTests {
   }
 
   @Test("dropped commands have a bound of their own, also after a restart")
-  func droppedBound() {
+  func droppedCommandsAreBounded() {
     var table = SessionTable()
     let session = SessionID(high: 1, low: 1)
     let position = table.position(of: session)

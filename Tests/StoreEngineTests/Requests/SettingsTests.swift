@@ -382,7 +382,7 @@ struct SettingsTests {
   @Test(
     "a token from before its user's erasure is refused in every command and query, before and after a restart"
   )
-  func revokedByErasure() throws {
+  func tokenFromBeforeErasureIsRefused() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     harness.advance(600_000)
@@ -464,7 +464,7 @@ struct SettingsTests {
   }
 
   @Test("a refused command does not consume its counter: with a newer token it is decided")
-  func refusedCounter() throws {
+  func refusedCommandKeepsCounter() throws {
     let (harness, gateway) = try harnessWithChannel()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)

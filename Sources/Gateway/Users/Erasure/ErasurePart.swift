@@ -228,7 +228,7 @@ final class ErasurePart: GatewayPart {
     name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [ErasureMachine.Action] {
-    let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
+    let pending = PendingRequest(.erasure(index, request), route: .deleteUser, isServer: true, isPageQuery: false)
     let name = name ?? job.erasure.user
     let destination: StoreDestination =
       if let shard {

@@ -27,7 +27,7 @@ class Job {
 
   /// Return the registration of one of the job's store requests.
   final func pendingRequest(_ target: ReplyTarget) -> PendingRequest {
-    PendingRequest(target, route: request.route, isServer: request.isServer)
+    PendingRequest(target, route: request.route, isServer: request.isServer, isPageQuery: false)
   }
 
   /// Answer the client's request, if there is one, with a problem or with a body.

@@ -141,7 +141,7 @@ def of_one_address():
     return f"refused: {refused}; {client.end()}"
 
 
-def unproven():
+def unauthenticated():
     """Connections without a token are evicted by any new connection; connections with a token never are."""
     set_up()
     client = well_behaved_client()
@@ -152,7 +152,7 @@ def unproven():
     left = open_ones(kept)
     check(len(left) <= 10, f"{len(left)} connections without a token are open")
     waiting = metric(admin, "tidemark_gateway_connections_unproven")
-    check(waiting <= 10, f"{waiting} are not proven")
+    check(waiting <= 10, f"{waiting} are not authenticated")
     return f"{len(left)} of {len(kept)} were open; {client.end()}"
 
 
@@ -318,7 +318,7 @@ cases = {
     "descriptors": descriptors,
     "silent_at_the_store": silent_at_the_store,
     "of_one_address": of_one_address,
-    "unproven": unproven,
+    "unauthenticated": unauthenticated,
     "refused": refused,
 }
 print("ok", cases[sys.argv[1]](), flush=True)
