@@ -164,9 +164,9 @@ struct LoadCommand: AsyncParsableCommand {
     plan.loops = loops
     plan.duration = duration?.seconds
     plan.processes = [("gateway", gatewayPid), ("store", storePid)].compactMap { name, id in id.map { (name, $0) } }
-    let report = try await LoadGenerator.run(plan) { responses, seconds in
-      let rate = Figures.count(Int(Double(responses) / seconds))
-      progress.show("\(Figures.count(responses)) answers, \(rate)/s")
+    let report = try await LoadGenerator.run(plan) { requests, seconds in
+      let rate = Figures.count(Int(Double(requests) / seconds))
+      progress.show("\(Figures.count(requests)) answers, \(rate)/s")
     }
     progress.clear()
     return report

@@ -178,10 +178,13 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private func isRouted(_ node: StoreNode<Delegate>) -> Bool { routes?.isOwner(node.index) ?? true }
 
   /// Bytes that wait for a flush.
-  package var queuedBytes: Int { nodes.reduce(0) { $0 + $1.table.queuedBytes } }
+  package var queuedBytes: Int {
+    routes == nil ? first.table.queuedBytes : nodes.reduce(0) { $0 + $1.table.queuedBytes }
+  }
 
   /// Write the requests queued since the last flush.
   package func flush() {
+    if routes == nil { return first.flush() }
     for node in nodes { node.flush() }
   }
 

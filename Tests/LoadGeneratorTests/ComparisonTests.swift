@@ -14,7 +14,7 @@ import Testing
     cpu: [(String, Double)] = [("generator", 2)]
   ) -> Comparison.Measurement {
     let cpu = cpu.map { LoadReport.CPU(process: $0, perRequest: $1) }
-    let figures = RunFigures(responses: 1, seconds: 1, rate: rate, p50: 1, p99: 2, p999: p999, cpu: cpu)
+    let figures = RunFigures(requests: 1, seconds: 1, rate: rate, p50: 1, p99: 2, p999: p999, cpu: cpu)
     return .init(row: row, streams: 10, round: round, figures: figures)
   }
 

@@ -69,6 +69,18 @@ import TestSupport
     #expect(ProcessCPUMeter(processIDs: [Int32.max]).sample().count == 2)
   }
 
+  @Test func exitedServiceHasNoProcessTime() throws {
+    let own = ProcessInfo.processInfo.processIdentifier
+    for (gateway, store, exited) in [(Int32.max, own, "gateway"), (own, .max, "store")] {
+      let meter = ServiceCPUMeter(ServiceProcesses(gateway: gateway, store: store))
+      let start = meter.start()
+      #expect(throws: LoadError("the \(exited) has exited")) { try meter.seconds(since: start) }
+    }
+    let meter = ServiceCPUMeter(ServiceProcesses(gateway: own, store: own))
+    let seconds = try meter.seconds(since: meter.start())
+    #expect(seconds.client >= 0 && seconds.gateway >= 0 && seconds.store >= 0)
+  }
+
   @Test func processTreeIncludesWorkers() {
     let parents: [(process: Int32, parent: Int32)] = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 5)]
     #expect(ProcessCPUMeter.tree(of: 5, parents) == [5, 6, 9, 7])

@@ -41,7 +41,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.loops = loops
       plan.processes = [("none", Int32.max)]
       let report = try await LoadGenerator.run(plan)
-      #expect(report.responses == 5_000)
+      #expect(report.requests == 5_000)
       #expect(report.statuses == [200: 5_100])
       #expect(report.problems == [])
       #expect(report.rate > 0 && report.seconds > 0)
@@ -68,7 +68,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.duration = 0.3
       let report = try await LoadGenerator.run(plan)
       #expect(report.problems == [])
-      #expect(report.responses > 0 && report.responses < LoadPlan.requestsMax)
+      #expect(report.requests > 0 && report.requests < LoadPlan.requestsMax)
     }
   }
 
@@ -79,7 +79,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.loops = loops
       plan.rate = 3_000
       let report = try await LoadGenerator.run(plan)
-      #expect(report.responses == 500)
+      #expect(report.requests == 500)
       #expect(report.statuses == [200: 600])
       #expect(report.problems == [])
     }
@@ -93,7 +93,7 @@ final class StatusServer: HTTP2ServerDelegate {
       // Two of the four loops have no connection, and take no share of the rate.
       #expect(plan.ratePerLoop == 200)
       let report = try await LoadGenerator.run(plan)
-      #expect(report.responses == 400)
+      #expect(report.requests == 400)
       #expect(report.problems == [])
     }
   }
@@ -105,7 +105,7 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.duration = 0.3
       let report = try await LoadGenerator.run(plan)
       #expect(report.problems == [])
-      #expect(report.responses > 0)
+      #expect(report.requests > 0)
     }
   }
 
@@ -117,10 +117,10 @@ final class StatusServer: HTTP2ServerDelegate {
       plan.requests = LoadPlan.requestsMax
       let report = try await LoadGenerator.run(plan)
       #expect(
-        report.responses + plan.warmup == plan.connections.count * bench.channelCount * bench.messageCount
+        report.requests + plan.warmup == plan.connections.count * bench.channelCount * bench.messageCount
       )
       #expect(
-        report.problems == ["\(report.responses) of \(LoadPlan.requestsMax) requests were answered"]
+        report.problems == ["\(report.requests) of \(LoadPlan.requestsMax) requests were answered"]
       )
     }
   }
@@ -148,7 +148,7 @@ final class StatusServer: HTTP2ServerDelegate {
   func everyMarkMovesItsWatermark(form: RequestForm, streams: Int) async throws {
     let run = try await run(form, streams: streams)
     #expect(run.problems == [])
-    #expect(run.report.responses == 700)
+    #expect(run.report.requests == 700)
     #expect(run.report.walks.count == 3)
     #expect(run.marks == 750)
     #expect(run.repeats == 0)

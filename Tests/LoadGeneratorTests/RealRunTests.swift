@@ -49,7 +49,7 @@ import Testing
     let measurements = try await run(rows)
     #expect(measurements.map(\.row) == rows)
     for measurement in measurements {
-      #expect(measurement.figures.responses > 0 && measurement.figures.rate > 0)
+      #expect(measurement.figures.requests > 0 && measurement.figures.rate > 0)
       let processes = measurement.figures.cpu.map(\.process)
       #expect(
         processes == (measurement.row == .storeFrames ? ["generator", "store"] : ["generator", "gateway", "store"])
@@ -87,7 +87,7 @@ import Testing
   @Test(.timeLimit(.minutes(15)))
   func nghttpdIsMeasured() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
-    #expect(measurement.figures.responses > 0)
+    #expect(measurement.figures.requests > 0)
     #expect(measurement.figures.cpu.map(\.process) == ["generator", "nghttpd"])
   }
 

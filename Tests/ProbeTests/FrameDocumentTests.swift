@@ -187,11 +187,12 @@ struct FrameDocument: Sendable {
 
 /// The part of Proto/vectors/frames.json that ProbeTests use.
 struct FrameVectors: Decodable {
-  struct Frame: Decodable {
+  struct Frame: Decodable, CustomTestStringConvertible {
     var name: String
     var kind: String
     var hex: String
     var fieldNames: [String]
+    var testDescription: String { name }
 
     private enum CodingKeys: String, CodingKey { case name, kind, hex, fields }
 

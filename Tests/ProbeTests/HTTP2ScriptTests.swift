@@ -205,9 +205,8 @@ struct HTTP2ScriptTests {
     ),
   ]
 
-  @Test(arguments: scriptCases.indices)
-  func scriptGivesExpectedTranscript(_ index: Int) async throws {
-    let scriptCase = Self.scriptCases[index]
+  @Test(arguments: scriptCases)
+  func scriptGivesExpectedTranscript(_ scriptCase: ScriptCase) async throws {
     let listener = try await HTTP2Listener.start()
     let lines = Transcript()
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {

@@ -7,9 +7,11 @@ import Testing
 
 /// HTTP/2 frames as lines and lines as frames, with bytes written by hand after RFC 9113.
 struct HTTP2TextTests {
-  struct Row {
+  struct Row: CustomTestStringConvertible {
     var line: String
     var hex: String
+    var testDescription: String { line }
+
     init(_ line: String, _ hex: String) {
       self.line = line
       self.hex = hex
@@ -46,9 +48,8 @@ struct HTTP2TextTests {
     Row("0x16 stream=1 @flags=0xff payload=00", "000001 16 ff 00000001 00"), Row("0xfe", "000000 fe 00 00000000"),
   ]
 
-  @Test(arguments: rows.indices)
-  func linesAndBytesConvertIntoEachOther(_ index: Int) throws {
-    let row = Self.rows[index]
+  @Test(arguments: rows)
+  func linesAndBytesConvertIntoEachOther(_ row: Row) throws {
     let hex = row.hex.filter { $0 != " " }
     var wireProtocol = HTTP2Frames()
     #expect(Hex.text(try wireProtocol.encode(row.line)) == hex, "\(row.line)")
@@ -94,9 +95,8 @@ struct HTTP2TextTests {
     ), ("hex:0102 03", "010203", nil),
   ]
 
-  @Test(arguments: malformed.indices)
-  func malformedFramesAreEncodedAndShown(_ index: Int) throws {
-    let row = Self.malformed[index]
+  @Test(arguments: malformed)
+  func malformedFramesAreEncodedAndShown(_ row: (line: String, hex: String, shown: String?)) throws {
     let hex = row.hex.filter { $0 != " " }
     var wireProtocol = HTTP2Frames()
     var line = row.line
@@ -128,9 +128,8 @@ struct HTTP2TextTests {
     ("priority stream=1 weight=257", "at most 256"), ("hex:0", "hexadecimal is expected"),
   ]
 
-  @Test(arguments: wrong.indices)
-  func invalidLinesNameTheirError(_ index: Int) {
-    let row = Self.wrong[index]
+  @Test(arguments: wrong)
+  func invalidLinesNameTheirError(_ row: (line: String, error: String)) {
     var wireProtocol = HTTP2Frames()
     do {
       _ = try wireProtocol.encode(row.line)
@@ -310,9 +309,8 @@ struct HTTP2TextTests {
     ("ping @length=8", "ping", []),
   ]
 
-  @Test(arguments: comparisons.indices)
-  func differencesAreListed(_ index: Int) throws {
-    let row = Self.comparisons[index]
+  @Test(arguments: comparisons)
+  func differencesAreListed(_ row: (expected: String, received: String, lines: [String])) throws {
     var wireProtocol = HTTP2Frames()
     let bytes = try wireProtocol.encode(row.received)
     #expect(try wireProtocol.differences(row.expected, from: unit(Hex.text(bytes))) == row.lines, "\(row.expected)")
@@ -333,9 +331,8 @@ struct HTTP2TextTests {
     (nil, "goaway", true), (nil, "rst_stream stream=1", false), ("0x16", "0x17", false),
   ]
 
-  @Test(arguments: meant.indices)
-  func unrelatedFramesAreKept(_ index: Int) throws {
-    let row = Self.meant[index]
+  @Test(arguments: meant)
+  func unrelatedFramesAreKept(_ row: (expected: String?, received: String, matches: Bool)) throws {
     var wireProtocol = HTTP2Frames()
     let hex = Hex.text(try wireProtocol.encode(row.received))
     #expect(try wireProtocol.matches(unit(hex), by: row.expected) == row.matches, "\(row)")

@@ -81,7 +81,7 @@ struct ScriptTests {
     var holds: Bool
     /// The beginning of a line in the transcript.
     var transcriptLine: String
-    var testDescription: String { transcriptLine }
+    var testDescription: String { script.replacing("\n", with: " / ") }
   }
 
   static let scriptCases = [
@@ -174,9 +174,8 @@ struct ScriptTests {
     ),
   ]
 
-  @Test(arguments: scriptCases.indices)
-  func scriptGivesExpectedTranscript(_ index: Int) async throws {
-    let scriptCase = Self.scriptCases[index]
+  @Test(arguments: scriptCases)
+  func scriptGivesExpectedTranscript(_ scriptCase: ScriptCase) async throws {
     let secret = Array("a secret of the test".utf8)
     let listener = try await Listener.start(secret: secret)
     let lines = Lines()

@@ -5,9 +5,8 @@ import Testing
 
 /// The types of frames read the vectors of Proto/vectors and write the same bytes.
 struct FrameRoundTripTests {
-  @Test(arguments: Vectors.frames.indices)
-  func typesRoundTripVectors(_ index: Int) throws {
-    let vector = Vectors.frames[index]
+  @Test(arguments: Vectors.frames)
+  func typesRoundTripVectors(_ vector: Vectors.Frame) throws {
     let type = try #require(FrameType(byte: vector.kindNumber))
     guard let roundTrip = Self.all.first(where: { $0.types.contains(type) }) else {
       #expect(Self.withoutWriter.contains(type), "\(type)")

@@ -11,9 +11,8 @@ struct FrameVectorTests {
     #expect(kinds.count == FrameType.allCases.count)
   }
 
-  @Test(arguments: Vectors.frames.indices)
-  func frameVectorsAreDecoded(_ index: Int) throws {
-    let vector = Vectors.frames[index]
+  @Test(arguments: Vectors.frames)
+  func frameVectorsAreDecoded(_ vector: Vectors.Frame) throws {
     let bytes = [UInt8](hex: vector.hex)
     let header = FrameHeader(vector)
     let next = try FrameDecoder().next(bytes.span.bytes, at: 0)
@@ -44,17 +43,15 @@ struct FrameVectorTests {
     #expect(Set(threads.map(\.kind)) == kinds)
   }
 
-  @Test(arguments: Vectors.frames.indices)
-  func frameVectorsAreEncoded(_ index: Int) {
-    let vector = Vectors.frames[index]
+  @Test(arguments: Vectors.frames)
+  func frameVectorsAreEncoded(_ vector: Vectors.Frame) {
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(vector)) { $0.write(vector.fields) }
     #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
-  @Test(arguments: Vectors.badFrames.indices)
-  func badFrameVectorsAreRefused(_ index: Int) {
-    let vector = Vectors.badFrames[index]
+  @Test(arguments: Vectors.badFrames)
+  func badFrameVectorsAreRefused(_ vector: Vectors.Bad) {
     let bytes = [UInt8](hex: vector.hex)
     let refusal = refusal(bytes.span.bytes, limit: vector.lengthLimit)
     #expect(refusal == vector.refusal, "\(vector.name)")

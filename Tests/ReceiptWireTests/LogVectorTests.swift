@@ -63,9 +63,8 @@ struct LogVectorTests {
     #expect(reader.offset < 12)
   }
 
-  @Test(arguments: Vectors.log.effects.indices)
-  func effectVectorsRoundTrip(_ index: Int) throws {
-    let vector = Vectors.log.effects[index]
+  @Test(arguments: Vectors.log.effects)
+  func effectVectorsRoundTrip(_ vector: Vectors.Effect) throws {
     let effect = Self.effect(vector)
     var buffer = ByteBuffer()
     buffer.writeEffect(effect)
@@ -76,9 +75,8 @@ struct LogVectorTests {
     try reader.end()
   }
 
-  @Test(arguments: Vectors.log.batches.indices)
-  func batchVectorsRoundTrip(_ index: Int) throws {
-    let vector = Vectors.log.batches[index]
+  @Test(arguments: Vectors.log.batches)
+  func batchVectorsRoundTrip(_ vector: Vectors.Batch) throws {
     let batch = LogBatch(
       index: LogIndex(vector.index),
       time: Timestamp(milliseconds: vector.time),
@@ -101,9 +99,8 @@ struct LogVectorTests {
     #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
-  @Test(arguments: Vectors.log.pages.indices)
-  func pageVectorsRoundTrip(_ index: Int) throws {
-    let vector = Vectors.log.pages[index]
+  @Test(arguments: Vectors.log.pages)
+  func pageVectorsRoundTrip(_ vector: Vectors.Page) throws {
     let page = Page(index: LogIndex(vector.index), effects: vector.effects.map(Self.effect(named:)))
     let bytes = [UInt8](hex: vector.hex)
     #expect(try Page(bytes.span.bytes) == page, "\(vector.name)")
@@ -112,9 +109,8 @@ struct LogVectorTests {
     #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
-  @Test(arguments: Vectors.log.badBatches.indices)
-  func badBatchVectorsAreRefused(_ index: Int) {
-    let vector = Vectors.log.badBatches[index]
+  @Test(arguments: Vectors.log.badBatches)
+  func badBatchVectorsAreRefused(_ vector: Vectors.Bad) {
     let bytes = [UInt8](hex: vector.hex)
     do throws(WireError) {
       _ = try LogBatch(bytes.span.bytes)

@@ -1,5 +1,6 @@
 import Foundation
 import TestSupport
+import Testing
 
 /// The golden vectors of Proto/vectors, as in the files.
 enum Vectors {
@@ -11,7 +12,7 @@ enum Vectors {
   struct FrameFile: Decodable { var frames: [Frame] }
   struct BadFrameFile: Decodable { var frames: [Bad] }
 
-  struct Frame: Decodable {
+  struct Frame: Decodable, NamedVector {
     var name: String
     var kind: String
     var kindNumber: UInt8
@@ -23,7 +24,7 @@ enum Vectors {
   }
 
   /// Bytes, and the name of their `WireError`.
-  struct Bad: Decodable {
+  struct Bad: Decodable, NamedVector {
     var name: String
     var refusal: String
     var hex: String
@@ -37,14 +38,14 @@ enum Vectors {
     var badBatches: [Bad]
   }
 
-  struct Effect: Decodable {
+  struct Effect: Decodable, NamedVector {
     var name: String
     var effect: String
     var fields: [Field]
     var hex: String
   }
 
-  struct Batch: Decodable {
+  struct Batch: Decodable, NamedVector {
     var name: String
     var index: UInt64
     var time: Int64
@@ -53,7 +54,7 @@ enum Vectors {
     var hex: String
   }
 
-  struct Page: Decodable {
+  struct Page: Decodable, NamedVector {
     var name: String
     var index: UInt64
     var effects: [String]
@@ -117,6 +118,15 @@ enum Vectors {
       fatalError("Proto/vectors/\(name): \(error)")
     }
   }
+}
+
+/// Vector that a test's output shows by its name.
+protocol NamedVector: CustomTestStringConvertible, Sendable {
+  var name: String { get }
+}
+
+extension NamedVector {
+  var testDescription: String { name }
 }
 
 extension [UInt8] {

@@ -99,9 +99,8 @@ struct HandshakeTests {
     ("a reply out of its turn", "00000009 94000000 00000001 00"),
   ]
 
-  @Test(arguments: garbage.indices)
-  func garbageInsteadOfChallengeClosesConnection(_ index: Int) {
-    let row = Self.garbage[index]
+  @Test(arguments: garbage)
+  func garbageInsteadOfChallengeClosesConnection(_ row: (name: String, hex: String)) {
     let harness = ClientHarness()
     harness.command(1)
     harness.client.start()
@@ -113,9 +112,8 @@ struct HandshakeTests {
     #expect(harness.recorder.replies == [1])
   }
 
-  @Test(arguments: garbage.indices)
-  func garbageAfterTheOpeningClosesTheConnection(_ index: Int) {
-    let row = Self.garbage[index]
+  @Test(arguments: garbage)
+  func garbageAfterTheOpeningClosesTheConnection(_ row: (name: String, hex: String)) {
     let harness = ClientHarness()
     harness.store.holdsReplies = true
     harness.open()

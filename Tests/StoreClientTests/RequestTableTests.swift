@@ -160,9 +160,8 @@ struct RequestTableTests {
     ),
   ]
 
-  @Test(arguments: stories.indices)
-  func outcomesFollowTheStory(_ index: Int) {
-    let story = Self.stories[index]
+  @Test(arguments: stories)
+  func outcomesFollowTheStory(_ story: Story) {
     let player = Player(limit: story.limit)
     for (line, row) in story.rows.enumerated() {
       let outcome = player.play(row.event)

@@ -232,7 +232,8 @@ struct EtcdFailureTests {
         #expect(failures.contains(status: "database space exceeded"))
         // Reads still succeed.
         let end = try await log.availableEnds(of: [Self.group])[0]
-        #expect(end.last == owner.cursor.position)
+        // The unclear one may have been the last that found room.
+        #expect(end.last == owner.cursor.position || end.last == owner.cursor.position.next)
         #expect(try await log.records(Self.group).count == Int(end.last.rawValue))
       }
     }

@@ -149,7 +149,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     output.beginWork()
     let result = buffer.withUnsafeReadableBytes { bytes in
       guard let base = bytes.baseAddress else { return 0 }
-      return core.pointee.receive(base.assumingMemoryBound(to: UInt8.self), bytes.count)
+      return ServerCore.receive(core, base.assumingMemoryBound(to: UInt8.self), bytes.count)
     }
     output.markPending()
     if result < 0 {

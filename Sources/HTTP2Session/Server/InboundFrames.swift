@@ -203,73 +203,81 @@ extension ServerCore {
   /// streams (sections 5.1, 5.1.1), and PRIORITY on stream 0 (section 6.3) when priorities are switched off. Its
   /// callbacks do not report them all, so their headers are checked here first. nghttp2 also counts each read of a
   /// partial CONTINUATION header as a frame, hence partial headers are held back here.
+  ///
+  /// The core is passed by its address: nghttp2's callbacks change it, so no access to it may last over a call of
+  /// nghttp2.
   @inline(__always)
-  mutating func receive(_ base: UnsafePointer<UInt8>, _ count: Int) -> Int {
-    var at = inbound.takePreface(count)
+  static func receive(_ core: UnsafeMutablePointer<ServerCore>, _ base: UnsafePointer<UInt8>, _ count: Int) -> Int {
+    var at = core.pointee.inbound.takePreface(count)
     var fed = 0
-    let result = feed(base, &fed, to: at)
+    let result = feed(core, base, &fed, to: at)
     if result < 0 { return result }
     // Streams up to here were opened by earlier reads and may be closed by now. A later stream can only be closed if
     // this read resets or skips streams.
-    let highest = inbound.history.highest
+    let highest = core.pointee.inbound.history.highest
     var isUncertain = false
 
     while at < count {
-      if inbound.isInPayload {
-        if let code = inbound.passPayload(base, &at, count) { return fail(code) }
+      if core.pointee.inbound.isInPayload {
+        if let code = core.pointee.inbound.passPayload(base, &at, count) { return core.pointee.fail(code) }
         continue
       }
       let start = at
       let frame: InboundFrames.Header
-      let isWhole = inbound.beginsWithHeader(count - at)
+      let isWhole = core.pointee.inbound.beginsWithHeader(count - at)
       if isWhole {
         at += InboundFrames.headerBytes
         frame = InboundFrames.read(base + start)
       } else {
-        let result = feed(base, &fed, to: at)
+        let result = feed(core, base, &fed, to: at)
         if result < 0 { return result }
-        at += inbound.bufferHeader(base + at, count - at)
+        at += core.pointee.inbound.bufferHeader(base + at, count - at)
         fed = at
-        guard let buffered = inbound.bufferedHeader else { return 0 }
+        guard let buffered = core.pointee.inbound.bufferedHeader else { return 0 }
         frame = buffered
       }
 
-      switch inbound.check(frame, highest: highest, isUncertain: &isUncertain, now: now) {
+      switch core.pointee.inbound.check(frame, highest: highest, isUncertain: &isUncertain, now: core.pointee.now) {
       case .accept: break
-      case .acceptIfOpen where lookup(frame.streamID) != nil: break
+      case .acceptIfOpen where core.pointee.lookup(frame.streamID) != nil: break
       case .acceptIfOpen, .lookUpStream:
-        let result = feed(base, &fed, to: isWhole ? start : fed)
+        let result = feed(core, base, &fed, to: isWhole ? start : fed)
         if result < 0 { return result }
-        if lookup(frame.streamID) == nil {
-          let verdict = frameOnClosedStream(frame.streamID, isHeaders: frame.type == .headers)
+        if core.pointee.lookup(frame.streamID) == nil {
+          let verdict = core.pointee.frameOnClosedStream(frame.streamID, isHeaders: frame.type == .headers)
           if verdict < 0 { return verdict }
         }
       case .fail(let code):
-        let result = feed(base, &fed, to: isWhole ? start : fed)
-        return result < 0 ? result : fail(code)
+        let result = feed(core, base, &fed, to: isWhole ? start : fed)
+        return result < 0 ? result : core.pointee.fail(code)
       }
       if !isWhole {
-        let result = feedBufferedHeader()
+        let result = feedBufferedHeader(core)
         if result < 0 { return result }
       }
     }
-    return feed(base, &fed, to: count)
+    return feed(core, base, &fed, to: count)
   }
 
   @inline(__always)
-  private func feed(_ base: UnsafePointer<UInt8>, _ fed: inout Int, to end: Int) -> Int {
+  private static func feed(
+    _ core: UnsafeMutablePointer<ServerCore>,
+    _ base: UnsafePointer<UInt8>,
+    _ fed: inout Int,
+    to end: Int
+  ) -> Int {
     guard end > fed else { return 0 }
-    let result = nghttp2_session_mem_recv(session, base + fed, end - fed)
+    let result = nghttp2_session_mem_recv(core.pointee.session, base + fed, end - fed)
     fed = end
     return result
   }
 
   @inline(never)
-  private mutating func feedBufferedHeader() -> Int {
-    var bytes = inbound.takeBufferedHeader()
+  private static func feedBufferedHeader(_ core: UnsafeMutablePointer<ServerCore>) -> Int {
+    var bytes = core.pointee.inbound.takeBufferedHeader()
     return withUnsafeBytes(of: &bytes) { bytes in
       nghttp2_session_mem_recv(
-        session,
+        core.pointee.session,
         bytes.baseAddress?.assumingMemoryBound(to: UInt8.self),
         InboundFrames.headerBytes
       )

@@ -74,10 +74,10 @@ enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByA
 
 /// Result of a run, whichever program made its requests.
 struct RunFigures: Sendable, Hashable, Codable {
-  var responses: Int
+  var requests: Int
   /// Measured time.
   var seconds: Double
-  /// Responses a second.
+  /// Requests per second.
   var rate: Double
   /// Microseconds.
   var p50: Double
@@ -89,7 +89,7 @@ struct RunFigures: Sendable, Hashable, Codable {
 
   /// The names in JSON.
   private enum CodingKeys: String, CodingKey {
-    case responses = "answers"
+    case requests = "answers"
     case seconds, rate, p50, p99, p999, cpu
   }
 }
@@ -97,7 +97,7 @@ struct RunFigures: Sendable, Hashable, Codable {
 extension LoadReport {
   var figures: RunFigures {
     RunFigures(
-      responses: responses,
+      requests: requests,
       seconds: seconds,
       rate: rate,
       p50: latencies.p50,

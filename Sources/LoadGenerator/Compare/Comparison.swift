@@ -123,7 +123,7 @@ struct Comparison: Benchmark {
     }
   }
 
-  /// Return the limit of measured responses. Mark rows register as many messages before the run.
+  /// Return the limit of measured requests. Mark rows register as many messages before the run.
   func requests(streams: Int) -> Int {
     if let requests { return requests }
     let (many, some, few) = quick ? (300_000, 150_000, 40_000) : (1_000_000, 500_000, 150_000)
@@ -158,7 +158,7 @@ private struct ComparisonRun: Sendable {
 
   private var requests: Int { comparison.requests(streams: streams) }
 
-  /// Answers before the measured ones, which warm up header tables, windows and caches.
+  /// Requests before the measured ones, which warm up header tables, windows and caches.
   private var warmup: Int { min(max(2_000, comparison.connections * streams * 4), requests / 4) }
 
   func measure() async throws -> RunFigures {
@@ -210,7 +210,7 @@ private struct ComparisonRun: Sendable {
     var plan = try await bench.prepare { registered, total in
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
-    plan.processes = try await stack.measuredProcesses().filter { row != .storeFrames || $0.name == "store" }
+    plan.processes = try await stack.measuredProcesses().named.filter { row != .storeFrames || $0.name == "store" }
     let report = try await load(plan)
     run.note("checking")
     try check(try await bench.verify(report))
@@ -237,8 +237,8 @@ private struct ComparisonRun: Sendable {
     var plan = plan
     plan.duration = comparison.measuredSeconds
     run.note("under load")
-    return try await LoadGenerator.run(plan) { responses, seconds in
-      run.note("\(Figures.count(responses)) answers in \(Figures.decimal(seconds, digits: 0)) s")
+    return try await LoadGenerator.run(plan) { requests, seconds in
+      run.note("\(Figures.count(requests)) answers in \(Figures.decimal(seconds, digits: 0)) s")
     }
   }
 

@@ -83,11 +83,11 @@ struct RedisBenchmark: Sendable {
     let before = meter.sample()
     let ownBefore = ProcessCPUMeter.endedChildren
     let text = try await PeerProgram.redisBenchmark.output(arguments(requests: requests), in: directory)
-    let after = meter.sample()
+    let cpuSeconds = meter.seconds(since: before)
     let own = ProcessCPUMeter.endedChildren - ownBefore
     let result = try Self.parse(text)
     var figures = RunFigures(
-      responses: requests,
+      requests: requests,
       seconds: result.rate > 0 ? Double(requests) / result.rate : 0,
       rate: result.rate,
       p50: result.p50,
@@ -96,9 +96,9 @@ struct RedisBenchmark: Sendable {
     )
     figures.cpu = [.init(process: "generator", perRequest: own * 1e6 / Double(requests))]
     // The first sample is of this process, which only waits.
-    for (process, (start, end)) in zip(server, zip(before, after).dropFirst()) {
-      guard let start, let end else { continue }
-      figures.cpu.append(.init(process: process.name, perRequest: (end - start) * 1e6 / Double(requests)))
+    for (process, seconds) in zip(server, cpuSeconds.dropFirst()) {
+      guard let seconds else { continue }
+      figures.cpu.append(.init(process: process.name, perRequest: seconds * 1e6 / Double(requests)))
     }
     return figures
   }

@@ -55,8 +55,8 @@ extension EventBench {
 
   private func measureFanOut(_ opened: EventLoadStreams, _ environment: Environment) async throws -> EventReport.FanOut
   {
-    let meter = ProcessCPUMeter(processIDs: environment.processes.map(\.processID))
-    let cpuStart = meter.sample()
+    let meter = ServiceCPUMeter(environment.processes)
+    let cpuStart = meter.start()
     var outcomes: [(first: Double, median: Double, last: Double)] = []
     for number in 1...events {
       environment.services.note("event \(number) of \(events) to \(Figures.count(streams)) streams")
@@ -72,7 +72,8 @@ extension EventBench {
       outcomes.append((microseconds(outcome.first), microseconds(outcome.median), microseconds(outcome.last)))
       try await Task.sleep(for: .milliseconds(20))
     }
-    let cpu = zip(meter.sample(), cpuStart).map { (($0 ?? 0) - ($1 ?? 0)) * 1e6 / Double(events) }
+    let cpu = try meter.seconds(since: cpuStart)
+    func each(_ seconds: Double) -> Double { seconds * 1e6 / Double(events) }
     return EventReport.FanOut(
       viewers: streams,
       events: events,
@@ -80,9 +81,9 @@ extension EventBench {
       medianMicroseconds: outcomes.median(\.median),
       lastMicroseconds: outcomes.median(\.last),
       lastMaxMicroseconds: outcomes.map(\.last).max() ?? 0,
-      clientMicroseconds: cpu[0],
-      gatewayMicroseconds: cpu[1],
-      storeMicroseconds: cpu[2]
+      clientMicroseconds: each(cpu.client),
+      gatewayMicroseconds: each(cpu.gateway),
+      storeMicroseconds: each(cpu.store)
     )
   }
 }

@@ -22,10 +22,14 @@ struct EventBench: Benchmark {
     missing.
     """
 
-  enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
+  enum Phase: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
 
-  @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts"))
-  var parts = [CommaList(Part.allCases)]
+  @Option(
+    name: .customLong("parts"),
+    parsing: .upToNextOption,
+    help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
+  )
+  var phases = [CommaList(Phase.allCases)]
   @Option(help: "Number of rounds.")
   var rounds = 3
   @Option(help: ArgumentHelp("Measured time of each row of latencies.", valueName: "time"))
@@ -63,10 +67,10 @@ struct EventBench: Benchmark {
 
   func measure(_ run: BenchRun) async throws -> EventReport {
     var report = EventReport(rounds: rounds, rate: Double(rate))
-    let parts: [Part] = parts.joined()
+    let phases: [Phase] = phases.joined()
     for round in 1...rounds {
       let run = run.prefixed("round \(round) of \(rounds)")
-      if parts.contains(.streams) {
+      if phases.contains(.streams) {
         // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
         let (idle, fanOut) = try await withEnvironment(run, "-\(round)-streams", gateways: 2) {
           try await measureStreams($0)
@@ -74,16 +78,16 @@ struct EventBench: Benchmark {
         report.idle.append(idle)
         report.fanOuts.append(fanOut)
       }
-      guard parts.contains(.latency) || parts.contains(.cost) else { continue }
+      guard phases.contains(.latency) || phases.contains(.cost) else { continue }
       try await withEnvironment(run, "-\(round)-marks") { environment in
-        if parts.contains(.latency) { report.latencies += try await measureLatencies(environment) }
-        if parts.contains(.cost) { report.costs += try await measureCosts(environment) }
+        if phases.contains(.latency) { report.latencies += try await measureLatencies(environment) }
+        if phases.contains(.cost) { report.costs += try await measureCosts(environment) }
       }
     }
     return report
   }
 
-  /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
+  /// Services of one phase, the last gateway of which is measured, and event loops for the event streams.
   struct Environment: Sendable {
     let services: BenchServices
     let gateway: StackPlan.Gateway
@@ -92,15 +96,14 @@ struct EventBench: Benchmark {
     let timed: any EventLoop
     /// Loop of the streams whose events are only checked.
     let checked: any EventLoop
-    /// Gateway and store.
-    let processes: [(name: String, processID: Int32)]
+    let processes: ServiceProcesses
 
     var endpoint: Endpoint { gateway.listen }
 
     /// Resident memory of the gateway.
     var gatewayBytes: Int {
       get throws(LoadError) {
-        guard let bytes = ProcessFigures.residentBytes(of: processes[0].processID) else {
+        guard let bytes = ProcessFigures.residentBytes(of: processes.gateway) else {
           throw LoadError("the gateway has exited")
         }
         return bytes
@@ -243,7 +246,7 @@ struct EventBench: Benchmark {
     var plan = try await bench.prepare()
     plan.rate = pace?.rate
     plan.duration = pace?.seconds
-    plan.processes = environment.processes
+    plan.processes = environment.processes.named
     let watch = isWatched ? try await LoadWatch(bench, environment) : nil
     return try await withCleanup { [plan] in
       async let load = LoadGenerator.run(plan)

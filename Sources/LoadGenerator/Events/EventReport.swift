@@ -188,7 +188,7 @@ extension EventReport.Cost {
     func cpu(_ process: String) -> Double { report.cpu.first { $0.process == process }?.perRequest ?? 0 }
     self.init(
       watched: watched,
-      marks: report.responses,
+      marks: report.requests,
       marksPerSecond: report.rate,
       gatewayMicroseconds: cpu("gateway"),
       storeMicroseconds: cpu("store"),

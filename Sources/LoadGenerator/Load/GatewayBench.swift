@@ -172,7 +172,7 @@ struct GatewayBench: Sendable {
       if (200..<300).contains(status) { problems.append("\(count) answers with status \(status)") }
     }
     let check = ResponseCheck(names: names, form: form, positions: positions)
-    if report.responses > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
+    if report.requests > 0 && report.samples.allSatisfy({ $0.isEmpty }) {
       problems.append("no answer was kept for the check")
     }
     problems += check.problems(report).prefix(Self.problemsMax)

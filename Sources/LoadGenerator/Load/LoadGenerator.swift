@@ -3,14 +3,14 @@ internal import NIOCore
 internal import NIOPosix
 internal import Operations
 
-/// Generator that makes the requests of a plan and measures their responses.
+/// Generator that makes and measures the requests of a plan.
 enum LoadGenerator {
   /// Run a plan. A cancelled run stops at once and throws.
   ///
-  /// - Parameter tick: called each second with the responses so far, those of the warm-up included.
+  /// - Parameter tick: called each second with the answered requests so far, those of the warm-up included.
   static func run(
     _ plan: LoadPlan,
-    tick: @escaping @Sendable (_ responses: Int, _ seconds: Double) -> Void = { _, _ in }
+    tick: @escaping @Sendable (_ requests: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {
     precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
     precondition(plan.rate == nil || plan.wireProtocol.isHTTP2)
@@ -36,7 +36,7 @@ enum LoadGenerator {
     let ticker = Task {
       while true {
         try await Task.sleep(for: .seconds(1))
-        tick(runs.reduce(0) { $0 + $1.responses.value }, Double(MonotonicClock.now - start) / 1e9)
+        tick(runs.reduce(0) { $0 + $1.answered.value }, Double(MonotonicClock.now - start) / 1e9)
       }
     }
     defer { ticker.cancel() }
@@ -59,10 +59,10 @@ enum LoadGenerator {
     }
   }
 
-  /// Loop of a run, its responses so far, and its result.
+  /// Loop of a run, its answered requests so far, and its result.
   private struct LoopRun: Sendable {
     var loop: NIOLoopBound<LoadLoop>
-    var responses: ResponseCount
+    var answered: AnsweredCount
     var result: EventLoopFuture<LoopResult>
   }
 
@@ -75,7 +75,7 @@ enum LoadGenerator {
       let (requests, warmup) = (share(plan.requests), share(plan.warmup))
       // The first loop measures CPU time for all; they start and end within milliseconds.
       let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
-      let responses = ResponseCount()
+      let answered = AnsweredCount()
       let promise = eventLoop.makePromise(of: LoopResult.self)
       let loop = try await eventLoop.submit {
         NIOLoopBound(
@@ -85,13 +85,13 @@ enum LoadGenerator {
             requests: requests,
             warmup: warmup,
             meter: meter,
-            published: responses,
+            published: answered,
             promise: promise
           ),
           eventLoop: eventLoop
         )
       }.get()
-      runs.append(LoopRun(loop: loop, responses: responses, result: promise.futureResult))
+      runs.append(LoopRun(loop: loop, answered: answered, result: promise.futureResult))
     }
     return runs
   }

@@ -4,7 +4,8 @@ internal import Synchronization
 
 /// Measurements of one event loop.
 struct LoopResult: Sendable {
-  var responses = 0
+  /// Measured requests.
+  var requests = 0
   var seconds = 0.0
   var statuses: [Int: Int] = [:]
   var failures: [UInt32: Int] = [:]
@@ -43,7 +44,7 @@ protocol PacedDriver: LoadDriver {
 /// Connections of one event loop, and their counters. Used on that loop only.
 ///
 /// Phases: waiting (for connections) → warming → measuring → draining → ended. The measured time begins with the last
-/// answer of the warm-up and ends with the last response, so it excludes connection set-up.
+/// response of the warm-up and ends with the last response, so it excludes connection set-up.
 final class LoadLoop {
   private enum Phase { case waiting, warming, measuring, draining, ended }
 
@@ -53,7 +54,7 @@ final class LoadLoop {
   private let warmup: Int
   private let requests: Int
   private let meter: ProcessCPUMeter
-  private let published: ResponseCount
+  private let published: AnsweredCount
   private let promise: EventLoopPromise<LoopResult>
 
   private var phase = Phase.waiting
@@ -65,17 +66,18 @@ final class LoadLoop {
 
   private var remainingRequests: Int
   private var inFlight = 0
-  private var allResponses = 0
+  /// Answered requests, with those of the warm-up.
+  private var allRequests = 0
   private var measuredFrom: UInt64 = 0
   private var cpuFrom: [Double?] = []
-  /// Number of responses by status, which HTTP/2 limits to 999, with those of the warm-up.
+  /// Number of requests by the status of their response, which HTTP/2 limits to 999, with those of the warm-up.
   private var statusCounts = Array(repeating: 0, count: 1000)
   private var result = LoopResult()
   /// Pacer of a paced run.
   private var pacer: LoadPacer?
 
   /// - Parameters:
-  ///   - requests: share of the plan's requests.
+  ///   - requests: share of the plan's measured requests.
   ///   - meter: has processes on one loop only.
   init(
     plan: LoadPlan,
@@ -83,7 +85,7 @@ final class LoadLoop {
     requests: Int,
     warmup: Int,
     meter: ProcessCPUMeter,
-    published: ResponseCount,
+    published: AnsweredCount,
     promise: EventLoopPromise<LoopResult>
   ) {
     self.plan = plan
@@ -178,13 +180,13 @@ final class LoadLoop {
   @inline(__always)
   func answered(status: Int, nanoseconds: UInt64, now: UInt64) {
     inFlight &-= 1
-    allResponses &+= 1
+    allRequests &+= 1
     statusCounts[status] &+= 1
     if phase == .measuring {
       result.latencies.record(nanoseconds: nanoseconds)
-      result.responses &+= 1
-      if result.responses == requests { endMeasuring(now) }
-    } else if allResponses == warmup {
+      result.requests &+= 1
+      if result.requests == requests { endMeasuring(now) }
+    } else if allRequests == warmup {
       beginMeasuring(now)
     }
   }
@@ -196,7 +198,7 @@ final class LoadLoop {
   }
 
   func readComplete() {
-    published.publish(allResponses)
+    published.publish(allRequests)
     if inFlight == 0 { endIfDone(MonotonicClock.now) }
   }
 
@@ -246,10 +248,7 @@ final class LoadLoop {
 
   private func endMeasuring(_ now: UInt64) {
     result.seconds = Double(now - measuredFrom) / 1e9
-    result.cpuSeconds = zip(meter.sample(), cpuFrom).map { end, start in
-      guard let end, let start else { return nil }
-      return end - start
-    }
+    result.cpuSeconds = meter.seconds(since: cpuFrom)
     phase = .draining
   }
 
@@ -265,7 +264,7 @@ final class LoadLoop {
       result.walks[connection.number] = connection.walk
       result.samples[connection.number] = connection.sampler.samples
     }
-    published.publish(allResponses)
+    published.publish(allRequests)
     promise.succeed(result)
     closeConnections()
   }
@@ -281,8 +280,8 @@ final class LoadLoop {
   }
 }
 
-/// Number of responses of a loop so far, for the progress line.
-final class ResponseCount: Sendable {
+/// Number of answered requests of a loop so far, for the progress line.
+final class AnsweredCount: Sendable {
   private let count = Atomic<Int>(0)
 
   var value: Int { count.load(ordering: .relaxed) }

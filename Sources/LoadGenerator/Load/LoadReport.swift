@@ -1,28 +1,25 @@
-internal import Glibc
-internal import Histogram
-
 /// Measurements of a run.
 struct LoadReport: Sendable {
   /// CPU time of a process.
   struct CPU: Sendable, Codable, Hashable {
     var process: String
-    /// Microseconds per measured answer.
+    /// Microseconds per measured request.
     var perRequest: Double
   }
 
   let connections: Int
   let streams: Int
-  /// Measured responses.
-  let responses: Int
+  /// Measured requests, which count once they are answered.
+  let requests: Int
   /// Measured time.
   let seconds: Double
-  /// Answers per second.
+  /// Requests per second.
   let rate: Double
   /// Time from making a request to its response.
   let latencies: Latencies
   /// CPU times, that of the generator first.
   let cpu: [CPU]
-  /// Number of responses by status, those of the warm-up included.
+  /// Number of requests by the status of their response, those of the warm-up included.
   let statuses: [Int: Int]
   /// Number of failed requests by error code of HTTP/2 or of the store.
   let failures: [UInt32: Int]
@@ -31,7 +28,7 @@ struct LoadReport: Sendable {
   let walks: [RequestWalk?]
   /// Kept responses of each connection, in the plan's order.
   let samples: [[ResponseSample]]
-  /// Responses that the plan asks for.
+  /// Measured requests that the plan asks for.
   let planned: Int
   let hadTimeLimit: Bool
   private let failureName: String
@@ -46,9 +43,9 @@ struct LoadReport: Sendable {
       case .http2: "HTTP/2 error"
       case .frames: "store error"
       }
-    responses = loops.reduce(0) { $0 + $1.responses }
+    requests = loops.reduce(0) { $0 + $1.requests }
     seconds = loops.map(\.seconds).max() ?? 0
-    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.responses) / $1.seconds : 0) }
+    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.requests) / $1.seconds : 0) }
 
     var latencies = Latencies()
     var statuses: [Int: Int] = [:]
@@ -70,7 +67,7 @@ struct LoadReport: Sendable {
     connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
 
     // The first loop measures the CPU time of all loops.
-    let measured = Double(responses)
+    let measured = Double(requests)
     cpu = zip(["generator"] + plan.processes.map(\.name), loops.first?.cpuSeconds ?? []).compactMap {
       name,
       seconds in
@@ -89,10 +86,10 @@ struct LoadReport: Sendable {
       problems.append("\(count) requests failed with \(failureName) \(code)")
     }
     if connectionsLost > 0 { problems.append("\(connectionsLost) connections lost") }
-    if responses == 0 {
+    if requests == 0 {
       problems.append("no answer was measured")
-    } else if responses < planned && !hadTimeLimit {
-      problems.append("\(responses) of \(planned) requests were answered")
+    } else if requests < planned && !hadTimeLimit {
+      problems.append("\(requests) of \(planned) requests were answered")
     }
     return problems
   }
@@ -113,7 +110,7 @@ extension LoadReport {
       \(title)
         load         \(connections) connections × \(streams) streams
         rate         \(Figures.count(Int(rate))) requests/s  \
-      (\(Figures.count(responses)) in \(Figures.decimal(seconds, digits: 2)) s)
+      (\(Figures.count(requests)) in \(Figures.decimal(seconds, digits: 2)) s)
         latency      \(latencyText)
         CPU/request  \(cpuText)
         answers      \(statusText.isEmpty ? "none" : statusText) (with the warm-up's)
@@ -139,7 +136,7 @@ extension LoadReport {
         what: title,
         connections: connections,
         streams: streams,
-        requests: responses,
+        requests: requests,
         seconds: seconds,
         requestsPerSecond: rate,
         latencyMicroseconds: latencies,
@@ -149,108 +146,4 @@ extension LoadReport {
       )
     )
   }
-}
-
-/// Latency recorder: counts by duration with three significant digits, up to two minutes. Durations are recorded in
-/// nanoseconds and read in microseconds.
-struct Latencies: Sendable, Encodable {
-  private var histogram = Histogram<UInt32>(
-    highestTrackableValue: 120_000_000_000,
-    numberOfSignificantValueDigits: .three
-  )
-
-  @inline(__always)
-  mutating func record(nanoseconds: UInt64) { histogram.record(nanoseconds) }
-
-  /// Record the time since a reading of ``MonotonicClock``.
-  mutating func record(since start: UInt64) { record(nanoseconds: MonotonicClock.now - start) }
-
-  mutating func add(_ other: Latencies) { histogram.add(other.histogram) }
-
-  /// Time requests that are made one after the other.
-  ///
-  /// - Parameters:
-  ///   - before: called before each request, untimed.
-  ///   - request: receives the request's number, from 0.
-  static func timing(
-    _ count: Int,
-    before: (Int) async throws -> Void = { _ in },
-    _ request: (Int) async throws -> Void
-  ) async throws -> Latencies {
-    var latencies = Latencies()
-    for number in 0..<count {
-      try await before(number)
-      let start = MonotonicClock.now
-      try await request(number)
-      latencies.record(since: start)
-    }
-    return latencies
-  }
-
-  var count: Int { Int(histogram.totalCount) }
-  /// Percentiles and maximum in microseconds; 0 while nothing is recorded.
-  var p50: Double { percentile(50) }
-  var p90: Double { percentile(90) }
-  var p99: Double { percentile(99) }
-  var p999: Double { percentile(99.9) }
-  var max: Double { histogram.totalCount == 0 ? 0 : Double(histogram.maxRecorded) / 1_000 }
-
-  private func percentile(_ percentile: Double) -> Double {
-    histogram.totalCount == 0 ? 0 : Double(histogram.valueAtPercentile(percentile)) / 1_000
-  }
-
-  func encode(to encoder: any Encoder) throws {
-    try ["p50": p50, "p90": p90, "p99": p99, "p999": p999, "max": max].encode(to: encoder)
-  }
-}
-
-/// Entry of a report with the latencies of its requests. Both are members of one JSON object.
-@dynamicMemberLookup
-struct Timed<Entry: Encodable & Sendable>: Encodable, Sendable {
-  private struct Microseconds: Encodable {
-    var p50Microseconds: Int
-    var p99Microseconds: Int
-    var maxMicroseconds: Int
-  }
-
-  private let entry: Entry
-  private let microseconds: Microseconds
-
-  init(_ entry: Entry, _ latencies: Latencies) {
-    self.entry = entry
-    microseconds = Microseconds(
-      p50Microseconds: Int(latencies.p50),
-      p99Microseconds: Int(latencies.p99),
-      maxMicroseconds: Int(latencies.max)
-    )
-  }
-
-  subscript<Value>(dynamicMember member: KeyPath<Entry, Value>) -> Value { entry[keyPath: member] }
-
-  func encode(to encoder: any Encoder) throws {
-    try entry.encode(to: encoder)
-    try microseconds.encode(to: encoder)
-  }
-
-  /// Columns of p50, p99 and maximum.
-  static func columns(digits: Int = 3) -> [ReportTable<Timed>.Column] {
-    [
-      .milliseconds("p50", digits: digits, \.microseconds.p50Microseconds),
-      .milliseconds("p99", digits: digits, \.microseconds.p99Microseconds),
-      .milliseconds("longest", digits: digits, \.microseconds.maxMicroseconds),
-    ]
-  }
-}
-
-/// Monotonic clock in nanoseconds.
-enum MonotonicClock {
-  @inline(__always)
-  static var now: UInt64 {
-    var time = timespec()
-    // Never fails for this clock.
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return UInt64(bitPattern: Int64(time.tv_sec)) &* 1_000_000_000 &+ UInt64(bitPattern: Int64(time.tv_nsec))
-  }
-
-  static func seconds(since start: UInt64) -> Double { Double(now - start) / 1e9 }
 }

@@ -2,7 +2,7 @@ internal import Foundation
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Answer that is kept to be checked after the run.
+/// Response that is kept to be checked after the run.
 struct ResponseSample: Sendable {
   /// Channel and message of the request.
   var channel: Int
@@ -10,7 +10,7 @@ struct ResponseSample: Sendable {
   var body: [UInt8]
 }
 
-/// Answers of a connection that are kept: the first, the second, the fourth, and so on.
+/// Responses of a connection that are kept: the first, the second, the fourth, and so on.
 struct ResponseSampler: Sendable {
   /// Limits of the kept responses and of the size of a kept body.
   static let countMax = 24
@@ -66,7 +66,7 @@ struct ResponseCheck: Sendable {
     }
   }
 
-  /// Return the problem of a response to a connection's request; nil for a correct answer.
+  /// Return the problem of a response to a connection's request; nil for a correct one.
   func problem(_ sample: ResponseSample, of connection: Int) -> String? {
     let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
     func unexpected(_ what: String) -> String {

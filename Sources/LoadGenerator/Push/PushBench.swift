@@ -60,7 +60,7 @@ struct PushBench: Benchmark {
   {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
     try await run.withServices(suffix: suffix, gateways: 2) { services in
-      let processes = try await services.stack.measuredProcesses().map(\.processID)
+      let processes = try await services.stack.measuredProcesses()
       let dataset = PushDataset(walk: walk, client: services.client, note: run.note)
       try await dataset.make()
       let bodies = try await dataset.bodies(mode)
@@ -68,15 +68,17 @@ struct PushBench: Benchmark {
         endpoint: services.stack.plan.gateways[1].listen,
         token: services.client.token,
         mode: mode,
-        meter: ProcessCPUMeter(processIDs: processes)
+        meter: ServiceCPUMeter(processes)
       )
       run.note("acknowledging")
-      let memory = try ([getpid()] + processes).map(MemoryPeak.init)
+      let client = try MemoryPeak(getpid())
+      let gateway = try MemoryPeak(processes.gateway)
+      let store = try MemoryPeak(processes.store)
       let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
-      let growth = try memory.map { try $0.growth() }
+      let memory = try (client: client.growth(), gateway: gateway.growth(), store: store.growth())
       run.note("reading rows back")
       let rows = try await dataset.check()
-      return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
+      return PushReport.Run(mode, walk, bodies: bodies, outcome: outcome, memory: memory, rowsChecked: rows)
     }
   }
 }

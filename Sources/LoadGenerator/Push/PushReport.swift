@@ -83,14 +83,12 @@ struct PushReport: Sendable, Codable {
 }
 
 extension PushReport.Run {
-  /// - Parameters:
-  ///   - memory: memory of client, gateway and store.
   init(
     _ mode: PushMode,
     _ walk: PushWalk,
     bodies: PushBodies,
     outcome: PushStream.Outcome,
-    memory: [PushReport.Memory],
+    memory: (client: PushReport.Memory, gateway: PushReport.Memory, store: PushReport.Memory),
     rowsChecked: Int
   ) {
     func each(_ seconds: Double) -> Double { seconds * 1e6 / Double(walk.count) }
@@ -99,12 +97,12 @@ extension PushReport.Run {
       acknowledgements: walk.count,
       seconds: outcome.seconds,
       perSecond: Double(walk.count) / outcome.seconds,
-      clientMicroseconds: each(outcome.cpuSeconds[0]),
-      gatewayMicroseconds: each(outcome.cpuSeconds[1]),
-      storeMicroseconds: each(outcome.cpuSeconds[2]),
-      clientMemory: memory[0],
-      gatewayMemory: memory[1],
-      storeMemory: memory[2],
+      clientMicroseconds: each(outcome.cpu.client),
+      gatewayMicroseconds: each(outcome.cpu.gateway),
+      storeMicroseconds: each(outcome.cpu.store),
+      clientMemory: memory.client,
+      gatewayMemory: memory.gateway,
+      storeMemory: memory.store,
       bytesEach: Double(bodies.byteCount) / Double(walk.count),
       rowsChecked: rowsChecked
     )

@@ -7,8 +7,7 @@ struct PushStream: Sendable {
   /// Duration and CPU time of a stream.
   struct Outcome: Sendable {
     var seconds: Double
-    /// CPU time of this process and of the metered ones, in seconds.
-    var cpuSeconds: [Double]
+    var cpu: ServiceCPUMeter.Seconds
   }
 
   /// Idle timeout of the stream.
@@ -17,7 +16,7 @@ struct PushStream: Sendable {
   let endpoint: Endpoint
   let token: String
   let mode: PushMode
-  let meter: ProcessCPUMeter
+  let meter: ServiceCPUMeter
 
   /// Send the body and compare the responses.
   ///
@@ -70,7 +69,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   private let promise: EventLoopPromise<PushStream.Outcome>
   private var handle: HTTP2StreamHandle?
   private var began: UInt64 = 0
-  private var cpuBefore: [Double?] = []
+  private var cpuStart: ServiceCPUMeter.Start?
   private var problem: [UInt8] = []
   /// The response is a problem document, so no more of the body is sent.
   private var isRefused = false
@@ -122,7 +121,7 @@ private final class PushConnection: HTTP2ClientDelegate {
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<PushConnection>) {
-    cpuBefore = stream.meter.sample()
+    cpuStart = stream.meter.start()
     began = MonotonicClock.now
     handle = connection.submit(template, path: stream.mode.path, tag: 0, streaming: true, hasMoreBody: true)
     if handle == nil { fail(LoadError("the connection accepts no requests")) }
@@ -150,14 +149,15 @@ private final class PushConnection: HTTP2ClientDelegate {
       let text = String(decoding: problem, as: UTF8.self)
       return fail(LoadError("POST \(stream.mode.path) was answered \(response.status): \(text)"))
     }
+    guard let cpuStart else { return }
     do throws(LoadError) {
       try answers.end()
+      let cpu = try stream.meter.seconds(since: cpuStart)
+      isOver = true
+      promise.succeed(PushStream.Outcome(seconds: MonotonicClock.seconds(since: began), cpu: cpu))
     } catch {
-      return fail(error)
+      fail(error)
     }
-    isOver = true
-    let cpu = zip(stream.meter.sample(), cpuBefore).map { ($0 ?? 0) - ($1 ?? 0) }
-    promise.succeed(PushStream.Outcome(seconds: Double(MonotonicClock.now - began) / 1e9, cpuSeconds: cpu))
   }
 
   func http2StreamFailed(tag: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<PushConnection>) {

@@ -1,13 +1,10 @@
 internal import Foundation
 internal import HTTP2Session
 internal import LocalStack
-internal import NIOCore
-internal import NIOPosix
 internal import Operations
 internal import Synchronization
-internal import TLSSession
 
-/// Client of the gateway's API for a bench: sets up channels and messages and checks answers. Owns one connection;
+/// Client of the gateway's API for a bench: sets up channels and messages and checks responses. Owns one connection;
 /// calls may overlap. Its calls carry a server token unless they name another.
 final class BenchClient: Sendable {
   /// Lifetime of a bench's tokens; every run is shorter.
@@ -17,12 +14,18 @@ final class BenchClient: Sendable {
 
   let token: String
   private let endpoint: Endpoint
-  private let connection: Mutex<AsyncHTTP2Client>
+  private let connection: Mutex<Connection>
+
+  /// Connection of the calls, and the task that replaces it after the gateway has closed it.
+  private struct Connection: Sendable {
+    var client: AsyncHTTP2Client
+    var reconnect: Task<AsyncHTTP2Client, any Error>?
+  }
 
   private init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer) async throws {
     self.endpoint = endpoint
     token = try await tokenIssuer.server(lifetime: Self.tokenLifetime)
-    connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
+    connection = Mutex(Connection(client: try await AsyncHTTP2Client.connect(to: endpoint)))
   }
 
   /// Open a client, run `body`, close the client.
@@ -35,8 +38,14 @@ final class BenchClient: Sendable {
     return try await withCleanup {
       try await body(client)
     } cleanUp: {
-      await client.connection.withLock { $0 }.close()
+      await client.close()
     }
+  }
+
+  private func close() async {
+    // The task stores its connection before it ends.
+    _ = try? await connection.withLock { $0.reconnect }?.value
+    await connection.withLock { $0.client }.close()
   }
 
   // MARK: Calls
@@ -47,13 +56,36 @@ final class BenchClient: Sendable {
     -> HTTPCallResponse
   {
     let bytes = body.map { Array($0.utf8) }
-    let current = connection.withLock { $0 }
+    let current = connection.withLock { $0.client }
     do {
       return try await current.call(method, path, body: bytes, token: token ?? self.token)
     } catch CallError.closed {
-      let next = try await AsyncHTTP2Client.connect(to: endpoint)
-      connection.withLock { $0 = next }
+      let next = try await replacement(of: current)
       return try await next.call(method, path, body: bytes, token: token ?? self.token)
+    }
+  }
+
+  /// Return the connection that replaces a closed one. Calls that overlap share one new connection.
+  private func replacement(of failed: AsyncHTTP2Client) async throws -> AsyncHTTP2Client {
+    let (current, reconnect) = connection.withLock { connection in
+      if connection.client === failed, connection.reconnect == nil {
+        connection.reconnect = Task { try await self.reconnect(insteadOf: failed) }
+      }
+      return (connection.client, connection.reconnect)
+    }
+    return try await reconnect?.value ?? current
+  }
+
+  /// Open and store a connection. At most one task runs this at a time.
+  private func reconnect(insteadOf failed: AsyncHTTP2Client) async throws -> AsyncHTTP2Client {
+    do {
+      let next = try await AsyncHTTP2Client.connect(to: endpoint)
+      connection.withLock { $0 = Connection(client: next) }
+      await failed.close()
+      return next
+    } catch {
+      connection.withLock { $0.reconnect = nil }
+      throw error
     }
   }
 
@@ -160,155 +192,5 @@ final class BenchClient: Sendable {
       page()
     }
     return rows
-  }
-}
-
-// Answers of the gateway's API, as far as a bench checks them. Property names are the API's.
-
-struct UserResponse: Decodable { var id: String }
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct ChannelResponse: Decodable {
-  struct Message: Decodable {
-    var id: String
-    var seq: Int
-  }
-  struct Channel: Decodable { var newest_message: Message? }
-  var channel: Channel
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct ReadStateResponse: Decodable {
-  struct Row: Decodable {
-    var user: UserResponse
-    var last_read_message_id: String?
-    var last_read_seq: Int
-    var last_delivered_seq: Int?
-    var last_delivered_message_id: String?
-  }
-  var read: [Row]
-  var next: String?
-}
-
-struct RowResponse: Decodable { var read: ReadStateResponse.Row }
-
-struct MessageResponse: Decodable {
-  struct Message: Decodable {
-    var id: String
-    var cid: String
-    var seq: Int
-  }
-  var message: Message
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct StatusResponse: Decodable {
-  var message_id: String
-  var seq: Int
-  var status: String
-  var read_count: Int
-  var delivered_count: Int?
-  var unread_count: Int?
-  var member_count: Int
-}
-
-struct StatusesResponse: Decodable { var statuses: [StatusResponse] }
-
-struct MembersResponse: Decodable {
-  struct Member: Decodable { var user: UserResponse }
-  var members: [Member]
-  var next: String?
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct TotalsResponse: Decodable, Equatable {
-  var total_unread_count: Int
-  var unread_channels: Int
-  var unread_threads: Int
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct BadgesResponse: Decodable {
-  struct Badge: Decodable {
-    var user_id: String
-    var total_unread_count: Int?
-    var unread_channels: Int?
-  }
-  var users: [Badge]
-}
-
-// swift-format-ignore: AlwaysUseLowerCamelCase
-struct MarkAllResponse: Decodable {
-  var channels_read: Int
-  var failed: [String]
-}
-
-struct TicketsResponse: Decodable { var tickets: [String] }
-
-/// HTTP/2 connections that a bench drives on its own event loop.
-enum BenchConnection {
-  /// Connect, with read buffers of up to `readBytesMax`.
-  ///
-  /// - Parameters:
-  ///   - tls: nil for h2c.
-  ///   - failed: called with the error that closes the open connection, on the event loop.
-  ///   - makeDelegate: called on the event loop.
-  /// - Returns: the channel, or ``LoadError`` with the reason.
-  static func connect<Delegate: HTTP2ClientDelegate>(
-    to endpoint: Endpoint,
-    on eventLoop: any EventLoop,
-    tls: TLSContext? = nil,
-    readBytesMax: Int = 65_536,
-    failed: (@Sendable (any Error) -> Void)? = nil,
-    _ makeDelegate: @escaping @Sendable (any Channel) -> (Delegate, HTTP2ClientResources)
-  ) -> EventLoopFuture<any Channel> {
-    ClientBootstrap(group: eventLoop)
-      .connectTimeout(.seconds(10))
-      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
-      .channelOption(
-        ChannelOptions.recvAllocator,
-        value: AdaptiveRecvByteBufferAllocator(
-          minimum: readBytesMax / 16,
-          initial: readBytesMax / 4,
-          maximum: readBytesMax
-        )
-      )
-      .channelInitializer { channel in
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: endpoint.host)) }
-          let (delegate, resources) = makeDelegate(channel)
-          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: resources))
-          if let failed { try pipeline.addHandler(ConnectionErrorHandler(failed)) }
-        }
-      }
-      .connect(host: endpoint.host, port: endpoint.port)
-      .flatMapErrorThrowing {
-        throw LoadError("\(endpoint): no connection: \(ErrorText.of($0))")
-      }
-  }
-}
-
-/// Run `body` for 0 to `count`−1, `atOnce` at a time, roughly in order.
-///
-/// - Parameter progress: receives the progress with each hundredth, as in "1,000 of 5,000 channels made".
-func inParallel(
-  _ count: Int,
-  atOnce: Int,
-  progress: (note: ProgressHandler, what: String)? = nil,
-  _ body: @escaping @Sendable (Int) async throws -> Void
-) async throws {
-  try await withThrowingTaskGroup(of: Void.self) { tasks in
-    for first in 0..<min(atOnce, count) {
-      tasks.addTask {
-        for position in stride(from: first, to: count, by: atOnce) {
-          if let progress, position % max(1, count / 100) == 0 {
-            progress.note("\(Figures.count(position)) of \(Figures.count(count)) \(progress.what)")
-          }
-          try await body(position)
-        }
-      }
-    }
-    try await tasks.waitForAll()
   }
 }

@@ -90,7 +90,7 @@ struct BenchOptions: ParsableArguments, Sendable {
 /// Environment of one run of a ``Benchmark``: programs, data directory and output.
 struct BenchRun: Sendable {
   let executables: Executables
-  /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
+  /// Directory that does not exist yet; each phase of the run uses it, or a name that begins with it.
   let directory: String
   /// Show progress.
   let note: ProgressHandler
@@ -159,5 +159,29 @@ struct BenchServices: Sendable {
   /// Issue a user's token, valid for the whole run.
   func token(_ user: String) async throws -> String {
     try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
+  }
+}
+
+/// Run `body` for 0 to `count`−1, `atOnce` at a time, roughly in order.
+///
+/// - Parameter progress: receives the progress with each hundredth, as in "1,000 of 5,000 channels made".
+func inParallel(
+  _ count: Int,
+  atOnce: Int,
+  progress: (note: ProgressHandler, what: String)? = nil,
+  _ body: @escaping @Sendable (Int) async throws -> Void
+) async throws {
+  try await withThrowingTaskGroup(of: Void.self) { tasks in
+    for first in 0..<min(atOnce, count) {
+      tasks.addTask {
+        for position in stride(from: first, to: count, by: atOnce) {
+          if let progress, position % max(1, count / 100) == 0 {
+            progress.note("\(Figures.count(position)) of \(Figures.count(count)) \(progress.what)")
+          }
+          try await body(position)
+        }
+      }
+    }
+    try await tasks.waitForAll()
   }
 }

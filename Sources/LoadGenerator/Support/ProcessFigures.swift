@@ -68,6 +68,14 @@ struct ProcessCPUMeter: Sendable {
       }
   }
 
+  /// Return the times since an earlier sample, in its order; nil for a process that did not exist all the time.
+  func seconds(since start: [Double?]) -> [Double?] {
+    zip(start, sample()).map { start, end in
+      guard let start, let end else { return nil }
+      return end - start
+    }
+  }
+
   /// CPU time of the exited children of this process.
   static var endedChildren: Double {
     var usage = rusage()
@@ -142,14 +150,6 @@ extension LocalStack {
   static func metric(_ name: String, at endpoint: Endpoint) async -> Double? {
     let response = await HealthCheck.get("http://\(endpoint)/metrics")
     return response.flatMap { MetricText.value(name, in: $0.body) }
-  }
-
-  /// Process ids of the last gateway and of the store.
-  func measuredProcesses() throws(LoadError) -> [(name: String, processID: Int32)] {
-    guard let gateway = gatewayProcesses.last, let store = storeProcess else {
-      throw LoadError("the services are not running")
-    }
-    return [("gateway", gateway.processID), ("store", store.processID)]
   }
 
   /// Restart the store with a memory budget.

@@ -67,7 +67,7 @@ extension FrameRouteTests {
       }
       for stream in streams {
         let verdicts = await stream.verdicts(501)
-        #expect(verdicts == (0..<500).map { "\($0) markReadReply" } + ["end"])
+        #expect(verdicts == (0..<500).map { "\($0) markRead" } + ["end"])
       }
     }
   }
@@ -141,8 +141,8 @@ extension FrameRouteTests {
       frames.mark(1)
       try await gateway.client.send(frames.bytes, short)
       try await gateway.client.send(frames.bytes, long)
-      #expect(await short.verdict() == "1 markReadReply")
-      #expect(await long.verdict() == "1 markReadReply")
+      #expect(await short.verdict() == "1 markRead")
+      #expect(await long.verdict() == "1 markRead")
       gateway.clock.advance(by: .seconds(601))
       #expect(await short.verdicts(2) == ["0 authentication_failed the token has expired", "end"])
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()

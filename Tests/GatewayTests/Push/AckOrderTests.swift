@@ -70,9 +70,8 @@ import Testing
     ),
   ]
 
-  @Test(arguments: stories.indices)
-  func outcomesFollowTheStory(_ index: Int) {
-    let story = Self.stories[index]
+  @Test(arguments: stories)
+  func outcomesFollowTheStory(_ story: Story) {
     var order = AckOrder(limits: story.limits)
     for (line, row) in story.rows.enumerated() {
       #expect(

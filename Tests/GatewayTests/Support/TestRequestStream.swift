@@ -89,7 +89,7 @@ final class TestRequestStream: Sendable {
       return state.withLock { $0.received.isEmpty } ? "end" : "cut"
     }
     guard header.kind == .error else {
-      return "\(header.correlation) \(header.kind)\(header.isReply || header.kind == .pong ? "" : ", no reply")"
+      return "\(header.correlation) \(header.kind)\(header.isReply == header.kind.hasReply ? "" : ", no reply")"
     }
     guard let error = try? ErrorFrame(payload.span.bytes) else { return "an error that does not parse" }
     let detail = error.detail.isEmpty ? "" : " \(error.detail)"

@@ -111,7 +111,7 @@ import Testing
       var bytes = TestFrames()
       bytes.mark(1)
       try await gateway.client.send(bytes.bytes, frames)
-      #expect(await frames.verdict() == "1 markReadReply")
+      #expect(await frames.verdict() == "1 markRead")
       #expect(await events.live())
       #expect(await others.live())
       #expect(try await gateway.client.put("/v1/tokens/one", Self.revoke).status == 200)

@@ -46,10 +46,11 @@ import Testing
     #expect(gateway.take() == ["2 noted", "3 known"])
   }
 
-  private struct Refusal {
+  private struct Refusal: CustomTestStringConvertible {
     var name: String
     var bytes: @Sendable (inout GatewayFrames) -> [ByteBuffer]
     var replies: [String]
+    var testDescription: String { name }
   }
 
   private static let refusedHandshakes = [
@@ -93,9 +94,8 @@ import Testing
     ),
   ]
 
-  @Test(arguments: refusedHandshakes.indices)
-  func refusedHandshakesCloseConnection(_ index: Int) throws {
-    let row = Self.refusedHandshakes[index]
+  @Test(arguments: refusedHandshakes)
+  private func refusedHandshakesCloseConnection(_ row: Refusal) throws {
     let harness = try ServerHarness(secrets: ["secret"])
     let whole = try harness.connect(session: 1)
     let drip = try harness.connect(session: 2)
@@ -271,9 +271,8 @@ import Testing
   ]
 
   /// Frames before the fault are answered, and frames behind it are ignored.
-  @Test(arguments: faults.indices)
-  func faultsEndConnectionAfterEarlierFramesAreAnswered(_ index: Int) throws {
-    let row = Self.faults[index]
+  @Test(arguments: faults)
+  func faultsEndConnectionAfterEarlierFramesAreAnswered(_ row: (name: String, hex: String, reply: String)) throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     gateway.send(
@@ -291,9 +290,8 @@ import Testing
   }
 
   /// A header's fault is found before any byte of the payload was read, so no memory is kept for it.
-  @Test(arguments: faults.indices)
-  func faultsAreFoundAtFirstByteThatShowsThem(_ index: Int) throws {
-    let row = Self.faults[index]
+  @Test(arguments: faults)
+  func faultsAreFoundAtFirstByteThatShowsThem(_ row: (name: String, hex: String, reply: String)) throws {
     let harness = try ServerHarness()
     let gateway = try harness.open()
     var bytes = ByteBuffer(hex: row.hex)

@@ -33,11 +33,11 @@ import Testing
     [.begin, .stop, .halted(1, .report), .started(false)],
   ]
 
-  @Test(arguments: rows.indices)
-  func haltsAreAnsweredByTheStoresState(_ row: Int) {
+  @Test(arguments: rows)
+  private func haltsAreAnsweredByTheStoresState(_ steps: [Step]) {
     var lifecycle = StoreLifecycle()
     var generation: UInt64 = 0
-    for step in Self.rows[row] {
+    for step in steps {
       switch step {
       case .begin:
         generation += 1
