@@ -23,6 +23,7 @@ struct RequestSlot {
   var counter: UInt64 = 0
   /// Bytes of the frame; ``BatchedFrame/none`` once it is abandoned.
   var frame = BatchedFrame.none
+  /// The previous request; in an abandoned slot, the request's shard.
   fileprivate(set) var previous = RequestSlot.none
   /// The next request; in a free slot, the next free slot.
   fileprivate(set) var next = RequestSlot.none
@@ -116,10 +117,12 @@ struct RequestSlots: ~Copyable {
     free(index)
   }
 
-  /// Remove a request from the list; its slot stays in use until ``removeAbandoned(_:)`` or ``removeAllAbandoned()``.
-  mutating func abandon(_ index: UInt32) {
+  /// Remove a request from the list. Its slot stays in use until ``removeAbandoned(_:)``, ``removeAbandoned(where:)`` or
+  /// ``removeAllAbandoned()``.
+  mutating func abandon(_ index: UInt32, of shard: ShardID) {
     unlink(index)
     slots[Int(index)].frame = .none
+    slots[Int(index)].previous = UInt32(shard.rawValue)
     slots[Int(index)].state = .abandoned
     abandonedCount += 1
   }
@@ -127,6 +130,16 @@ struct RequestSlots: ~Copyable {
   mutating func removeAbandoned(_ index: UInt32) {
     abandonedCount -= 1
     free(index)
+  }
+
+  /// Free the slots of abandoned requests of some shards; return their number.
+  mutating func removeAbandoned(where isGone: (ShardID) -> Bool) -> Int {
+    guard abandonedCount > 0 else { return 0 }
+    let before = abandonedCount
+    for index in slots.indices where slots[index].state == .abandoned {
+      if isGone(ShardID(UInt16(slots[index].previous))) { removeAbandoned(UInt32(index)) }
+    }
+    return before - abandonedCount
   }
 
   mutating func removeAllAbandoned() {

@@ -216,7 +216,7 @@ struct RequestTable: ~Copyable {
     let wasSent = progress.wasSent(slot)
     let failed = FailedRequest(tag: slot.tag, failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable)
     if progress.isOnWire(slot) {
-      slots.abandon(index)
+      slots.abandon(index, of: batches.shard(of: slot.frame))
       progress.removed(index, next: slot.next)
       batches.release(slot.frame)
     } else {
@@ -400,7 +400,7 @@ extension RequestTable {
         request.slot.wasSentElsewhere = progress.wasSent(slot)
         moved.append(request)
         if progress.isOnWire(slot) {
-          slots.abandon(index)
+          slots.abandon(index, of: shard)
           progress.removed(index, next: next)
           batches.release(slot.frame)
         } else {
@@ -410,6 +410,11 @@ extension RequestTable {
       index = next
     }
     return moved
+  }
+
+  /// Free the places in the window of dropped requests whose shards the node has lost: it does not answer them.
+  mutating func removeAbandoned(where isLost: (ShardID) -> Bool) {
+    for _ in 0..<slots.removeAbandoned(where: isLost) { progress.answered() }
   }
 
   /// Queue a request of another node's table behind all others. It is sent even if the window is full for new ones.

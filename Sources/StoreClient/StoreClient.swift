@@ -355,6 +355,13 @@ extension StoreClient {
   func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
     learn(map.peers, from: node)
     if routes?.take(map, of: node.index) == true { routesChanged() }
+    if let shardCount = routes?.shardCount {
+      // No answer follows the map that is about another shard.
+      node.table.removeAbandoned { shard in
+        let index = Int(shard.rawValue)
+        return index < shardCount && !map.owned.contains { $0.shards.contains(index) }
+      }
+    }
     readinessChanged()
     flush()
   }

@@ -223,6 +223,44 @@ import Testing
     #expect(harness.client.hasRoom && harness.client.hasRoom(for: 3))
   }
 
+  /// A node that has lost a shard does not answer its requests: they take no place in its window any more.
+  @Test func requestsOfALostShardFreeTheirPlaces() {
+    let harness = ClusterHarness.open(nodes: 2) { $0.inFlightMax = 4 }
+    harness.nodes[0].holdsReplies = true
+    for token in 1...3 { harness.command(UInt64(token), to: 0) }
+    harness.command(4, to: 1)
+    harness.flush()
+    harness.own(0, [1...3], epoch: 1)
+    harness.own(1, [0...0], epoch: 2)
+    harness.pump()
+    #expect(harness.received(1) == ["1!", "2!", "3!"])
+    #expect(harness.recorder.replies == [1, 2, 3])
+    for token in 5...7 { harness.command(UInt64(token), to: 1) }
+    #expect(!harness.client.hasRoom)
+    harness.flush()
+    harness.release(0)
+    #expect(harness.recorder.replies == [1, 2, 3, 4, 5, 6, 7])
+    #expect(harness.client.stats.repliesLate == 0 && harness.client.stats.connectionsLost == 0)
+  }
+
+  /// A node loses a shard and owns it again before the client knows. What was under way is dropped, and what follows it
+  /// must not be applied first.
+  @Test func requestsUnderWayAreSentAgainToANodeThatOwnsTheirShardAgain() {
+    let harness = ClusterHarness.open(nodes: 2)
+    harness.nodes[0].holdsReplies = true
+    harness.command(1, to: 0)
+    harness.flush()
+    harness.command(2, to: 0)
+    harness.client.flush()
+    harness.own(0, [1...3], epoch: 1)
+    harness.own(0, [0...3], epoch: 3)
+    harness.nodes[0].holdsReplies = false
+    harness.pump()
+    #expect(harness.received(0) == ["1", "1!", "2!"])
+    #expect(harness.recorder.replies == [1, 2])
+    #expect(harness.commands.lost == [])
+  }
+
   /// Two addresses lead to each other's node: the epochs are those of before.
   @Test func ownersAreFoundBehindOtherAddresses() {
     let harness = ClusterHarness(nodes: 2)

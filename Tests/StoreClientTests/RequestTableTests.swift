@@ -385,7 +385,7 @@ struct RequestSlotsTests {
       try #require(isRight, "use \(use): \(correlation)")
       // Every third request is dropped, and its slot freed by the late reply.
       if use.isMultiple(of: 3) {
-        slots.abandon(index)
+        slots.abandon(index, of: ShardID(0))
         try #require(slots.find(correlation)?.slot.state == .abandoned)
         slots.removeAbandoned(index)
       } else {

@@ -33,7 +33,7 @@ extension HostSupervisor {
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
-    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
       metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
@@ -77,10 +77,18 @@ extension HostSupervisor {
     )
   }
 
+  /// Tell all connections that this node serves other shards. Each handles that in a turn of its own: their routes must
+  /// not change within one.
+  private func tellConnections() {
+    for channel in registry.channels {
+      channel.eventLoop.execute { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    }
+  }
+
   /// Replace a host by another one, made from local storage, that follows.
   ///
-  /// If the node owned the group, all its connections are closed: the old host answers no more requests of the group.
-  /// Gateways connect again at once, and resend them to the group's next owner.
+  /// If the node owned the group, its connections lose the group's shards: the old host answers no more requests of the
+  /// group. Gateways resend them to the group's next owner.
   ///
   /// - Returns: false if the host is not in use any more.
   private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
@@ -97,7 +105,7 @@ extension HostSupervisor {
       reloadIfStarting(generation: generation)
       return false
     }
-    if serving.demote(host) { for channel in registry.channels { channel.close(promise: nil) } }
+    if serving.demote(host) { tellConnections() }
     return true
   }
 

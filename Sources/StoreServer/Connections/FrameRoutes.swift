@@ -6,15 +6,25 @@ internal import StoreEngine
 /// The loops that have shards, with the lanes of one connection there. It passes each request to the loop that owns its
 /// shard: at once on the connection's own loop, at the end of a read on another.
 ///
+/// A node of a cluster may lose shards, and own them again. It then *withholds* them from the connection until the
+/// gateway has confirmed the loss (``endWithholding()``). Commands that were dropped came before those that the gateway
+/// had still sent, and no command may overtake another one (Proto/frames.md, "Shards of a cluster").
+///
 /// A class: any turn of the connection's own loop may close the connection, and thereby its routes.
 final class FrameRoutes {
   private struct Route {
+    /// No other route of the connection had it.
+    let number: Int
     let host: LoopHost
+    /// Index of the host. It stays when another host takes its place.
+    let index: Int
     let lane: ReplyLane
     /// Whether the host is on the connection's own loop. Stored, so that a request compares no event loops.
     let isLocal: Bool
     /// For another loop: frames of this read, which are forwarded at its end.
     var forward: ByteBuffer?
+    /// For another loop: requests that it has not answered.
+    var unanswered = 0
   }
 
   /// Empty before the handshake is done, and from the end on.
@@ -22,17 +32,33 @@ final class FrameRoutes {
   /// Index in `routes`, by shard. In a cluster, shards that this node does not own have none.
   private var routeOfShard: [UInt8] = []
   private static let noRoute = UInt8.max
+  private static let withheld = UInt8.max - 1
+  /// Indexes of the hosts whose shards are withheld. Empty except in a cluster.
+  private(set) var withheldHosts: Set<Int> = []
+  private var lastNumber = 0
 
-  /// Open a lane on each loop whose shards are served, unless it has one.
-  func open(_ serving: ServingState.Serving, on eventLoop: any EventLoop, lane: (LoopHost) -> ReplyLane) {
+  /// Open a lane on each loop whose shards are served, unless it has one or they are withheld.
+  ///
+  /// - Parameter lane: makes the lane of a host, for a route of this number.
+  func open(_ serving: ServingState.Serving, on eventLoop: any EventLoop, lane: (LoopHost, Int) -> ReplyLane) {
     var routeOfHost = [UInt8](repeating: Self.noRoute, count: serving.hosts.count)
-    for (index, host) in serving.hosts.enumerated() where serving.isServed(index) {
+    for index in withheldHosts where index < routeOfHost.count { routeOfHost[index] = Self.withheld }
+    for (index, host) in serving.hosts.enumerated() where serving.isServed(index) && !withheldHosts.contains(index) {
       if let route = routes.firstIndex(where: { $0.host === host }) {
         routeOfHost[index] = UInt8(route)
         continue
       }
-      let route = Route(host: host, lane: lane(host), isLocal: host.eventLoop === eventLoop)
+      lastNumber += 1
+      let route = Route(
+        number: lastNumber,
+        host: host,
+        index: index,
+        lane: lane(host, lastNumber),
+        isLocal: host.eventLoop === eventLoop
+      )
       if route.isLocal {
+        // The turn may have begun before.
+        host.readClock()
         host.loop.open(route.lane)
       } else {
         Self.open(UncheckedLane(lane: route.lane), on: host)
@@ -43,6 +69,44 @@ final class FrameRoutes {
     routeOfShard = serving.hostOfShard.map { routeOfHost[Int($0)] }
   }
 
+  /// Close the lanes on loops whose shards are no longer served, and withhold these shards. Call ``open(_:on:lane:)``
+  /// next.
+  ///
+  /// - Parameter unanswered: number of unanswered requests of all routes.
+  /// - Returns: how many of these get no reply; nil: no shards were lost.
+  func closeLost(_ serving: ServingState.Serving, unanswered: Int) -> Int? {
+    let lost = routes.filter { !serving.isServed($0.index, by: $0.host) }
+    guard !lost.isEmpty else { return nil }
+    // Of one loop, the connection's own, requests are counted nowhere else.
+    let ownUnanswered = unanswered - routes.reduce(0) { $0 + $1.unanswered }
+    routes.removeAll { route in lost.contains { $0.number == route.number } }
+    var dropped = 0
+    for route in lost {
+      dropped += route.isLocal ? ownUnanswered : route.unanswered
+      withheldHosts.insert(route.index)
+      close(route)
+    }
+    return dropped
+  }
+
+  /// Withhold no shards any more. Call ``open(_:on:lane:)`` next.
+  func endWithholding() { withheldHosts = [] }
+
+  /// Return whether a shard is withheld: its requests are neither applied nor answered.
+  func isWithheld(_ shard: ShardID) -> Bool {
+    let shard = Int(shard.rawValue)
+    return !withheldHosts.isEmpty && shard < routeOfShard.count && routeOfShard[shard] == Self.withheld
+  }
+
+  /// Record replies of another loop.
+  ///
+  /// - Returns: false if the route is closed: the replies are about shards that were lost.
+  func answered(_ count: Int, byRoute number: Int) -> Bool {
+    guard let position = routes.firstIndex(where: { $0.number == number }) else { return false }
+    routes[position].unanswered -= count
+    return true
+  }
+
   /// Begin a turn of the connection's own loop.
   func beginTurn() {
     for route in routes where route.isLocal { route.host.readClock() }
@@ -51,7 +115,7 @@ final class FrameRoutes {
   /// Pass a request on.
   ///
   /// - Parameter frame: the request with its header.
-  /// - Returns: false if another node owns the shard; then nothing was done.
+  /// - Returns: false if another node owns the shard, or it is withheld; then nothing was done.
   @inline(__always)
   func receive(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) -> Bool {
     let shard = Int(header.shard.rawValue)
@@ -65,6 +129,7 @@ final class FrameRoutes {
       routes[position].forward = nil
       forward.writeRaw(frame)
       routes[position].forward = forward
+      routes[position].unanswered += 1
     }
     return true
   }
@@ -93,12 +158,14 @@ final class FrameRoutes {
   func close() {
     let closed = routes
     routes = []
-    for route in closed {
-      if route.isLocal {
-        route.host.loop.close(route.lane)
-      } else {
-        Self.close(UncheckedLane(lane: route.lane), on: route.host)
-      }
+    for route in closed { close(route) }
+  }
+
+  private func close(_ route: Route) {
+    if route.isLocal {
+      route.host.loop.close(route.lane)
+    } else {
+      Self.close(UncheckedLane(lane: route.lane), on: route.host)
     }
   }
 

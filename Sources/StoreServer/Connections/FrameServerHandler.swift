@@ -68,6 +68,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var snapshot: SnapshotFrames?
 
   private let routes = FrameRoutes()
+  /// Number in the last ping, which followed a map without lost shards.
+  private var lastPing: UInt64 = 0
 
   init(
     servingState: ServingState,
@@ -205,6 +207,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func request(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
     guard unanswered < Int(terms.window) else {
+      if routes.isWithheld(header.shard) { return }
       refusals.writeError(
         .busy,
         shard: header.shard,
@@ -216,7 +219,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
     if try routes.receive(header, payload, frame: frame) {
       unanswered += 1
-    } else {
+    } else if !routes.isWithheld(header.shard) {
       refusals.writeError(
         .notOwner,
         shard: header.shard,
@@ -253,6 +256,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       write(buffer)
       return
     }
+    if terms.isNode, header.kind == .pong { return try pongReceived(payload) }
     if terms.isNode, header.kind.isBetweenNodes { return try receiveChanges(header, payload) }
     if terms.isNode, header.kind.isSnapshot, let context {
       return try (snapshot ?? makeSnapshot(context)).receive(header, payload, servingState)
@@ -308,27 +312,50 @@ final class FrameServerHandler: ChannelInboundHandler {
     openRoutes(serving, context)
     var buffer = ByteBuffer()
     ready.write(into: &buffer)
-    serving.shardMap?.write(into: &buffer)
+    serving.shardMap()?.write(into: &buffer)
     write(buffer)
     logger.info("Gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
   }
 
-  /// Open routes to the shards that this node owns since the handshake, and tell the gateway.
   func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
     guard event is ServingChanged else { return context.fireUserInboundEventTriggered(event) }
-    guard isOpen, let serving = servingState.current() else { return }
+    servedShardsChanged()
+  }
+
+  /// Close the routes to shards that this node has lost, open routes to those that it owns, and tell the gateway. After
+  /// a loss a ping follows the map: what the gateway sends after the pong, it sends with the loss in mind.
+  private func servedShardsChanged() {
+    guard isOpen, let context, let serving = servingState.current() else { return }
+    let dropped = routes.closeLost(serving, unanswered: unanswered)
     openRoutes(serving, context)
-    guard let map = serving.shardMap else { return }
+    unanswered -= dropped ?? 0
+    guard let map = serving.shardMap(without: routes.withheldHosts) else { return }
+    // No answer about a lost shard follows the map.
+    writeRefusals()
     var buffer = ByteBuffer()
     map.write(into: &buffer)
+    if dropped != nil {
+      lastPing += 1
+      buffer.writeFrame(FrameHeader(.ping)) { $0.writeInteger(lastPing) }
+    }
     write(buffer)
+  }
+
+  private func pongReceived(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    var number: UInt64 = 0
+    for _ in 0..<8 { number = number << 8 | UInt64(try reader.byte()) }
+    try reader.end()
+    guard number == lastPing, !routes.withheldHosts.isEmpty else { return }
+    routes.endWithholding()
+    servedShardsChanged()
   }
 
   private func openRoutes(_ serving: ServingState.Serving, _ context: ChannelHandlerContext) {
     guard case .open(let registration) = state else { return }
     let eventLoop = context.eventLoop
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    routes.open(serving, on: eventLoop) { host in
+    routes.open(serving, on: eventLoop) { host, route in
       let isLocal = host.eventLoop === eventLoop
       return ReplyLane(
         session: registration.session,
@@ -339,7 +366,7 @@ final class FrameServerHandler: ChannelInboundHandler {
           if isLocal {
             bound.value.deliver(buffer, count)
           } else {
-            eventLoop.execute { bound.value.deliver(buffer, count) }
+            eventLoop.execute { bound.value.deliver(buffer, count, ofRoute: route) }
           }
         },
         end: { error in
@@ -350,6 +377,12 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   // MARK: Output
+
+  /// Write replies of another loop, unless its shards were lost meanwhile.
+  private func deliver(_ buffer: ByteBuffer, _ count: Int, ofRoute route: Int) {
+    guard routes.answered(count, byRoute: route) else { return backlog.wrote(buffer.readableBytes) }
+    deliver(buffer, count)
+  }
 
   private func deliver(_ buffer: ByteBuffer, _ count: Int) {
     unanswered -= count

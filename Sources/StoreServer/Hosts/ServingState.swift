@@ -18,12 +18,19 @@ final class ServingState: Sendable {
     /// Return whether this node answers requests for the shards of a host.
     func isServed(_ host: Int) -> Bool { epochs.map { $0[host] != nil } ?? true }
 
-    /// The shards that this node owns, and the other nodes; nil: no cluster.
-    var shardMap: ShardMap? {
+    /// Return whether this node answers requests for a host's shards, and with this host.
+    func isServed(_ index: Int, by host: LoopHost) -> Bool {
+      index < hosts.count && hosts[index] === host && isServed(index)
+    }
+
+    /// Return the shards that this node owns, and the other nodes; nil: no cluster.
+    ///
+    /// - Parameter withheld: indexes of hosts whose shards are left out.
+    func shardMap(without withheld: Set<Int> = []) -> ShardMap? {
       guard let epochs else { return nil }
       var owned: [ShardMap.OwnedRange] = []
       for (shard, host) in hostOfShard.enumerated() {
-        guard let epoch = epochs[Int(host)] else { continue }
+        guard let epoch = epochs[Int(host)], !withheld.contains(Int(host)) else { continue }
         if let last = owned.indices.last, owned[last].shards.upperBound == shard, owned[last].epoch == epoch.rawValue {
           owned[last].count += 1
         } else {
@@ -90,5 +97,5 @@ extension ServingState {
   }
 }
 
-/// The store serves more shards than before: tells each connection to open routes to them.
+/// The store serves other shards than before: tells each connection to open and close its routes.
 struct ServingChanged: Sendable {}

@@ -123,6 +123,11 @@ final class FakeConnection {
   private(set) var isClosed = false
   /// The received frame headers, for tests of frames other than requests.
   private(set) var frames: [FrameHeader] = []
+  /// The shards of the last map.
+  private var named: Set<UInt16> = []
+  /// Shards whose loss the client may not know yet.
+  private var withheld: Set<UInt16> = []
+  private var lastPing: UInt64 = 0
 
   init(store: EchoStore, number: Int) {
     self.store = store
@@ -140,10 +145,27 @@ final class FakeConnection {
     output.writeFrame(FrameHeader(.events, shard: ShardID(shard))) { $0.writeInteger(UInt8(0)) }
   }
 
-  /// Send the shards that the node owns, once the connection is open.
+  /// Send the shards that the node owns, once the connection is open. Requests for shards that it has lost since the last
+  /// map are dropped, and those that arrive before the pong.
   fileprivate func sendMap() {
     guard case .open = state, !store.hasNoMap, let owned = store.owned else { return }
-    ShardMap(owned: owned, peers: store.peers).write(into: &output)
+    let lost = named.filter { !store.owns(ShardID($0)) }
+    withheld.formUnion(lost)
+    store.waiting.removeAll { $0.connection == number && lost.contains($0.shard.rawValue) }
+    let map = owned.flatMap { range in
+      range.shards.map { ShardMap.OwnedRange(first: UInt16($0), count: 1, epoch: range.epoch) }
+    }.filter { !withheld.contains($0.first) }
+    named = Set(map.map(\.first))
+    ShardMap(owned: map, peers: store.peers).write(into: &output)
+    guard !lost.isEmpty else { return }
+    lastPing += 1
+    output.writeFrame(FrameHeader(.ping)) { $0.writeInteger(lastPing) }
+  }
+
+  private func pongReceived(_ payload: ByteBuffer) {
+    guard payload.getInteger(at: payload.readerIndex) == lastPing, !withheld.isEmpty else { return }
+    withheld = []
+    sendMap()
   }
 
   func receive(_ bytes: ByteBuffer) {
@@ -214,8 +236,9 @@ final class FakeConnection {
       }
       return
     }
-    if header.kind == .pong { return }
+    if header.kind == .pong { return pongReceived(payload) }
     guard header.isRequest else { return fail(.unknownKind) }
+    if withheld.contains(header.shard.rawValue) { return }
     guard store.owns(header.shard) else {
       return output.writeError(.notOwner, shard: header.shard, correlation: header.correlation, detail: "")
     }

@@ -1,4 +1,5 @@
 import NIOCore
+import NIOEmbedded
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
@@ -47,6 +48,93 @@ import Testing
     gateway.send(gateway.frames.known("a", of: 0), gateway.frames.note("b", of: 1, resending: 4))
     harness.run()
     #expect(gateway.take() == ["6 known", "7 noted"])
+    #expect(harness.remains == [])
+  }
+
+  /// A gateway sends commands to a shard that the node loses, and claims again. What the gateway had sent before it knew
+  /// may arrive late: a later command must not be applied without those before it.
+  @Test func requestsSentBeforeTheLossWasKnownAreWithheld() throws {
+    let harness = try ServerHarness(loops: 2, window: 3, owned: [0, 1])
+    let gateway = try harness.open()
+    gateway.send(gateway.frames.note("a", of: 0), gateway.frames.note("b", of: 1))
+    // The commit of neither has ended.
+    try harness.lose(0)
+    #expect(gateway.take() == ["owns 1+1@1", "ping 1", "2 noted"])
+    gateway.send(gateway.frames.note("c", of: 0), gateway.frames.known("a", of: 0), gateway.frames.note("d", of: 1))
+    #expect(harness.promote(0, epoch: 3) == 2)
+    gateway.send(gateway.frames.note("e", of: 0))
+    harness.run()
+    #expect(gateway.take() == ["owns 1+1@1", "5 noted"])
+    #expect(harness.requests(at: 0) == 0)
+    // From here on it knows. Lost requests do not count against the window.
+    gateway.send(gateway.frames.pong(1))
+    #expect(gateway.take() == ["owns 0+1@3 1+1@1"])
+    gateway.send(
+      gateway.frames.note("a", of: 0, resending: 1),
+      gateway.frames.note("c", of: 0, resending: 3),
+      gateway.frames.note("e", of: 0, resending: 5)
+    )
+    harness.run()
+    #expect(gateway.take() == ["7 noted", "8 noted", "9 noted"])
+    #expect(harness.remains == [])
+  }
+
+  /// The pong of an earlier ping says nothing about a later loss.
+  @Test func eachLossWaitsForItsOwnPong() throws {
+    let harness = try ServerHarness(loops: 2, owned: [0, 1])
+    let gateway = try harness.open()
+    try harness.lose(0)
+    try harness.lose(1)
+    #expect(gateway.take() == ["owns 1+1@1", "ping 1", "owns", "ping 2"])
+    gateway.send(gateway.frames.pong(1), gateway.frames.note("a", of: 0))
+    #expect(harness.promote(0, epoch: 2) == 1)
+    #expect(gateway.take() == ["owns"])
+    gateway.send(gateway.frames.pong(2), gateway.frames.note("a", of: 0), gateway.frames.note("b", of: 1))
+    harness.run()
+    #expect(gateway.take() == ["owns 0+1@2", "3 not_owner", "2 noted"])
+    #expect(harness.remains == [])
+  }
+
+  /// Requests of a lost shard leave the window, whichever loop had them. The window still has its size.
+  @Test(arguments: [0, 1] as [UInt16])
+  func requestsOfLostShardLeaveWindow(_ lost: UInt16) throws {
+    let kept = 1 - lost
+    let harness = try ServerHarness(loops: 2, window: 2, owned: [0, 1])
+    let gateway = try harness.open()
+    gateway.send(
+      gateway.frames.note("a", of: lost),
+      gateway.frames.note("b", of: kept),
+      gateway.frames.known("c", of: kept)
+    )
+    #expect(gateway.take() == ["3 busy, retry after 100 ms"])
+    try harness.lose(Int(lost))
+    #expect(gateway.take() == ["owns \(kept)+1@1", "ping 1", "2 noted"])
+    gateway.send(
+      gateway.frames.note("d", of: kept),
+      gateway.frames.note("e", of: kept),
+      gateway.frames.note("f", of: kept),
+      gateway.frames.known("a", of: lost)
+    )
+    #expect(gateway.take() == ["6 busy, retry after 100 ms"])
+    harness.run()
+    #expect(gateway.take() == ["4 noted", "5 noted"])
+    #expect(harness.remains == [])
+  }
+
+  /// The commit has ended, and its reply is on the way from the other loop. It must not follow the map.
+  @Test func replyOfLostShardIsDropped() throws {
+    let harness = try ServerHarness(loops: 2, owned: [0, 1])
+    let gateway = try harness.open()
+    gateway.send(gateway.frames.note("a", of: 1))
+    harness.loops[1].run()
+    try harness.lose(1)
+    #expect(gateway.take() == ["owns 0+1@1", "ping 1"])
+    #expect(harness.promote(1, epoch: 2) == 2)
+    gateway.send(gateway.frames.pong(1))
+    #expect(gateway.take() == ["owns 0+1@1", "owns 0+1@1 1+1@2"])
+    gateway.send(gateway.frames.note("a", of: 1, resending: 1), gateway.frames.note("a", of: 1))
+    harness.run()
+    #expect(gateway.take() == ["2 noted", "3 was known"])
     #expect(harness.remains == [])
   }
 

@@ -117,6 +117,13 @@ struct GatewayFrames {
     return buffer
   }
 
+  /// The answer to a node's ping with this number.
+  func pong(_ number: UInt64) -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeFrame(FrameHeader(.pong)) { $0.writeInteger(number) }
+    return buffer
+  }
+
   private mutating func request(
     _ kind: FrameKind,
     flags: FrameHeader.Flags = [],
@@ -158,6 +165,7 @@ struct GatewayFrames {
     case .shardMap:
       let owned = (try? ShardMap(payload.readableBytesSpan))?.owned ?? []
       return "owns" + owned.map { " \($0.first)+\($0.count)@\($0.epoch)" }.joined()
+    case .ping: return "ping \(payload.getInteger(at: payload.readerIndex, as: UInt64.self) ?? 0)"
     case .pong: return "\(header.correlation) pong \(String(buffer: payload))"
     case .noteWebhook: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
     case .webhookKnown: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"

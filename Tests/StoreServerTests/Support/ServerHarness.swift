@@ -7,6 +7,7 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 import Synchronization
+import Testing
 
 @testable import StoreServer
 
@@ -82,35 +83,38 @@ final class ServerHarness {
 
   /// Make hosts from the storage, as after a restart.
   func start() throws {
-    let hostOfShard: [UInt8] = loops.count == 1 ? [0, 0] : [0, 1]
-    hosts = try loops.indices.map { position in
-      let owned = hostOfShard.indices.filter { Int(hostOfShard[$0]) == position }
-      return try LoopHost(
-        eventLoop: loops[position],
-        storage: storage,
-        // Pools that were not started run their work at once, on the caller's thread.
-        committer: NIOThreadPool(numberOfThreads: 1),
-        readers: NIOThreadPool(numberOfThreads: 1),
-        configuration: StoreLoopConfiguration(),
-        totalShardCount: storage.shardCount,
-        stored: owned.map { shard in
-          let id = ShardID(UInt16(shard))
-          return (shard: id, state: try storage.recover(id))
-        },
-        erasures: nil,
-        clock: clock,
-        directory: directory,
-        events: LoopHost.HostEvents(
-          halted: { [failures] error in failures.halts.withLock { $0.append(error) } },
-          reported: { _ in }
-        )
-      )
-    }
+    hosts = try loops.indices.map { try makeHost(at: $0) }
     for host in hosts {
       host.connect(hosts, hostOfShard: hostOfShard)
       host.readClock()
     }
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard, epochs: epochs))
+  }
+
+  private var hostOfShard: [UInt8] { loops.count == 1 ? [0, 0] : [0, 1] }
+
+  private func makeHost(at position: Int) throws -> LoopHost {
+    let owned = hostOfShard.indices.filter { Int(hostOfShard[$0]) == position }
+    return try LoopHost(
+      eventLoop: loops[position],
+      storage: storage,
+      // Pools that were not started run their work at once, on the caller's thread.
+      committer: NIOThreadPool(numberOfThreads: 1),
+      readers: NIOThreadPool(numberOfThreads: 1),
+      configuration: StoreLoopConfiguration(),
+      totalShardCount: storage.shardCount,
+      stored: owned.map { shard in
+        let id = ShardID(UInt16(shard))
+        return (shard: id, state: try storage.recover(id))
+      },
+      erasures: nil,
+      clock: clock,
+      directory: directory,
+      events: LoopHost.HostEvents(
+        halted: { [failures] error in failures.halts.withLock { $0.append(error) } },
+        reported: { _ in }
+      )
+    )
   }
 
   /// Closes the connections and cancels scheduled tasks: NIO traps if a loop with tasks is freed.
@@ -129,8 +133,28 @@ final class ServerHarness {
   /// Become the owner of a host's group, and tell the connections.
   func promote(_ host: Int, epoch: UInt64) -> Int? {
     let owned = serving.promote(hosts[host], OwnerEpoch(epoch))
-    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
+    tellConnections()
     return owned
+  }
+
+  /// Lose a host's group: its loop stops, and another host takes its place.
+  func lose(_ host: Int) throws {
+    _ = hosts[host].stop()
+    #expect(serving.demote(hosts[host]))
+    tellConnections()
+    run()
+    let made = try makeHost(at: host)
+    #expect(
+      serving.exchange(hosts[host], with: made) { hosts, hostOfShard in
+        for host in hosts { host.connect(hosts, hostOfShard: hostOfShard) }
+      }
+    )
+    made.readClock()
+    hosts[host] = made
+  }
+
+  private func tellConnections() {
+    for channel in registry.channels { channel.pipeline.fireUserInboundEventTriggered(ServingChanged()) }
   }
 
   /// Run the loops in turn, often enough for a request to reach the other loop, commit, and be answered.
