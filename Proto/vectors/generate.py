@@ -1524,7 +1524,7 @@ EFFECTS = {
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
-    "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_confirmed": 65, "memberships_received": 66, "index_epoch_assigned": 67,
 }
 # Effects nested in others, by the names of their vectors.
 EFFECT_BYTES = {}
@@ -1740,10 +1740,10 @@ EFFECT_VECTORS = [
            name="membership_queued: gone, and longer than 127 bytes"),
     effect("membership_queued", number("number", 2), string("user", "alice"), byte("gone", 1),
            *membership(CID, 1, 0, 2, T0, 0, T0), name="membership_queued: deleted"),
-    effect("memberships_sent", number("shard", 3), number("through", 1024)),
-    effect("memberships_sent", number("shard", 65535), number("through", 2**64 - 1),
-           name="memberships_sent: the largest of all"),
-    effect("memberships_taken", number("shard", 3), number("through", 1024)),
+    effect("memberships_confirmed", number("shard", 3), number("through", 1024)),
+    effect("memberships_confirmed", number("shard", 65535), number("through", 2**64 - 1),
+           name="memberships_confirmed: the largest of all"),
+    effect("memberships_received", number("shard", 3), number("through", 1024)),
     effect("index_epoch_assigned", number("epoch", 1)),
 
     # Acknowledged deliveries, and webhooks.
@@ -1821,7 +1821,7 @@ for name, index, effects in [
     ("memberships", 86, named("membership_assigned", "membership_assigned: a sender who is no member",
                               "membership_assigned: a tombstone")),
     ("outbox", 87, named("membership_queued", "membership_queued: gone, and longer than 127 bytes")),
-    ("how far the index is", 88, named("memberships_sent", "memberships_taken", "index_epoch_assigned")),
+    ("how far the index is", 88, named("memberships_confirmed", "memberships_received", "index_epoch_assigned")),
     ("rows with acknowledged times", 89, named("row_assigned: with an acknowledged time",
                                                "row_assigned: with a marker and an acknowledged time",
                                                "step_tail_assigned: a step that was acknowledged later")),
@@ -2014,9 +2014,9 @@ BAD_BATCHES = [
         "membership_queued", [number("number", 1), string("user", "a"), byte("gone", 2)]
         + membership(CID, 1, 0, 1, T0, 0)))),
     bad_batch("sent to shard 65536", "badValue:effect",
-              batch_of(effect_bytes("memberships_sent", [number("shard", 65536), number("through", 1)]))),
+              batch_of(effect_bytes("memberships_confirmed", [number("shard", 65536), number("through", 1)]))),
     bad_batch("taken from shard 65536", "badValue:effect",
-              batch_of(effect_bytes("memberships_taken", [number("shard", 65536), number("through", 1)]))),
+              batch_of(effect_bytes("memberships_received", [number("shard", 65536), number("through", 1)]))),
     bad_batch("an epoch with more behind it", "badValue:effect",
               batch_of(effect_bytes("index_epoch_assigned", [number("epoch", 1), byte("more", 0)]))),
     # Threads.
@@ -2039,7 +2039,7 @@ BAD_BATCHES = [
                  "message_counts_assigned", "segment_flags_assigned", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
+                 "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

@@ -399,16 +399,16 @@ struct LogVectorTests {
       let isGone = fields.number("gone") == 1
       let change = MembershipChange(user: fields.text("user"), membership(fields), isGone: isGone)
       return .shard(.membershipQueued(fields.number("number"), change))
-    case "memberships_sent":
+    case "memberships_confirmed":
       return .shard(
-        .membershipsSent(
-          to: ShardID(UInt16(fields.number("shard"))),
+        .membershipsConfirmed(
+          by: ShardID(UInt16(fields.number("shard"))),
           through: fields.number("through")
         )
       )
-    case "memberships_taken":
+    case "memberships_received":
       return .shard(
-        .membershipsTaken(
+        .membershipsReceived(
           from: ShardID(UInt16(fields.number("shard"))),
           through: fields.number("through")
         )

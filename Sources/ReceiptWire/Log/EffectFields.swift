@@ -169,13 +169,13 @@ extension ByteBuffer {
       }
     case .membershipQueued(let number, let change):
       writeEffect(.membershipQueued) { $0.writeQueuedChange(number, change) }
-    case .membershipsSent(let shard, let number):
-      writeEffect(.membershipsSent) { buffer in
+    case .membershipsConfirmed(let shard, let number):
+      writeEffect(.membershipsConfirmed) { buffer in
         buffer.writeVarint(UInt64(shard.rawValue))
         buffer.writeVarint(number)
       }
-    case .membershipsTaken(let shard, let number):
-      writeEffect(.membershipsTaken) { buffer in
+    case .membershipsReceived(let shard, let number):
+      writeEffect(.membershipsReceived) { buffer in
         buffer.writeVarint(UInt64(shard.rawValue))
         buffer.writeVarint(number)
       }
@@ -450,10 +450,10 @@ extension FieldReader {
     case .membershipQueued:
       let queued = try queuedChange(refusedAs: .effect)
       return .shard(.membershipQueued(queued.number, queued.change))
-    case .membershipsSent:
-      return .shard(.membershipsSent(to: try shardID(), through: try varint()))
-    case .membershipsTaken:
-      return .shard(.membershipsTaken(from: try shardID(), through: try varint()))
+    case .membershipsConfirmed:
+      return .shard(.membershipsConfirmed(by: try shardID(), through: try varint()))
+    case .membershipsReceived:
+      return .shard(.membershipsReceived(from: try shardID(), through: try varint()))
     case .idsWidened:
       return .shard(.idsWidened)
     case .indexEpochAssigned:

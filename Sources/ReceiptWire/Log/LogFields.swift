@@ -132,7 +132,7 @@ enum EffectNumber: UInt8 {
   case muteAssigned = 59
   case unreadFlagAssigned = 60
   case membershipQueued = 64
-  case membershipsSent = 65
-  case membershipsTaken = 66
+  case membershipsConfirmed = 65
+  case membershipsReceived = 66
   case indexEpochAssigned = 67
 }

@@ -109,7 +109,7 @@ final class ShardEvents: ShardPart {
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
     // Nothing that a client sees.
     case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
-      .idsWidened, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
       break
     }
   }

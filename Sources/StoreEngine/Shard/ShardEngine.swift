@@ -114,7 +114,7 @@ final class ShardEngine {
 
   /// Assign an effect on the shard, and mark all pages dirty that it changes, as an owner and as a follower.
   func assignAndTouch(_ effect: ShardEffect, at index: LogIndex) {
-    if case .membershipsSent(let target, let number) = effect {
+    if case .membershipsConfirmed(let target, let number) = effect {
       // The outbox pages of confirmed changes are rewritten without these changes.
       for page in state.outbox.pages(for: target, through: number) { touchShardPage(.outbox(page), index) }
     }

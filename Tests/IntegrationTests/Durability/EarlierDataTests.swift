@@ -50,7 +50,7 @@ extension RealProcesses {
         "channelDeleted", "readMoved", "deliveredMoved", "deliveredAcked", "markerAssigned", "rowLeft",
         "roleAssigned", "messageDeleted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough",
         "inThread",
-        "stepTailCut", "stepsSealed", "truncated", "membershipQueued", "membershipsTaken",
+        "stepTailCut", "stepsSealed", "truncated", "membershipQueued", "membershipsReceived",
         "userAssigned",
       ]
       #expect(
@@ -100,8 +100,8 @@ struct StoredKinds {
     "stepTailAssigned", "truncated", "channelDeleted", "inThread", "rowErased", "senderErased",
     "messageCountsAssigned", "membershipAssigned",
     "membershipRemoved", "deletionBegun", "userAssigned", "userSettled", "userErased", "membershipQueued",
-    "membershipsSent",
-    "membershipsTaken", "indexEpochAssigned",
+    "membershipsConfirmed",
+    "membershipsReceived", "indexEpochAssigned",
   ]
 
   init(directory: String) throws {
