@@ -73,7 +73,7 @@ struct StoredIDs {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last seven cases: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last seven cases: the unit of a page write.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)

@@ -433,8 +433,8 @@ final class ShardEngine {
   /// Take the next page that is due. It counts as clean from here on.
   func takeDuePage() -> DirtyPages.Entry? {
     dirty.popDue { entry in
-      loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
-        || log.loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
+      loop.elapsedMilliseconds - entry.elapsed >= configuration.pageWriteAgeMilliseconds
+        || log.loggedBytes - entry.loggedBytes >= configuration.pageWriteLogBytes
         || loop.memory.isUnderPressure || purges.isPageDue(entry.since)
     }
   }
