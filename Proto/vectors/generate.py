@@ -1519,7 +1519,7 @@ BAD_FRAMES = [
 EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
-    "delivered_moved_hidden": 11, "delivered_acked": 13, "delivered_acked_hidden": 14, "channel_type_assigned": 16,
+    "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
     "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
@@ -1747,8 +1747,8 @@ EFFECT_VECTORS = [
     effect("index_epoch_assigned", number("epoch", 1)),
 
     # Acknowledged deliveries, and webhooks.
-    effect("delivered_acked", *at(1, 0), number("sequence", 7), time("time", T0 + 60_000), time("acked", T0)),
-    effect("delivered_acked_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
+    effect("delivered_by_push_ack", *at(1, 0), number("sequence", 7), time("time", T0 + 60_000), time("acked", T0)),
+    effect("delivered_by_push_ack_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
            time("acked", 1)),
     effect("row_assigned", *whole_row(1, 0, 36, "alice", "", 0, T0, 0, 0, 7, T0 + 60_000, None, 0, (0, 0, 3, 0), acked_at=T0),
            name="row_assigned: with an acknowledged time"),
@@ -1762,7 +1762,7 @@ EFFECT_VECTORS = [
     effect("row_assigned", *whole_row(1, 5, 240, "fay", "", 9, T0, 4, T0, 2, T0 + 2, 1, 1, None, T0 + 3, T0 + 1,
                                       counted_after=2, unread_after=0),
            name="row_assigned: of a thread, with a floor of its own"),
-    in_thread(3, "delivered_acked"), in_thread(3, "delivered_acked_hidden"),
+    in_thread(3, "delivered_by_push_ack"), in_thread(3, "delivered_by_push_ack_hidden"),
     effect("step_tail_assigned", *of_page(
         1, 0, number("first", 0), many("ends", []),
         # Row 0 delivered 7 at T0 + 60,000, acknowledged for T0; the step behind it row 0 delivered 8 a second later.
@@ -1850,7 +1850,7 @@ BAD_BATCHES = [
     bad_batch("cut in its time", "truncated", batch_of()[:4]),
     bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
-    bad_batch("effect 15, the one after delivered_acked_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
+    bad_batch("effect 15, the one after delivered_by_push_ack_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
     bad_batch("effect 31, the one before acknowledged", "badValue:effect", batch_of(b"\x1f\x01\x00")),
     bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
     bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
@@ -1882,12 +1882,12 @@ BAD_BATCHES = [
         "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=T0)))),
     bad_batch("a row acknowledged at no time", "badValue:effect", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=0)))),
-    bad_batch("delivered_acked after it moved", "badValue:effect", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", T0 + 1)]))),
-    bad_batch("delivered_acked at no time", "badValue:effect", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", 0)]))),
-    bad_batch("delivered_acked without its time, at the end", "truncated", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
+    bad_batch("delivered_by_push_ack after it moved", "badValue:effect", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", T0 + 1)]))),
+    bad_batch("delivered_by_push_ack at no time", "badValue:effect", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", 0)]))),
+    bad_batch("delivered_by_push_ack without its time, at the end", "truncated", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
     bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
     bad_batch("a token without its version", "truncated", batch_of(effect_bytes(
         "token_revoked", [string("jti", "a"), time("until", 5)]))),

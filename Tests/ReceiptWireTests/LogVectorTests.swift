@@ -228,15 +228,15 @@ struct LogVectorTests {
           isHidden: isHidden
         )
       )
-    case "delivered_acked", "delivered_acked_hidden":
-      let isHidden = vector.effect == "delivered_acked_hidden"
+    case "delivered_by_push_ack", "delivered_by_push_ack_hidden":
+      let isHidden = vector.effect == "delivered_by_push_ack_hidden"
       return .channel(
         channel(),
-        .deliveredAcked(
+        .deliveredByPushAck(
           row(),
           to: sequence(),
           at: time(fields, "time"),
-          acked: time(fields, "acked"),
+          ackedAt: time(fields, "acked"),
           isHidden: isHidden
         )
       )

@@ -22,8 +22,8 @@ extension ByteBuffer {
         sequence: sequence,
         time: time
       )
-    case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
-      writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked, channel, row) { buffer in
+    case .deliveredByPushAck(let row, let sequence, let time, let acked, let isHidden):
+      writeEffect(isHidden ? .deliveredByPushAckHidden : .deliveredByPushAck, channel, row) { buffer in
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
         buffer.writeTime(acked)
@@ -315,7 +315,7 @@ extension FieldReader {
       let sequence = try sequence()
       let isHidden = number == .deliveredMovedHidden
       return .channel(channel, .deliveredMoved(row, to: sequence, at: try time(), isHidden: isHidden))
-    case .deliveredAcked, .deliveredAckedHidden:
+    case .deliveredByPushAck, .deliveredByPushAckHidden:
       let channel = try channel()
       let row = try row()
       let sequence = try sequence()
@@ -323,8 +323,8 @@ extension FieldReader {
       let acked = try time()
       // The time of the push ack is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
-      let isHidden = number == .deliveredAckedHidden
-      return .channel(channel, .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden))
+      let isHidden = number == .deliveredByPushAckHidden
+      return .channel(channel, .deliveredByPushAck(row, to: sequence, at: logged, ackedAt: acked, isHidden: isHidden))
     case .markerAssigned:
       let channel = try channel()
       let row = try row()

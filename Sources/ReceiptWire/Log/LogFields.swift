@@ -100,8 +100,8 @@ enum EffectNumber: UInt8 {
   case readMovedHidden = 10
   case deliveredMovedHidden = 11
   case optionsChanged = 12
-  case deliveredAcked = 13
-  case deliveredAckedHidden = 14
+  case deliveredByPushAck = 13
+  case deliveredByPushAckHidden = 14
   case channelTypeAssigned = 16
   case countersAssigned = 17
   case sessionAssigned = 18

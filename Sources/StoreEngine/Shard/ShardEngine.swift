@@ -162,7 +162,7 @@ final class ShardEngine {
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
     // Assigned to their part, whose page is written: nothing else changes.
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
       .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
       break

@@ -47,7 +47,7 @@ extension RealProcesses {
         ]
       )
       let inTheTail: Set<String> = [
-        "channelDeleted", "readMoved", "deliveredMoved", "deliveredAcked", "markerAssigned", "rowLeft",
+        "channelDeleted", "readMoved", "deliveredMoved", "deliveredByPushAck", "markerAssigned", "rowLeft",
         "roleAssigned", "messageDeleted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough",
         "inThread",
         "stepTailCut", "stepsSealed", "truncated", "membershipQueued", "membershipsReceived",
@@ -93,7 +93,7 @@ struct StoredKinds {
   static let all: Set<String> = [
     "channelAssigned", "rowAssigned", "rowLeft", "roleAssigned", "readMoved", "deliveredMoved",
     "markerAssigned", "messageAssigned",
-    "messageDeleted", "optionsChanged", "deliveredAcked", "channelTypeAssigned", "countersAssigned",
+    "messageDeleted", "optionsChanged", "deliveredByPushAck", "channelTypeAssigned", "countersAssigned",
     "sessionAssigned", "typeSettled",
     "webhookNoted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough", "stepsSealed",
     "stepTailCut", "stepsTrimmed",
