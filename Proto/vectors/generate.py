@@ -1519,12 +1519,12 @@ BAD_FRAMES = [
 EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
-    "delivered_moved_hidden": 11, "delivered_acked": 13, "delivered_acked_hidden": 14, "channel_type_assigned": 16,
+    "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
     "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
-    "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_confirmed": 65, "memberships_received": 66, "index_epoch_assigned": 67,
 }
 # Effects nested in others, by the names of their vectors.
 EFFECT_BYTES = {}
@@ -1740,20 +1740,20 @@ EFFECT_VECTORS = [
            name="membership_queued: gone, and longer than 127 bytes"),
     effect("membership_queued", number("number", 2), string("user", "alice"), byte("gone", 1),
            *membership(CID, 1, 0, 2, T0, 0, T0), name="membership_queued: deleted"),
-    effect("memberships_sent", number("shard", 3), number("through", 1024)),
-    effect("memberships_sent", number("shard", 65535), number("through", 2**64 - 1),
-           name="memberships_sent: the largest of all"),
-    effect("memberships_taken", number("shard", 3), number("through", 1024)),
+    effect("memberships_confirmed", number("shard", 3), number("through", 1024)),
+    effect("memberships_confirmed", number("shard", 65535), number("through", 2**64 - 1),
+           name="memberships_confirmed: the largest of all"),
+    effect("memberships_received", number("shard", 3), number("through", 1024)),
     effect("index_epoch_assigned", number("epoch", 1)),
 
     # Acknowledged deliveries, and webhooks.
-    effect("delivered_acked", *at(1, 0), number("sequence", 7), time("time", T0 + 60_000), time("acked", T0)),
-    effect("delivered_acked_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
+    effect("delivered_by_push_ack", *at(1, 0), number("sequence", 7), time("time", T0 + 60_000), time("acked", T0)),
+    effect("delivered_by_push_ack_hidden", *at(2**64 - 1, 16777215), number("sequence", 2**32 - 1), time("time", 2**63 - 1),
            time("acked", 1)),
     effect("row_assigned", *whole_row(1, 0, 36, "alice", "", 0, T0, 0, 0, 7, T0 + 60_000, None, 0, (0, 0, 3, 0), acked_at=T0),
-           name="row_assigned: with an acknowledged time"),
+           name="row_assigned: with the time of a push ack"),
     effect("row_assigned", *whole_row(1, 1, 52, "bob", "", 0, T0, 9, T0, 7, T0 + 2, 3, 1, (2, 1, 1, 0), T0 + 3, T0 + 1),
-           name="row_assigned: with a marker and an acknowledged time"),
+           name="row_assigned: with a marker and the time of a push ack"),
     effect("row_assigned", *whole_row(1, 2, 72, "carol", "", 3, T0, 0, 0, 0, 0, None, 0, counted_after=0),
            name="row_assigned: of a thread, counted from its first reply on"),
     effect("row_assigned", *whole_row(1, 4, 68, "erin", "", 2**32 - 1, T0, 7, T0, 0, 0, None, 0, (1, 1, 0, 0),
@@ -1762,7 +1762,7 @@ EFFECT_VECTORS = [
     effect("row_assigned", *whole_row(1, 5, 240, "fay", "", 9, T0, 4, T0, 2, T0 + 2, 1, 1, None, T0 + 3, T0 + 1,
                                       counted_after=2, unread_after=0),
            name="row_assigned: of a thread, with a floor of its own"),
-    in_thread(3, "delivered_acked"), in_thread(3, "delivered_acked_hidden"),
+    in_thread(3, "delivered_by_push_ack"), in_thread(3, "delivered_by_push_ack_hidden"),
     effect("step_tail_assigned", *of_page(
         1, 0, number("first", 0), many("ends", []),
         # Row 0 delivered 7 at T0 + 60,000, acknowledged for T0; the step behind it row 0 delivered 8 a second later.
@@ -1821,9 +1821,9 @@ for name, index, effects in [
     ("memberships", 86, named("membership_assigned", "membership_assigned: a sender who is no member",
                               "membership_assigned: a tombstone")),
     ("outbox", 87, named("membership_queued", "membership_queued: gone, and longer than 127 bytes")),
-    ("how far the index is", 88, named("memberships_sent", "memberships_taken", "index_epoch_assigned")),
-    ("rows with acknowledged times", 89, named("row_assigned: with an acknowledged time",
-                                               "row_assigned: with a marker and an acknowledged time",
+    ("how far the index is", 88, named("memberships_confirmed", "memberships_received", "index_epoch_assigned")),
+    ("rows with times of push acks", 89, named("row_assigned: with the time of a push ack",
+                                               "row_assigned: with a marker and the time of a push ack",
                                                "step_tail_assigned: a step that was acknowledged later")),
     ("webhooks", 90, named("webhook_noted")),
     ("tokens", 92, named("token_revoked", "token_revoked: taken back")),
@@ -1850,7 +1850,7 @@ BAD_BATCHES = [
     bad_batch("cut in its time", "truncated", batch_of()[:4]),
     bad_batch("more behind it", "trailingBytes", batch_of(MOVE) + b"\x00"),
     bad_batch("an effect less than announced", "badValue:count", batch_of(count=1)),
-    bad_batch("effect 15, the one after delivered_acked_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
+    bad_batch("effect 15, the one after delivered_by_push_ack_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
     bad_batch("effect 31, the one before acknowledged", "badValue:effect", batch_of(b"\x1f\x01\x00")),
     bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
     bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
@@ -1882,12 +1882,12 @@ BAD_BATCHES = [
         "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=T0)))),
     bad_batch("a row acknowledged at no time", "badValue:effect", batch_of(effect_bytes(
         "row_assigned", whole_row(1, 0, 32, "a", "", 0, T0, 0, 0, 1, T0, None, 0, acked_at=0)))),
-    bad_batch("delivered_acked after it moved", "badValue:effect", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", T0 + 1)]))),
-    bad_batch("delivered_acked at no time", "badValue:effect", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", 0)]))),
-    bad_batch("delivered_acked without its time, at the end", "truncated", batch_of(effect_bytes(
-        "delivered_acked", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
+    bad_batch("delivered_by_push_ack after it moved", "badValue:effect", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", T0 + 1)]))),
+    bad_batch("delivered_by_push_ack at no time", "badValue:effect", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0), time("acked", 0)]))),
+    bad_batch("delivered_by_push_ack without its time, at the end", "truncated", batch_of(effect_bytes(
+        "delivered_by_push_ack", at(1, 0) + [number("sequence", 1), time("time", T0)]))),
     bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
     bad_batch("a token without its version", "truncated", batch_of(effect_bytes(
         "token_revoked", [string("jti", "a"), time("until", 5)]))),
@@ -2014,9 +2014,9 @@ BAD_BATCHES = [
         "membership_queued", [number("number", 1), string("user", "a"), byte("gone", 2)]
         + membership(CID, 1, 0, 1, T0, 0)))),
     bad_batch("sent to shard 65536", "badValue:effect",
-              batch_of(effect_bytes("memberships_sent", [number("shard", 65536), number("through", 1)]))),
+              batch_of(effect_bytes("memberships_confirmed", [number("shard", 65536), number("through", 1)]))),
     bad_batch("taken from shard 65536", "badValue:effect",
-              batch_of(effect_bytes("memberships_taken", [number("shard", 65536), number("through", 1)]))),
+              batch_of(effect_bytes("memberships_received", [number("shard", 65536), number("through", 1)]))),
     bad_batch("an epoch with more behind it", "badValue:effect",
               batch_of(effect_bytes("index_epoch_assigned", [number("epoch", 1), byte("more", 0)]))),
     # Threads.
@@ -2039,7 +2039,7 @@ BAD_BATCHES = [
                  "message_counts_assigned", "segment_flags_assigned", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
+                 "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

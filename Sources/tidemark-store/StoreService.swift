@@ -107,7 +107,7 @@ struct StoreService: Service {
     samples.counter("tidemark_store_batches_total", help: "Log batches committed.", Int64(now.loops.batches))
     samples.counter(
       "tidemark_store_pages_written_total",
-      help: "Pages written by checkpoints.",
+      help: "Pages written in the background.",
       Int64(now.loops.pagesWritten)
     )
     samples.counter(

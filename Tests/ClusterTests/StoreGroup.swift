@@ -47,7 +47,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   /// Small, so that pages are written, read and evicted.
   private static func configuration(_ random: inout SplitMix64) -> StoreLoopConfiguration {
     var configuration = StoreLoopConfiguration()
-    configuration.checkpointAgeMilliseconds = random.pick([0, 300, 3_000])
+    configuration.pageWriteAgeMilliseconds = random.pick([0, 300, 3_000])
     configuration.trimBatchesMin = random.pick([1, 50])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000])
     configuration.followWaitingBytesMax = random.pick([5_000, 16 << 20])

@@ -30,7 +30,7 @@ final class StoreRegisters {
     self.cids = cids
     let all = (0..<UInt16(shardCount)).map { ShardID($0) }
     var configuration = StoreLoopConfiguration()
-    configuration.checkpointAgeMilliseconds = 0
+    configuration.pageWriteAgeMilliseconds = 0
     let store = SynchronousStore(shards: all, of: shardCount, configuration: configuration)
     for (number, cid) in cids.flatMap({ $0 }).enumerated() {
       let payload = Self.creation(cid, counter: UInt64(number + 1))

@@ -224,15 +224,15 @@ struct LogVectorTests {
           isHidden: isHidden
         )
       )
-    case "delivered_acked", "delivered_acked_hidden":
-      let isHidden = vector.effect == "delivered_acked_hidden"
+    case "delivered_by_push_ack", "delivered_by_push_ack_hidden":
+      let isHidden = vector.effect == "delivered_by_push_ack_hidden"
       return .channel(
         channel(),
-        .deliveredAcked(
+        .deliveredByPushAck(
           row(),
           to: sequence(),
           at: time(fields, "time"),
-          acked: time(fields, "acked"),
+          ackedAt: time(fields, "acked"),
           isHidden: isHidden
         )
       )
@@ -395,16 +395,16 @@ struct LogVectorTests {
       let isGone = fields.number("gone") == 1
       let change = MembershipChange(user: fields.text("user"), membership(fields), isGone: isGone)
       return .shard(.membershipQueued(fields.number("number"), change))
-    case "memberships_sent":
+    case "memberships_confirmed":
       return .shard(
-        .membershipsSent(
-          to: ShardID(UInt16(fields.number("shard"))),
+        .membershipsConfirmed(
+          by: ShardID(UInt16(fields.number("shard"))),
           through: fields.number("through")
         )
       )
-    case "memberships_taken":
+    case "memberships_received":
       return .shard(
-        .membershipsTaken(
+        .membershipsReceived(
           from: ShardID(UInt16(fields.number("shard"))),
           through: fields.number("through")
         )

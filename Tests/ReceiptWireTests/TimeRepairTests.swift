@@ -75,13 +75,13 @@ struct TimeRepairTests {
     let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
     #expect(
       try repair.repaired(
-        .channel(channel, .deliveredAcked(row, to: sequence, at: at(5_000), acked: at(900)))
+        .channel(channel, .deliveredByPushAck(row, to: sequence, at: at(5_000), ackedAt: at(900)))
       )
-        == .channel(channel, .deliveredAcked(row, to: sequence, at: limit, acked: at(900)))
+        == .channel(channel, .deliveredByPushAck(row, to: sequence, at: limit, ackedAt: at(900)))
     )
     #expect(
       try repair.repaired(
-        .channel(channel, .deliveredAcked(row, to: sequence, at: at(5_000), acked: at(4_000)))
+        .channel(channel, .deliveredByPushAck(row, to: sequence, at: at(5_000), ackedAt: at(4_000)))
       )
         == .channel(channel, .deliveredMoved(row, to: sequence, at: limit))
     )

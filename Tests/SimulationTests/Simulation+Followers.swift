@@ -44,15 +44,15 @@ struct SharedLog {
 
 /// A follower beside each loop, which becomes the owner instead of a restart.
 extension Simulation {
-  /// Other checkpoints and less or more memory than the owners.
+  /// Other settings of page writes, and less or more memory than the owners.
   static func followerConfiguration(
     _ configuration: StoreLoopConfiguration,
     _ random: inout SplitMix64
   ) -> StoreLoopConfiguration {
     var configuration = configuration
-    configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
-    configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
-    configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
+    configuration.pageWriteAgeMilliseconds = random.pick([0, 20, 300, 3_000])
+    configuration.pageWriteLogBytes = random.pick([400, 5_000, 16 << 20])
+    configuration.pageWriteSliceBytes = random.pick([1, 2_000, 256 << 10])
     configuration.trimBatchesMin = random.pick([1, 3, 50])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])

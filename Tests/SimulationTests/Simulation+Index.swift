@@ -44,8 +44,8 @@ extension Simulation {
   /// Whether an effect comes from a request, not from a membership change or a continuing deletion.
   func isCausedByRequest(_ effect: Effect, in shard: Int) -> Bool {
     switch effect {
-    case .channel(_, .membershipAssigned), .channel(_, .membershipRemoved), .shard(.membershipsSent),
-      .shard(.membershipsTaken), .shard(.countersAssigned), .shard(.membershipQueued), .shard(.idsWidened):
+    case .channel(_, .membershipAssigned), .channel(_, .membershipRemoved), .shard(.membershipsConfirmed),
+      .shard(.membershipsReceived), .shard(.countersAssigned), .shard(.membershipQueued), .shard(.idsWidened):
       false
     // A request asks for the start of a sliced deletion; its end follows from that.
     case .channel(let number, .channelDeleted(let cid)):

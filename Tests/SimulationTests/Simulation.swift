@@ -74,9 +74,9 @@ final class Simulation {
   /// Small enough that every limit is reached.
   private static func configuration(_ random: inout SplitMix64) -> StoreLoopConfiguration {
     var configuration = StoreLoopConfiguration()
-    configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
-    configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
-    configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
+    configuration.pageWriteAgeMilliseconds = random.pick([0, 20, 300, 3_000])
+    configuration.pageWriteLogBytes = random.pick([400, 5_000, 16 << 20])
+    configuration.pageWriteSliceBytes = random.pick([1, 2_000, 256 << 10])
     configuration.trimBatchesMin = random.pick([1, 3, 50])
     configuration.loadsMax = random.pick([1, 2, 4, 64])
     configuration.waitingPerLoadMax = random.pick([1, 3, 64])

@@ -27,7 +27,7 @@ struct RecoveryBench: Benchmark {
 
   /// Channels that are read back after each start, drawn at random.
   private static let checks = 2_000
-  /// Every checkpoint writes the head page of a shard, which then may be dirty again.
+  /// A shard writes its head page with its other pages, and that page may then be dirty again.
   private static let dirtyPagesMax = 32
 
   /// State of the store when it is killed.

@@ -123,7 +123,7 @@ package struct ChannelState: ~Copyable, Sendable {
     case .deliveredMoved(let row, let sequence, let time, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
       steps.append(.delivered, row, sequence, at: time, isHidden: isHidden, number: rows.delivered.stepCount(row))
-    case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
+    case .deliveredByPushAck(let row, let sequence, let time, let acked, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
       rows.assignAcked(row, at: acked)
       steps.append(

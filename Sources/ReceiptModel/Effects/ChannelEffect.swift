@@ -10,8 +10,8 @@ package enum ChannelEffect: Hashable, Sendable {
   case readMoved(MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
   case deliveredMoved(MemberOrdinal, to: SequenceNumber, at: Timestamp, isHidden: Bool = false)
   /// A delivery acknowledged some time after it happened (R20). `at` is when the shard applied it; changes since a time
-  /// are selected by it. `acked` is earlier and is the time that is shown.
-  case deliveredAcked(MemberOrdinal, to: SequenceNumber, at: Timestamp, acked: Timestamp, isHidden: Bool = false)
+  /// are selected by it. `ackedAt`, the time of the push ack, is earlier and is the time that is shown.
+  case deliveredByPushAck(MemberOrdinal, to: SequenceNumber, at: Timestamp, ackedAt: Timestamp, isHidden: Bool = false)
   case markerAssigned(MemberOrdinal, marker: SequenceNumber?, epoch: UInt32, at: Timestamp = .none)
   /// The member excludes the channel from their unread totals, or includes it again (R14).
   case muteAssigned(MemberOrdinal, isMuted: Bool)
@@ -87,7 +87,7 @@ extension ChannelEffect {
     case .rowLeft: .threadable
     case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
     // The time of a push ack adds a column.
-    case .deliveredAcked: .takesRoom.union(.movesWatermark).union(.threadable)
+    case .deliveredByPushAck: .takesRoom.union(.movesWatermark).union(.threadable)
     // A marker makes the channel keep its user's own messages after it.
     case .markerAssigned: .takesRoom.union(.threadable)
     case .roleAssigned, .muteAssigned, .unreadFlagAssigned: .takesRoom
@@ -109,7 +109,7 @@ extension ChannelEffect {
     case .messageAssigned(_, let record): StoredIDs(user: record.sender, message: record.id)
     case .membershipAssigned(_, let membership): StoredIDs(channel: membership.cid)
     case .inThread(_, let effect): effect.ids
-    case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredAcked,
+    case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredByPushAck,
       .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageDeleted, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .truncated, .deletionBegun,
@@ -142,7 +142,7 @@ extension ChannelEffect {
       .messageCountsAssigned, .segmentFlagsAssigned:
       .head
     case .rowAssigned(let row, _), .rowLeft(let row, _), .roleAssigned(let row, _),
-      .readMoved(let row, _, _, _), .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _),
+      .readMoved(let row, _, _, _), .deliveredMoved(let row, _, _, _), .deliveredByPushAck(let row, _, _, _, _),
       .markerAssigned(let row, _, _, _), .muteAssigned(let row, _), .unreadFlagAssigned(let row, _, _, _),
       .acknowledgedThrough(let row, _), .rowErased(let row, _):
       .row(row)
@@ -164,7 +164,7 @@ extension ChannelEffect {
     case .messageDeleted(let sequence, _): (SequenceNumber(sequence.rawValue - 1), sequence)
     case .truncated(let through, _): (.zero, through)
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .deletionBegun,
       .channelDeleted, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
@@ -207,12 +207,12 @@ extension ChannelEffect {
       return (.readMoved(row, to: to, at: repair.clamped(at), isHidden: isHidden), .positions)
     case .deliveredMoved(let row, let to, let at, let isHidden):
       return (.deliveredMoved(row, to: to, at: repair.clamped(at), isHidden: isHidden), .positions)
-    case .deliveredAcked(let row, let to, let at, let acked, let isHidden):
+    case .deliveredByPushAck(let row, let to, let at, let acked, let isHidden):
       // Keep the time of the push ack only if it is before the move's own time.
       guard at <= repair.limit || acked < repair.limit else {
         return (.deliveredMoved(row, to: to, at: repair.limit, isHidden: isHidden), .positions)
       }
-      return (.deliveredAcked(row, to: to, at: repair.clamped(at), acked: acked, isHidden: isHidden), .positions)
+      return (.deliveredByPushAck(row, to: to, at: repair.clamped(at), ackedAt: acked, isHidden: isHidden), .positions)
     case .markerAssigned(let row, let marker, let epoch, let at):
       return (.markerAssigned(row, marker: marker, epoch: epoch, at: repair.clamped(at)), .positions)
     case .unreadFlagAssigned(let row, let isSet, let epoch, let at):

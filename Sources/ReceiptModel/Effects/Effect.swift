@@ -3,8 +3,7 @@
 /// indirect: the effect of a mark is a few words, copied without counting a reference. Encodings:
 /// Proto/frames.md, "The log and the pages".
 ///
-/// A new effect is a case of one of the two groups, with its traits; its encoding (`EffectFields`); and its assignment
-/// (``ChannelState`` or ``ShardState``).
+/// docs/architecture.md lists the places of a new effect.
 package enum Effect: Hashable, Sendable {
   case channel(ChannelNumber, ChannelEffect)
   case shard(ShardEffect)
@@ -74,7 +73,7 @@ struct StoredIDs {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last seven cases: the unit of a checkpoint.
+/// A page's name within its channel, or within its shard for the last seven cases: the unit of a page write.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)

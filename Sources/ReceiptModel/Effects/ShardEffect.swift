@@ -23,10 +23,10 @@ package enum ShardEffect: Hashable, Sendable {
   // The index of users' channels (R13, R14)
   /// A membership change to deliver to its user's home shard; numbered from 1 without gaps.
   indirect case membershipQueued(UInt64, MembershipChange)
-  /// The shard `to` has applied the changes addressed to it up to this number.
-  case membershipsSent(to: ShardID, through: UInt64)
+  /// The shard `by` has confirmed the changes for it up to this number.
+  case membershipsConfirmed(by: ShardID, through: UInt64)
   /// The index includes the changes from the shard `from` up to this number.
-  case membershipsTaken(from: ShardID, through: UInt64)
+  case membershipsReceived(from: ShardID, through: UInt64)
   /// Changes queued from here on carry this epoch: the index is being rebuilt.
   case indexEpochAssigned(UInt64)
 }
@@ -41,7 +41,7 @@ extension ShardEffect {
     case .membershipQueued(_, let change): StoredIDs(user: change.user, channel: change.membership.cid)
     case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
       .webhookNoted,
-      .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
       nil
     }
   }
@@ -58,7 +58,7 @@ extension ShardEffect {
     case .webhookNoted(let key, _): .webhooks(PageID.webhookPage(of: key))
     case .tokenRevoked: .tokens
     case .membershipQueued(let number, _): .outbox(PageID.outboxPage(of: number))
-    case .membershipsSent, .membershipsTaken, .indexEpochAssigned: .index
+    case .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned: .index
     }
   }
 
@@ -90,7 +90,7 @@ extension ShardEffect {
       return (.sessionAssigned(session), .sessions)
     case .countersAssigned(let nextChannel, let time):
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
-    case .typeSettled, .userSettled, .idsWidened, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+    case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
       return (self, nil)
     }
   }

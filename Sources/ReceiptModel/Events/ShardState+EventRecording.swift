@@ -44,7 +44,7 @@ extension ShardState {
       guard let slot = context.slot, self[slot].rows.shows(.marker, row, options(slot)) else { return }
       recordStatuses(of: row, context, &pending)
     case .readMoved(let row, _, _, _): recordMove(.read, row, context, &pending) { $0.isRead = true }
-    case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
+    case .deliveredMoved(let row, _, _, _), .deliveredByPushAck(let row, _, _, _, _):
       recordMove(.delivered, row, context, &pending) { $0.isDelivered = true }
     case .markerAssigned(let row, let marker, let epoch, _):
       let isUnread = isMarkUnread(row, marker, epoch: epoch, context)

@@ -22,8 +22,8 @@ package struct Outbox: ~Copyable, Sendable {
     /// In rising order, from `head` on; earlier ones were applied there.
     var changes: [QueuedChange] = []
     var head = 0
-    /// The other shard has applied the changes addressed to it up to here.
-    var sent: UInt64 = 0
+    /// The other shard has confirmed the changes for it up to here.
+    var confirmed: UInt64 = 0
     /// This shard's index includes the other shard's changes up to here.
     var received: UInt64 = 0
     /// Changes were queued since the last ``Outbox/takeQueued()``.
@@ -77,8 +77,8 @@ package struct Outbox: ~Copyable, Sendable {
     Int(shard.rawValue) < peers.count ? peers[Int(shard.rawValue)] : nil
   }
 
-  /// Return the number up to which another shard has applied this shard's changes, according to the log.
-  package func sent(to shard: ShardID) -> UInt64 { peer(shard)?.sent ?? 0 }
+  /// Return the number up to which another shard has confirmed this shard's changes, according to the log.
+  package func confirmed(by shard: ShardID) -> UInt64 { peer(shard)?.confirmed ?? 0 }
 
   /// Return the number up to which changes from another shard are in the index.
   package func received(from shard: ShardID) -> UInt64 { peer(shard)?.received ?? 0 }
@@ -129,7 +129,7 @@ package struct Outbox: ~Copyable, Sendable {
     let shard = target(of: change.user)
     var isNew = false
     let isQueued = withPeer(shard) { peer in
-      guard number > peer.sent else { return false }
+      guard number > peer.confirmed else { return false }
       let queued = QueuedChange(number: number, change: change)
       if number > peer.changes.last?.number ?? 0 || peer.head == peer.changes.count {
         peer.changes.append(queued)
@@ -148,12 +148,12 @@ package struct Outbox: ~Copyable, Sendable {
     return isQueued
   }
 
-  /// Record that a shard has applied the changes for it up to `number`.
-  mutating func assignSent(_ shard: ShardID, through number: UInt64) {
+  /// Record that a shard has confirmed the changes for it up to `number`.
+  mutating func assignConfirmed(_ shard: ShardID, through number: UInt64) {
     last = max(last, number)
     let dropped = withPeer(shard) { peer in
-      guard number > peer.sent else { return 0 }
-      peer.sent = number
+      guard number > peer.confirmed else { return 0 }
+      peer.confirmed = number
       let index = peer.index(after: number)
       let dropped = index - peer.head
       peer.head = index
@@ -219,13 +219,13 @@ package struct Outbox: ~Copyable, Sendable {
     return found.map { .shard(.membershipQueued($0.number, $0.change)) }
   }
 
-  /// The effects that reproduce the page of the progress of sent and received changes.
+  /// The effects that reproduce the page of the progress of confirmed and received changes.
   var indexEffects: [Effect] {
     var effects: [Effect] = epoch == 0 ? [] : [.shard(.indexEpochAssigned(epoch))]
     for (position, peer) in peers.enumerated() {
       let shard = ShardID(UInt16(position))
-      if peer.sent > 0 { effects.append(.shard(.membershipsSent(to: shard, through: peer.sent))) }
-      if peer.received > 0 { effects.append(.shard(.membershipsTaken(from: shard, through: peer.received))) }
+      if peer.confirmed > 0 { effects.append(.shard(.membershipsConfirmed(by: shard, through: peer.confirmed))) }
+      if peer.received > 0 { effects.append(.shard(.membershipsReceived(from: shard, through: peer.received))) }
     }
     return effects
   }
@@ -235,7 +235,7 @@ package struct Outbox: ~Copyable, Sendable {
       var pending = 0
       for (position, peer) in peers.enumerated() {
         pending += peer.changes.count - peer.head
-        var before = peer.sent
+        var before = peer.confirmed
         for queued in peer.changes[peer.head...] {
           if queued.number <= before {
             return "change \(queued.number) for shard \(position) is out of order"

@@ -88,7 +88,7 @@ extension ShardState {
     effects.append(
       shown == time
         ? .channel(number, .deliveredMoved(row, to: target.sequence, at: time, isHidden: isHidden))
-        : .channel(number, .deliveredAcked(row, to: target.sequence, at: time, acked: shown, isHidden: isHidden))
+        : .channel(number, .deliveredByPushAck(row, to: target.sequence, at: time, ackedAt: shown, isHidden: isHidden))
     )
     if slot.isThread { effects.wrapInThread(self[slot].parent, from: start) }
   }

@@ -158,9 +158,9 @@ package struct ShardState: ~Copyable, Sendable {
       assign(time: time)
     case .membershipQueued(let number, let change):
       outbox.queue(number, change)
-    case .membershipsSent(let shard, let number):
-      outbox.assignSent(shard, through: number)
-    case .membershipsTaken(let shard, let number):
+    case .membershipsConfirmed(let shard, let number):
+      outbox.assignConfirmed(shard, through: number)
+    case .membershipsReceived(let shard, let number):
       outbox.assignReceived(shard, through: number)
     case .indexEpochAssigned(let epoch):
       outbox.assign(epoch: epoch)

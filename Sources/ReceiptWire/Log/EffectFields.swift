@@ -22,8 +22,8 @@ extension ByteBuffer {
         sequence: sequence,
         time: time
       )
-    case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
-      writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked, channel, row) { buffer in
+    case .deliveredByPushAck(let row, let sequence, let time, let acked, let isHidden):
+      writeEffect(isHidden ? .deliveredByPushAckHidden : .deliveredByPushAck, channel, row) { buffer in
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
         buffer.writeTime(acked)
@@ -169,13 +169,13 @@ extension ByteBuffer {
       }
     case .membershipQueued(let number, let change):
       writeEffect(.membershipQueued) { $0.writeQueuedChange(number, change) }
-    case .membershipsSent(let shard, let number):
-      writeEffect(.membershipsSent) { buffer in
+    case .membershipsConfirmed(let shard, let number):
+      writeEffect(.membershipsConfirmed) { buffer in
         buffer.writeVarint(UInt64(shard.rawValue))
         buffer.writeVarint(number)
       }
-    case .membershipsTaken(let shard, let number):
-      writeEffect(.membershipsTaken) { buffer in
+    case .membershipsReceived(let shard, let number):
+      writeEffect(.membershipsReceived) { buffer in
         buffer.writeVarint(UInt64(shard.rawValue))
         buffer.writeVarint(number)
       }
@@ -315,7 +315,7 @@ extension FieldReader {
       let sequence = try sequence()
       let isHidden = number == .deliveredMovedHidden
       return .channel(channel, .deliveredMoved(row, to: sequence, at: try time(), isHidden: isHidden))
-    case .deliveredAcked, .deliveredAckedHidden:
+    case .deliveredByPushAck, .deliveredByPushAckHidden:
       let channel = try channel()
       let row = try row()
       let sequence = try sequence()
@@ -323,8 +323,8 @@ extension FieldReader {
       let acked = try time()
       // The time of the push ack is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
-      let isHidden = number == .deliveredAckedHidden
-      return .channel(channel, .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden))
+      let isHidden = number == .deliveredByPushAckHidden
+      return .channel(channel, .deliveredByPushAck(row, to: sequence, at: logged, ackedAt: acked, isHidden: isHidden))
     case .markerAssigned:
       let channel = try channel()
       let row = try row()
@@ -450,10 +450,10 @@ extension FieldReader {
     case .membershipQueued:
       let queued = try queuedChange(refusedAs: .effect)
       return .shard(.membershipQueued(queued.number, queued.change))
-    case .membershipsSent:
-      return .shard(.membershipsSent(to: try shardID(), through: try varint()))
-    case .membershipsTaken:
-      return .shard(.membershipsTaken(from: try shardID(), through: try varint()))
+    case .membershipsConfirmed:
+      return .shard(.membershipsConfirmed(by: try shardID(), through: try varint()))
+    case .membershipsReceived:
+      return .shard(.membershipsReceived(from: try shardID(), through: try varint()))
     case .idsWidened:
       return .shard(.idsWidened)
     case .indexEpochAssigned:

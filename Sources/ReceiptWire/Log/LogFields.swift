@@ -100,8 +100,8 @@ enum EffectNumber: UInt8 {
   case readMovedHidden = 10
   case deliveredMovedHidden = 11
   case optionsChanged = 12
-  case deliveredAcked = 13
-  case deliveredAckedHidden = 14
+  case deliveredByPushAck = 13
+  case deliveredByPushAckHidden = 14
   case channelTypeAssigned = 16
   case countersAssigned = 17
   case sessionAssigned = 18
@@ -132,7 +132,7 @@ enum EffectNumber: UInt8 {
   case muteAssigned = 59
   case unreadFlagAssigned = 60
   case membershipQueued = 64
-  case membershipsSent = 65
-  case membershipsTaken = 66
+  case membershipsConfirmed = 65
+  case membershipsReceived = 66
   case indexEpochAssigned = 67
 }

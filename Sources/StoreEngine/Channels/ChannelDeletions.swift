@@ -183,18 +183,22 @@ final class ChannelDeletions: ShardPart {
 
   /// Perform a request about a channel that is being deleted: the channel counts as absent, but its name is not free
   /// yet.
-  func performDuringDeletion(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    switch request.kind {
+  func performDuringDeletion(
+    _ request: inout Request,
+    _ kind: ChannelRequestKind,
+    _ slot: ChannelSlot
+  ) throws(WireError) -> Outcome {
+    switch kind {
     case .deleteChannel:
       guard request.isDuplicate, slicedDeletions.contains(where: { $0.slot == slot }) else {
-        return try shard.performAbsent(&request, shard.replyTiming(slot))
+        return try shard.performAbsent(&request, kind, shard.replyTiming(slot))
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
     case .putChannel:
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
-      return try shard.performAbsent(&request, shard.replyTiming(slot))
+      return try shard.performAbsent(&request, kind, shard.replyTiming(slot))
     }
   }
 }

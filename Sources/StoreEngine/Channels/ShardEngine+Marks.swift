@@ -2,21 +2,55 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
+/// The kinds of marks.
+enum MarkKind {
+  case read
+  case delivered
+  case unread
+}
+
+/// A mark, as its kind and its message define it.
+private enum Mark {
+  case read
+  case delivered
+  case unread
+  /// Mark-unread without a message: of the whole channel (R4).
+  case flagUnread
+
+  @inline(__always)
+  init(_ kind: MarkKind, _ message: RawSpan) {
+    switch kind {
+    case .read: self = .read
+    case .delivered: self = .delivered
+    case .unread: self = message.isEmpty ? .flagUnread : .unread
+    }
+  }
+
+  @inline(__always)
+  var isUnread: Bool {
+    switch self {
+    case .unread, .flagUnread: true
+    case .read, .delivered: false
+    }
+  }
+}
+
 /// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
 extension ShardEngine {
   /// Perform mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
-  func markInChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
+  func markInChannel(_ request: inout Request, _ kind: MarkKind, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let fields = try MarkRequest(&request.fields, hasEpoch: kind != .delivered)
     let (user, message) = (fields.user, fields.message)
+    let mark = Mark(kind, message)
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
-    guard parent.isEmpty else { return markUnderParent(&request, slot, parent, fields) }
+    guard parent.isEmpty else { return markUnderParent(&request, mark, slot, parent, fields) }
     let marked: ShardState.MarkResult
     do throws(Refusal) {
       let time = advanceTime()
-      switch request.kind {
-      case .markRead:
+      switch mark {
+      case .read:
         marked = try state.decideRead(
           slot,
           user: user,
@@ -25,26 +59,28 @@ extension ShardEngine {
           at: time,
           into: &request.effects
         )
-      case .markDelivered:
+      case .delivered:
         marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &request.effects)
-      default:
+      case .unread:
         marked = ShardState.MarkResult(
-          row: message.isEmpty
-            ? try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, at: time, into: &request.effects)
-            : try state.decideUnread(
-              slot,
-              user: user,
-              message: message,
-              epoch: fields.epoch,
-              at: time,
-              into: &request.effects
-            )
+          row: try state.decideUnread(
+            slot,
+            user: user,
+            message: message,
+            epoch: fields.epoch,
+            at: time,
+            into: &request.effects
+          )
+        )
+      case .flagUnread:
+        marked = ShardState.MarkResult(
+          row: try state.decideFlagUnread(slot, user: user, epoch: fields.epoch, at: time, into: &request.effects)
         )
       }
     } catch {
       // A reply's id alone identifies its thread.
       if error == .messageNotFound, let thread = self.thread(withReply: message, in: slot, for: user) {
-        return markInThread(&request, slot, thread, fields)
+        return markInThread(&request, mark, slot, thread, fields)
       }
       return refused(error, slot)
     }
@@ -76,6 +112,7 @@ extension ShardEngine {
   /// Mark in the thread under a message.
   private func markUnderParent(
     _ request: inout Request,
+    _ mark: Mark,
     _ slot: ChannelSlot,
     _ parent: RawSpan,
     _ fields: borrowing MarkRequest
@@ -83,13 +120,13 @@ extension ShardEngine {
     do throws(Refusal) {
       let member = try state.member(fields.user, in: slot)
       if let thread = try self.thread(of: parent, in: slot, for: member) {
-        return markInThread(&request, slot, thread, fields)
+        return markInThread(&request, mark, slot, thread, fields)
       }
       try state.checkMark(
         withoutThread: slot,
         user: fields.user,
         message: fields.message,
-        isUnread: request.kind == .markUnread
+        isUnread: mark.isUnread
       )
     } catch {
       return refused(error, slot)
@@ -110,6 +147,7 @@ extension ShardEngine {
   /// Mark in a thread, which the parent or the id of a reply names.
   private func markInThread(
     _ request: inout Request,
+    _ mark: Mark,
     _ slot: ChannelSlot,
     _ thread: ChannelSlot,
     _ fields: borrowing MarkRequest
@@ -117,8 +155,8 @@ extension ShardEngine {
     let (user, message) = (fields.user, fields.message)
     do throws(Refusal) {
       let time = advanceTime()
-      switch request.kind {
-      case .markRead:
+      switch mark {
+      case .read:
         try state.decideRead(
           inThread: thread,
           user: user,
@@ -127,9 +165,9 @@ extension ShardEngine {
           at: time,
           into: &request.effects
         )
-      case .markDelivered:
+      case .delivered:
         try state.decideDelivered(inThread: thread, user: user, message: message, at: time, into: &request.effects)
-      default:
+      case .unread, .flagUnread:
         try state.decideUnread(
           inThread: thread,
           user: user,
@@ -145,7 +183,7 @@ extension ShardEngine {
     applyCommand(slot, request)
     // Look the row up again: a duplicate's original may have added the member, who may have left since.
     let row = state[thread].row(of: user)
-    let uncounted = request.kind == .markUnread ? nil : state.uncounted(thread, user: user, message: message)
+    let uncounted = mark.isUnread ? nil : state.uncounted(thread, user: user, message: message)
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeMarkReply(uncounted) {
         guard let row else { return $0.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }

@@ -109,7 +109,7 @@ final class ShardEvents: ShardPart {
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
     // Nothing that a client sees.
     case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
-      .idsWidened, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
       break
     }
   }
@@ -139,7 +139,7 @@ final class ShardEvents: ShardPart {
     case .membershipRemoved(let position): recordMembershipRemoval(shard.state[slot].memberships[position], slot)
     // An index has no other effects that change its entries.
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
+      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
       .acknowledged, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun,
       .channelDeleted, .rowErased, .senderErased:

@@ -197,8 +197,10 @@ final class OutgoingChanges: ShardPart {
   /// Send durable changes that were not sent yet, up to the in-flight limit.
   private func sendChanges() {
     for target in shard.takeQueuedTargets() where !sendings.contains(where: { $0.target == target }) {
-      let sent = shard.state.outbox.sent(to: target)
-      sendings.append(OutgoingChanges.Sending(target: target, sentThrough: sent, confirmed: sent, lastActivityAt: 0))
+      let confirmed = shard.state.outbox.confirmed(by: target)
+      sendings.append(
+        OutgoingChanges.Sending(target: target, sentThrough: confirmed, confirmed: confirmed, lastActivityAt: 0)
+      )
     }
     for position in sendings.indices { send(position) }
   }
@@ -236,10 +238,10 @@ final class OutgoingChanges: ShardPart {
     let target = confirmation.from
     let unlogged = shard.state.outbox.count(
       for: target,
-      after: shard.state.outbox.sent(to: target),
+      after: shard.state.outbox.confirmed(by: target),
       through: confirmation.through
     )
-    if unlogged >= Self.unloggedMax { logSent() } else { send(position) }
+    if unlogged >= Self.unloggedMax { logConfirmed() } else { send(position) }
     return true
   }
 
@@ -252,11 +254,11 @@ final class OutgoingChanges: ShardPart {
   }
 
   /// Log the confirmed changes; the outbox then drops them.
-  func logSent() {
+  func logConfirmed() {
     loggedAt = shard.loop.elapsedMilliseconds
     var effects: [Effect] = []
-    for sending in sendings where sending.confirmed > shard.state.outbox.sent(to: sending.target) {
-      effects.append(.shard(.membershipsSent(to: sending.target, through: sending.confirmed)))
+    for sending in sendings where sending.confirmed > shard.state.outbox.confirmed(by: sending.target) {
+      effects.append(.shard(.membershipsConfirmed(by: sending.target, through: sending.confirmed)))
     }
     guard !effects.isEmpty else { return }
     shard.applyEffects(effects, to: nil)
@@ -275,7 +277,7 @@ final class OutgoingChanges: ShardPart {
       sendings[position].sentThrough = sending.confirmed
     }
     sendChanges()
-    if now - loggedAt >= shard.configuration.changesLoggedMilliseconds { logSent() }
+    if now - loggedAt >= shard.configuration.changesLoggedMilliseconds { logConfirmed() }
     // In arrival order, except for strict replies, which have a longer timeout.
     deferred.removeAll { item in
       let limit =
@@ -315,15 +317,15 @@ final class OutgoingChanges: ShardPart {
 
   /// Restore a queued change. If it is confirmed, its page is rewritten.
   func recoverQueued(_ number: UInt64, _ change: MembershipChange) {
-    let isConfirmed = number <= shard.state.outbox.sent(to: shard.state.outbox.target(of: change.user))
+    let isConfirmed = number <= shard.state.outbox.confirmed(by: shard.state.outbox.target(of: change.user))
     shard.assignRecovered(.membershipQueued(number, change))
     if isConfirmed { rewrite([PageID.outboxPage(of: number)]) }
   }
 
   /// Restore which changes a shard has confirmed. Their pages are rewritten.
-  func recoverSent(to target: ShardID, through number: UInt64) {
+  func recoverConfirmed(by target: ShardID, through number: UInt64) {
     let pages = shard.state.outbox.pages(for: target, through: number)
-    shard.assignRecovered(.membershipsSent(to: target, through: number))
+    shard.assignRecovered(.membershipsConfirmed(by: target, through: number))
     rewrite(pages)
   }
 

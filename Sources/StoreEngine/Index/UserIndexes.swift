@@ -99,7 +99,7 @@ final class UserIndexes: ShardPart {
       if let through {
         let source = inboxes[position].source
         // In the same batch as the changes that it confirms.
-        shard.applyEffects([.shard(.membershipsTaken(from: source, through: through))], to: nil)
+        shard.applyEffects([.shard(.membershipsReceived(from: source, through: through))], to: nil)
         record(source, through: through)
       }
       if shard.loop.budget.changes > 0 { readAhead(position, &scanBudget) }

@@ -136,7 +136,7 @@ struct LoadedParts {
       guard !isThread || !record.flags.contains(.requestsAcknowledgement) else { return false }
       newest = max(newest, sequence.rawValue)
     case .readMoved(_, let sequence, _, _), .deliveredMoved(_, let sequence, _, _),
-      .deliveredAcked(_, let sequence, _, _, _), .acknowledgedThrough(_, let sequence):
+      .deliveredByPushAck(_, let sequence, _, _, _), .acknowledgedThrough(_, let sequence):
       named = max(named, sequence.rawValue)
     case .markerAssigned(_, let marker, _, _):
       named = max(named, marker?.rawValue ?? 0)

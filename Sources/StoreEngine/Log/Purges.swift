@@ -26,7 +26,7 @@ final class ShardPurges: ShardPart {
     guard case .sending(let through) = rounds.stage, shard.outgoing.areConfirmed(through: through) else {
       return
     }
-    shard.outgoing.logSent()
+    shard.outgoing.logConfirmed()
     guard !shard.state.outbox.keepsChanges(through: through) else { return }
     rounds.beginTrimming(through: shard.log.last)
     shard.loop.purges.begin(shard)

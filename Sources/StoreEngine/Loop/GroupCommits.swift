@@ -71,7 +71,7 @@ final class GroupCommits: LoopPart {
     shardsTrimmingSteps.removeAll { !$0.steps.hasTrims }
     if !followed.isEmpty { takeFollowed(into: &group) }
     for shard in shardsInNextCommit { group.batches.append(shard.closeBatch()) }
-    var budget = loop.configuration.checkpointSliceBytes
+    var budget = loop.configuration.pageWriteSliceBytes
     // Another shard's pages come first in each commit.
     pagePosition = (pagePosition + 1) % max(1, shards.count)
     for offset in shards.indices where budget > 0 {

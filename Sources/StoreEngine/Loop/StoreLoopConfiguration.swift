@@ -4,11 +4,11 @@ package import ReceiptWire
 /// Limits and intervals of a loop's shards.
 package struct StoreLoopConfiguration: Sendable {
   /// Age of its first effect at which a page is written, at the latest one commit later.
-  package var checkpointAgeMilliseconds: Int64 = 5_000
+  package var pageWriteAgeMilliseconds: Int64 = 5_000
   /// Amount of log of the shard since that effect at which the page is written, if it comes earlier.
-  package var checkpointLogBytes: UInt64 = 16 << 20
-  /// Bytes of pages that one commit may write: the slice of a turn that checkpointing may take.
-  package var checkpointSliceBytes = 256 << 10
+  package var pageWriteLogBytes: UInt64 = 16 << 20
+  /// Bytes of pages that one commit may write: the slice of a turn that page writes may take.
+  package var pageWriteSliceBytes = 256 << 10
   /// Minimum number of batches that a log trim between ticks must remove: each one leaves a mark on storage.
   package var trimBatchesMin: UInt64 = 4_096
   /// Time after which an idle session is forgotten.

@@ -115,9 +115,9 @@ final class ShardSessions: ShardPart {
 /// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
 /// resending").
 ///
-/// A counter at or below a record's `highest` counts as applied unless it is in `notApplied`. There are the commands
-/// that wait for a channel, and those that were refused or dropped. A refusal may be lost with its connection: if its counter counted
-/// as applied, the resend would be answered as if the command had been.
+/// A counter at or below a record's `highest` counts as applied unless it is in `notApplied`. That list holds the
+/// counters of commands that wait for a channel, were refused or were dropped. A refusal may be lost with its connection.
+/// If the refused command then counted as applied, its resend would be answered as if it had been performed.
 struct SessionTable {
   /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their replies arrived
   /// long ago. Every batch with effects of the session contains them, so there are few.
@@ -130,10 +130,10 @@ struct SessionTable {
     var record: SessionRecord
     /// Set if the session has effects in the open batch.
     var isChanged = false
-    /// Counters in `record.notApplied` that wait for no channel. Oldest first; the counters of resent commands are removed
-    /// late.
+    /// Counters of refused commands in `record.notApplied`, oldest first. The counter of a command that was resent may
+    /// stay for a while.
     var refused: Deque<UInt64> = []
-    /// Likewise: their connection closed while they waited, or they were read back after a restart.
+    /// Likewise of dropped commands: their connection closed while they waited, or they were read back after a restart.
     var dropped: Deque<UInt64> = []
     /// Time of the last write, in the loop's elapsed time.
     var writtenAt: Int64 = 0

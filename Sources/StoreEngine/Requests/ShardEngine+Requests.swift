@@ -44,7 +44,7 @@ extension ShardEngine {
       let outcome: Outcome
       switch resumption {
       case .again: outcome = try dispatch(&request)
-      case .loaded: outcome = try dispatchAfterLookup(&request)
+      case .loaded: outcome = try dispatch(&request, wasLookedUp: true)
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }
@@ -117,10 +117,13 @@ extension ShardEngine {
   // MARK: Dispatch
 
   /// Perform a request now: one that was never postponed, or whose wait is over.
-  private func dispatch(_ request: inout Request) throws(WireError) -> Outcome {
+  ///
+  /// - Parameter wasLookedUp: the request has waited for its channel, which is in memory or does not exist.
+  private func dispatch(_ request: inout Request, wasLookedUp: Bool = false) throws(WireError) -> Outcome {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
+    let kind: ChannelRequestKind
     switch request.kind {
     case .patchChannelType: return try settings.patchChannelType(&request)
     case .assignChannelType: return try settings.assignChannelType(&request)
@@ -132,68 +135,92 @@ extension ShardEngine {
     case .settle: return try settings.settle(&request)
     case .listUnsettled: return try settings.listUnsettled(&request)
     case .purge: return try purges.perform(&request)
-    case .listChannels: return try indexes.listChannels(&request)
+    case .listChannels: return try indexes.listChannels(&request, wasLookedUp: wasLookedUp)
     case .rebuildIndex: return try indexRebuild.rebuildIndex(&request)
     case .unreadCounts: return try unreadQueries.unreadCounts(&request)
     case .subscribe: return try events.subscribe(&request)
     case .unsubscribe: return try events.unsubscribe(&request)
     case .subscribeUser: return try events.subscribeUser(&request)
     case .announceRow: return try events.announceRow(&request)
-    case .redeemTicket: return try push.redeemTicket(&request)
+    case .redeemTicket:
+      return wasLookedUp ? try push.redeemTicket(&request, .notFound) : try push.redeemTicket(&request)
     case .webhookKnown: return try push.webhookKnown(&request)
     case .noteWebhook: return try push.noteWebhook(&request)
     case .presentTicket: return try push.presentTicket(&request)
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
     case .revokeToken: return try tokens.revokeToken(&request)
-    case .putChannel, .changeMembers, .registerMessage, .deleteMessage, .markRead, .markUnread, .markDelivered,
-      .markUnreadSince, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush,
-      .getChannel, .readState, .threadReadState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
-      .userReceipts, .userThreads, .ticketPlace:
-      return try dispatchOnChannel(&request)
+    case .putChannel: kind = .putChannel
+    case .changeMembers: kind = .changeMembers
+    case .registerMessage: kind = .registerMessage
+    case .deleteMessage: kind = .deleteMessage
+    case .markRead: kind = .mark(.read)
+    case .markUnread: kind = .mark(.unread)
+    case .markDelivered: kind = .mark(.delivered)
+    case .markUnreadSince: kind = .markUnreadSince
+    case .acknowledge: kind = .acknowledge
+    case .deleteChannel: kind = .deleteChannel
+    case .truncateChannel: kind = .truncateChannel
+    case .eraseMember: kind = .eraseMember
+    case .setMember: kind = .setMember
+    case .acknowledgePush: kind = .acknowledgePush
+    case .getChannel: kind = .getChannel
+    case .readState: kind = .readState
+    case .threadReadState: kind = .threadReadState
+    case .statuses: kind = .statuses
+    case .listMembers: kind = .listMembers
+    case .memberStatuses: kind = .memberStatuses
+    case .listRoster: kind = .listRoster
+    case .listMessages: kind = .listMessages
+    case .userReceipts: kind = .userReceipts
+    case .userThreads: kind = .userThreads
+    case .ticketPlace: kind = .ticketPlace
     // No requests to a shard.
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .backupBegin,
       .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead:
       throw .unknownKind(request.kind.rawValue)
     }
+    return try dispatchOnChannel(&request, kind, wasLookedUp: wasLookedUp)
   }
 
   /// Perform a request about a channel, which may have to be loaded first.
   @inline(__always)
-  private func dispatchOnChannel(_ request: inout Request) throws(WireError) -> Outcome {
+  private func dispatchOnChannel(
+    _ request: inout Request,
+    _ kind: ChannelRequestKind,
+    wasLookedUp: Bool
+  ) throws(WireError) -> Outcome {
     var fields = request.fields
     let cid = try fields.string()
     if let slot = state.slot(of: cid) {
       request.fields = fields
-      return try performOnLoadedChannel(&request, slot)
+      return try performOnLoadedChannel(&request, kind, slot)
     }
-    guard Identifier.isCID(cid) else { return .refused(.invalidField, "\(Identifier.cidRange)") }
-    guard ShardID.owning(cid, count: shardCount) == state.id else {
-      return .refused(.wrongShard, "the cid belongs to another shard")
+    if !wasLookedUp {
+      guard Identifier.isCID(cid) else { return .refused(.invalidField, "\(Identifier.cidRange)") }
+      guard ShardID.owning(cid, count: shardCount) == state.id else {
+        return .refused(.wrongShard, "the cid belongs to another shard")
+      }
+      guard deletions.isDeleted(cid) else {
+        request.recordCounter(try request.counterAhead())
+        return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
+      }
     }
-    if deletions.isDeleted(cid) { return try dispatchAfterLookup(&request) }
-    request.recordCounter(try request.counterAhead())
-    return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
-  }
-
-  /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
-  private func dispatchAfterLookup(_ request: inout Request) throws(WireError) -> Outcome {
-    if request.kind == .listChannels {
-      return try indexes.listChannels(&request, wasLookedUp: true)
-    }
-    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .notFound) }
-    let cid = try request.fields.string()
-    if let slot = state.slot(of: cid) { return try performOnLoadedChannel(&request, slot) }
+    request.fields = fields
     if request.kind.isCommand { try begin(&request) }
-    if request.kind.absentChannelAction == .create { return try putChannel(&request, cid: cid, nil) }
-    return try performAbsent(&request, deletions.replyTiming(absent: cid))
+    if kind.absentChannelAction == .create { return try putChannel(&request, cid: cid, nil) }
+    return try performAbsent(&request, kind, deletions.replyTiming(absent: cid))
   }
 
   /// Perform a request about a channel that does not exist, except its creation. A revoked token is refused first, as
   /// for an existing channel.
-  func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
+  func performAbsent(
+    _ request: inout Request,
+    _ kind: ChannelRequestKind,
+    _ replyTiming: ReplyLane.Timing
+  ) throws(WireError) -> Outcome {
     var isRevoked = false
-    switch request.kind.absentChannelAction {
+    switch kind.absentChannelAction {
     case .succeed: return try succeedAbsent(&request, replyTiming)
     case .checkUser: isRevoked = self.isRevoked(try request.fields.string(), request)
     case .checkViewer: isRevoked = self.isRevoked(try ViewerFields(&request.fields).user, request)
@@ -204,13 +231,17 @@ extension ShardEngine {
   }
 
   /// Perform a request about a channel that is in memory.
-  private func performOnLoadedChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+  private func performOnLoadedChannel(
+    _ request: inout Request,
+    _ kind: ChannelRequestKind,
+    _ slot: ChannelSlot
+  ) throws(WireError) -> Outcome {
     if request.kind.isCommand { try begin(&request) }
-    if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
+    if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, kind, slot) }
     recordUse(of: slot)
     refresh(slot)
-    switch request.kind {
-    case .markRead, .markUnread, .markDelivered: return try markInChannel(&request, slot)
+    switch kind {
+    case .mark(let mark): return try markInChannel(&request, mark, slot)
     case .markUnreadSince: return try markUnreadSince(&request, slot)
     case .registerMessage: return try register(&request, slot)
     case .acknowledgePush: return try push.acknowledgePush(&request, slot)
@@ -235,16 +266,35 @@ extension ShardEngine {
     case .memberStatuses: return try memberStatuses(&request, slot)
     case .listRoster: return try listRoster(&request, slot)
     case .listMessages: return try listMessages(&request, slot)
-    // Not about one channel.
-    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser, .getUser,
-      .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts, .subscribe, .unsubscribe,
-      .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
-      .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
-      .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
-      .snapshotRead:
-      throw .unknownKind(request.kind.rawValue)
     }
   }
+}
+
+/// The kinds of requests about one channel, which their first field names.
+enum ChannelRequestKind {
+  case putChannel
+  case changeMembers
+  case registerMessage
+  case mark(MarkKind)
+  case deleteMessage
+  case markUnreadSince
+  case acknowledge
+  case deleteChannel
+  case truncateChannel
+  case eraseMember
+  case setMember
+  case acknowledgePush
+  case getChannel
+  case readState
+  case threadReadState
+  case statuses
+  case listMembers
+  case memberStatuses
+  case listRoster
+  case listMessages
+  case userReceipts
+  case userThreads
+  case ticketPlace
 }
 
 /// The action of a request about a channel if the channel does not exist.
@@ -261,27 +311,17 @@ private enum AbsentChannelAction {
   case checkViewer
 }
 
-extension FrameKind {
+extension ChannelRequestKind {
   /// The action of a request about a channel if the channel does not exist.
   fileprivate var absentChannelAction: AbsentChannelAction {
     switch self {
     case .putChannel: .create
     case .deleteChannel, .eraseMember: .succeed
-    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
-      .userThreads:
-      .checkUser
+    case .mark, .acknowledge, .markUnreadSince, .setMember, .userReceipts, .userThreads: .checkUser
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
     // No user's token is checked for them.
     case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
       .listMessages, .ticketPlace:
-      .refuse
-    // Not about one channel.
-    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser, .getUser,
-      .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts, .subscribe, .unsubscribe,
-      .subscribeUser, .announceRow, .redeemTicket, .webhookKnown, .noteWebhook, .presentTicket, .getToken,
-      .listRevokedTokens, .revokeToken, .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap,
-      .error, .backupBegin, .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin,
-      .snapshotRead:
       .refuse
     }
   }

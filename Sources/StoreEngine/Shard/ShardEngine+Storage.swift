@@ -59,9 +59,9 @@ extension ShardEngine {
     switch effect {
     case .sessionAssigned(let record): sessions.assign(record)
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
-    case .membershipsSent(let target, let number): outgoing.recoverSent(to: target, through: number)
+    case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsTaken, .indexEpochAssigned:
+      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned:
       assignRecovered(effect)
     }
   }
@@ -92,7 +92,7 @@ extension ShardEngine {
       case .tokenRevoked(let revocation):
         (revocation.version > state.revokedTokens.version, "token revocations are out of order")
       case .membershipQueued(let number, let change): (outgoing.isValid(number, change), "an invalid membership change")
-      case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
+      case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
       case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
         .indexEpochAssigned:

@@ -114,7 +114,7 @@ final class ShardEngine {
 
   /// Assign an effect on the shard, and mark all pages dirty that it changes, as an owner and as a follower.
   func assignAndTouch(_ effect: ShardEffect, at index: LogIndex) {
-    if case .membershipsSent(let target, let number) = effect {
+    if case .membershipsConfirmed(let target, let number) = effect {
       // The outbox pages of confirmed changes are rewritten without these changes.
       for page in state.outbox.pages(for: target, through: number) { touchShardPage(.outbox(page), index) }
     }
@@ -162,7 +162,7 @@ final class ShardEngine {
     case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
     // Assigned to their part, whose page is written: nothing else changes.
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
-      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
+      .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
       .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
       break
@@ -433,8 +433,8 @@ final class ShardEngine {
   /// Take the next page that is due. It counts as clean from here on.
   func takeDuePage() -> DirtyPages.Entry? {
     dirty.popDue { entry in
-      loop.elapsedMilliseconds - entry.elapsed >= configuration.checkpointAgeMilliseconds
-        || log.loggedBytes - entry.loggedBytes >= configuration.checkpointLogBytes
+      loop.elapsedMilliseconds - entry.elapsed >= configuration.pageWriteAgeMilliseconds
+        || log.loggedBytes - entry.loggedBytes >= configuration.pageWriteLogBytes
         || loop.memory.isUnderPressure || purges.isPageDue(entry.since)
     }
   }

@@ -47,10 +47,10 @@ extension RealProcesses {
         ]
       )
       let inTheTail: Set<String> = [
-        "channelDeleted", "readMoved", "deliveredMoved", "deliveredAcked", "markerAssigned", "rowLeft",
+        "channelDeleted", "readMoved", "deliveredMoved", "deliveredByPushAck", "markerAssigned", "rowLeft",
         "roleAssigned", "messageDeleted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough",
         "inThread",
-        "stepTailCut", "stepsSealed", "truncated", "membershipQueued", "membershipsTaken",
+        "stepTailCut", "stepsSealed", "truncated", "membershipQueued", "membershipsReceived",
         "userAssigned",
       ]
       #expect(
@@ -93,15 +93,15 @@ struct StoredKinds {
   static let all: Set<String> = [
     "channelAssigned", "rowAssigned", "rowLeft", "roleAssigned", "readMoved", "deliveredMoved",
     "markerAssigned", "messageAssigned",
-    "messageDeleted", "optionsChanged", "deliveredAcked", "channelTypeAssigned", "countersAssigned",
+    "messageDeleted", "optionsChanged", "deliveredByPushAck", "channelTypeAssigned", "countersAssigned",
     "sessionAssigned", "typeSettled",
     "webhookNoted", "acknowledged", "acknowledgementForgotten", "acknowledgedThrough", "stepsSealed",
     "stepTailCut", "stepsTrimmed",
     "stepTailAssigned", "truncated", "channelDeleted", "inThread", "rowErased", "senderErased",
     "messageCountsAssigned", "membershipAssigned",
     "membershipRemoved", "deletionBegun", "userAssigned", "userSettled", "userErased", "membershipQueued",
-    "membershipsSent",
-    "membershipsTaken", "indexEpochAssigned",
+    "membershipsConfirmed",
+    "membershipsReceived", "indexEpochAssigned",
   ]
 
   init(directory: String) throws {

@@ -123,7 +123,7 @@ struct LeakPair {
       let seed = random.next()
       for shard in [withActivity, withoutActivity] {
         var random = SplitMix64(seed: seed)
-        for key in shard.allPageKeys where random.oneIn(2) { shard.checkpoint(key) }
+        for key in shard.allPageKeys where random.oneIn(2) { shard.writePage(key) }
         shard.crash()
       }
       story.append("\(clock) crash")

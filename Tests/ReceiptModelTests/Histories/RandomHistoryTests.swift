@@ -43,7 +43,7 @@ struct RandomHistoryTests {
       "acknowledge receipt_not_requested", "acknowledge message_deleted", "receipt_not_allowed",
       "receipt_limit_reached", "list of readers", "list of delivered", "list of unread", "notes",
       "times not exact", "known", "message_not_found", "message_deleted", "not_a_member",
-      "channel_not_found", "mark_unread_off", "checkpoints", "evictions", "crashes", "trims", "comparisons",
+      "channel_not_found", "mark_unread_off", "page writes", "evictions", "crashes", "trims", "comparisons",
       "exact times", "latest times", "in thread: created", "in thread: known", "in thread: moved",
       "in thread: no row", "in thread: invalid_field", "in thread: message_deleted",
       "in thread: message_not_found", "in thread: receipt_not_allowed", "unread threads", "truncate",

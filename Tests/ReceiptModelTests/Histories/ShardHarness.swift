@@ -115,8 +115,8 @@ final class ShardHarness: Subject {
   func runMaintenance(_ random: inout SplitMix64) -> [String: Int] {
     var done: [String: Int] = [:]
     let shard = random.pick(shards)
-    if random.oneIn(60) { done["trims"] = checkpoint(shard, &random) }
-    if done["trims"] != nil { done["checkpoints"] = 1 }
+    if random.oneIn(60) { done["trims"] = writePages(shard, &random) }
+    if done["trims"] != nil { done["page writes"] = 1 }
     if random.oneIn(400), !shard.slots.isEmpty {
       shard.evictAndLoad(random.pick(shard.slots.keys.sorted()))
       done["evictions"] = 1
@@ -130,13 +130,13 @@ final class ShardHarness: Subject {
   }
 
   /// Write some pages, not all: each has its own log index. Return how often segments of steps were merged.
-  private func checkpoint(_ shard: TestShard, _ random: inout SplitMix64) -> Int {
+  private func writePages(_ shard: TestShard, _ random: inout SplitMix64) -> Int {
     var trims = 0
     shard.seal()
-    if random.oneIn(3) { shard.checkpointShard() }
+    if random.oneIn(3) { shard.writeShardPages() }
     for number in shard.slots.keys.sorted() {
       for key in shard.pageKeys(number) + shard.stepKeys(number) where random.oneIn(3) {
-        shard.checkpoint(key)
+        shard.writePage(key)
       }
       if random.oneIn(3), shard.trim(number) { trims += 1 }
       shard.seal()

@@ -192,20 +192,20 @@ extension TestShard {
       state.decideApplyMembership(queued.change, slot, at: state.time, into: &effects)
       apply(effects)
     }
-    apply([.shard(.membershipsTaken(from: source, through: last.number))])
+    apply([.shard(.membershipsReceived(from: source, through: last.number))])
   }
 
-  /// Note that another shard has received changes up to this number.
-  func sent(to target: ShardID, through number: UInt64) {
-    apply([.shard(.membershipsSent(to: target, through: number))])
+  /// Note that another shard has confirmed changes up to this number.
+  func confirmed(by target: ShardID, through number: UInt64) {
+    apply([.shard(.membershipsConfirmed(by: target, through: number))])
   }
 }
 
 extension ShardHarness {
   func deliver(_ random: inout SplitMix64) {
     let (source, target) = (random.pick(shards), random.pick(shards))
-    // Acknowledgements are sometimes lost: then the same changes are sent again.
-    deliver(source, target, limit: 1 + random.below(6), isAcknowledged: !random.oneIn(3))
+    // Confirmations are sometimes lost: then the same changes are sent again.
+    deliver(source, target, limit: 1 + random.below(6), isConfirmed: !random.oneIn(3))
   }
 
   func deliverAllChanges() {
@@ -213,26 +213,26 @@ extension ShardHarness {
       for target in shards {
         while source.state.outbox.hasChanges(
           for: target.state.id,
-          after: source.state.outbox.sent(to: target.state.id)
+          after: source.state.outbox.confirmed(by: target.state.id)
         ) {
-          deliver(source, target, limit: 100, isAcknowledged: true)
+          deliver(source, target, limit: 100, isConfirmed: true)
         }
       }
     }
   }
 
-  private func deliver(_ source: TestShard, _ target: TestShard, limit: Int, isAcknowledged: Bool) {
+  private func deliver(_ source: TestShard, _ target: TestShard, limit: Int, isConfirmed: Bool) {
     // Only durable changes are sent, and only their durable arrival is confirmed.
     source.seal()
     let (from, to) = (source.state.id, target.state.id)
     let outbox = source.state.outbox.changes(
       for: to,
-      after: source.state.outbox.sent(to: to),
+      after: source.state.outbox.confirmed(by: to),
       through: .max,
       limit: limit
     )
     target.take(outbox, from: from)
     target.seal()
-    if isAcknowledged, let last = outbox.last { source.sent(to: to, through: last.number) }
+    if isConfirmed, let last = outbox.last { source.confirmed(by: to, through: last.number) }
   }
 }

@@ -44,7 +44,7 @@ struct OutboxTests {
     #expect(numbers(outbox, 0, after: 2) == [4, 6] && numbers(outbox, 0, limit: 2) == [2, 4])
     let (queued, again) = (outbox.takeQueued(), outbox.takeQueued())
     #expect(Set(queued) == [ShardID(0), ShardID(1)] && again == [])
-    outbox.assignSent(ShardID(0), through: 4)
+    outbox.assignConfirmed(ShardID(0), through: 4)
     #expect(numbers(outbox, 0) == [6] && numbers(outbox, 1) == [1, 3, 5] && outbox.count == 4)
     // Sent again, or read back from a page: it is no longer queued.
     let isQueued = outbox.queue(2, Self.change(Self.users[0][2]))
@@ -63,7 +63,7 @@ struct OutboxTests {
     for number in stride(from: 200_000, through: 270_000, by: 1_000) as StrideThrough<UInt64> {
       outbox.queue(number, Self.change(Self.users[Int(number / 1_000 % 2)][0], "team:\(number)"))
     }
-    outbox.assignSent(ShardID(0), through: 230_000)
+    outbox.assignConfirmed(ShardID(0), through: 230_000)
     outbox.assignReceived(ShardID(1), through: 77)
     outbox.assign(epoch: 3)
     var again = Outbox(shardCount: 2)
@@ -80,8 +80,8 @@ struct OutboxTests {
     #expect(numbers(again, 0) == numbers(outbox, 0) && numbers(again, 1) == numbers(outbox, 1))
     #expect(again.count == outbox.count && again.last == 270_000)
     // Acknowledged changes are gone, and the numbers continue: the index page has the highest.
-    outbox.assignSent(ShardID(0), through: 270_000)
-    outbox.assignSent(ShardID(1), through: 269_000)
+    outbox.assignConfirmed(ShardID(0), through: 270_000)
+    outbox.assignConfirmed(ShardID(1), through: 269_000)
     for page in 0..<UInt32(PageID.outboxPages) {
       let effects = outbox.effects(of: page)
       #expect(effects.isEmpty)
@@ -89,7 +89,7 @@ struct OutboxTests {
     var state = ShardState(id: ShardID(0), shardCount: 2)
     for effect in outbox.indexEffects { state.assign(effect) }
     #expect(state.outbox.last == 270_000 && state.outbox.epoch == 3)
-    #expect(state.outbox.received(from: ShardID(1)) == 77 && state.outbox.sent(to: ShardID(1)) == 269_000)
+    #expect(state.outbox.received(from: ShardID(1)) == 77 && state.outbox.confirmed(by: ShardID(1)) == 269_000)
   }
 
   @Test("joins, leaves, rejoins and first sends are queued in the same batch; known users are not")

@@ -85,7 +85,7 @@ final class ListRoom {
       let shown = Timestamp(milliseconds: acked)
       let sequence = SequenceNumber(sequence)
       return assign(
-        .channel(number, .deliveredAcked(row(user), to: sequence, at: now, acked: shown, isHidden: hides))
+        .channel(number, .deliveredByPushAck(row(user), to: sequence, at: now, ackedAt: shown, isHidden: hides))
       )
     }
     assign(

@@ -18,7 +18,7 @@ struct EffectTests {
         .channel(Self.channel, .roleAssigned(row, role: "")),
         .channel(Self.channel, .readMoved(row, to: .zero, at: .none)),
         .channel(Self.channel, .deliveredMoved(row, to: .zero, at: .none)),
-        .channel(Self.channel, .deliveredAcked(row, to: .zero, at: .none, acked: .none)),
+        .channel(Self.channel, .deliveredByPushAck(row, to: .zero, at: .none, ackedAt: .none)),
         .channel(Self.channel, .markerAssigned(row, marker: nil, epoch: 0)),
       ]
       for effect in effects {

@@ -10,7 +10,7 @@ final class TestShard {
     var effects: [Effect]
   }
 
-  /// A page as a checkpoint wrote it: it includes all batches up to `index`.
+  /// A page as it was written: it includes all batches up to `index`.
   struct StoredPage: Sendable {
     var index: LogIndex
     var effects: [Effect]
@@ -361,7 +361,7 @@ final class TestShard {
   var allPageKeys: [PageKey] { slots.keys.sorted().flatMap { pageKeys($0) + stepKeys($0) } }
 
   /// Write one page with its current content.
-  func checkpoint(_ key: PageKey) {
+  func writePage(_ key: PageKey) {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
     let slot = slots[key.channel]!
@@ -399,7 +399,7 @@ final class TestShard {
   }
 
   /// Write the shard's own pages.
-  func checkpointShard() {
+  func writeShardPages() {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
     shardPages[.types] = StoredPage(index: index, effects: state.effects(ofOwn: .types))
@@ -505,7 +505,7 @@ final class TestShard {
   /// Evict a channel, and load it from pages with its current content.
   func evictAndLoad(_ number: ChannelNumber) {
     seal()
-    for key in stepKeys(number) { checkpoint(key) }
+    for key in stepKeys(number) { writePage(key) }
     let effects = pageKeys(number).flatMap { state.effects(of: $0.page, in: slots[number]!) }
     state.remove(slots[number]!)
     slots[number] = nil

@@ -24,8 +24,8 @@ struct ThreadHistoryTests {
       if step.isMultiple(of: 3) {
         shard.seal()
         // Some pages are written now, others are older.
-        for key in shard.allPageKeys where random.below(4) == 0 { shard.checkpoint(key) }
-        shard.checkpointShard()
+        for key in shard.allPageKeys where random.below(4) == 0 { shard.writePage(key) }
+        shard.writeShardPages()
       }
       guard step.isMultiple(of: 25) else { continue }
       shard.seal()

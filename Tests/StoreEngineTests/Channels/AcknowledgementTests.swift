@@ -169,7 +169,7 @@ struct AcknowledgementTests {
     gateway.acknowledge("team:a", "carol", ["m1"], note: "two")
     harness.loop.endTurn()
     try harness.persistAll()
-    try harness.checkpoint()
+    try harness.writePages()
     gateway.acknowledge("team:a", "dora", ["m1"], note: "three")
     harness.loop.endTurn()
     try harness.persistAll()

@@ -25,7 +25,7 @@ struct DeletionTests {
   @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
   func deletionFreesMemoryAtOnce() throws {
     let (harness, gateway) = try harnessWithChannel()
-    try harness.checkpoint()
+    try harness.writePages()
     let empty = try EngineHarness().loop.gauges.residentBytes
     gateway.deleteChannel("team:a")
     gateway.getChannel("team:a")
@@ -53,7 +53,7 @@ struct DeletionTests {
     #expect(harness.loads.count == 1)
     try harness.completeLoads()
     #expect(gateway.take() == ["7 channel_not_found"])
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
@@ -74,7 +74,7 @@ struct DeletionTests {
         "7 not_a_member",
       ]
     )
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(stored(harness) == [2] && harness.storage.directory.values.map(\.rawValue) == [2])
     let restarted = try EngineHarness(harness.storage)
     let other = restarted.connect(session: 2)
@@ -109,7 +109,7 @@ struct DeletionTests {
   ]
 
   @Test(
-    "deletion and creation are correct in every interleaving with commits, crashes and checkpoints",
+    "deletion and creation are correct in every interleaving with commits, crashes and page writes",
     arguments: words
   )
   func deletionAndCreationWorkInEveryInterleaving(_ first: String) throws {
@@ -124,7 +124,7 @@ struct DeletionTests {
 
   /// Perform a history, then crash once more and compare the recovered channel with the possible states.
   private func history(_ steps: String) throws {
-    var harness = try EngineHarness { $0.checkpointAgeMilliseconds = 0 }
+    var harness = try EngineHarness { $0.pageWriteAgeMilliseconds = 0 }
     var session: UInt64 = 1
     var gateway = harness.connect(session: session)
     var members = 0
@@ -154,12 +154,12 @@ struct DeletionTests {
         if !harness.commits.isEmpty { try harness.persist() }
       case "c", "k":
         try turn(harness)
-        if step == "k" { try harness.checkpoint() }
+        if step == "k" { try harness.writePages() }
         possible = [state]
       case "x":
         harness.loop.endTurn()
         let storage = harness.storage
-        harness = try EngineHarness(storage) { $0.checkpointAgeMilliseconds = 0 }
+        harness = try EngineHarness(storage) { $0.pageWriteAgeMilliseconds = 0 }
         session += 1
         gateway = harness.connect(session: session)
         // Uncommitted steps may be lost, all of them or the last ones. The history continues from the recovered state.
@@ -175,7 +175,7 @@ struct DeletionTests {
       }
       if step != "b", step != "x" { possible.append(state) }
     }
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.log[ShardID(0)]?.isEmpty ?? true, "\(steps)")
     #expect(stored(harness).count == (state == nil ? 0 : 1), "\(steps): \(stored(harness)) are on storage")
     #expect(harness.reports.isEmpty && harness.halts.isEmpty, "\(steps): \(harness.reports)")
@@ -195,7 +195,7 @@ struct DeletionTests {
   @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
   func logIsKeptUntilPagesAreDropped() throws {
     let (harness, gateway) = try harnessWithChannel()
-    try harness.checkpoint()
+    try harness.writePages()
     gateway.deleteChannel("team:a")
     harness.loop.endTurn()
     try harness.persist()
@@ -212,13 +212,13 @@ struct DeletionTests {
     #expect(other.take() == ["1 channel_not_found"] && restarted.loads.isEmpty)
     restarted.loop.tick()
     #expect(restarted.commits.first?.drops.map(\.channel.rawValue) == [1])
-    try restarted.checkpoint()
+    try restarted.writePages()
     #expect(stored(restarted) == [] && restarted.storage.directory.isEmpty)
     #expect(restarted.storage.log[ShardID(0)]!.isEmpty)
     // Channel numbers are not reused.
     other.put("team:b", ["alice"])
     try turn(restarted)
-    try restarted.checkpoint()
+    try restarted.writePages()
     #expect(stored(restarted) == [2])
   }
 
@@ -238,7 +238,7 @@ struct DeletionTests {
     try restarted.completeLoads()
     try restarted.persistAll()
     #expect(gateway.take() == ["1 channel deleted", "2 channel_not_found", "3 channel of 1 new"])
-    try restarted.checkpoint()
+    try restarted.writePages()
     #expect(stored(restarted) == [2])
   }
 
@@ -277,7 +277,7 @@ struct DeletionTests {
     gateway.put("team:b", ["carol"])
     try turn(harness)
     _ = gateway.take()
-    try harness.checkpoint()
+    try harness.writePages()
     let pages = harness.storage.pages.keys.filter { $0.channel.rawValue > 0 }
     #expect(Set(pages.map(\.channel.rawValue)) == [2])
     #expect(Set(pages.map(\.page)) == [.head, .rows(0)])
@@ -351,7 +351,7 @@ struct DeletionTests {
       }
     }
     #expect(harness.loop.counters.channelsEvicted > 0)
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.directory.count == 26)
   }
 
@@ -367,7 +367,7 @@ struct DeletionTests {
     resent.deleteChannel("team:a", counter: 2)
     try turn(restarted)
     #expect(resent.take() == ["1 channel deleted"])
-    try restarted.checkpoint()
+    try restarted.writePages()
     #expect(stored(restarted) == [])
   }
 }

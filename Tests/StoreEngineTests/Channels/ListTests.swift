@@ -201,7 +201,7 @@ struct ListTests {
   @Test("a channel stays in memory while a query on it is in progress")
   func channelStaysInMemoryWhileQueryOnItIsInProgress() throws {
     let (harness, gateway) = try harness { $0.residentBytesMax = 1 }
-    try harness.checkpoint()
+    try harness.writePages()
     _ = gateway.take()
     gateway.list("team:b", .readers)
     harness.loop.endTurn()

@@ -186,7 +186,7 @@ struct PostponedTests {
   @Test("requests that wait for a channel's load go before a wide one that came later")
   func requestsThatWaitForLoadGoBeforeLaterWideOne() throws {
     let (before, _) = try harness()
-    try before.checkpoint()
+    try before.writePages()
     let harness = try EngineHarness(before.storage) { $0.entriesPerTurn = 10 }
     let reader = harness.connect(session: 7)
     reader.getChannel("team:a")  // 1

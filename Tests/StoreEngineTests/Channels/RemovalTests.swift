@@ -17,7 +17,7 @@ struct RemovalTests {
   private func forget(_ harness: EngineHarness) throws {
     for _ in 0..<3 {
       try harness.runUntilIdle()
-      try harness.checkpoint()
+      try harness.writePages()
     }
   }
 
@@ -41,19 +41,19 @@ struct RemovalTests {
 
   @Test("a truncation is answered once durable, and survives recovery from log and pages")
   func truncationIsAnsweredOnceDurable() throws {
-    for isCheckpointed in [false, true] {
+    for hasWrittenPages in [false, true] {
       let (harness, gateway) = try harnessWithChannel()
       for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
       gateway.acknowledge("team:a", "bob", ["m1", "m400", "m600"])
       try turn(harness)
-      try harness.checkpoint()
+      try harness.writePages()
       _ = gateway.take()
       gateway.truncate("team:a", before: "m500")
       harness.loop.endTurn()
       #expect(gateway.take() == [])
       try harness.persistAll()
       #expect(gateway.take() == ["603 channel of 2"])
-      if isCheckpointed { try harness.checkpoint() }
+      if hasWrittenPages { try harness.writePages() }
       for session in [2, 3] as [UInt64] {
         let again = try EngineHarness(harness.storage)
         let other = again.connect(session: session)
@@ -69,7 +69,7 @@ struct RemovalTests {
             "1 requests done", "2 channel of 2", "3 channel of 2", "4 message_not_found",
           ]
         )
-        try again.checkpoint()
+        try again.writePages()
         // Acknowledgements of deleted messages have left storage too.
         for (key, bytes) in again.storage.pages {
           guard case .acknowledgements(let sequence) = key.page else { continue }
@@ -82,18 +82,18 @@ struct RemovalTests {
 
   @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
   func acknowledgementsOfDeletedMessageLeaveStorage() throws {
-    // Crashes between any two commits of the following checkpoint.
+    // Crashes between any two commits of the following page writes.
     for crash in 0..<6 {
       let harness = try EngineHarness { configuration in
-        configuration.checkpointSliceBytes = 1
-        configuration.checkpointAgeMilliseconds = 0
+        configuration.pageWriteSliceBytes = 1
+        configuration.pageWriteAgeMilliseconds = 0
       }
       let gateway = harness.connect()
       gateway.put("team:a", ["alice", "bob"])
       gateway.post("team:a", "m1", by: "alice", flags: 2)
       gateway.acknowledge("team:a", "bob", ["m1"], note: "seen")
       try turn(harness)
-      try harness.checkpoint()
+      try harness.writePages()
       let key = PageKey(
         shard: ShardID(0),
         channel: ChannelNumber(1),
@@ -107,7 +107,7 @@ struct RemovalTests {
       let other = again.connect(session: 2)
       if crash == 0 { other.deleteMessage("team:a", "m1") } else { other.getChannel("team:a") }
       try turn(again)
-      try again.checkpoint()
+      try again.writePages()
       #expect(try effects(of: key, again).isEmpty, "crash \(crash)")
       #expect(again.reports.isEmpty)
     }
@@ -117,7 +117,7 @@ struct RemovalTests {
 
   @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
   func rowsOfErasedMemberAreNameless() throws {
-    for isCheckpointed in [false, true] {
+    for hasWrittenPages in [false, true] {
       let (harness, gateway) = try harnessWithChannel()
       for number in 1...300 {
         gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
@@ -127,7 +127,7 @@ struct RemovalTests {
       gateway.change("team:a", add: ["bob"])
       try turn(harness)
       try harness.runUntilIdle()
-      try harness.checkpoint()
+      try harness.writePages()
       #expect(try harness.traces("bob").count > 3)
       _ = gateway.take()
       gateway.erase("team:a", "bob")
@@ -140,7 +140,7 @@ struct RemovalTests {
       try harness.completeLoads()
       try harness.persistAll()
       #expect(gateway.take() == ["308 not known", "305 erased", "306 not_a_member", "307 not known"])
-      if isCheckpointed {
+      if hasWrittenPages {
         try forget(harness)
         #expect(try harness.traces("bob") == [])
       }
@@ -204,7 +204,7 @@ struct RemovalTests {
 
   @Test("erasing a user removes the id from the settings and ignores older versions, also after a restart")
   func erasureRemovesIDFromSettings() throws {
-    for isCheckpointed in [false, true] {
+    for hasWrittenPages in [false, true] {
       let harness = try EngineHarness()
       let gateway = harness.connect()
       gateway.assign(user: "alice", version: 3, flags: 1)
@@ -212,7 +212,7 @@ struct RemovalTests {
       gateway.assign(user: "carol", version: 3, flags: 0)
       gateway.assign(user: "bob", version: 4, flags: 5)
       try turn(harness)
-      try harness.checkpoint()
+      try harness.writePages()
       #expect(try harness.traces("bob") == ["users(0) of 0"])
       _ = gateway.take()
       gateway.assign(user: "bob", version: 5, flags: 8)
@@ -230,7 +230,7 @@ struct RemovalTests {
           "10 unsettled types [] users [\"alice\", \"carol\"]",
         ]
       )
-      if isCheckpointed { try harness.checkpoint() }
+      if hasWrittenPages { try harness.writePages() }
       let again = try EngineHarness(harness.storage)
       let other = again.connect(session: 2)
       // A late copy of earlier settings.
@@ -240,7 +240,7 @@ struct RemovalTests {
       #expect(
         other.take() == ["1 user bob version 5 erased revoked 201000", "2 user alice version 3 hides read"]
       )
-      try again.checkpoint()
+      try again.writePages()
       #expect(try again.traces("bob") == [])
       #expect(try again.traces("carol") == ["users(0) of 0"])
       // A new user with the old id starts from that version, under the same number.
@@ -259,7 +259,7 @@ struct RemovalTests {
       third.send(.listUnsettled, nil)
       try turn(last)
       // The clock is behind. The shard's time is that of the log, or of the page that was written ten seconds later.
-      let time = isCheckpointed ? 211_000 : 201_000
+      let time = hasWrittenPages ? 211_000 : 201_000
       #expect(
         third.take() == [
           "1 user alice version 3 hides read", "2 user bob version 6 hides read revoked 201000",
@@ -315,7 +315,7 @@ struct RemovalTests {
           "6 user frank version 1 hides delivered",
         ]
       )
-      try harness.checkpoint()
+      try harness.writePages()
     }
   }
 

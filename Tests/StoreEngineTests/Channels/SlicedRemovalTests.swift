@@ -112,7 +112,7 @@ struct SlicedRemovalTests {
     #expect(try lists(["user1", "user44", "carol"], harness) == ["no channels"])
     #expect(try lists(["user0", "alice"], harness) == ["team:b"])
     #expect(try lists(["zoe"], harness) == ["team:a"])
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.directory.count { $0.key.contains(UInt8(ascii: ":")) } == 2)
     #expect(harness.reports.isEmpty)
   }
@@ -161,10 +161,10 @@ struct SlicedRemovalTests {
   )
   func deletionContinuesAfterCrashBetweenCommits() throws {
     for isResent in [false, true] {
-      for isCheckpointed in [false, true] {
+      for hasWrittenPages in [false, true] {
         for commits in 0..<12 {
           let (harness, gateway) = try crowd()
-          if isCheckpointed { try harness.checkpoint() }
+          if hasWrittenPages { try harness.writePages() }
           gateway.deleteChannel("team:a", counter: 50)
           harness.loop.endTurn()
           var isBegun = false
@@ -175,12 +175,12 @@ struct SlicedRemovalTests {
             }
             if harness.slices > 0 { harness.slice() }
             // Its pages may be written during the deletion.
-            if isCheckpointed, number == 2 {
+            if hasWrittenPages, number == 2 {
               harness.advance(10_000)
               harness.loop.tick()
             }
           }
-          let story = "\(commits) commits, \(isCheckpointed ? "checkpointed" : "from the log")"
+          let story = "\(commits) commits, \(hasWrittenPages ? "from pages" : "from the log")"
           let again = try EngineHarness(harness.storage, configure: Self.small)
           let other = again.connect(session: isResent ? 1 : 2)
           if isResent {
@@ -206,7 +206,7 @@ struct SlicedRemovalTests {
           try turn(again)
           #expect(other.take().map { $0.drop { $0 != " " } } == [" channel of 1 new"], "\(story)")
           try again.runUntilIdle()
-          try again.checkpoint()
+          try again.writePages()
           #expect(again.storage.log[ShardID(0)]!.isEmpty, "\(story)")
           #expect(again.reports.isEmpty, "\(story)")
           #expect(
@@ -221,7 +221,7 @@ struct SlicedRemovalTests {
   @Test("the log is kept from the start of a deletion until it ends")
   func logIsKeptUntilDeletionEnds() throws {
     let (harness, gateway) = try crowd { $0.changesPendingMax = 15 }
-    try harness.checkpoint()
+    try harness.writePages()
     gateway.deleteChannel("team:a")
     try turn(harness)
     let begun = lastIndex(harness)
@@ -247,7 +247,7 @@ struct SlicedRemovalTests {
       again.loop.tick()
       try again.runUntilIdle()
     }
-    try again.checkpoint()
+    try again.writePages()
     #expect(again.storage.log[ShardID(0)]!.isEmpty)
     #expect(try lists(Array(Self.users.dropFirst()), again) == ["no channels"])
   }
@@ -293,11 +293,11 @@ struct SlicedRemovalTests {
     return (harness, gateway)
   }
 
-  /// Whether any page names bob after a checkpoint.
+  /// Whether any page names bob after the dirty pages were written.
   private func namesBob(_ harness: EngineHarness) throws -> Bool {
     for _ in 0..<3 {
       try harness.runUntilIdle()
-      try harness.checkpoint()
+      try harness.writePages()
     }
     return try harness.storage.pages.values.contains {
       "\(try Page($0.readableBytesSpan).effects)".contains("\"bob")

@@ -288,7 +288,7 @@ struct ThreadTests {
     try fill(harness, gateway)
     let second = try EngineHarness(harness.storage)
     try check(second, session: 11)
-    try second.checkpoint()
+    try second.writePages()
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
     let pages = harness.storage.pages.keys.map(\.page)
     for parent in [SequenceNumber(1), SequenceNumber(2)] {
@@ -370,7 +370,7 @@ struct ThreadTests {
     for isInLog in [false, true] {
       for (name, parent, effects) in cases {
         let (harness, _) = try harness()
-        try harness.checkpoint()
+        try harness.writePages()
         let wrapped = effects.map { Effect.channel(channel, .inThread(parent, $0)) }
         if isInLog {
           var bytes = ByteBuffer()

@@ -16,7 +16,7 @@ extension EventTests {
     writer.assign(user: "bob", version: 1, flags: 1)
     harness.loop.endTurn()
     try harness.runUntilIdle()
-    try harness.checkpoint()
+    try harness.writePages()
     _ = (watcher.take(), writer.take())
     writer.announce("bob", ["team:a", "team:b"])
     harness.loop.endTurn()
@@ -66,7 +66,7 @@ extension EventTests {
     _ writer: Gateway,
     _ watcher: Gateway
   ) throws -> Int64 {
-    try harness.checkpoint()
+    try harness.writePages()
     _ = watcher.take()
     harness.advance(10)
     writer.announce("bob", ["team:a"])

@@ -207,7 +207,7 @@ extension EventTests {
     harness.loop.endTurn()
     try harness.runUntilIdle()
     let expiry = harness.clock + 1_000_000
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.loop.gauges.loadedChannels == 0)
     _ = watcher.take()
     harness.advance(expiry - harness.clock + 5)

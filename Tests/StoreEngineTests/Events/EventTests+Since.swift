@@ -44,7 +44,7 @@ extension EventTests {
     writer.post("team:b", "n1")
     harness.loop.endTurn()
     try harness.runUntilIdle()
-    try harness.checkpoint()
+    try harness.writePages()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a", "team:b", "team:never"], since: 1_000)
     harness.loop.endTurn()
@@ -233,7 +233,7 @@ extension EventTests {
   )
   func unreadableChannelRefusesChangesSinceTime() throws {
     let (harness, _) = try harnessWithChannel { $0.residentBytesMax = 1 }
-    try harness.checkpoint()
+    try harness.writePages()
     let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a", "team:b"], since: 1_000)
     watcher.subscribe(["team:b"])

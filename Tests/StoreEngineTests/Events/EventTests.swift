@@ -234,7 +234,7 @@ struct EventTests {
   @Test("an evicted channel sends events again when it is next used")
   func evictedChannelSendsEventsAgainWhenItIsNextUsed() throws {
     let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.loop.gauges.loadedChannels == 0)
     _ = watcher.take()
     writer.post("team:a", "m1")
@@ -253,7 +253,7 @@ struct EventTests {
     }
     harness.loop.endTurn()
     try harness.runUntilIdle()
-    try harness.checkpoint()
+    try harness.writePages()
     _ = watcher.take()
     writer.patch("team", readEvents: false)
     harness.loop.endTurn()

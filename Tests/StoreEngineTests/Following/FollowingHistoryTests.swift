@@ -93,7 +93,7 @@ struct HistoryFault: Error, CustomStringConvertible {
   var description: String { "\(text)\nreplay with TIDEMARK_SEED=\(seed)" }
 }
 
-/// A random history of an owner and two followers of its log, with different settings of checkpoints, eviction and
+/// A random history of an owner and two followers of its log, with different settings of page writes, eviction and
 /// memory. Commits and loads take random times, and the followers crash.
 final class FollowingHistory {
   static let shards: [UInt16] = [0, 1]
@@ -138,9 +138,9 @@ final class FollowingHistory {
     let scans = random.pick([1, 16, 256])
     let waiting = random.pick([1, 20_000, 16 << 20])
     return { configuration in
-      configuration.checkpointAgeMilliseconds = age
-      configuration.checkpointLogBytes = logBytes
-      configuration.checkpointSliceBytes = sliceBytes
+      configuration.pageWriteAgeMilliseconds = age
+      configuration.pageWriteLogBytes = logBytes
+      configuration.pageWriteSliceBytes = sliceBytes
       configuration.trimBatchesMin = trimBatches
       configuration.tailLoadsMax = tailLoads
       configuration.tailRetryMilliseconds = 50

@@ -210,7 +210,7 @@ struct FollowingTests {
     pair.gateway.put("team:b", (0..<40).map { "user\($0)" })
     try pair.end()
     try pair.catchUp()
-    if isInTail { try pair.follower.checkpoint() }
+    if isInTail { try pair.follower.writePages() }
     #expect(isLoaded("team:b", pair.follower) != isInTail)
     pair.gateway.deleteChannel("team:b")
     pair.owner.loop.endTurn()
@@ -218,7 +218,7 @@ struct FollowingTests {
     pair.owner.loop.stop()
     try pair.catchUp()
     // The log is kept from the deletion's beginning on.
-    try pair.follower.checkpoint()
+    try pair.follower.writePages()
     #expect(pair.follower.storage.log[ShardID(0)]?.isEmpty == false)
     pair.follower.loop.promote()
     try pair.follower.runUntilIdle()
@@ -228,14 +228,14 @@ struct FollowingTests {
     #expect(try nextReplies(pair.follower, gateway) == ["channel_not_found", "channel of 1 new"])
     gateway.list("user7")
     #expect(try nextReplies(pair.follower, gateway) == ["no channels"])
-    try pair.follower.checkpoint()
+    try pair.follower.writePages()
     #expect(pair.follower.storage.log[ShardID(0)]?.isEmpty == true)
   }
 
   @Test("a command that waited for its channel at the owner is decided after the promotion")
   func waitingCommandIsDecidedAfterPromotion() throws {
     let pair = try Pair()
-    try pair.owner.checkpoint()
+    try pair.owner.writePages()
     pair.owner.loop.stop()
     // The owner starts again, with no channel in memory.
     let owner = try EngineHarness(pair.owner.storage)
@@ -325,7 +325,7 @@ struct FollowingTests {
   @Test("a channel that is not in memory keeps its effects in the tail, and the rest of the log is trimmed")
   func channelThatIsNotInMemoryKeepsEffectsInTail() throws {
     let pair = try Pair(configureFollower: { $0.residentBytesMax = 1 })
-    try pair.follower.checkpoint()
+    try pair.follower.writePages()
     #expect(!isLoaded(cid, pair.follower))
     pair.gateway.put("team:b", ["bob"])
     try pair.end()
@@ -346,7 +346,7 @@ struct FollowingTests {
     pair.gateway.put("team:b", ["alice"])
     try pair.end()
     try pair.followAll()
-    try pair.follower.checkpoint()
+    try pair.follower.writePages()
     #expect(pair.follower.storage.log[ShardID(0)]?.isEmpty == true)
     #expect(pair.follower.loop.gauges.tailChannels == 0)
   }
@@ -359,7 +359,7 @@ struct FollowingTests {
     pair.gateway.read(cid, "bob")
     try pair.end()
     try pair.catchUp()
-    try pair.follower.checkpoint()
+    try pair.follower.writePages()
     let head = try #require(
       pair.follower.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(0), page: .shardHead)]
     )

@@ -189,7 +189,7 @@ struct IndexTests {
       configuration.changesInFlightMax = [1, 2, 4_096][random.below(3)]
       configuration.changesPerTurn = [1, 3, 1_024][random.below(3)]
       configuration.indexLoadsMax = [1, 64][random.below(2)]
-      configuration.checkpointAgeMilliseconds = [0, 500, 5_000][random.below(3)]
+      configuration.pageWriteAgeMilliseconds = [0, 500, 5_000][random.below(3)]
       configuration.residentBytesMax = [.max, 4_000][random.below(2)]
     }
     for round in 0..<120 {
@@ -329,7 +329,7 @@ struct IndexTests {
   func indexesAreEvictedLikeChannels() throws {
     let harness = try IndexHarness { configuration in
       configuration.residentBytesMax = 1
-      configuration.checkpointAgeMilliseconds = 0
+      configuration.pageWriteAgeMilliseconds = 0
     }
     for round in 0..<8 {
       harness.put("team:c\(round % 3)", ["user\(round % 5)", "user5"])

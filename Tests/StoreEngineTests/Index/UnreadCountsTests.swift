@@ -70,7 +70,7 @@ func storedHarness(
   }
   harness.loop.endTurn()
   try harness.persistAll()
-  try harness.checkpoint()
+  try harness.writePages()
   let again = try EngineHarness(harness.storage, configure: configure)
   return (again, again.connect())
 }
@@ -275,7 +275,7 @@ struct UnreadCountsTests {
   @Test("unread counts from pages agree with own rows", arguments: countCases)
   func unreadCountsFromPagesAgreeWithOwnRows(_ countCase: CountCase) throws {
     let (before, _) = try harness(countCase)
-    try before.checkpoint()
+    try before.writePages()
     let harness = try EngineHarness(before.storage)
     let gateway = harness.connect()
     let expected = ask(countCase, gateway)
@@ -302,7 +302,7 @@ struct UnreadCountsTests {
     try harness.completeLoads()
     #expect(gateway.last == expected)
     // Pages of the loaded channel are written as usual.
-    try harness.checkpoint()
+    try harness.writePages()
     let again = try EngineHarness(harness.storage)
     let later = again.connect()
     _ = ask(countCase, later)

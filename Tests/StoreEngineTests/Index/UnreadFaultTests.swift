@@ -31,7 +31,7 @@ struct UnreadFaultTests {
     harness.loop.endTurn()
     try harness.completeLoads()
     try harness.persistAll()
-    try harness.checkpoint()
+    try harness.writePages()
     let again = try EngineHarness(harness.storage)
     let later = again.connect()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(4), page: page)

@@ -58,7 +58,7 @@ struct UnreadHistoryTests {
       harness.loop.endTurn()
       try harness.completeSlices()
       try harness.persistAll()
-      if random.below(3) > 0 { try harness.checkpoint() }
+      if random.below(3) > 0 { try harness.writePages() }
       try compare(storage, channels, users, &random)
       _ = gateway.take()
     }

@@ -60,7 +60,7 @@ struct UnreadPeekTests {
     try harness.completeLoads()
     try harness.persistAll()
     let (log, pages) = (harness.storage.log, harness.storage.pages)
-    try harness.checkpoint()
+    try harness.writePages()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: .segment(0))
     let segment = try #require(harness.storage.pages[key])
     #expect(segment != pages[key])
@@ -68,7 +68,7 @@ struct UnreadPeekTests {
     harness.storage.pages = pages
     harness.storage.pages[key] = segment
     let again = try EngineHarness(harness.storage)
-    try again.checkpoint()
+    try again.writePages()
     let last = try EngineHarness(again.storage)
     let later = last.connect()
     later.unreadCounts([CountsEntry("team:2", "alice")])
@@ -109,7 +109,7 @@ struct UnreadPeekTests {
       payload.writeVarint(3)
     }
     harness.loop.endTurn()
-    try harness.checkpoint()
+    try harness.writePages()
     let again = try EngineHarness(harness.storage)
     let later = again.connect()
     let users = ["alice", "bob", "carol"]
@@ -145,7 +145,7 @@ struct UnreadPeekTests {
       gateway.post("team:2", message)
       harness.loop.endTurn()
       try harness.completeLoads()
-      try harness.checkpoint()
+      try harness.writePages()
       #expect(harness.loop.gauges.loadedChannels == 0)
     }
     for round in 1...3 {
@@ -170,7 +170,7 @@ struct UnreadPeekTests {
     gateway.read("team:3", "bob", "m1")
     harness.loop.endTurn()
     try harness.completeLoads()
-    try harness.checkpoint()
+    try harness.writePages()
     harness.completePeek()
     harness.completePeek()
     #expect(gateway.last == "unread 2/0")
@@ -184,7 +184,7 @@ struct UnreadPeekTests {
       gateway.deleteMessage("team:3", "m2")
       harness.loop.endTurn()
       try? harness.completeLoads()
-      try? harness.checkpoint()
+      try? harness.writePages()
     }
     harness.completePeek()
     #expect(!isFirst)

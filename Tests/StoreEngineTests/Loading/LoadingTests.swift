@@ -12,7 +12,7 @@ struct LoadingTests {
 
   /// A store with `team:a` and `team:b` of alice and bob, each with message m1, restarted from pages.
   private func restarted(
-    isCheckpointed: Bool = true,
+    hasWrittenPages: Bool = true,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> EngineHarness {
     let harness = try EngineHarness()
@@ -23,7 +23,7 @@ struct LoadingTests {
     }
     try harness.completeLoads()
     try harness.persistAll()
-    if isCheckpointed { try harness.checkpoint() }
+    if hasWrittenPages { try harness.writePages() }
     return try EngineHarness(harness.storage, configure: configure)
   }
 
@@ -184,7 +184,7 @@ struct LoadingTests {
 
   @Test("a tail channel loaded to trim the log does not overtake requests that wait for it")
   func tailKeepsOrder() throws {
-    let harness = try restarted(isCheckpointed: false)
+    let harness = try restarted(hasWrittenPages: false)
     let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
     harness.loop.tick()
@@ -202,7 +202,7 @@ struct LoadingTests {
     "a tail channel already loaded by name ignores its read by number, whatever pages exist"
   )
   func loadedTailChannelIgnoresReadByNumber() throws {
-    let harness = try restarted(isCheckpointed: false)
+    let harness = try restarted(hasWrittenPages: false)
     // A crash between two page writes: the rows are in storage, the head is in the log only.
     var rows: [Effect] = []
     for (_, bytes) in harness.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
@@ -224,7 +224,7 @@ struct LoadingTests {
 
   @Test("an unreadable tail channel is retried, and the log is trimmed afterwards")
   func unreadableTailChannelIsRetried() throws {
-    let harness = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
+    let harness = try restarted(hasWrittenPages: false) { $0.tailRetryMilliseconds = 5_000 }
     harness.loop.tick()
     try harness.completeLoad(failing: true)
     try harness.completeLoads()
@@ -233,14 +233,14 @@ struct LoadingTests {
     #expect(harness.loads.isEmpty)
     #expect(harness.loop.gauges.tailChannels == 1)
     try harness.persistAll()
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.loop.gauges.tailChannels == 0)
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
   @Test("a busy store still loads the tail")
   func busyStoreLoadsTheTail() throws {
-    let harness = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
+    let harness = try restarted(hasWrittenPages: false) { $0.tailLoadsMax = 1 }
     let gateway = harness.connect()
     for number in 0..<20 { gateway.getChannel("team:other\(number)") }
     harness.loop.tick()

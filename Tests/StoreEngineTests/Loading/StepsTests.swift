@@ -133,7 +133,7 @@ struct StepsTests {
   func queryWaitsForSegmentsItNeeds() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(1..<3, harness, gateway)
     #expect(gateway.take() == [])
     #expect(harness.loop.isBusy)
@@ -154,7 +154,7 @@ struct StepsTests {
   func segmentRequestedTwiceIsReadOnce() throws {
     let (harness, gateway) = try harness(configure: { $0.stepReadsMax = 1 })
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     var payload = ByteBuffer()
     payload.writeField(cid)
     let header = FrameHeader(.getChannel, shard: ShardID(0), correlation: 7)
@@ -175,7 +175,7 @@ struct StepsTests {
   func stepsOfSuspendedQueriesAreBoundedTogether() throws {
     let (harness, gateway) = try harness(configure: { $0.suspendedStepsMax = 150 })
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     let steps = (1...100).map { number in
       let sequence = SequenceNumber(UInt32(number))
       return Step(row: 9, kind: .read, sequence: sequence, time: .none, number: UInt32(number))
@@ -197,7 +197,7 @@ struct StepsTests {
   func queryAtLimitOfReadsIsAnsweredFromSegmentsItHas(count: Int) throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(0..<1, harness, gateway, after: RequestAttempt(stepRounds: count))
     try harness.completeSteps()
     #expect(gateway.take() == ["900 channel of 2"])
@@ -208,7 +208,7 @@ struct StepsTests {
   func failedOrMismatchedReadRefusesQueryOnly() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(1..<2, harness, gateway)
     try harness.completeSteps(failing: true)
     #expect(gateway.take() == ["900 unavailable"])
@@ -234,7 +234,7 @@ struct StepsTests {
   func queryWhoseConnectionHasClosedIsDropped() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(0..<1, harness, gateway)
     harness.loop.close(gateway.lane)
     try harness.completeSteps()
@@ -246,7 +246,7 @@ struct StepsTests {
   func channelEvictedMeanwhileIsLoadedAgainForQuery() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(0..<1, harness, gateway)
     try evict(harness)
     try harness.completeSteps()
@@ -260,7 +260,7 @@ struct StepsTests {
   func staleReadIsNotTakenForNewOne() throws {
     let (harness, gateway) = try harness()
     try post(200, harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     try need(0..<1, harness, gateway)
     let request = try #require(harness.stepReads.first)
     try harness.completeSteps()
@@ -284,7 +284,7 @@ struct StepsTests {
     try #require(harness.commits.count == 1)
     #expect(harness.commits[0].stepTrims.map(\.before) == [4])
     try harness.persistAll()
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(try segments(harness) == (4..<6, [], [4, 5]))
     #expect(!shard(harness).steps.isTrimming)
     // The log is trimmed, so recovery reads pages alone.
@@ -309,7 +309,7 @@ struct StepsTests {
       // One step of bob remains after all of alice's reads.
       if posted == 10 { gateway.read(cid, "bob", "m1") }
       try #require(posted < 1_000)
-      if posted == 100 { try harness.checkpoint() }
+      if posted == 100 { try harness.writePages() }
     }
     return (harness, gateway, posted)
   }
@@ -361,7 +361,7 @@ struct StepsTests {
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(try segments(again).range == (commits == 0 ? 0..<5 : 4..<5))
     #expect(try times(again, posted) == expected)
-    try again.checkpoint()
+    try again.writePages()
     #expect(try times(again, posted) == expected)
     #expect(try segments(again).inMemory == [])
   }

@@ -118,7 +118,7 @@ struct PurgeTests {
     try harness.purgeStorage()
     for gateway in requesters { #expect(try ask(gateway, 2) == 0) }
     // No connection waits any more.
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.purges == 2 && harness.purges == 0)
   }
 
@@ -166,7 +166,7 @@ struct PurgeTests {
     #expect(try ask(gateway, 1, shard: 0) == 0)
     // A repeated request restarts the failed round under its number. Without a request it is not restarted, so a
     // failing storage is not purged in a loop.
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.purges == 0)
     #expect(try ask(gateway, 1, shard: 1) == 1 && harness.purges == 1)
     // A connection that got the number of the next round before this one failed is covered by this one too, but waits
@@ -204,14 +204,14 @@ struct PurgeTests {
       // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
       for round in 1...6 as ClosedRange<UInt64> where overtaken {
         #expect(try ask(other, 0) == round)
-        try harness.checkpoint()
+        try harness.writePages()
         try harness.runUntilIdle()
         #expect(harness.purges == 1)
         try harness.purgeStorage()
       }
       if !overtaken {
         #expect(try ask(gateway, 6) == 1)
-        try harness.checkpoint()
+        try harness.writePages()
         try harness.runUntilIdle()
         #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
         try harness.purgeStorage()

@@ -33,7 +33,7 @@ struct RecoveryTests {
     harness.loop.endTurn()
     try harness.persistAll()
     let kept = harness.storage.log
-    try harness.checkpoint()
+    try harness.writePages()
     harness.storage.log = kept.mapValues { $0.filter { $0.key > 2 } }
     for user in ["u10", "u290"] {
       gateway.read("team:a", user)
@@ -269,7 +269,7 @@ struct RecoveryTests {
   @Test("a command waiting for its channel at the crash does not count as applied")
   func commandWaitingAtCrashIsNotApplied() throws {
     let (harness, _) = try harnessWithChannel()
-    try harness.checkpoint()
+    try harness.writePages()
     let middle = try EngineHarness(harness.storage)
     let gateway = middle.connect(session: 3)
     gateway.change("team:a", add: ["carol"])
@@ -296,7 +296,7 @@ struct RecoveryTests {
     other.change("team:a", add: ["alice"])
     harness.loop.endTurn()
     try harness.persistAll()
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.log[Self.shard]!.isEmpty)
     let again = try EngineHarness(harness.storage)
     let resent = again.connect()

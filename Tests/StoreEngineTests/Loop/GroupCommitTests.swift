@@ -186,7 +186,7 @@ struct GroupCommitTests {
 
   @Test("pages and the log trim follow the batches, by age and by size")
   func pagesAndLogTrimFollowBatches() throws {
-    let (harness, gateway) = try harnessWithChannel { $0.checkpointAgeMilliseconds = 1_000 }
+    let (harness, gateway) = try harnessWithChannel { $0.pageWriteAgeMilliseconds = 1_000 }
     #expect(harness.commitDescriptions == ["batches [1] pages 0"])
     harness.advance(1_000)
     gateway.post("team:a", "m1")
@@ -212,9 +212,9 @@ struct GroupCommitTests {
     #expect(harness.commitDescriptions.count == count && harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a clock that steps back does not stop the checkpoints")
-  func clockThatStepsBackDoesNotStopCheckpoints() throws {
-    let (harness, gateway) = try harnessWithChannel { $0.checkpointAgeMilliseconds = 1_000 }
+  @Test("a clock that steps back does not stop page writes")
+  func clockThatStepsBackDoesNotStopPageWrites() throws {
+    let (harness, gateway) = try harnessWithChannel { $0.pageWriteAgeMilliseconds = 1_000 }
     harness.advance(3_600_000)
     gateway.post("team:a", "m1")
     harness.loop.endTurn()

@@ -116,8 +116,8 @@ struct PushTests {
     gateway.push("team:a", "bob", "m1", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 1_700)
     try turn(harness)
-    for isCheckpointed in [false, true] {
-      if isCheckpointed { try harness.checkpoint() }
+    for hasWrittenPages in [false, true] {
+      if hasWrittenPages { try harness.writePages() }
       let (again, other) = try restarted(harness)
       for message in ["m1", "m2", "m3"] { other.delivered("team:a", message) }
       other.push("team:a", "bob", "m2")
@@ -191,7 +191,7 @@ struct PushTests {
   func channelOnStorageIsFoundByNumber() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
-    try first.checkpoint()
+    try first.writePages()
     let (harness, gateway) = try restarted(first)
     gateway.redeem(ticket)
     gateway.redeem(ticket)
@@ -220,7 +220,7 @@ struct PushTests {
   )
   func channelOfLogTailIsFoundByNumber(_ isMadeBefore: Bool) throws {
     let (first, before) = try harness()
-    if isMadeBefore { try first.checkpoint() }
+    if isMadeBefore { try first.writePages() }
     let ticket = try before.ticket("team:a", "bob", "m3", first)
     before.push("team:a", "bob", "m1", acked: 1_100)
     try turn(first)
@@ -231,7 +231,7 @@ struct PushTests {
     #expect(harness.loads.map(\.reference) == [reference])
     #expect(try nextReplies(harness, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
     // The log's tail is still drained.
-    try harness.checkpoint()
+    try harness.writePages()
     #expect(harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
@@ -239,7 +239,7 @@ struct PushTests {
   func evictedChannelIsFoundAgainByNumber() throws {
     let (harness, gateway) = try harness { $0.residentBytesMax = 1 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
-    try harness.checkpoint()
+    try harness.writePages()
     let cid = Array("team:a".utf8)
     let isLoaded = harness.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
     #expect(!isLoaded)
@@ -253,7 +253,7 @@ struct PushTests {
   func waitingTicketsAndNameReadsAreLimited() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
-    try first.checkpoint()
+    try first.writePages()
     let (harness, gateway) = try restarted(first) {
       $0.waitingPerLoadMax = 2
       $0.loadsMax = 1
@@ -274,7 +274,7 @@ struct PushTests {
   func ticketWhoseChannelNameCannotBeReadIsUnavailable() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
-    try first.checkpoint()
+    try first.writePages()
     let (harness, gateway) = try restarted(first)
     gateway.redeem(ticket)
     harness.loop.endTurn()
@@ -290,7 +290,7 @@ struct PushTests {
   func waitingTicketOfLostConnectionIsRedeemedOnce() throws {
     let (first, before) = try harness()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
-    try first.checkpoint()
+    try first.writePages()
     let (harness, gateway) = try restarted(first)
     gateway.redeem(ticket)
     harness.loop.endTurn()
@@ -393,7 +393,7 @@ struct PushTests {
   func deletedChannelTicketIsRefusedAtEveryStage() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m2", harness)
-    try harness.checkpoint()
+    try harness.writePages()
     gateway.deleteChannel("team:a")
     gateway.redeem(ticket)
     harness.loop.endTurn()
@@ -418,7 +418,7 @@ struct PushTests {
     let (tail, other) = try restarted(harness)
     other.redeem(ticket)
     #expect(try nextReplies(tail, other) == ["channel_not_found"])
-    try harness.checkpoint()
+    try harness.writePages()
     let (cold, third) = try restarted(harness)
     third.redeem(ticket)
     #expect(try nextReplies(cold, third) == ["channel_not_found"])

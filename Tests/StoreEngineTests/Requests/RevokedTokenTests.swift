@@ -136,9 +136,9 @@ struct RevokedTokenTests {
     gateway.revoke("last", until: Self.start + Self.hour)
     gateway.takeBack("t1")
     #expect(try nextReplies(harness, gateway).count == 5)
-    for isCheckpointed in [false, true] {
-      if isCheckpointed {
-        try harness.checkpoint()
+    for hasWrittenPages in [false, true] {
+      if hasWrittenPages {
+        try harness.writePages()
         #expect(harness.storage.log[ShardID(0)]!.isEmpty)
         #expect(harness.storage.pages.keys.contains { $0.page == .tokens })
       }

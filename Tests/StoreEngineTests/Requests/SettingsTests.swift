@@ -159,7 +159,7 @@ struct SettingsTests {
     "settings survive recovery from the log, from pages, and from both",
     arguments: [0, 1, 2]
   )
-  func settingsSurviveRecovery(checkpoints: Int) throws {
+  func settingsSurviveRecovery(pageWrites: Int) throws {
     let (harness, gateway) = try harnessWithChannel()
     let users = (0..<300).map { "user\($0)" }
     gateway.post("team:a", "m1", by: "alice")
@@ -167,14 +167,14 @@ struct SettingsTests {
     for user in users { patch(gateway, user, read: false) }
     for user in users.prefix(10) { settle(gateway, user, user: true, version: 1) }
     _ = try nextReplies(harness, gateway)
-    if checkpoints > 0 { try harness.checkpoint() }
+    if pageWrites > 0 { try harness.writePages() }
     patch(gateway, users[3], read: true)
     patch(gateway, users[290], delivered: false)
     patch(gateway, "bob", read: false)
     settle(gateway, users[280], user: true, version: 1)
     _ = try nextReplies(harness, gateway)
-    if checkpoints > 1 {
-      try harness.checkpoint()
+    if pageWrites > 1 {
+      try harness.writePages()
       let isTrimmed = harness.storage.log[ShardID(0)]?.isEmpty
       #expect(isTrimmed != false, "all effects are in pages")
     }
@@ -182,7 +182,7 @@ struct SettingsTests {
     let other = again.connect(session: 2)
     for user in [users[0], users[3], users[290], users[299], "bob", "zoe"] { other.send(.getUser, user) }
     statuses(other, as: "alice")
-    let since = checkpoints == 0 ? 1_000 : 201_000
+    let since = pageWrites == 0 ? 1_000 : 201_000
     #expect(
       try nextReplies(again, other) == [
         "user user0 version 1 hides read", "user user3 version 2 since \(since)",
@@ -212,7 +212,7 @@ struct SettingsTests {
     patch(gateway, "bob", read: false)
     patch(gateway, "zoe", read: false)
     _ = try nextReplies(harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(0), page: .users(0))
     let stored = try #require(harness.storage.pages[key])
     let page = try Page(stored.readableBytesSpan)
@@ -239,7 +239,7 @@ struct SettingsTests {
     gateway.read("team:a", "carol")
     _ = try nextReplies(harness, gateway)
     func letGo() throws {
-      try harness.checkpoint()
+      try harness.writePages()
       let cid = Array("team:a".utf8)
       let isLoaded = harness.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
       #expect(!isLoaded)

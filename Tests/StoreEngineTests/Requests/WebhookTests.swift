@@ -102,9 +102,9 @@ struct WebhookTests {
     for number in 0..<300 { gateway.recordWebhook("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
     gateway.recordWebhook("soon", until: 1_000_000 + Self.minute)
     #expect(try nextReplies(harness, gateway).allSatisfy { $0 == "recorded" })
-    for isCheckpointed in [false, true] {
-      if isCheckpointed {
-        try harness.checkpoint()
+    for hasWrittenPages in [false, true] {
+      if hasWrittenPages {
+        try harness.writePages()
         #expect(harness.storage.log[ShardID(0)]!.isEmpty)
         #expect(harness.storage.pages.keys.contains { if case .webhooks = $0.page { true } else { false } })
       }
@@ -120,7 +120,7 @@ struct WebhookTests {
     harness.advance(2 * Self.minute)
     gateway.recordWebhook("relay/new", until: harness.clock + Self.minute)
     _ = try nextReplies(harness, gateway)
-    try harness.checkpoint()
+    try harness.writePages()
     let (again, other) = try self.harness(harness.storage, clock: harness.clock, session: 2)
     other.recordWebhook("soon", until: again.clock)
     other.queryWebhook("relay/299")

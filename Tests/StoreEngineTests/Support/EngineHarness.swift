@@ -187,7 +187,7 @@ final class EngineHarness: StoreLoopDriver {
   }
 
   /// Write pages until none is dirty and the log is trimmed.
-  func checkpoint() throws {
+  func writePages() throws {
     for _ in 0..<20 {
       advance(10_000)
       loop.tick()
