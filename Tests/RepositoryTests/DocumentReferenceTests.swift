@@ -230,7 +230,8 @@ import TestSupport
       for test in text.split(separator: /(?m)^ *@Test\b/).dropFirst() {
         let name = try #require(test.firstMatch(of: /\bfunc (\w+)/), "\(path)").1
         count += 1
-        #expect(name.contains(where: \.isUppercase), "\(path): \(name) is one word")
+        let hasSeveralWords = name.contains { $0.isUppercase }
+        #expect(hasSeveralWords, "\(path): \(name) is one word")
         #expect(name.prefixMatch(of: /(a|an|the)[A-Z]/) == nil, "\(path): \(name) begins with an article")
       }
     }
