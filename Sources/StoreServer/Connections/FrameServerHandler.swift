@@ -52,6 +52,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var refusals = ByteBuffer()
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
+  /// Time that a handshake may take.
+  private static let handshakeTime = TimeAmount.seconds(10)
   /// Frame length limit before authentication: enough for a hello and a proof.
   private static let handshakeFrameLengthMax: UInt32 = 4_096
   private var unanswered = 0
@@ -110,9 +112,9 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.context = context
     counters.opened()
     let channel = context.channel
-    handshakeTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
+    handshakeTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: Self.handshakeTime) { [weak self] in
       guard let self, self.registration == nil, channel.isActive else { return }
-      self.end(.handshakeTimeout, "the handshake timed out after 10 s")
+      self.end(.handshakeTimeout, "the handshake timed out after \(Self.handshakeTime.nanoseconds / 1_000_000_000) s")
     }
     context.fireChannelActive()
   }
