@@ -382,7 +382,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Throw if the disk has less than `bytesMin` available.
   static func checkSpace(_ directory: String, bytesMin: Int = freeBytesMin) throws(StorageError) {
     var state = statvfs()
-    guard statvfs(directory, &state) == 0 else { return }
+    guard statvfs(directory, &state) == 0 else {
+      throw .failed("\(directory): its free space is unknown: \(String(cString: strerror(errno)))")
+    }
     let free = UInt64(state.f_bavail) * UInt64(state.f_frsize)
     guard free >= UInt64(bytesMin) else {
       throw .failed("\(directory): \(free >> 20) MiB of space are free, \(bytesMin >> 20) MiB are needed")

@@ -135,11 +135,16 @@ final class TotalsPart: GatewayPart {
   /// Start the counts that are due, as far as limits allow.
   func count() {
     guard loop.store.shardCount > 0 else { return }
-    while queue.countingCount < loop.limits.totalsJobs, loop.userScans.count < loop.limits.userJobs,
+    while queue.countingCount < loop.limits.totalsJobs, loop.userScans.hasRoom,
       let user = queue.next(at: loop.now)
     {
       let count = queue.countingCount
-      let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
+      let scan = UserChannelScan(
+        .count,
+        users: [Array(user.utf8)],
+        shardCount: loop.store.shardCount,
+        limits: UserChannelScan.Limits(loop.limits)
+      )
       loop.userScans.begin(UserScanJob(.totals(user: user), scan))
       // The store's window is full.
       if queue.countingCount < count { return }

@@ -161,6 +161,8 @@ package struct ResponseFields {
   }
 
   mutating func removeAll() {
+    // Most responses have none; emptying an array takes some 100 instructions.
+    guard !names.isEmpty else { return }
     bytes.removeAll(keepingCapacity: true)
     names.removeAll(keepingCapacity: true)
     valueOffsets.removeAll(keepingCapacity: true)

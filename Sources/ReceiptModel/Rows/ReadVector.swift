@@ -102,7 +102,7 @@ package struct ReadVector: ~Copyable, Sendable {
   /// Return the first current members, at most `wanted`.
   func firstMembers(_ wanted: Int) -> [MemberOrdinal] { flags.firstActive(wanted) }
 
-  /// Return the own position: where the member's own unread count starts (docs/architecture.md).
+  /// Return the own position: where the member's own unread count starts (R4).
   @inline(__always)
   package func ownPosition(_ row: MemberOrdinal) -> SequenceNumber {
     markers.ownPosition(row, read: read[row])

@@ -256,7 +256,7 @@ package final class StoreLoop {
   // MARK: Halting
 
   /// Halt the loop. Pending replies are dropped unanswered: the outcome of the append is unknown
-  /// (docs/architecture.md, "One mark-read").
+  /// (docs/architecture.md, "Log, pages and recovery").
   private func halt(_ error: StorageError) {
     stop()
     driver.loopHalted(error)

@@ -13,7 +13,7 @@ struct CommitPace {
 
   mutating func record(_ duration: TimeAmount) {
     let microseconds = Double(duration.nanoseconds) / 1_000
-    // One stall of 20 ms moves commits off the loop; some thirty quick ones move them back.
+    // One stall of 20 ms moves commits off the loop; 8 of 150 µs move them back.
     meanMicroseconds += (microseconds - meanMicroseconds) / 10
   }
 }

@@ -13,10 +13,13 @@ final class UserScanPart: GatewayPart {
   /// Jobs in progress.
   var count: Int { jobs.count }
 
+  /// Whether the loop's limit has room for another job over a user's channels.
+  var hasRoom: Bool { count + loop.userLists.count < loop.limits.userJobs }
+
   /// Check that another job may start; throws where the limit of the loop or of the user is reached, or the store is
   /// unavailable.
   func checkRoom(for context: RequestContext) throws(Problem) {
-    guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
+    guard hasRoom else { throw Problem(.storeBusy) }
     let key = context.userKey
     if key != 0 {
       let own = jobs.count(of: key) + loop.userLists.count(of: key)
