@@ -4,7 +4,7 @@ package import ReceiptModel
 /// The shards that a node of a cluster owns, and the addresses of the other nodes (Proto/frames.md, "Shards of a
 /// cluster").
 ///
-/// A node sends it after `ready`, and again whenever it becomes the owner of more shards.
+/// A node sends it after `ready`, and again whenever the shards that it owns change.
 package struct ShardMap: Hashable, Sendable {
   /// Consecutive shards with one owner.
   package struct OwnedRange: Hashable, Sendable {

@@ -79,7 +79,7 @@ final class ReplyDelivery: LoopPart {
     swap(&now, &delivering)
     deliver { lane in
       let refusals = lane.takeRefusals()
-      if lane.hasNow { now.append(lane) }
+      if lane.hasNow, !lane.isClosed { now.append(lane) }
       lane.deliverIfOpen(refusals)
     }
   }

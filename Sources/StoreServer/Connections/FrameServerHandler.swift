@@ -50,6 +50,9 @@ final class FrameServerHandler: ChannelInboundHandler {
   private(set) var partial = ByteBuffer()
   /// Refusals of this read's requests, which are written together at its end.
   private var refusals = ByteBuffer()
+  /// Whether the frames of a read are being handled, and whether another read came meanwhile.
+  private var isReading = false
+  private var hasSkippedBytes = false
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
   /// Time that a handshake may take.
@@ -130,6 +133,17 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     guard !isClosed else { return }
+    // A socket is read to its end before a failed write closes it, and the write may be one of this function's. The
+    // last bytes must not overtake the frames before them: the gateway sends them again.
+    guard !isReading else {
+      hasSkippedBytes = true
+      return
+    }
+    isReading = true
+    defer {
+      isReading = false
+      if hasSkippedBytes, !isClosed { context.close(promise: nil) }
+    }
     let incoming = unwrapInboundIn(data)
     routes.beginTurn()
     do throws(WireError) {

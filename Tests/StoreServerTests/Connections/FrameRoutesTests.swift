@@ -174,6 +174,23 @@ import Testing
     #expect(other.take() == ["1 known", "2 not known"])
   }
 
+  /// The write of a pong may fail within a read. The last bytes come before the frames behind the ping then: applied
+  /// first, they would make these count as applied.
+  @Test func lastBytesDoNotOvertakeFramesOfTheirRead() throws {
+    let harness = try ServerHarness(loops: 2)
+    let gateway = try harness.open(session: 1)
+    let read = [gateway.frames.ping(), gateway.frames.note("a", of: 0)]
+    let last = gateway.frames.note("b", of: 0)
+    gateway.failNextWrite(lastBytes: last)
+    gateway.send(ByteBuffer(joining: read))
+    #expect(gateway.isClosed)
+    #expect(harness.remains == [])
+    let other = try harness.open(session: 2)
+    other.send(other.frames.known("a", of: 0), other.frames.known("b", of: 0))
+    harness.run()
+    #expect(other.take() == ["1 not known", "2 not known"])
+  }
+
   /// A socket delivers the peer's last bytes before it closes: their turn ends within the turn whose write failed.
   @Test func lastBytesOfFailedConnectionAreApplied() throws {
     let harness = try ServerHarness(loops: 2)
