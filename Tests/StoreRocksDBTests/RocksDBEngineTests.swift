@@ -192,7 +192,8 @@ struct RocksDBEngineTests {
 
   @Test("an empty group changes nothing")
   func emptyGroupChangesNothing() throws {
-    let engine = try TestDirectory().open()
+    let directory = TestDirectory()
+    let engine = try directory.open()
     try engine.commit(CommitGroup())
   }
 

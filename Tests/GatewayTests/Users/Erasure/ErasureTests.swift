@@ -48,7 +48,7 @@ import Testing
       case "awaits": actions = erasure.purged(ShardID(UInt16(words[1])!), .awaits(UInt64(words[2])!))
       case "unpurged": actions = erasure.purged(ShardID(UInt16(words[1])!), .failed)
       case "waited": actions = erasure.waited()
-      case "failed": actions = erasure.failed()
+      case "fail": actions = erasure.failed()
       default: preconditionFailure("\(event) is no event")
       }
       #expect(Self.text(actions, erasure) == expected, "\(event)")
