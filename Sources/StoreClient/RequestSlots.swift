@@ -117,8 +117,8 @@ struct RequestSlots: ~Copyable {
     free(index)
   }
 
-  /// Remove a request from the list. Its slot stays in use until ``removeAbandoned(_:)``, ``removeAbandoned(where:)`` or
-  /// ``removeAllAbandoned()``.
+  /// Remove a request from the list. Its slot stays in use until ``removeAbandoned(_:)``, ``removeAbandoned(where:)``
+  /// or ``removeAllAbandoned()``.
   mutating func abandon(_ index: UInt32, of shard: ShardID) {
     unlink(index)
     slots[Int(index)].frame = .none

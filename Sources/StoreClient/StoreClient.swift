@@ -86,7 +86,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   }
 
   /// The store's shard count; 0 before the first handshake is done.
-  package var shardCount: Int { routes?.shardCount ?? nodes[0].table.shardCount }
+  package var shardCount: Int { routes?.shardCount ?? first.table.shardCount }
 
   /// Id of the store's data directory or cluster; nil before the first handshake is done.
   package var storeID: SessionID? { session.identity?.store }
@@ -155,7 +155,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Refuse a request that no frame can carry, with the store's error, after the caller has returned.
   private func refuseLater(_ tag: UInt64, length: Int) {
-    let limit = nodes[0].table.frameLengthMax
+    let limit = first.table.frameLengthMax
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     eventLoop.execute {
       let failure = StoreFailure.refused(
@@ -207,7 +207,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     ) { _ in
       bound.value.ticked()
     }
-    nodes[0].start()
+    first.start()
   }
 
   /// Use other secrets for future handshakes, the current one first. An open connection stays.
@@ -290,7 +290,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
       if !change.isEmpty { delegate?.storeShardsChanged(reopened: change.reopened) }
       value = sources.unservedSince == nil
     } else {
-      value = nodes[0].isReady
+      value = first.isReady
     }
     setReady(value, since: since ?? eventLoop.now)
   }

@@ -145,8 +145,8 @@ final class FakeConnection {
     output.writeFrame(FrameHeader(.events, shard: ShardID(shard))) { $0.writeInteger(UInt8(0)) }
   }
 
-  /// Send the shards that the node owns, once the connection is open. Requests for shards that it has lost since the last
-  /// map are dropped, and those that arrive before the pong.
+  /// Send the shards that the node owns, once the connection is open. Requests for shards that it has lost since the
+  /// last map are dropped, and those that arrive before the pong.
   fileprivate func sendMap() {
     guard case .open = state, !store.hasNoMap, let owned = store.owned else { return }
     let lost = named.filter { !store.owns(ShardID($0)) }

@@ -51,8 +51,8 @@ import Testing
     #expect(harness.remains == [])
   }
 
-  /// A gateway sends commands to a shard that the node loses, and claims again. What the gateway had sent before it knew
-  /// may arrive late: a later command must not be applied without those before it.
+  /// A gateway sends commands to a shard that the node loses, and claims again. What the gateway had sent before it
+  /// knew may arrive late: a later command must not be applied without those before it.
   @Test func requestsSentBeforeTheLossWasKnownAreWithheld() throws {
     let harness = try ServerHarness(loops: 2, window: 3, owned: [0, 1])
     let gateway = try harness.open()
