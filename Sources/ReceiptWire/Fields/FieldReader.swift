@@ -155,16 +155,12 @@ package struct FieldReader: ~Escapable {
 
   @_lifetime(self: copy self)
   package mutating func sessionID() throws(WireError) -> SessionID {
-    let span = try raw(16)
-    return SessionID(
-      high: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self)),
-      low: UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self))
-    )
+    SessionID(high: try fixed64(), low: try fixed64())
   }
 
-  /// Read 8 bytes in network order: an XXH64.
+  /// Read an integer of 8 bytes in network order: a hash, a position, the number in a ping.
   @_lifetime(self: copy self)
-  package mutating func hash() throws(WireError) -> UInt64 {
+  package mutating func fixed64() throws(WireError) -> UInt64 {
     let span = try raw(8)
     return UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self))
   }

@@ -459,7 +459,7 @@ extension FieldReader {
     case .indexEpochAssigned:
       return .shard(.indexEpochAssigned(try varint()))
     case .webhookNoted:
-      return .shard(.webhookNoted(try hash(), until: try time()))
+      return .shard(.webhookNoted(try fixed64(), until: try time()))
     case .tokenRevoked:
       return .shard(.tokenRevoked(try tokenRevocation()))
     }

@@ -192,7 +192,7 @@ extension FieldReader {
     let row = MemberOrdinal(try varint32())
     let parent = try optional32().map { SequenceNumber($0) }
     let sequence = try sequence()
-    return TicketPlace(channel: channel, row: row, parent: parent, sequence: sequence, check: try hash())
+    return TicketPlace(channel: channel, row: row, parent: parent, sequence: sequence, check: try fixed64())
   }
 }
 

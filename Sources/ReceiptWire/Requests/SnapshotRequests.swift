@@ -66,7 +66,7 @@ package struct SnapshotHead: Hashable, Sendable {
     var reader = FieldReader(payload)
     position = try reader.varint()
     epoch = try reader.varint()
-    hash = try reader.hash()
+    hash = try reader.fixed64()
     try reader.end()
   }
 

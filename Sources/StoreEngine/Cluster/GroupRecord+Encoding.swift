@@ -14,7 +14,7 @@ extension GroupRecord {
     guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
     let position = RecordPosition(try reader.varint())
     let epoch = OwnerEpoch(try reader.varint())
-    let previous = RecordHash(try reader.hash())
+    let previous = RecordHash(try reader.fixed64())
     let kind: Kind
     var payload: [UInt8] = []
     let number = try reader.byte()
@@ -59,9 +59,9 @@ extension GroupRecord {
 extension LogCursor {
   package init(stored bytes: RawSpan) throws(WireError) {
     var reader = FieldReader(bytes)
-    let position = RecordPosition(try reader.hash())
-    let epoch = OwnerEpoch(try reader.hash())
-    self.init(position: position, epoch: epoch, hash: RecordHash(try reader.hash()))
+    let position = RecordPosition(try reader.fixed64())
+    let epoch = OwnerEpoch(try reader.fixed64())
+    self.init(position: position, epoch: epoch, hash: RecordHash(try reader.fixed64()))
     try reader.end()
   }
 

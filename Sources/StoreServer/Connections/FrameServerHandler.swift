@@ -359,8 +359,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func pongReceived(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
-    var number: UInt64 = 0
-    for _ in 0..<8 { number = number << 8 | UInt64(try reader.byte()) }
+    let number = try reader.fixed64()
     try reader.end()
     guard number == lastPing, !routes.withheldHosts.isEmpty else { return }
     routes.endWithholding()
