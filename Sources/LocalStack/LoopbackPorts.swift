@@ -2,8 +2,9 @@ internal import Glibc
 package import Operations
 internal import Synchronization
 
-/// Free ports of 127.0.0.1. A port that is free now may be taken a moment later; the listener then fails with its own
-/// error.
+/// Free ports of 127.0.0.1. Processes that search with this type never get the same port: each takes whole blocks of
+/// ports for itself. Another program may still take a port that was free a moment ago; the listener then fails with its
+/// own error.
 package enum LoopbackPorts {
   /// Address that all local processes listen on.
   package static let host = "127.0.0.1"
@@ -44,11 +45,50 @@ package enum LoopbackPorts {
     return lowest..<max(ephemeral ?? 32_768, lowest + 1_000)
   }()
 
-  /// Number of ports handed out, from a random start: a port repeats only after all others.
-  private static let handedOut = Atomic(Int.random(in: 0..<1 << 20))
+  /// Ports that this process took for itself and those among them that it handed out.
+  private struct Blocks {
+    /// Ports in a block. A test process hands out some hundreds, a `tidemark run` six.
+    static let size = 64
+    /// All ports of the blocks taken. The process holds a block until it exits.
+    var ports: [Int] = []
+    var handedOut = 0
+    /// Blocks looked at, from a random start.
+    var looked = 0
+    let start = Int.random(in: 0..<1 << 20)
 
-  private static func nextCandidate() -> Int {
-    candidates.lowerBound + handedOut.add(1, ordering: .relaxed).oldValue % candidates.count
+    /// Return a port that was not handed out before; once no further block is free, the one handed out first.
+    mutating func next() -> Int {
+      let count = candidates.count / Blocks.size
+      while handedOut == ports.count, looked < count {
+        let first = candidates.lowerBound + (start + looked) % count * Blocks.size
+        looked += 1
+        if LoopbackPorts.claim(block: first) { ports.append(contentsOf: first..<first + Blocks.size) }
+      }
+      defer { handedOut += 1 }
+      return ports.isEmpty ? candidates.lowerBound + handedOut % candidates.count : ports[handedOut % ports.count]
+    }
+  }
+
+  private static let blocks = Mutex(Blocks())
+
+  private static func nextCandidate() -> Int { blocks.withLock { $0.next() } }
+
+  /// Claim the block for the lifetime of this process. The claim is a bound abstract socket (unix(7)): the system allows
+  /// one for each name, in the same network namespace as the ports, and frees it with the process.
+  private static func claim(block first: Int) -> Bool {
+    // Children must not inherit the claim: they may live longer.
+    let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    guard descriptor >= 0 else { return false }
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    let name = [0] + Array("tidemark-loopback-ports-\(first)".utf8)
+    withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: name) }
+    let length = socklen_t(MemoryLayout<sa_family_t>.size + name.count)
+    let isBound = withUnsafePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.bind(descriptor, $0, length) == 0 }
+    }
+    if !isBound { close(descriptor) }
+    return isBound
   }
 
   private static func contents(of path: String) -> String {

@@ -58,6 +58,21 @@ import TestSupport
     #expect(output() == "0\n")
   }
 
+  @Test func anotherProcessCannotClaimBlockOfPortHandedOut() async throws {
+    let port = try LoopbackPorts.free(1)[0].port
+    // Blocks of 64 ports from 20,000.
+    let name = "\\0tidemark-loopback-ports-\(port - (port - 20_000) % 64)"
+    let child = try shell(
+      """
+      python3 -c 'import errno, socket
+      try: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).bind("\(name)")
+      except OSError as error: print(errno.errorcode[error.errno])'
+      """
+    )
+    await child.waitForExit()
+    #expect(output() == "EADDRINUSE\n")
+  }
+
   @Test func portsAreFreeUntilListenerStarts() async throws {
     let ports = try LoopbackPorts.free(20)
     #expect(Set(ports).count == 20)
