@@ -10,6 +10,7 @@ internal import StoreEngine
 /// | `/tm/NAME/log/GG/PPPPPPPPPPPPPPPP` | a record | the owner, or a claim |
 /// | `/tm/NAME/trim/GG` | the first position that is there | the first claim, then trims |
 /// | `/tm/NAME/at/GG/NNNN` | how far a node has the log | that node |
+/// | `/tm/NAME/set/GG` | the members; absent: the initial set | `tidemark cluster` |
 ///
 /// Groups are two hex digits, nodes four, positions sixteen, so the order of keys is the order of positions.
 struct EtcdKeys {
@@ -20,6 +21,8 @@ struct EtcdKeys {
   func owner(_ group: GroupID) -> [UInt8] { key("own/", group) }
 
   func trim(_ group: GroupID) -> [UInt8] { key("trim/", group) }
+
+  func set(_ group: GroupID) -> [UInt8] { key("set/", group) }
 
   func record(_ group: GroupID, _ position: RecordPosition) -> [UInt8] {
     var key = key("log/", group)
@@ -110,6 +113,44 @@ struct EtcdOwnerValue: Hashable {
   }
 }
 
+/// The members of a group as a value, in the order of their ranks.
+struct EtcdSetValue: Hashable {
+  /// First byte of the value.
+  private static let formatVersion: UInt8 = 1
+  private static let membersMax = 16
+
+  var members: [NodeID]
+
+  init(_ members: [NodeID]) { self.members = members }
+
+  init(_ bytes: [UInt8]) throws(EtcdWireError) {
+    do throws(WireError) {
+      var reader = FieldReader(bytes.span.bytes)
+      guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+      let count = try reader.count(elementBytesMin: 1)
+      guard (1...Self.membersMax).contains(count) else { throw .badValue(.count) }
+      members = []
+      for _ in 0..<count {
+        guard let node = UInt16(exactly: try reader.varint()), node > 0, !members.contains(NodeID(node)) else {
+          throw .badValue(.node)
+        }
+        members.append(NodeID(node))
+      }
+      try reader.end()
+    } catch {
+      throw .badValue(.set)
+    }
+  }
+
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeVarint(members.count)
+    for member in members { buffer.writeVarint(UInt64(member.rawValue)) }
+    return buffer
+  }
+}
+
 /// A position as a value. Its order of bytes is the order of positions, so that a transaction can compare it.
 struct EtcdPositionValue: Hashable {
   /// First byte of the value.
@@ -130,21 +171,33 @@ struct EtcdPositionValue: Hashable {
 /// A member's report as a value.
 struct EtcdReportValue: Hashable {
   /// First byte of the value.
-  private static let synced: UInt8 = 1
+  private static let following: UInt8 = 1
   private static let joining: UInt8 = 2
+  private static let leaving: UInt8 = 3
 
   var report: MemberReport
 
   init(_ report: MemberReport) { self.report = report }
 
   init(_ bytes: [UInt8]) throws(EtcdWireError) {
-    guard let (format, position) = parse(bytes), format == Self.synced || format == Self.joining else {
-      throw .badValue(.position)
+    guard let (format, position) = parse(bytes) else { throw .badValue(.position) }
+    switch format {
+    case Self.following: report = MemberReport(position: position, .following)
+    case Self.joining: report = MemberReport(position: position, .joining)
+    case Self.leaving: report = MemberReport(position: position, .leaving)
+    default: throw .badValue(.position)
     }
-    report = MemberReport(position: position, isJoining: format == Self.joining)
   }
 
-  func encoded() -> ByteBuffer { encode(report.isJoining ? Self.joining : Self.synced, report.position) }
+  func encoded() -> ByteBuffer { encode(format, report.position) }
+
+  private var format: UInt8 {
+    switch report.phase {
+    case .following: Self.following
+    case .joining: Self.joining
+    case .leaving: Self.leaving
+    }
+  }
 }
 
 /// Return the byte and the position of a value; nil if it has another length.

@@ -5,7 +5,7 @@ internal import StoreEngine
 /// The shared log's calls as transactions of etcd, and their results from the responses. No I/O.
 struct EtcdTransactions {
   /// Groups whose ends one transaction reads.
-  static let groupsPerRead = EtcdTransaction.operationsMax / 3
+  static let groupsPerRead = EtcdTransaction.operationsMax / 4
 
   let keys: EtcdKeys
 
@@ -113,7 +113,7 @@ struct EtcdTransactions {
 
   // MARK: Ends
 
-  /// Reads owner, first position and the number of records from a known position on.
+  /// Reads owner, first position, the number of records from a known position on, and the set.
   ///
   /// A group's positions have no gaps, so the number tells the last one. etcd counts keys in its index, and a known
   /// position keeps the count short; to sort keys in descending order it would load every record.
@@ -125,6 +125,7 @@ struct EtcdTransactions {
       transaction.success += [
         .range(EtcdRange(first: keys.owner(group))), .range(EtcdRange(first: keys.trim(group))),
         .range(EtcdRange(first: keys.record(group, known), end: keys.recordsEnd(group), countOnly: true)),
+        .range(EtcdRange(first: keys.set(group))),
       ]
     }
     return transaction
@@ -135,16 +136,17 @@ struct EtcdTransactions {
     known: [RecordPosition],
     _ response: EtcdTransactionResponse
   ) throws(EtcdWireError) -> [GroupEnd] {
-    guard response.responses.count == 3 * groups.count else { throw .unexpectedResponse }
+    guard response.responses.count == 4 * groups.count else { throw .unexpectedResponse }
     var ends: [GroupEnd] = []
     for (index, known) in known.enumerated() {
-      let owner = try owner(try range(response, 3 * index))
-      let first = try first(try range(response, 3 * index + 1))
-      let count = try range(response, 3 * index + 2).count
+      let owner = try owner(try range(response, 4 * index))
+      let first = try first(try range(response, 4 * index + 1))
+      let count = try range(response, 4 * index + 2).count
+      let set = try set(try range(response, 4 * index + 3))
       // The records that were counted begin at the known position, or where the log begins now.
       let (end, overflow) = max(known, first).rawValue.addingReportingOverflow(count)
       guard !overflow else { throw .unexpectedResponse }
-      ends.append(GroupEnd(owner: owner, first: first, last: RecordPosition(end - 1)))
+      ends.append(GroupEnd(owner: owner, first: first, last: RecordPosition(end - 1), set: set))
     }
     return ends
   }
@@ -252,6 +254,11 @@ struct EtcdTransactions {
     guard let stored = range.values.first else { return .none }
     let value = try EtcdOwnerValue(stored.value)
     return GroupOwner(node: value.node, epoch: value.epoch, fence: OwnerFence(stored.modRevision))
+  }
+
+  private func set(_ range: EtcdRangeResponse) throws(EtcdWireError) -> GroupSet? {
+    guard let stored = range.values.first else { return nil }
+    return GroupSet(members: try EtcdSetValue(stored.value).members, revision: stored.modRevision)
   }
 
   private func first(_ range: EtcdRangeResponse) throws(EtcdWireError) -> RecordPosition {

@@ -212,6 +212,10 @@ extension RocksDBEngine {
     }
   }
 
+  package func remove(_ group: GroupShards) throws(StorageError) {
+    try write(isSynced: true) { wipe(group, in: $0) }
+  }
+
   /// Delete the groups of a process that ended while it installed snapshots.
   func removeUnfinishedSnapshots() throws(StorageError) {
     var unfinished: [GroupShards] = []

@@ -126,8 +126,9 @@ package final class StoreServer: Sendable {
   private static let drainPollInterval = Duration.milliseconds(20)
   private static let drainPollsMax = 50
 
-  /// Drain gateways, wait for work in progress, and close the storage.
+  /// Hand groups over, drain gateways, wait for work in progress, and close the storage.
   package func stop() async {
+    await supervisor.leave()
     try? await listener.withLockedValue { $0 }?.close()
     await supervisor.stopReloads()
     for channel in registry.channels {

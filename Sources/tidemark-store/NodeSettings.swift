@@ -52,7 +52,7 @@ struct NodeSettings {
     adopts = try settings.flag("adopt")
     var cluster = ClusterSettings(
       node: NodeID(UInt16(node)),
-      members: (1...UInt16(members)).map { NodeID($0) },
+      initialNodes: (1...UInt16(members)).map { NodeID($0) },
       peers: try Self.peers(settings, members: members),
       makeLog: { eventLoop in
         let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in

@@ -6,7 +6,7 @@ import TestSupport
 /// order determined by the seed.
 ///
 /// Phase 1: messages are delayed, lost, doubled and reordered; links are cut one-way; the log elects leaders; nodes
-/// stop and resume, crash and restart; groups move. Phase 2: all of that ends, and every group must have an owner
+/// stop and resume, crash and restart; groups move, and their sets change. Phase 2: all of that ends, and every group must have an owner
 /// within 3 s. ``ClusterOracle`` checks every step.
 final class ClusterSimulation {
   struct Settings {
@@ -17,7 +17,7 @@ final class ClusterSimulation {
     var seconds = 60
     /// What happens in phase 1, each as often as it stands here.
     var disturbances: [Disturbance] = [
-      .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .release, .release,
+      .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .move, .move, .leave,
     ]
     /// Faults of messages in phase 1; nil: by the seed.
     var messageFaults: MessageFaults?
@@ -34,6 +34,7 @@ final class ClusterSimulation {
     init() {
       limits = ClusterLimits()
       limits.trimRecordsMin = 8
+      limits.steadyMilliseconds = 2_000
     }
   }
 
@@ -58,7 +59,11 @@ final class ClusterSimulation {
     /// The log elects a leader.
     case election
     /// A group is moved.
-    case release
+    case move
+    /// A node hands its groups over and restarts.
+    case leave
+    /// A group's set gets other members. Needs ``Settings/takesSnapshots``.
+    case resize
   }
 
   /// Faults of single messages.
@@ -86,6 +91,8 @@ final class ClusterSimulation {
     var elections = 0
     /// Only of simulations in which members are away.
     var snapshots = 0
+    /// Only of simulations in which sets get other members.
+    var removals = 0
 
     /// The values by name.
     var counts: [(name: String, count: Int)] {
@@ -114,6 +121,8 @@ final class ClusterSimulation {
   /// The log elects a leader until then.
   private(set) var electedUntil: Int64 = 0
   private var isDisturbed = true
+  /// When a group's set may change again.
+  private var nextResize: [GroupID: Int64] = [:]
   /// Whether clients issue new writes.
   private(set) var clientsIssue = true
   var tally = Tally()
@@ -149,6 +158,11 @@ final class ClusterSimulation {
       }
     }
   }
+
+  /// The set of a group that was not changed: all nodes.
+  var initialSet: GroupSet { GroupSet(members: nodes.map(\.id), revision: 0) }
+
+  func members(of group: GroupID) -> [NodeID] { (log[group].set ?? initialSet).members }
 
   func makeStorage() -> any SimulatedStorage {
     storeRegisters.map { StoreStorage($0) } ?? RegisterStorage()
@@ -200,7 +214,7 @@ final class ClusterSimulation {
     run(milliseconds: 500, while: isSound)
     for (index, end) in ends.enumerated() {
       let group = GroupID(UInt8(index))
-      for node in nodes {
+      for node in nodes where members(of: group).contains(node.id) {
         oracle.check(node.id, group, node.storage[index].position, reaches: end)
         node.storage[index].check(oracle, node.id, group)
       }
@@ -276,11 +290,14 @@ final class ClusterSimulation {
       case .election:
         tally.elections += 1
         electedUntil = time.nanoseconds + random.milliseconds(800...2_600)
-      case .release:
-        let target = random.pick(nodes)
-        release(GroupID(UInt8(random.below(groupCount))), to: target.id)
+      case .move:
+        let group = GroupID(UInt8(random.below(groupCount)))
+        let target = random.pick(members(of: group))
+        move(group, to: target)
         // It then sees the release only after another node has claimed the group.
-        if random.oneIn(3) { stop(target) }
+        if random.oneIn(3) { time.schedule(after: random.milliseconds(0...1_000)) { [self] in stop(node(target)) } }
+      case .leave: leave(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .resize: resize(GroupID(UInt8(random.below(groupCount))))
       }
       disturb()
     }
@@ -315,12 +332,34 @@ final class ClusterSimulation {
     if sides & 4 != 0 { linkCuts[index].watchesUntil = end }
   }
 
-  func release(_ group: GroupID, to target: NodeID) {
-    for node in nodes {
-      guard let process = node.process else { continue }
-      node.run {
-        if !process.isClosed { process.groups[Int(group.rawValue)].handle(.releaseRequested(to: target)) }
-      }
+  /// Make a member the preferred owner.
+  func move(_ group: GroupID, to target: NodeID) {
+    log.change(group, members: [target] + members(of: group).filter { $0 != target })
+  }
+
+  /// Give a group another set, of which two members have the log at least, or all if it has fewer.
+  ///
+  /// Reports of before a change may still be in flight, so changes keep a distance.
+  private func resize(_ group: GroupID) {
+    guard time.nanoseconds >= nextResize[group] ?? 0 else { return }
+    let before = members(of: group)
+    let holders = before.filter { id in
+      guard let report = log[group].reports[id], report.phase != .joining else { return false }
+      return report.position.next >= log[group].first
+    }
+    guard holders.count >= 2 else { return }
+    let count = 2 + random.below(nodes.count - 1)
+    var members = Array(random.shuffled(holders).prefix(2))
+    members += random.shuffled(nodes.map(\.id).filter { !members.contains($0) }).prefix(count - 2)
+    nextResize[group] = time.nanoseconds + .milliseconds(6_000)
+    log.change(group, members: random.shuffled(members))
+  }
+
+  private func leave(_ node: SimulatedNode) {
+    guard let process = node.process else { return }
+    node.run { process.leave() }
+    time.schedule(after: random.milliseconds(0...1_500)) { [self] in
+      if node.process === process { crash(node) }
     }
   }
 }

@@ -89,7 +89,7 @@ struct ClusterSimulationTests {
     settings.limits.awayBytesMin = 200
     settings.limits.joiningMilliseconds = 6_000
     settings.limits.joiningBytesMax = 20_000
-    settings.disturbances = [.away, .away, .away, .crash, .stop, .cut, .election, .release]
+    settings.disturbances = [.away, .away, .away, .crash, .stop, .cut, .election, .move, .leave]
     settings.takesSnapshots = true
     return settings
   }
@@ -102,6 +102,23 @@ struct ClusterSimulationTests {
     let tally = simulation.tally
     print("members away \(seed): \(simulation.issued) commands, \(tally.trims) trims, \(tally.snapshots) snapshots")
     for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
+  }
+
+  /// Sets get other members; those that are left out remove what they have.
+  @Test("sets change, and the cluster loses nothing", arguments: awaySeeds)
+  func changedSetsLoseNothing(seed: UInt64) {
+    TestRun.printSeed(seed, of: "changed sets")
+    var settings = Self.awaySettings
+    settings.disturbances = [.resize, .resize, .resize, .move, .leave, .away, .crash, .stop, .cut, .election]
+    settings.nodeCount = 5
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    simulation.run()
+    let tally = simulation.tally
+    print(
+      "changed sets \(seed): \(simulation.issued) commands, \(tally.removals) removals, \(tally.snapshots) snapshots"
+    )
+    for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
+    #expect(tally.removals > 0 && tally.snapshots > 0, "TIDEMARK_SEED=\(seed)")
   }
 
   /// Shows that the simulations above need their snapshots.
@@ -223,6 +240,7 @@ struct ClusterSimulationTests {
     TestRun.printSeed(seed, of: "elections")
     var settings = ClusterSimulation.Settings()
     settings.disturbances = [.election]
+    settings.limits.steadyMilliseconds = Self.noMoves
     settings.messageFaults = ClusterSimulation.MessageFaults.none
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     _ = Self.run(simulation, "elections", seed)
@@ -233,7 +251,7 @@ struct ClusterSimulationTests {
   @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(20, long: 200))
   func groupOfCrashedOwnerIsTakenOver(seed: UInt64) {
     TestRun.printSeed(seed, of: "take-over")
-    let simulation = Self.calmCluster(seed)
+    let simulation = Self.calmCluster(seed, steadyMilliseconds: Self.noMoves)
     #expect(simulation.tally.promotions == 1)
     simulation.crash(simulation.owner())
     simulation.run(milliseconds: 3_000)
@@ -245,20 +263,27 @@ struct ClusterSimulationTests {
   @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(20, long: 200))
   func plannedMoveTakesLessThan100Milliseconds(seed: UInt64) throws {
     TestRun.printSeed(seed, of: "planned move")
-    let simulation = Self.calmCluster(seed)
+    let simulation = Self.calmCluster(seed, steadyMilliseconds: 2_000)
+    let before = simulation.tally.releases + simulation.tally.depositions
     let owner = simulation.owner()
     let target = try #require(simulation.nodes.first { $0 !== owner })
-    simulation.release(GroupID(0), to: target.id)
+    simulation.move(GroupID(0), to: target.id)
+    // The owner learns of it by a probe.
+    simulation.run(milliseconds: 700) { owner.process?.groups[0].isOwner == true }
     simulation.run(milliseconds: 100)
     #expect(target.process?.groups[0].isOwner == true && owner.process?.groups[0].isOwner == false)
     // The owner learns of it by the release's answer or by the target's claim.
-    #expect(simulation.tally.releases + simulation.tally.depositions == 1)
+    #expect(simulation.tally.releases + simulation.tally.depositions == before + 1)
     #expect(simulation.oracle.faults == [])
   }
 
+  /// So long that no group moves to its preferred owner.
+  private static let noMoves: Int64 = 1_000_000_000
+
   /// Three nodes whose first group has an owner, all of them up.
-  private static func calmCluster(_ seed: UInt64) -> ClusterSimulation {
+  private static func calmCluster(_ seed: UInt64, steadyMilliseconds: Int64) -> ClusterSimulation {
     var settings = ClusterSimulation.Settings()
+    settings.limits.steadyMilliseconds = steadyMilliseconds
     settings.disturbances = []
     settings.messageFaults = ClusterSimulation.MessageFaults.none
     settings.nodeCount = 3

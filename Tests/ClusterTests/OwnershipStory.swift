@@ -45,11 +45,10 @@ struct OwnershipStory: CustomTestStringConvertible {
     limits.trimRecordsMin = 3
     limits.awayMilliseconds = 3_000
     limits.awayBytesMin = 3
-    limits.releaseLagMax = 2
     var ownership = Ownership(
       group: GroupID(0),
       node: node,
-      members: [NodeID(1), NodeID(2), NodeID(3)],
+      initialSet: GroupSet(members: [NodeID(1), NodeID(2), NodeID(3)], revision: 0),
       limits: limits,
       stored: .start,
       now: Self.time(0)
@@ -89,7 +88,8 @@ struct OwnershipStory: CustomTestStringConvertible {
     case .append(let append, let attempt): "send \(text(append.record)) as attempt \(attempt.rawValue)"
     case .committed(let record): "committed \(record.position.rawValue)"
     case .promote(let epoch): "promote to epoch \(epoch.rawValue)"
-    case .drain: "drain"
+    case .yield: "yield"
+    case .removeData: "remove data"
     case .halt(.deposed): "halt, deposed"
     case .halt(.released(let to)): "halt, released to \(to.rawValue)"
     case .trim(let trim): "trim before \(trim.before.rawValue)"
@@ -136,15 +136,15 @@ extension OwnershipStory {
     }
   }
 
-  /// Rows at time 0: the node reads the log, follows it, and probes it.
+  /// Rows at time 0: the node probes the log, reads it, and follows it.
   static let following = [
-    Row(0, .timerFired, "read 1"),
+    Row(0, .timerFired, "-"),
+    Row(0, probe(owner: owner(2, epoch: 1), last: 3), "read 1"),
     Row(
       0,
       .recordsRead(log, reachesEnd: true),
       "apply 1 claim by 2, apply 2 batches [7], apply 3 alive, follow 4"
     ),
-    Row(0, probe(owner: owner(2, epoch: 1), last: 3), "-"),
   ]
 
   /// Rows up to 2,050 ms: the node claims the group; the claim is record 4.
@@ -154,8 +154,20 @@ extension OwnershipStory {
       Row(2_050, committed(1), "committed 4, promote to epoch 2"),
     ]
 
-  static func probe(owner: GroupOwner, last: UInt64) -> Ownership.Event {
-    .probeAnswered(GroupEnd(owner: owner, first: RecordPosition(1), last: RecordPosition(last)))
+  /// - Parameter set: the members of a set of this revision; nil: the log has none.
+  static func probe(
+    owner: GroupOwner,
+    last: UInt64,
+    set: (members: [UInt16], revision: UInt64)? = nil
+  ) -> Ownership.Event {
+    .probeAnswered(
+      GroupEnd(
+        owner: owner,
+        first: RecordPosition(1),
+        last: RecordPosition(last),
+        set: set.map { GroupSet(members: $0.members.map { NodeID($0) }, revision: $0.revision) }
+      )
+    )
   }
 
   static func committed(_ attempt: UInt64) -> Ownership.Event {
@@ -175,6 +187,10 @@ extension OwnershipStory {
   }
 
   static func joining(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
-    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), isJoining: true))
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), .joining))
+  }
+
+  static func leaving(_ member: UInt16, _ position: UInt64) -> Ownership.Event {
+    .memberReported(NodeID(member), MemberReport(position: RecordPosition(position), .leaving))
   }
 }

@@ -35,7 +35,7 @@ struct OwnershipStoryTests {
     S(
       "a read without an answer is sent again",
       [
-        .init(0, .timerFired, "read 1"),
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 1"),
         .init(399, .timerFired, "-"),
         .init(400, .timerFired, "read 1"),
         .init(400, input: .deadline, "800"),
@@ -54,7 +54,7 @@ struct OwnershipStoryTests {
     S(
       "a member whose next record is trimmed needs a snapshot, and never claims",
       [
-        .init(0, .timerFired, "read 1"),
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 9), "read 1"),
         .init(10, .readTrimmed(first: RecordPosition(9)), "fetch snapshot, log begins at 9"),
         .init(10, input: .deadline, "never"),
       ]
@@ -84,7 +84,6 @@ struct OwnershipStoryTests {
       ]
     ),
     S("each rank waits 0.3 s longer", node: 3, S.following, [.init(0, input: .deadline, "2600")]),
-    S("a node outside the set never claims", node: 4, S.following, [.init(0, input: .deadline, "never")]),
     S(
       "a record and a failed probe start the silence anew",
       S.following,
@@ -262,29 +261,94 @@ struct OwnershipStoryTests {
 
   private static let releasingStories = [
     S(
-      "a move waits for the member, then for the loop, then for the record in flight",
+      "a group moves to its preferred owner, once that has followed for 10 s without a pause",
       S.owning,
       [
-        .init(2_100, .releaseRequested(to: NodeID(3)), "-"),
-        .init(2_110, S.synced(3, 2), "-"),
-        .init(2_120, S.synced(3, 3), "drain"),
-        .init(2_130, .commitRequested(.init(payload: [1])), "send 5 batches [1] as attempt 2"),
-        .init(2_140, .drained, "-"),
-        .init(2_140, input: .lease, "answers"),
-        .init(2_150, S.committed(2), "committed 5, send 6 release to 3 as attempt 3"),
-        .init(2_150, input: .lease, "answers nothing"),
-        .init(2_550, .timerFired, "send 6 release to 3 as attempt 4"),
-        .init(2_560, S.committed(4), "committed 6, halt, released to 3"),
-        .init(2_570, .loopReset(S.released), "read 7"),
+        .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([3, 1, 2], 7)), "-"),
+        // The first report may be old.
+        .init(3_000, S.synced(3, 4), "-"),
+        .init(4_000, S.synced(3, 5), "-"),
+        .init(6_500, S.synced(3, 6), "-"),
+        .init(9_000, S.synced(3, 7), "-"),
+        .init(12_500, S.synced(3, 8), "-"),
+        .init(15_000, S.synced(3, 9), "-"),
+        .init(17_500, S.synced(3, 10), "-"),
+        .init(20_000, S.synced(3, 11), "-"),
+        .init(22_400, S.synced(3, 12), "-"),
+        .init(22_450, .commitRequested(.init(payload: [1])), "send 5 batches [1] as attempt 2"),
+        .init(22_500, S.probe(owner: S.owner(1, epoch: 2), last: 4), "-"),
+        .init(22_500, input: .lease, "answers nothing"),
+        .init(22_550, S.committed(2), "committed 5, yield, send 6 release to 3 as attempt 3"),
+        .init(22_950, .timerFired, "send 6 release to 3 as attempt 4"),
+        .init(22_960, S.committed(4), "committed 6, halt, released to 3"),
+        .init(22_970, .loopReset(S.released), "read 7"),
+      ]
+    ),
+    S(
+      "a group stays where the preferred owner lags, joins or leaves",
+      S.owning,
+      [
+        .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([3, 1, 2], 7)), "-"),
+        .init(3_000, S.synced(3, 1), "-"),
+        .init(4_000, S.synced(3, 2), "-"),
+        .init(13_000, S.leaving(3, 4), "-"),
+        .init(13_900, S.joining(3, 5), "-"),
+        .init(14_000, S.synced(3, 3), "-"),
+        .init(14_100, S.probe(owner: S.owner(1, epoch: 2), last: 4), "-"),
+      ]
+    ),
+    S(
+      "an owner that leaves releases its groups to the first member that follows",
+      S.owning,
+      [
+        .init(2_100, S.synced(2, 4), "-"),
+        .init(2_200, S.synced(3, 3), "-"),
+        .init(2_300, S.synced(3, 4), "-"),
+        .init(2_400, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
+        .init(2_400, input: .lease, "answers nothing"),
+        .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
+      ]
+    ),
+    S(
+      "a node that leaves claims nothing",
+      S.following,
+      [.init(100, .leaveRequested, "-"), .init(100, input: .deadline, "never")]
+    ),
+    S(
+      "an owner outside the set releases its groups, then removes its data",
+      S.owning,
+      [
+        .init(2_100, S.synced(3, 3), "-"),
+        .init(2_300, S.synced(3, 4), "-"),
+        .init(
+          2_400,
+          S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([2, 3], 7)),
+          "yield, send 5 release to 3 as attempt 2"
+        ),
+        // An older answer.
+        .init(2_450, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([1, 2, 3], 6)), "-"),
+        .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
+        .init(2_510, .loopReset(S.claimed), "read 5"),
+        .init(3_000, S.probe(owner: S.owner(3, epoch: 3), last: 6, set: ([2, 3], 7)), "remove data"),
+        .init(3_000, input: .deadline, "never"),
+      ]
+    ),
+    S(
+      "a node outside the set reads nothing until it is a member",
+      node: 4,
+      [
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "-"),
+        .init(0, input: .deadline, "never"),
+        .init(500, S.probe(owner: S.owner(2, epoch: 1), last: 3, set: ([1, 2, 4], 7)), "read 1"),
       ]
     ),
     S(
       "a refused release deposes the owner too",
       S.owning,
       [
-        .init(2_100, S.synced(3, 4), "-"),
-        .init(2_110, .releaseRequested(to: NodeID(3)), "drain"),
-        .init(2_120, .drained, "send 5 release to 3 as attempt 2"),
+        .init(2_100, S.synced(3, 3), "-"),
+        .init(2_110, S.synced(3, 4), "-"),
+        .init(2_120, .leaveRequested, "yield, send 5 release to 3 as attempt 2"),
         .init(2_130, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
       ]
     ),
@@ -383,5 +447,16 @@ struct ClusterLimitsTests {
     // A group of many still keeps enough for a restart, and for a short transfer.
     let least = ClusterLimits(groupCount: 64)
     #expect(least.awayBytesMin == 16 << 20 && least.joiningBytesMax == 64 << 20)
+  }
+}
+
+/// The members of a group that nobody has changed.
+@Suite("Initial sets")
+struct InitialSetTests {
+  @Test("each node is the preferred owner of another group")
+  func ranksRotateWithGroup() {
+    let nodes = [1, 2, 3].map { NodeID($0) }
+    let ranks = (0..<4).map { GroupSet.initial(of: GroupID($0), nodes: nodes).members.map(\.rawValue) }
+    #expect(ranks == [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]])
   }
 }

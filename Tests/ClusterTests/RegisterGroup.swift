@@ -1,4 +1,5 @@
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 
 /// A group on one node whose loop is a model with a few registers: fast enough for many faults, and defective where a
@@ -15,8 +16,10 @@ final class RegisterGroup: SimulatedGroup {
   private var ownership: Ownership
   private var shard: RegisterShard
   private(set) var isOwner = false
-  private var isDraining = false
   private(set) var joiningAt: RecordPosition?
+  /// Number of the ``Ownership``: a node that leaves the set gets another one, with empty storage.
+  private var generation = 0
+  private var isRemoved = false
   /// Commands that no record has yet, and those of the record in flight.
   private var queue: [Command] = []
   private var inFlight: [Command] = []
@@ -36,7 +39,7 @@ final class RegisterGroup: SimulatedGroup {
     ownership = Ownership(
       group: id,
       node: process.node.id,
-      members: process.simulation.nodes.map(\.id),
+      initialSet: process.simulation.initialSet,
       limits: process.simulation.settings.limits,
       stored: storage.cursor,
       now: process.node.clock
@@ -46,7 +49,7 @@ final class RegisterGroup: SimulatedGroup {
   var deadline: BootTime { ownership.deadline }
 
   func handle(_ event: Ownership.Event) {
-    guard !process.isClosed else { return }
+    guard !process.isClosed, !isRemoved else { return }
     for action in ownership.handle(event, at: node.clock) { perform(action) }
     commitIfPossible()
     process.setTimer()
@@ -55,7 +58,7 @@ final class RegisterGroup: SimulatedGroup {
   // MARK: Requests
 
   func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void) {
-    guard isOwner, !isDraining else { return done(false) }
+    guard isOwner else { return done(false) }
     let acknowledge = { done(true) }
     if shard.isApplied(write) {
       acknowledge()
@@ -93,10 +96,7 @@ final class RegisterGroup: SimulatedGroup {
       inFlight = ahead
       ahead = []
     }
-    guard !inFlight.isEmpty else {
-      if isDraining { handle(.drained) }
-      return
-    }
+    guard !inFlight.isEmpty else { return }
     let payload = Write.encode(inFlight.map(\.write))
     if has(.acknowledgesEarly) { for command in inFlight { command.acknowledge() } }
     for action in ownership.handle(.commitRequested(.init(payload: payload)), at: node.clock) { perform(action) }
@@ -130,12 +130,19 @@ final class RegisterGroup: SimulatedGroup {
     case .committed(let record): committed(record)
     case .promote:
       isOwner = true
-      isDraining = false
       simulation.tally.promotions += 1
-    case .drain: isDraining = true
+    case .yield: isOwner = false
     case .halt(let reason):
       halt(reason)
     case .trim(let trim): process.link.trim(trim)
+    case .removeData:
+      simulation.tally.removals += 1
+      isRemoved = true
+      _ = simulation.log.report(id, by: node.id, MemberReport(position: .zero))
+      process.after(simulation.random.milliseconds(1...50)) { [self] in
+        storage.removeAll()
+        begin()
+      }
     }
   }
 
@@ -148,24 +155,32 @@ final class RegisterGroup: SimulatedGroup {
     let source = simulation.random.pick(others).storage[Int(id.rawValue)] as? RegisterStorage
     let records = source?.records ?? []
     joiningAt = RecordPosition(UInt64(records.count))
-    process.after(simulation.random.milliseconds(20...2_000)) { [self] in
-      joiningAt = nil
+    process.after(simulation.random.milliseconds(20...2_000)) { [self, generation] in
+      guard generation == self.generation, !isRemoved else { return }
       // A snapshot that is older than the node's data does not help.
       if records.count > storage.records.count {
         storage.install(records)
         shard = storage.shard()
         simulation.tally.snapshots += 1
       }
-      ownership = Ownership(
-        group: id,
-        node: node.id,
-        members: simulation.nodes.map(\.id),
-        limits: simulation.settings.limits,
-        stored: storage.cursor,
-        now: node.clock
-      )
-      handle(.timerFired)
+      begin()
     }
+  }
+
+  /// Begin again from what is stored.
+  private func begin() {
+    generation += 1
+    isRemoved = false
+    joiningAt = nil
+    shard = storage.shard()
+    ownership = Ownership(
+      group: id,
+      node: node.id,
+      initialSet: simulation.initialSet,
+      limits: simulation.settings.limits,
+      stored: storage.cursor,
+      now: node.clock
+    )
   }
 
   private func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
@@ -173,7 +188,6 @@ final class RegisterGroup: SimulatedGroup {
     let isResent = lastSentAt[append.record.position] != nil
     if isResent { simulation.tally.resends += 1 }
     lastSentAt[append.record.position] = node.clock
-    if case .release = append.record.kind { isOwner = false }
     if has(.replacesUndecidedRecord), isResent, append.record.kind == .batches, !queue.isEmpty {
       inFlight += queue
       queue = []
@@ -214,7 +228,6 @@ final class RegisterGroup: SimulatedGroup {
     case .released: simulation.tally.releases += 1
     }
     isOwner = false
-    isDraining = false
     queue = []
     inFlight = []
     ahead = []

@@ -67,6 +67,8 @@ final class RegisterStorage: SimulatedStorage {
     sync()
   }
 
+  func removeAll() { install([]) }
+
   func sync() { syncedCount = records.count }
   func crash(_ random: inout SplitMix64) {
     records.removeLast(random.below(records.count - syncedCount + 1))

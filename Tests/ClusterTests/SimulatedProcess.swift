@@ -12,6 +12,7 @@ final class SimulatedProcess {
   /// Time for which the timer is set. Later timers find nothing to do.
   private var timer = BootTime.never
   private(set) var isClosed = false
+  private var isLeaving = false
 
   init(node: SimulatedNode, simulation: ClusterSimulation) {
     self.node = node
@@ -42,6 +43,12 @@ final class SimulatedProcess {
         if !isClosed { body() }
       }
     }
+  }
+
+  /// Hand all groups over, as before a planned stop.
+  func leave() {
+    isLeaving = true
+    for group in groups { group.handle(.leaveRequested) }
   }
 
   // MARK: Time
@@ -102,7 +109,8 @@ final class SimulatedProcess {
 
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
     let report =
-      group.joiningAt.map { MemberReport(position: $0, isJoining: true) } ?? MemberReport(position: position)
+      group.joiningAt.map { MemberReport(position: $0, .joining) }
+      ?? MemberReport(position: position, isLeaving ? .leaving : .following)
     link.report(group.id, by: node.id, report) { [self] reports in
       guard !isClosed, let reports else { return }
       for (member, report) in reports.sorted(by: { $0.key < $1.key }) {

@@ -35,7 +35,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     replica = GroupReplica(
       group: id,
       node: process.node.id,
-      members: process.simulation.nodes.map(\.id),
+      initialSet: process.simulation.initialSet,
       limits: process.simulation.settings.limits,
       loop: newLoop(),
       stored: storage.cursor,
@@ -207,6 +207,8 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
     simulation.oracle.stranded(process.node.id, id, reason)
   }
+
+  func removeData() { simulation.oracle.failed(id, "an unexpected change of the set") }
 
   func replicaFailed(_ error: FollowError) {
     simulation.oracle.failed(id, "C6: node \(process.node.id.rawValue) cannot follow: \(error)")

@@ -100,7 +100,7 @@ import Testing
   }
 
   @Test func reportsHaveDocumentedBytes() throws {
-    let joining = EtcdReportValue(MemberReport(position: RecordPosition(258), isJoining: true))
+    let joining = EtcdReportValue(MemberReport(position: RecordPosition(258), .joining))
     #expect(Hex.text(joining.encoded().readableBytesView) == "020000000000000102")
     #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
     let synced = EtcdReportValue(MemberReport(position: RecordPosition(1)))

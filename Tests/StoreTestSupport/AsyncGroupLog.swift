@@ -61,9 +61,9 @@ package final class AsyncGroupLog: Sendable {
     _ group: GroupID,
     by node: NodeID,
     synced position: UInt64,
-    isJoining: Bool = false
+    _ phase: MemberReport.Phase = .following
   ) async throws -> [NodeID: MemberReport]? {
-    let report = MemberReport(position: RecordPosition(position), isJoining: isJoining)
+    let report = MemberReport(position: RecordPosition(position), phase)
     return try await call("the members' reports") { log, done in
       log.report(group, by: node, report, done: done)
     }

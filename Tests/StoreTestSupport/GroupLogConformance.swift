@@ -231,8 +231,8 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
 
   private static func reports(_ log: AsyncGroupLog) async throws {
     let (one, two) = (NodeID(1), NodeID(0x2A))
-    func report(_ position: UInt64, isJoining: Bool = false) -> MemberReport {
-      MemberReport(position: RecordPosition(position), isJoining: isJoining)
+    func report(_ position: UInt64, _ phase: MemberReport.Phase = .following) -> MemberReport {
+      MemberReport(position: RecordPosition(position), phase)
     }
     func positions(_ first: UInt64, _ second: UInt64) -> [NodeID: MemberReport] {
       [one: report(first), two: report(second)]
@@ -242,8 +242,8 @@ package enum GroupLogConformance: String, CaseIterable, Sendable {
     // A node whose storage was replaced may be behind its earlier report.
     #expect(try await log.report(group, by: two, synced: 7) == positions(5, 7))
     #expect(
-      try await log.report(group, by: two, synced: 400, isJoining: true)
-        == [one: report(5), two: report(400, isJoining: true)]
+      try await log.report(group, by: two, synced: 400, .joining)
+        == [one: report(5), two: report(400, .joining)]
     )
     #expect(try await log.report(GroupID(1), by: one, synced: 9) == [one: report(9)])
   }

@@ -20,8 +20,9 @@ package final class SimulatedLog {
     package var first = RecordPosition.zero.next
     package var last = RecordPosition.zero
     package var reports: [NodeID: MemberReport] = [:]
+    package var set: GroupSet?
 
-    package var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last) }
+    package var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last, set: set) }
   }
 
   package private(set) var groups: [Group]
@@ -92,6 +93,12 @@ package final class SimulatedLog {
   package func report(_ group: GroupID, by node: NodeID, _ report: MemberReport) -> [NodeID: MemberReport] {
     self[group].reports[node] = report
     return self[group].reports
+  }
+
+  /// Change a group's set.
+  package func change(_ group: GroupID, members: [NodeID]) {
+    revision += 1
+    self[group].set = GroupSet(members: members, revision: revision)
   }
 
   package func trim(_ trim: GroupTrim) {

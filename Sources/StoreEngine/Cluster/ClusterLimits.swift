@@ -32,7 +32,7 @@ package struct ClusterLimits: Hashable, Sendable {
   /// Maximum size of a record's payload, at most ``GroupRecord/payloadBytesMax``. A larger commit is several records.
   package var payloadBytesMax = GroupRecord.payloadBytesMax
 
-  // MARK: Trim and release
+  // MARK: Trims and moves
 
   /// Smallest number of records that a trim removes.
   package var trimRecordsMin: UInt64 = 256
@@ -48,8 +48,11 @@ package struct ClusterLimits: Hashable, Sendable {
   package var joiningBytesMax = 1 << 30
   /// Smallest number of members that have synced a record before it is trimmed, if the group has as many.
   package var membersMin = 2
-  /// An owner releases a group to a member that lags less than this number of records.
-  package var releaseLagMax: UInt64 = 1_000
+  /// An owner releases a group only to a member that has what was appended until this time ago, and whose reports come
+  /// without longer pauses.
+  package var followLagMilliseconds: Int64 = 3_000
+  /// How long the preferred owner has followed in that way before a group moves to it.
+  package var steadyMilliseconds: Int64 = 10_000
 
   // MARK: Constants of one node
 

@@ -22,7 +22,7 @@ package protocol GroupLog: AnyObject {
   /// except for position 1.
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void)
 
-  /// Owner, first and last position of several groups, linearizable; in the same order. `nil`: the call failed.
+  /// Owner, extent and set of several groups, linearizable; in the same order. `nil`: the call failed.
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void)
 
   /// Read at most `max` records from a position on, in order.
@@ -101,14 +101,23 @@ package struct GroupClaim: Hashable, Sendable {
 
 /// How far a member has a group's log.
 package struct MemberReport: Hashable, Sendable {
+  /// What the member does.
+  package enum Phase: Hashable, Sendable {
+    /// It follows or owns the group.
+    case following
+    /// It installs a snapshot. It has none of these records yet, and needs those that follow.
+    case joining
+    /// It follows, but its process stops soon: no group moves to it.
+    case leaving
+  }
+
   /// The last record that its storage has synced. While it joins: the one that its snapshot ends with.
   package var position: RecordPosition
-  /// Whether the member installs a snapshot. It has none of these records yet, and needs those that follow.
-  package var isJoining: Bool
+  package var phase: Phase
 
-  package init(position: RecordPosition, isJoining: Bool = false) {
+  package init(position: RecordPosition, _ phase: Phase = .following) {
     self.position = position
-    self.isJoining = isJoining
+    self.phase = phase
   }
 }
 
@@ -138,18 +147,21 @@ package enum AppendOutcome: Hashable, Sendable {
   case unclear
 }
 
-/// Owner and extent of a group's log.
+/// Owner, extent and set of a group.
 package struct GroupEnd: Hashable, Sendable {
   package var owner: GroupOwner
   /// First position that is not trimmed.
   package var first: RecordPosition
   /// Position of the last record; zero in an empty log.
   package var last: RecordPosition
+  /// Nil: nobody has changed the group's initial set.
+  package var set: GroupSet?
 
-  package init(owner: GroupOwner, first: RecordPosition, last: RecordPosition) {
+  package init(owner: GroupOwner, first: RecordPosition, last: RecordPosition, set: GroupSet? = nil) {
     self.owner = owner
     self.first = first
     self.last = last
+    self.set = set
   }
 }
 

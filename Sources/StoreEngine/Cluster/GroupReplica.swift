@@ -19,7 +19,10 @@ package protocol GroupReplicaDriver: AnyObject {
   func restart()
   /// Replace local storage by another member's snapshot.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason)
-  /// The shared log does not fit the state. The replica has stopped: make another one from local storage, once nothing
+  /// Remove local storage of the group, of which this node is no member. The replica has ended: make another one once
+  /// nothing is in flight there.
+  func removeData()
+  /// The shared log does not fit the state. The replica has ended: make another one from local storage, once nothing
   /// is in flight there.
   func replicaFailed(_ error: FollowError)
   /// ``GroupReplica/deadline`` or ``GroupReplica/isOwner`` may have changed.
@@ -35,14 +38,14 @@ package final class GroupReplica {
   private enum State {
     /// Follows, or claims. Becomes owning with the claim.
     case following
-    /// Becomes draining for a move, and halted when another node has claimed.
+    /// Becomes releasing for a move, and halted when another node has claimed.
     case owning
-    /// Refuses requests and ends its last commit. Becomes halted with the release.
-    case draining
+    /// Accepts and answers no requests. Becomes halted with the release.
+    case releasing
     /// The loop is stopped. Becomes following with a new loop.
     case halted
-    /// The loop is stopped, because the shared log does not fit it. Final.
-    case failed
+    /// The loop is stopped, because the shared log does not fit it or the node is not a member. Final.
+    case ended
   }
 
   /// A commit of the owner's loop that is on its way to the shared log, one at a time.
@@ -89,7 +92,7 @@ package final class GroupReplica {
   package init(
     group: GroupID,
     node: NodeID,
-    members: [NodeID],
+    initialSet: GroupSet,
     limits: ClusterLimits,
     loop: StoreLoop,
     stored: LogCursor,
@@ -103,12 +106,14 @@ package final class GroupReplica {
     ownership = Ownership(
       group: group,
       node: node,
-      members: members,
+      initialSet: initialSet,
       limits: limits,
       stored: stored,
       now: driver.bootTime
     )
   }
+
+  package var node: NodeID { ownership.node }
 
   package var isOwner: Bool { ownedEpoch != nil }
 
@@ -116,20 +121,26 @@ package final class GroupReplica {
   package var ownedEpoch: OwnerEpoch? {
     switch state {
     case .owning: applied.epoch
-    case .following, .draining, .halted, .failed: nil
+    case .following, .releasing, .halted, .ended: nil
     }
   }
 
   private var servesRequests: Bool {
     switch state {
-    case .owning, .draining: true
-    case .following, .halted, .failed: false
+    case .owning, .releasing: true
+    case .following, .halted, .ended: false
     }
   }
 
-  private var hasFailed: Bool {
-    if case .failed = state { true } else { false }
+  private var hasEnded: Bool {
+    if case .ended = state { true } else { false }
   }
+
+  /// Whether the node keeps the group; nil: not known yet.
+  package var isMember: Bool? { ownership.isMember }
+
+  /// Whether the node gives the group up for another member (``Ownership/Event/leaveRequested``).
+  package var isHandingOver: Bool { ownership.isHandingOver(at: driver.bootTime) }
 
   /// Whether the node may answer queries now (C4).
   package var mayAnswer: Bool { ownership.mayAnswer(at: driver.bootTime) }
@@ -144,8 +155,8 @@ package final class GroupReplica {
 
   /// Pass an event to the group's ``Ownership`` and perform what it decides.
   package func handle(_ event: Ownership.Event) {
-    guard !hasFailed else { return }
-    for action in ownership.handle(event, at: driver.bootTime) where !hasFailed { perform(action) }
+    guard !hasEnded else { return }
+    for action in ownership.handle(event, at: driver.bootTime) where !hasEnded { perform(action) }
     requestCommit()
     updateLease()
     driver.replicaChanged()
@@ -191,17 +202,12 @@ package final class GroupReplica {
   private func requestCommit() {
     switch state {
     case .owning: break
-    case .draining: guard loop.isBusy else { return drained() }
-    case .following, .halted, .failed: return
+    case .following, .releasing, .halted, .ended: return
     }
     guard ownership.acceptsCommit else { return }
     guard case .pending(let group, var rest) = ownCommit, let record = rest.popFirst() else { return }
     ownCommit = .pending(group, rest: rest)
     for action in ownership.handle(.commitRequested(record), at: driver.bootTime) { perform(action) }
-  }
-
-  private func drained() {
-    for action in ownership.handle(.drained, at: driver.bootTime) { perform(action) }
   }
 
   /// Tell the members how far this node has the group's log, and learn the same of them, for trims (C7).
@@ -262,11 +268,12 @@ package final class GroupReplica {
     case .promote:
       state = .owning
       loop.promote()
-    case .drain:
-      state = .draining
-      loop.drain()
+    case .yield: state = .releasing
     case .halt: halt()
     case .trim(let trim): driver.sharedLog.trim(trim)
+    case .removeData:
+      end()
+      driver.removeData()
     }
   }
 
@@ -285,10 +292,15 @@ package final class GroupReplica {
       try loop.follow(batches)
     } catch {
       // A position is ahead of a record that is not applied: it must not reach local storage (C6).
-      state = .failed
-      loop.stop()
+      end()
       driver.replicaFailed(error)
     }
+  }
+
+  private func end() {
+    state = .ended
+    ownCommit = .none
+    loop.stop()
   }
 
   private func committed(_ record: GroupRecord) {

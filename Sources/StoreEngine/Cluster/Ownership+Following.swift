@@ -3,17 +3,21 @@ extension Ownership {
   struct Following: Sendable {
     /// How records reach the node.
     enum Intake: Sendable {
+      /// The set is not known. Becomes reading or outside with the first answer of a probe.
+      case unknownSet
       /// It reads. Becomes watching at the end of the log.
       case reading(resendAt: BootTime)
       /// It receives new records. Becomes reading after a gap, a lost connection or a watch that lags.
       case watching
       /// It waits for a snapshot, and follows no more.
       case stranded
+      /// The node is not a member, and has nothing of the group. Becomes reading when it is one.
+      case outside
 
       var deadline: BootTime {
         switch self {
         case .reading(let resendAt): resendAt
-        case .watching, .stranded: .never
+        case .unknownSet, .watching, .stranded, .outside: .never
         }
       }
     }
@@ -36,10 +40,10 @@ extension Ownership {
     /// End of the log by the last probe. The watch has to reach it before the next one.
     var expected: RecordPosition
 
-    init(applied: LogCursor, owner: GroupOwner, now: BootTime) {
+    init(applied: LogCursor, owner: GroupOwner, intake: Intake, now: BootTime) {
       self.applied = applied
       self.owner = owner
-      intake = .reading(resendAt: now)
+      self.intake = intake
       quietSince = now
       expected = applied.position
     }
@@ -81,30 +85,49 @@ extension Ownership {
     case .followEnded:
       guard case .watching = following.intake else { return [] }
       return read(following, at: now)
-    case .probeAnswered(let end):
-      let lags = following.applied.position < following.expected
-      // Answers may overtake one another.
-      if end.owner.epoch >= following.owner.epoch { following.owner = end.owner }
-      following.expected = max(following.expected, end.last)
-      guard lags, case .watching = following.intake else {
-        state = .following(following)
-        return []
-      }
-      return read(following, at: now)
+    case .probeAnswered(let end): return probed(end, following, at: now)
     case .logUnresponsive:
       following.quietSince = now
       state = .following(following)
       return []
-    case .answered, .memberReported, .releaseRequested, .drained:
+    case .answered, .memberReported, .leaveRequested:
       // Of an ownership that has ended.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
     }
   }
 
+  private mutating func probed(_ end: GroupEnd, _ following: Following, at now: BootTime) -> [Action] {
+    var following = following
+    let lags = following.applied.position < following.expected
+    // Answers may overtake one another.
+    if end.owner.epoch >= following.owner.epoch { following.owner = end.owner }
+    following.expected = max(following.expected, end.last)
+    switch (following.intake, isMember: isMember == true) {
+    case (.unknownSet, isMember: true), (.outside, isMember: true): return read(following, at: now)
+    case (.watching, isMember: true): if lags { return read(following, at: now) }
+    case (.reading, isMember: true), (.stranded, isMember: true), (.outside, isMember: false): break
+    case (.unknownSet, isMember: false), (.reading, isMember: false), (.watching, isMember: false),
+      (.stranded, isMember: false):
+      return leaveSet(following)
+    }
+    state = .following(following)
+    return []
+  }
+
+  /// Follow the group no longer.
+  private mutating func leaveSet(_ following: Following) -> [Action] {
+    var following = following
+    var hasData = following.applied != .start
+    if case .stranded = following.intake { hasData = true }
+    following.intake = .outside
+    state = .following(following)
+    return hasData ? [.removeData] : []
+  }
+
   /// Become a follower that continues after `applied`.
   mutating func follow(from applied: LogCursor, owner: GroupOwner, at now: BootTime) -> [Action] {
-    read(Following(applied: applied, owner: owner, now: now), at: now)
+    read(Following(applied: applied, owner: owner, intake: .unknownSet, now: now), at: now)
   }
 
   private mutating func read(_ following: Following, at now: BootTime) -> [Action] {
@@ -131,7 +154,10 @@ extension Ownership {
     at now: BootTime,
     _ actions: inout [Action]
   ) -> Bool {
-    if case .stranded = following.intake { return false }
+    switch following.intake {
+    case .stranded, .outside: return false
+    case .unknownSet, .reading, .watching: break
+    }
     for record in records where record.position > following.applied.position {
       guard record.position == following.applied.position.next else { return false }
       guard record.previous == following.applied.hash else {
@@ -151,7 +177,7 @@ extension Ownership {
 
   /// Return when the node claims. A release needs no wait: its owner answers nothing since it sent the release.
   func claimTime(_ following: Following) -> BootTime {
-    guard case .watching = following.intake, let rank = members.firstIndex(of: node),
+    guard !isLeaving, case .watching = following.intake, let rank = currentSet?.members.firstIndex(of: node),
       following.owner.epoch == following.applied.epoch
     else { return .never }
     switch following.turn {
@@ -201,7 +227,7 @@ extension Ownership {
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
-    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .releaseRequested, .drained:
+    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .leaveRequested:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

@@ -11,23 +11,13 @@ extension Ownership {
       case undecidedAndNext(Undecided, next: RecordContent)
     }
 
-    /// A move of the group to another member.
-    enum Handover: Sendable {
-      case none
-      /// Waits until the member lags little. Becomes draining.
-      case waiting(to: NodeID)
-      /// The loop ends its last commit. Becomes drained.
-      case draining(to: NodeID)
-      /// The release is sent as soon as nothing is in flight.
-      case drained(to: NodeID)
-    }
-
     /// The last record that is committed.
     var applied: LogCursor
     let owner: GroupOwner
     var leaseEnd: BootTime
     var flight: Flight
-    var handover = Handover.none
+    /// The member that the group moves to, as soon as nothing is in flight; nil: the group stays.
+    var handover: NodeID?
     var trims: Trims
 
     init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
@@ -40,10 +30,7 @@ extension Ownership {
 
     /// A commit may wait for an `alive` record, but not for another commit.
     var acceptsCommit: Bool {
-      switch handover {
-      case .none, .waiting, .draining: break
-      case .drained: return false
-      }
+      guard handover == nil else { return false }
       return switch flight {
       case .idle: true
       case .undecided(let sent): sent.record.kind == .alive
@@ -78,27 +65,14 @@ extension Ownership {
       state = .owning(owning)
       return []
     case .memberReported(let member, let report):
-      owning.trims.reported(report, by: member, at: now)
+      owning.trims.reported(report, by: member, last: owning.applied.position, limits, at: now)
       let trim = trimIfDue(&owning, at: now)
-      let drain = drainIfReady(&owning)
-      state = .owning(owning)
-      return trim + drain
-    case .releaseRequested(let to):
-      guard to != node, members.contains(to), case .none = owning.handover else { return [] }
-      owning.handover = .waiting(to: to)
-      let drain = drainIfReady(&owning)
-      state = .owning(owning)
-      return drain
-    case .drained:
-      guard case .draining(let to) = owning.handover else { return [] }
-      owning.handover = .drained(to: to)
-      state = .owning(owning)
-      guard case .idle = owning.flight else { return [] }
-      return release(owning, to: to, at: now)
+      return trim + handOverIfDue(owning, at: now)
+    case .leaveRequested: return handOverIfDue(owning, at: now)
     case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
-      return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : []
+      return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
     case .readTrimmed, .followEnded, .logUnresponsive:
       return []
     case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
@@ -152,7 +126,7 @@ extension Ownership {
         commit(sent, &owning)
         owning.flight = .idle(since: sent.firstSentAt)
         state = .owning(owning)
-        guard case .drained(let to) = owning.handover else { return [.committed(sent.record)] }
+        guard let to = owning.handover else { return [.committed(sent.record)] }
         return [.committed(sent.record)] + release(owning, to: to, at: now)
       case .fenced: return depose(owning.applied)
       case .unclear:
@@ -164,6 +138,8 @@ extension Ownership {
       switch outcome {
       case .committed:
         commit(sent, &owning)
+        // What is not sent is dropped with a release, like everything that is not committed.
+        if let to = owning.handover { return [.committed(sent.record)] + release(owning, to: to, at: now) }
         return [.committed(sent.record)] + append(next, owning, at: now)
       case .fenced: return depose(owning.applied)
       case .unclear:
@@ -187,14 +163,35 @@ extension Ownership {
     return [.halt(.deposed)]
   }
 
-  // MARK: Release
+  // MARK: Moves
 
-  private func drainIfReady(_ owning: inout Owning) -> [Action] {
-    guard case .waiting(let to) = owning.handover, let synced = owning.trims.synced(by: to),
-      owning.applied.position.rawValue < synced.rawValue + limits.releaseLagMax
-    else { return [] }
-    owning.handover = .draining(to: to)
-    return [.drain]
+  /// Release the group if another member has to own it, or as soon as nothing is in flight.
+  private mutating func handOverIfDue(_ owning: Owning, at now: BootTime) -> [Action] {
+    var owning = owning
+    if owning.handover == nil { owning.handover = nextOwner(owning, at: now) }
+    if let to = owning.handover, case .idle = owning.flight { return release(owning, to: to, at: now) }
+    state = .owning(owning)
+    return []
+  }
+
+  /// Return the member that has to own the group instead of this node; nil: none, or it does not follow closely.
+  private func nextOwner(_ owning: Owning, at now: BootTime) -> NodeID? {
+    guard let members = currentSet?.members else { return nil }
+    guard isLeaving || !members.contains(node) else {
+      guard let preferred = members.first, preferred != node else { return nil }
+      let isSteady = owning.trims.follows(preferred, forMilliseconds: limits.steadyMilliseconds, limits, at: now)
+      return isSteady ? preferred : nil
+    }
+    return members.first { $0 != node && owning.trims.follows($0, forMilliseconds: 0, limits, at: now) }
+  }
+
+  /// Whether this node owns the group and another member can take it over, or it is on its way there.
+  package func isHandingOver(at now: BootTime) -> Bool {
+    switch state {
+    case .owning(let owning): isLeaving && nextOwner(owning, at: now) != nil
+    case .releasing: true
+    case .following, .claiming, .deposed: false
+    }
   }
 
   /// Queries end here, not with the answer: the other node may claim as soon as the record is in the log.
@@ -202,7 +199,7 @@ extension Ownership {
     let record = owning.applied.record(.release(to: to), epoch: owning.owner.epoch)
     let (release, attempt) = firstAttempt(of: record, at: now)
     state = .releasing(Releasing(applied: owning.applied, owner: owning.owner, to: to, release: release))
-    return [send(release, owning.owner, attempt)]
+    return [.yield, send(release, owning.owner, attempt)]
   }
 
   mutating func handle(_ event: Event, releasing: Releasing, at now: BootTime) -> [Action] {
@@ -229,7 +226,7 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .followEnded, .logUnresponsive, .memberReported, .releaseRequested, .drained:
+    case .readTrimmed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
     }

@@ -8,10 +8,14 @@ extension Ownership {
       var since: BootTime
       /// Payload bytes that this owner had appended by then.
       var bytes: Int
+      /// Since when its reports have come without a long pause. Nil after the first one, which may be old.
+      var followsSince: BootTime?
     }
 
     /// By the latest reports. A member that has not reported since the claim is missing.
     private var members: [NodeID: Member] = [:]
+    /// Ends of the log in the last seconds, the oldest first.
+    private var ends: [(at: BootTime, last: RecordPosition)] = []
     private let since: BootTime
     /// Payload bytes that this owner has appended.
     private var bytes = 0
@@ -24,15 +28,38 @@ extension Ownership {
 
     mutating func appended(_ record: GroupRecord) { bytes += record.payload.count }
 
-    mutating func reported(_ report: MemberReport, by member: NodeID, at now: BootTime) {
-      guard members[member]?.report != report else { return }
-      members[member] = Member(report: report, since: now, bytes: bytes)
+    /// - Parameter last: the last record that is committed.
+    mutating func reported(
+      _ report: MemberReport,
+      by id: NodeID,
+      last: RecordPosition,
+      _ limits: ClusterLimits,
+      at now: BootTime
+    ) {
+      noteEnd(last, limits, at: now)
+      let before = members[id]
+      guard before?.report != report else { return }
+      var member = Member(report: report, since: now, bytes: bytes)
+      if let before, before.report.position < report.position, report.phase == .following {
+        let hadPause = before.since.adding(milliseconds: limits.followLagMilliseconds) < now
+        member.followsSince = hadPause ? now : before.followsSince ?? now
+      }
+      members[id] = member
     }
 
-    /// The position that a member has synced; nil: unknown.
-    func synced(by member: NodeID) -> RecordPosition? {
-      guard let report = members[member]?.report, !report.isJoining else { return nil }
-      return report.position
+    private mutating func noteEnd(_ last: RecordPosition, _ limits: ClusterLimits, at now: BootTime) {
+      // One entry a second.
+      if let newest = ends.last, newest.at.adding(milliseconds: 1_000) > now { return }
+      ends.append((now, last))
+      // The first one that is old enough is what a member has to have.
+      while ends.count > 1, ends[1].at.adding(milliseconds: limits.followLagMilliseconds) <= now { ends.removeFirst() }
+    }
+
+    /// Return whether a member has followed closely for so long.
+    func follows(_ id: NodeID, forMilliseconds time: Int64, _ limits: ClusterLimits, at now: BootTime) -> Bool {
+      guard let member = members[id], let since = member.followsSince, let end = ends.first else { return false }
+      return member.report.position >= end.last && since.adding(milliseconds: time) <= now
+        && member.since.adding(milliseconds: limits.followLagMilliseconds) >= now
     }
 
     /// Return the first position that may stay; nil: too few members have synced anything.
@@ -43,7 +70,7 @@ extension Ownership {
       var syncedCount = 0
       for id in group where !isAway(id, limits, at: now) {
         let report = members[id]?.report ?? MemberReport(position: .zero)
-        if !report.isJoining { syncedCount += 1 }
+        if report.phase != .joining { syncedCount += 1 }
         least = min(least ?? report.position, report.position)
       }
       guard let least, syncedCount >= min(limits.membersMin, group.count) else { return nil }
@@ -54,7 +81,7 @@ extension Ownership {
       let member = members[id]
       let still = now.nanoseconds - (member?.since ?? since).nanoseconds
       let waiting = bytes - (member?.bytes ?? 0)
-      if member?.report.isJoining == true {
+      if member?.report.phase == .joining {
         return still >= limits.joiningMilliseconds * 1_000_000 || waiting > limits.joiningBytesMax
       }
       return still >= limits.awayMilliseconds * 1_000_000 && waiting > limits.awayBytesMin
@@ -81,7 +108,7 @@ extension Ownership {
   }
 
   func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
-    let due = owning.trims.trimIfDue(members, last: owning.applied.position, limits, at: now)
+    let due = owning.trims.trimIfDue(currentSet?.members ?? [], last: owning.applied.position, limits, at: now)
     guard let before = due else { return [] }
     return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
   }

@@ -34,10 +34,8 @@ package struct Ownership: Sendable {
     case memberReported(NodeID, MemberReport)
 
     // Giving up
-    /// The group is to move to this member. Ignored unless this node owns it.
-    case releaseRequested(to: NodeID)
-    /// The loop takes no more commands, and its last commit was requested: the answer to ``Action/drain``.
-    case drained
+    /// This node stops soon. It releases the group if it owns it, and claims nothing any more.
+    case leaveRequested
     /// The loop has dropped its memory: the answer to ``Action/halt(_:)``. It continues after this record, the last
     /// one in local storage.
     case loopReset(LogCursor)
@@ -63,13 +61,15 @@ package struct Ownership: Sendable {
     /// Become the owner: accept requests.
     case promote(OwnerEpoch)
 
-    /// Take no more commands, request the last commit, then report ``Event/drained``.
-    case drain
+    /// Accept no more requests: the group's release follows, and what is not committed is dropped.
+    case yield
     /// Stop the loop: answer and acknowledge nothing more, drop what is not committed. Then report
     /// ``Event/loopReset``.
     case halt(HaltReason)
     /// Call ``GroupLog/trim(_:)``.
     case trim(GroupTrim)
+    /// The node is not a member: stop the loop, and remove what storage has of the group (C9). The machine ends.
+    case removeData
   }
 
   /// The number of a call that appends a record. A record that is sent again has a new number.
@@ -107,11 +107,13 @@ package struct Ownership: Sendable {
   }
 
   enum State: Sendable {
-    /// Applies the owner's records. Becomes claiming after a silence, or after a release to this node.
+    /// Applies the owner's records, if it is a member. Becomes claiming after a silence, or after a release to this
+    /// node.
     case following(Following)
     /// Has sent a claim that is undecided. Becomes owning if it was appended, else following.
     case claiming(Claiming)
-    /// Appends and answers. Becomes releasing when a move is ready, deposed when another node's claim is noticed.
+    /// Appends and answers. Becomes releasing when another member has to own the group, deposed when another node's
+    /// claim is noticed.
     case owning(Owning)
     /// Has sent a release that is undecided, and answers nothing. Becomes deposed either way.
     case releasing(Releasing)
@@ -121,30 +123,36 @@ package struct Ownership: Sendable {
 
   let group: GroupID
   let node: NodeID
-  /// The nodes that keep the group, in the order of their ranks. A node that is not among them never claims.
-  let members: [NodeID]
   let limits: ClusterLimits
+  /// Where the log has no set.
+  private let initialSet: GroupSet
+  /// By the latest probe; nil before the first one.
+  private(set) var currentSet: GroupSet?
+  /// Whether this node stops soon.
+  private(set) var isLeaving = false
   var state: State
   private var attempts: UInt64 = 0
 
   /// A node starts as a follower, also if it owned the group before: what it had not committed is gone.
   ///
-  /// The first timer starts it.
+  /// The first answer of a probe starts it.
   ///
-  /// - Parameter stored: the last record in the node's storage.
+  /// - Parameters:
+  ///   - initialSet: counts where the log has no set.
+  ///   - stored: the last record in the node's storage.
   package init(
     group: GroupID,
     node: NodeID,
-    members: [NodeID],
+    initialSet: GroupSet,
     limits: ClusterLimits,
     stored: LogCursor,
     now: BootTime
   ) {
     self.group = group
     self.node = node
-    self.members = members
+    self.initialSet = initialSet
     self.limits = limits
-    state = .following(Following(applied: stored, owner: .none, now: now))
+    state = .following(Following(applied: stored, owner: .none, intake: .unknownSet, now: now))
   }
 
   /// When ``Event/timerFired`` is due; it may be in the past.
@@ -189,9 +197,20 @@ package struct Ownership: Sendable {
     }
   }
 
+  /// Whether this node keeps the group; nil before the first answer of a probe.
+  package var isMember: Bool? { currentSet?.members.contains(node) }
+
   /// Take one event and say what to do.
   package mutating func handle(_ event: Event, at now: BootTime) -> [Action] {
-    switch state {
+    switch event {
+    case .probeAnswered(let end):
+      // Answers may overtake one another.
+      let found = end.set ?? initialSet
+      if found.revision >= currentSet?.revision ?? 0 { currentSet = found }
+    case .leaveRequested: isLeaving = true
+    default: break
+    }
+    return switch state {
     case .following(let following): handle(event, following: following, at: now)
     case .claiming(let claiming): handle(event, claiming: claiming, at: now)
     case .owning(let owning): handle(event, owning: owning, at: now)
@@ -205,7 +224,7 @@ package struct Ownership: Sendable {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .recordsFollowed, .followEnded, .probeAnswered,
-      .logUnresponsive, .answered, .memberReported, .releaseRequested, .drained:
+      .logUnresponsive, .answered, .memberReported, .leaveRequested:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a halted loop requested a commit")

@@ -50,6 +50,10 @@ extension StorageEngine {
     throw .unusable("this storage makes no snapshots")
   }
 
+  package func remove(_ group: GroupShards) throws(StorageError) {
+    throw .unusable("this storage is no node's")
+  }
+
   package func receiveSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshotReceiver {
     throw .unusable("this storage takes no snapshots")
   }

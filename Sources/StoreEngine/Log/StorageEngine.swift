@@ -56,6 +56,9 @@ package protocol StorageEngine: Sendable {
   /// Begin to receive another node's snapshot of a group, one at a time for each group.
   func receiveSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshotReceiver
 
+  /// Remove all data of a group, durably. Requires that nothing else reads or writes it.
+  func remove(_ group: GroupShards) throws(StorageError)
+
   /// Make several calls of ``recover(_:)`` quick, while the storage is in use.
   func prepareRecovery() throws(StorageError)
 

@@ -89,12 +89,6 @@ package final class StoreLoop {
     commits.isUnderWay || commits.hasNextCommit || slices.hasQueries || shards.contains { !$0.waiting.isEmpty }
   }
 
-  /// Refuse all requests from now on; those that are under way continue. For an owner that gives its shards up.
-  package func drain() {
-    precondition(!isFollowing, "a follower serves nothing")
-    requestPositions = []
-  }
-
   // MARK: Connections
 
   /// Open a connection for requests; call before its first request. An older connection of the same session closes at

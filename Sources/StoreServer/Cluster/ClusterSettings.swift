@@ -6,8 +6,8 @@ package import StoreEngine
 /// loops.
 package struct ClusterSettings: Sendable {
   package var node: NodeID
-  /// All nodes of the cluster, in the order of their ranks.
-  package var members: [NodeID]
+  /// The nodes that the cluster began with, in the order of their numbers.
+  package var initialNodes: [NodeID]
   package var limits = ClusterLimits()
   /// Addresses at which the other nodes accept gateways; empty in a cluster of one.
   package var peers: [StoreClientConfiguration.Address]
@@ -16,20 +16,14 @@ package struct ClusterSettings: Sendable {
 
   package init(
     node: NodeID,
-    members: [NodeID],
+    initialNodes: [NodeID],
     peers: [StoreClientConfiguration.Address] = [],
     makeLog: @escaping @Sendable (any EventLoop) -> any GroupLog
   ) {
     self.node = node
-    self.members = members
+    self.initialNodes = initialNodes
     self.peers = peers
     self.makeLog = makeLog
-  }
-
-  /// The nodes that keep a group, in the order of their ranks: each node is the first for another group.
-  func members(of group: GroupID) -> [NodeID] {
-    let first = Int(group.rawValue) % members.count
-    return Array(members[first...] + members[..<first])
   }
 }
 
@@ -37,8 +31,7 @@ package struct ClusterSettings: Sendable {
 struct GroupMembership: Sendable {
   let id: GroupID
   let node: NodeID
-  /// The nodes that keep the group, in the order of their ranks.
-  let members: [NodeID]
+  let initialSet: GroupSet
   let limits: ClusterLimits
   /// How far local storage has the group's log.
   let stored: LogCursor

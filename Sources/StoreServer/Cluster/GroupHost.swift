@@ -5,10 +5,14 @@ internal import StoreEngine
 struct GroupEvents: Sendable {
   /// This node owns the host's group now.
   var promoted: @Sendable (LoopHost, OwnerEpoch) -> Void
-  /// This node no longer owns the host's group. The loop is stopped.
+  /// This node answers for the host's group no longer.
+  var yielded: @Sendable (LoopHost) -> Void
+  /// Another node owns the host's group, or may claim it. The loop is stopped.
   var deposed: @Sendable (LoopHost) -> Void
   /// The shared log does not fit the loop, which is stopped.
   var failed: @Sendable (LoopHost, FollowError) -> Void
+  /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
+  var removed: @Sendable (LoopHost) -> Void
   /// The group needs a snapshot of another node, for this reason.
   var joining: @Sendable (String) -> Void
   /// An attempt to receive a snapshot has failed, for this reason. Another one follows.
@@ -40,6 +44,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timer: Scheduled<Void>?
   private var timerDeadline = BootTime.never
   private var wasOwner = false
+  private var isLeaving = false
   /// Receives a snapshot of the group.
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
@@ -57,7 +62,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     replica = GroupReplica(
       group: group.id,
       node: group.node,
-      members: group.members,
+      initialSet: group.initialSet,
       limits: group.limits,
       loop: host.loop,
       stored: group.stored,
@@ -83,14 +88,27 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     host.readClock()
-    replica?.report(memberReport(synced: cursor.position))
+    guard let replica, replica.isMember == true else { return }
+    replica.report(memberReport(synced: cursor.position))
   }
+
+  /// Give the group up if this node owns it, and claim it no more: the process stops soon.
+  func leave() {
+    guard let replica else { return }
+    isLeaving = true
+    host.readClock()
+    replica.report(memberReport(synced: replica.storedCursor.position))
+    replica.handle(.leaveRequested)
+  }
+
+  /// Whether another member takes the group over.
+  var isHandingOver: Bool { replica?.isHandingOver ?? false }
 
   /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
   /// Positions of another history are none of this log (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
-    if let joiningAt { return MemberReport(position: joiningAt, isJoining: true) }
-    return MemberReport(position: hasDiverged ? .zero : synced)
+    if let joiningAt { return MemberReport(position: joiningAt, .joining) }
+    return MemberReport(position: hasDiverged ? .zero : synced, isLeaving ? .leaving : .following)
   }
 
   /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
@@ -118,11 +136,51 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   func restart() { events.deposed(host) }
 
+  func removeData() {
+    snapshotFetch?.cancel()
+    forgetPosition()
+  }
+
+  /// Report that this node has nothing of the group, then remove the data. A change of the set that counts on this
+  /// node's data must not find an old report.
+  private func forgetPosition() {
+    guard let replica else { return }
+    link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) {
+      [weak host, snapshotFetch] reports in
+      guard let host, host.stopped == nil else { return }
+      guard reports != nil else {
+        host.eventLoop.assumeIsolated().scheduleTask(in: .seconds(1)) { [weak host] in
+          host?.cluster?.forgetPosition()
+        }
+        return
+      }
+      Task { [weak host] in
+        // It may be installing.
+        await snapshotFetch?.value
+        host?.eventLoop.execute { [weak host] in host?.cluster?.removeStored() }
+      }
+    }
+  }
+
+  private func removeStored() {
+    guard host.stopped == nil, let replica else { return }
+    let group = GroupShards(group: replica.group, shards: shards)
+    host.offload(to: host.committer) { [storage = host.storage] in
+      Result { () throws(StorageError) in try storage.remove(group) }
+    } then: { host, result in
+      switch result {
+      case .success: host.cluster?.events.removed(host)
+      case .failure(let error): host.events.halted(error)
+      }
+    }
+  }
+
   func replicaFailed(_ error: FollowError) { events.failed(host, error) }
 
   func replicaChanged() {
     guard let replica else { return }
     if let epoch = replica.ownedEpoch, !wasOwner { events.promoted(host, epoch) }
+    if !replica.isOwner, wasOwner { events.yielded(host) }
     wasOwner = replica.isOwner
     let deadline = replica.deadline
     guard deadline != timerDeadline else { return }

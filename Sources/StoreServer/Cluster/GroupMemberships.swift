@@ -60,7 +60,7 @@ final class GroupMemberships: Sendable {
     return GroupMembership(
       id: id,
       node: settings.node,
-      members: settings.members(of: id),
+      initialSet: .initial(of: id, nodes: settings.initialNodes),
       limits: settings.limits,
       stored: stored,
       link: links.log,

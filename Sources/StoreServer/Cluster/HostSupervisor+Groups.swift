@@ -9,8 +9,10 @@ extension HostSupervisor {
   func groupEvents(ofHost position: Int, generation: UInt64) -> GroupEvents {
     GroupEvents(
       promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
+      yielded: { [weak self] host in self?.yielded(host) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      removed: { [weak self] host in self?.removed(host, at: position, generation: generation) },
       joining: { [logger] reason in
         logger.notice(
           "A group needs another node's snapshot",
@@ -38,6 +40,18 @@ extension HostSupervisor {
       "This node owns a group and serves its shards",
       metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
     )
+  }
+
+  /// This node owns the group of a host no longer: its connections lose the group's shards. Gateways resend unanswered
+  /// requests to the group's next owner.
+  func yielded(_ host: LoopHost) {
+    if serving.demote(host) { tellConnections() }
+  }
+
+  /// This node keeps a group no longer: make a host that waits until it does.
+  func removed(_ host: LoopHost, at position: Int, generation: UInt64) {
+    guard replace(host, at: position, generation: generation, pause: .zero) else { return }
+    logger.notice("This node is not a member of a group: its data is removed", metadata: ["group": "\(position)"])
   }
 
   /// Another node owns a host's group, which this node has owned: follow it with a new host.
@@ -77,6 +91,30 @@ extension HostSupervisor {
     )
   }
 
+  // MARK: Leaving
+
+  /// How often a stop checks whether the groups are handed over, and how long it waits for that at most.
+  private static let handOverInterval = Duration.milliseconds(10)
+  private static let handOverChecksMax = 500
+
+  /// Hand all groups over to members that follow, before a stop. Returns when they are, or no member can take them.
+  func leave() async {
+    guard memberships != nil else { return }
+    state.withLockedValue { $0.isLeaving = true }
+    let hosts = hosts
+    for host in hosts { host.eventLoop.execute { host.cluster?.leave() } }
+    for _ in 0..<Self.handOverChecksMax {
+      var isDone = true
+      for host in hosts {
+        let isHandingOver = try? await host.eventLoop.submit { host.cluster?.isHandingOver ?? false }.get()
+        if isHandingOver == true { isDone = false }
+      }
+      if isDone { return }
+      try? await Task.sleep(for: Self.handOverInterval)
+    }
+    logger.warning("Groups of this node are not handed over: other nodes claim them")
+  }
+
   /// Tell all connections that this node serves other shards. Each handles that in a turn of its own: their routes must
   /// not change within one.
   private func tellConnections() {
@@ -87,13 +125,11 @@ extension HostSupervisor {
 
   /// Replace a host by another one, made from local storage, that follows.
   ///
-  /// If the node owned the group, its connections lose the group's shards: the old host answers no more requests of the
-  /// group. Gateways resend them to the group's next owner.
-  ///
-  /// - Returns: false if the host is not in use any more.
+  /// - Returns: false if the host is not in use any more, or the process stops.
   private func replace(_ host: LoopHost, at position: Int, generation: UInt64, pause: Duration) -> Bool {
+    yielded(host)
     let isReplaced = state.withLockedValue { state in
-      guard state.lifecycle.serves(generation) else { return false }
+      guard state.lifecycle.serves(generation), !state.isLeaving else { return false }
       let earlier = state.replacements[position]
       state.replacements[position] = Task {
         await earlier?.value
@@ -105,7 +141,6 @@ extension HostSupervisor {
       reloadIfStarting(generation: generation)
       return false
     }
-    if serving.demote(host) { tellConnections() }
     return true
   }
 

@@ -20,6 +20,8 @@ final class HostSupervisor: Sendable {
     /// In a cluster: hosts that are being replaced, and their groups' failures, by position.
     var replacements: [Int: Task<Void, Never>] = [:]
     var groupRestarts: [Int: RestartBackoff] = [:]
+    /// In a cluster: whether the node hands its groups over, since its process stops.
+    var isLeaving = false
   }
 
   private let configuration: StoreServerConfiguration
@@ -90,7 +92,7 @@ final class HostSupervisor: Sendable {
 
   func anyLoopIsBusy() async -> Bool {
     for host in hosts {
-      let isBusy = try? await host.eventLoop.submit { host.loop.isBusy }.get()
+      let isBusy = try? await host.eventLoop.submit { !host.loop.isHalted && host.loop.isBusy }.get()
       if isBusy == true { return true }
     }
     return false
@@ -215,7 +217,7 @@ final class HostSupervisor: Sendable {
   func start(_ host: LoopHost, at position: Int) {
     host.eventLoop.execute { host.start() }
     // One host syncs for all. In a cluster each reports how far its own group is synced, also if each commit is.
-    let interval = source.syncIntervalMilliseconds ?? (memberships == nil ? nil : Self.reportMilliseconds)
+    let interval = syncMilliseconds
     if let interval, position == 0 || memberships != nil {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
@@ -223,7 +225,12 @@ final class HostSupervisor: Sendable {
     memberships?.startProbes(ofLoop: position, for: host)
   }
 
-  /// How often a node whose commits are synced reports its synced positions.
+  /// Interval of syncs; nil: each commit is synced. A node reports its synced positions at least every second.
+  private var syncMilliseconds: Int? {
+    guard memberships != nil else { return source.syncIntervalMilliseconds }
+    return min(source.syncIntervalMilliseconds ?? Self.reportMilliseconds, Self.reportMilliseconds)
+  }
+
   private static let reportMilliseconds = 1_000
 
   /// Return the shards of a host. The groups of a cluster are ranges.

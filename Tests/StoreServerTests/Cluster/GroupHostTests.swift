@@ -37,7 +37,7 @@ import Testing
         group: GroupMembership(
           id: GroupID(0),
           node: NodeID(1),
-          members: [NodeID(1), NodeID(2)],
+          initialSet: GroupSet(members: [NodeID(1), NodeID(2)], revision: 0),
           limits: ClusterLimits(),
           stored: .start,
           link: link,
@@ -45,8 +45,10 @@ import Testing
           snapshots: nil,
           events: GroupEvents(
             promoted: { _, _ in },
+            yielded: { _ in },
             deposed: { _ in },
             failed: { _, _ in },
+            removed: { _ in },
             joining: { _ in },
             joinFailed: { _ in },
             installEnded: { _ in },
@@ -92,7 +94,7 @@ import Testing
     cluster.fetchSnapshot(.diverged(at: RecordPosition(5)))
     #expect(cluster.memberReport(synced: position) == MemberReport(position: .zero))
     cluster.joiningAt = RecordPosition(20)
-    let joining = MemberReport(position: RecordPosition(20), isJoining: true)
+    let joining = MemberReport(position: RecordPosition(20), .joining)
     #expect(cluster.memberReport(synced: position) == joining)
   }
 }

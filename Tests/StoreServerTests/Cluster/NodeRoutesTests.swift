@@ -236,13 +236,4 @@ import Testing
     #expect(harness.hosts.allSatisfy { $0.loop.counters.indexEntries == 0 })
     #expect(harness.remains == [])
   }
-
-  /// Each node is the first candidate of another group.
-  @Test func ranksRotateWithGroup() {
-    let settings = ClusterSettings(node: NodeID(1), members: [1, 2, 3].map { NodeID($0) }) { _ in
-      preconditionFailure("no log is opened")
-    }
-    let ranks = (0..<4).map { settings.members(of: GroupID($0)).map(\.rawValue) }
-    #expect(ranks == [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]])
-  }
 }

@@ -65,7 +65,7 @@ import Testing
     let storage = FailingStorage()
     let log = MemoryGroupLog(groupCount: 2)
     let lines = Lines()
-    var cluster = ClusterSettings(node: NodeID(1), members: [NodeID(1), NodeID(2)]) {
+    var cluster = ClusterSettings(node: NodeID(1), initialNodes: [NodeID(1), NodeID(2)]) {
       log.connect($0, node: NodeID(1))
     }
     // Take-overs are quick, and a machine may still be slow.
