@@ -3,15 +3,30 @@ internal import Operations
 /// A unary call to etcd, by its purpose.
 enum EtcdCall: Int, CaseIterable {
   case append, claim, ends, read, report, trim, compact, status
+  /// A node's announcement, and the reads of all announcements.
+  case announce, nodes
+  case grantLease, keepLeaseAlive, revokeLease
+  /// Configuration and sets, of a node that starts and of `tidemark cluster`.
+  case cluster
 
   /// The value of the label `call`.
-  var name: String { "\(self)" }
+  var name: String {
+    switch self {
+    case .append, .claim, .ends, .read, .report, .trim, .compact, .status, .announce, .nodes, .cluster: "\(self)"
+    case .grantLease: "grant_lease"
+    case .keepLeaseAlive: "keep_lease_alive"
+    case .revokeLease: "revoke_lease"
+    }
+  }
 
   var method: EtcdMethod {
     switch self {
-    case .append, .claim, .ends, .read, .report, .trim: .transaction
+    case .append, .claim, .ends, .read, .report, .trim, .announce, .nodes, .cluster: .transaction
     case .compact: .compact
     case .status: .status
+    case .grantLease: .grantLease
+    case .keepLeaseAlive: .keepLeaseAlive
+    case .revokeLease: .revokeLease
     }
   }
 }

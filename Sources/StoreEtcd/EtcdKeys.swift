@@ -11,6 +11,8 @@ internal import StoreEngine
 /// | `/tm/NAME/trim/GG` | the first position that is there | the first claim, then trims |
 /// | `/tm/NAME/at/GG/NNNN` | how far a node has the log | that node |
 /// | `/tm/NAME/set/GG` | the members; absent: the initial set | `tidemark cluster` |
+/// | `/tm/NAME/cfg` | what all nodes have in common | the first node that starts |
+/// | `/tm/NAME/node/NNNN` | address of a node, under a lease | that node |
 ///
 /// Groups are two hex digits, nodes four, positions sixteen, so the order of keys is the order of positions.
 struct EtcdKeys {
@@ -38,6 +40,21 @@ struct EtcdKeys {
     return key
   }
 
+  /// What all nodes have in common.
+  var configuration: [UInt8] { cluster + Array("cfg".utf8) }
+
+  func node(_ node: NodeID) -> [UInt8] {
+    var key = nodesFirst
+    Self.appendHex(UInt64(node.rawValue), digits: 4, to: &key)
+    return key
+  }
+
+  /// The keys of all nodes are from this one on.
+  var nodesFirst: [UInt8] { cluster + Array("node/".utf8) }
+
+  /// The first key behind those of the nodes.
+  var nodesEnd: [UInt8] { cluster + Array("node0".utf8) }
+
   func report(_ group: GroupID, _ node: NodeID) -> [UInt8] {
     var key = key("at/", group)
     key.append(UInt8(ascii: "/"))
@@ -52,8 +69,8 @@ struct EtcdKeys {
     return key
   }
 
-  /// Return the node of a key of ``report(_:_:)``; nil if it is another key.
-  func node(ofReport key: [UInt8]) -> NodeID? {
+  /// Return the node of a key of ``report(_:_:)`` or ``node(_:)``; nil if it is another key.
+  func node(ofKey key: [UInt8]) -> NodeID? {
     UInt16(String(decoding: key.suffix(4), as: UTF8.self), radix: 16).map { NodeID($0) }
   }
 
@@ -117,7 +134,6 @@ struct EtcdOwnerValue: Hashable {
 struct EtcdSetValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 1
-  private static let membersMax = 16
 
   var members: [NodeID]
 
@@ -128,7 +144,7 @@ struct EtcdSetValue: Hashable {
       var reader = FieldReader(bytes.span.bytes)
       guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
       let count = try reader.count(elementBytesMin: 1)
-      guard (1...Self.membersMax).contains(count) else { throw .badValue(.count) }
+      guard (1...GroupSet.membersMax).contains(count) else { throw .badValue(.count) }
       members = []
       for _ in 0..<count {
         guard let node = UInt16(exactly: try reader.varint()), node > 0, !members.contains(NodeID(node)) else {

@@ -8,6 +8,9 @@ enum EtcdMethod {
   case compact
   case watch
   case status
+  case grantLease
+  case keepLeaseAlive
+  case revokeLease
 
   var path: String {
     switch self {
@@ -15,6 +18,10 @@ enum EtcdMethod {
     case .compact: "/etcdserverpb.KV/Compact"
     case .watch: "/etcdserverpb.Watch/Watch"
     case .status: "/etcdserverpb.Maintenance/Status"
+    case .grantLease: "/etcdserverpb.Lease/LeaseGrant"
+    // Its requests are a stream. A stream of one is answered like a unary call.
+    case .keepLeaseAlive: "/etcdserverpb.Lease/LeaseKeepAlive"
+    case .revokeLease: "/etcdserverpb.Lease/LeaseRevoke"
     }
   }
 }
@@ -91,16 +98,18 @@ struct EtcdCompare: Hashable {
 /// `RequestOp`: an operation of a transaction.
 enum EtcdOperation: Hashable {
   case range(EtcdRange)
-  case put(key: [UInt8], value: ByteBuffer)
+  /// With a lease the key is deleted when that expires; 0: no lease.
+  case put(key: [UInt8], value: ByteBuffer, lease: UInt64 = 0)
   case deleteRange(first: [UInt8], end: [UInt8])
 
   func write(to buffer: inout ByteBuffer) {
     switch self {
     case .range(let range): buffer.writeProtobuf(1) { range.write(to: &$0) }
-    case .put(let key, let value):
+    case .put(let key, let value, let lease):
       buffer.writeProtobuf(2) { buffer in
         buffer.writeProtobuf(1, key)
         buffer.writeProtobuf(2, value)
+        if lease != 0 { buffer.writeProtobuf(3, lease) }
       }
     case .deleteRange(let first, let end):
       buffer.writeProtobuf(3) { buffer in
@@ -127,6 +136,20 @@ struct EtcdTransaction: Hashable {
     for operation in success { buffer.writeProtobuf(2) { operation.write(to: &$0) } }
     for operation in failure { buffer.writeProtobuf(3) { operation.write(to: &$0) } }
   }
+}
+
+/// `LeaseGrantRequest`: a lease whose number the server chooses.
+struct EtcdLeaseGrant: Hashable {
+  var seconds: UInt64
+
+  func write(to buffer: inout ByteBuffer) { buffer.writeProtobuf(1, seconds) }
+}
+
+/// `LeaseKeepAliveRequest`, and `LeaseRevokeRequest`, which deletes the lease's keys.
+struct EtcdLeaseNumber: Hashable {
+  var lease: UInt64
+
+  func write(to buffer: inout ByteBuffer) { buffer.writeProtobuf(1, lease) }
 }
 
 /// `CompactionRequest`: removes the history before a revision.

@@ -107,6 +107,25 @@ struct EtcdTransactionResponse: Hashable {
   }
 }
 
+/// `LeaseGrantResponse` and `LeaseKeepAliveResponse`.
+struct EtcdLeaseResponse: Hashable {
+  var lease: UInt64 = 0
+  /// Time until the lease expires; 0: it has.
+  var seconds: UInt64 = 0
+
+  init(_ bytes: Span<UInt8>) throws(EtcdWireError) {
+    var reader = ProtobufReader(bytes)
+    while let field = try reader.next() {
+      switch field.number {
+      case 2: lease = try reader.integer(field)
+      case 3: seconds = try reader.integer(field)
+      default: try reader.skip(field)
+      }
+    }
+    guard lease != 0 else { throw .unexpectedResponse }
+  }
+}
+
 /// `StatusResponse`, of the server that is asked.
 struct EtcdStatusResponse: Hashable {
   /// The server's id.

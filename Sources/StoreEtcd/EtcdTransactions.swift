@@ -235,9 +235,13 @@ struct EtcdTransactions {
 
   func reports(_ response: EtcdTransactionResponse) throws(EtcdWireError) -> [NodeID: MemberReport] {
     guard response.responses.count == 2 else { throw .unexpectedResponse }
+    return try reports(try range(response, 1).values)
+  }
+
+  func reports(_ values: [EtcdKeyValue]) throws(EtcdWireError) -> [NodeID: MemberReport] {
     var reports: [NodeID: MemberReport] = [:]
-    for stored in try range(response, 1).values {
-      guard let node = keys.node(ofReport: stored.key) else { throw .badValue(.position) }
+    for stored in values {
+      guard let node = keys.node(ofKey: stored.key) else { throw .badValue(.position) }
       reports[node] = try EtcdReportValue(stored.value).report
     }
     return reports

@@ -39,6 +39,6 @@ package enum EtcdWireError: Error, Hashable, Sendable {
 
   /// A kind of value.
   package enum Value: Hashable, Sendable {
-    case owner, position, record, set
+    case owner, position, record, set, node, configuration
   }
 }

@@ -6,6 +6,9 @@ package struct GroupSet: Hashable, Sendable {
   /// The log's own revision of the set. It rises with each change; 0: the log has none, and the set is the default.
   package var revision: UInt64
 
+  /// Maximum number of members.
+  package static let membersMax = 16
+
   package init(members: [NodeID], revision: UInt64) {
     self.members = members
     self.revision = revision

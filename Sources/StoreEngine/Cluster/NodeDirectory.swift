@@ -1,0 +1,52 @@
+/// A node of a cluster, as it announces itself.
+package struct NodeAnnouncement: Hashable, Sendable {
+  package var node: NodeID
+  /// Address at which gateways and other nodes reach it.
+  package var host: String
+  package var port: UInt16
+  /// Version of its program.
+  package var version: String
+
+  package init(node: NodeID, host: String, port: UInt16, version: String) {
+    self.node = node
+    self.host = host
+    self.port = port
+    self.version = version
+  }
+}
+
+/// The nodes of a cluster that run now, for their addresses and for people; never for safety. All calls are made on one
+/// event loop, and all results come back on it.
+package protocol NodeDirectory: AnyObject {
+  /// Announce a node from now on, and report all that are announced, in the order of their numbers: at once and when
+  /// they change.
+  func announce(_ node: NodeAnnouncement, changed: @escaping ([NodeAnnouncement]) -> Void)
+
+  /// Withdraw the announcement; `done` comes in any case.
+  func withdraw(done: @escaping () -> Void)
+}
+
+/// What all nodes of a cluster have in common, fixed by the first one that starts.
+package struct ClusterConfiguration: Hashable, Sendable {
+  package var shardCount: Int
+  package var groupCount: Int
+  /// The cluster begins with the nodes 1 to this number. They are the members of all initial sets.
+  package var initialNodeCount: Int
+
+  package init(shardCount: Int, groupCount: Int, initialNodeCount: Int) {
+    self.shardCount = shardCount
+    self.groupCount = groupCount
+    self.initialNodeCount = initialNodeCount
+  }
+
+  /// Return the shards of a group: ranges of equal length, as far as that is possible.
+  package func shards(of group: GroupID) -> Range<Int> {
+    let first = { (number: Int) in (number * shardCount + groupCount - 1) / groupCount }
+    return first(Int(group.rawValue))..<first(Int(group.rawValue) + 1)
+  }
+
+  /// Return the set of a group that nobody has changed.
+  package func initialSet(of group: GroupID) -> GroupSet {
+    .initial(of: group, nodes: (1...UInt16(initialNodeCount)).map { NodeID($0) })
+  }
+}

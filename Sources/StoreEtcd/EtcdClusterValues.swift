@@ -1,0 +1,75 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+
+/// What all nodes have in common, as a value.
+struct EtcdConfigurationValue: Hashable {
+  /// First byte of the value.
+  private static let formatVersion: UInt8 = 1
+  private static let shardsMax: UInt64 = 1 << 16
+
+  var configuration: ClusterConfiguration
+
+  init(_ configuration: ClusterConfiguration) { self.configuration = configuration }
+
+  init(_ bytes: [UInt8]) throws(EtcdWireError) {
+    do throws(WireError) {
+      var reader = FieldReader(bytes.span.bytes)
+      guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+      let (shards, groups, nodes) = (try reader.varint(), try reader.varint(), try reader.varint())
+      try reader.end()
+      guard (1...Self.shardsMax).contains(shards), (1...min(shards, 256)).contains(groups),
+        (1...UInt64(GroupSet.membersMax)).contains(nodes)
+      else { throw .badValue(.count) }
+      configuration = ClusterConfiguration(
+        shardCount: Int(shards),
+        groupCount: Int(groups),
+        initialNodeCount: Int(nodes)
+      )
+    } catch {
+      throw .badValue(.configuration)
+    }
+  }
+
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeVarint(configuration.shardCount)
+    buffer.writeVarint(configuration.groupCount)
+    buffer.writeVarint(configuration.initialNodeCount)
+    return buffer
+  }
+}
+
+/// A node's announcement as a value. Its number is in the key.
+struct EtcdNodeValue: Hashable {
+  /// First byte of the value.
+  private static let formatVersion: UInt8 = 1
+
+  var announcement: NodeAnnouncement
+
+  init(_ announcement: NodeAnnouncement) { self.announcement = announcement }
+
+  init(_ bytes: [UInt8], node: NodeID) throws(EtcdWireError) {
+    do throws(WireError) {
+      var reader = FieldReader(bytes.span.bytes)
+      guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+      let host = try reader.text()
+      guard let port = UInt16(exactly: try reader.varint()), port > 0, !host.isEmpty else { throw .badValue(.node) }
+      announcement = NodeAnnouncement(node: node, host: host, port: port, version: try reader.text())
+      try reader.end()
+    } catch {
+      throw .badValue(.node)
+    }
+  }
+
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeField(announcement.host)
+    buffer.writeVarint(UInt32(announcement.port))
+    buffer.writeField(announcement.version)
+    return buffer
+  }
+}
