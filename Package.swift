@@ -372,8 +372,8 @@ let package = Package(
     .testTarget(
       name: "StoreServerTests",
       dependencies: [
-        "StoreServer", "StoreEngine", "StoreTestSupport", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport",
-        crypto, logging, nioCore, nioEmbedded, nioPosix,
+        "StoreServer", "StoreClient", "StoreEngine", "StoreTestSupport", "Operations", "ReceiptModel", "ReceiptWire",
+        "TestSupport", crypto, logging, nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -64,7 +64,9 @@ package final class StoreServer: Sendable {
     try await supervisor.start()
     let listener = try await listen()
     self.listener.withLockedValue { $0 = listener }
-    return listener.localAddress!
+    let address = listener.localAddress!
+    memberships?.announce(port: address.port ?? configuration.port, on: group.next()) { _ in }
+    return address
   }
 
   private func listen() async throws -> any Channel {

@@ -2,7 +2,6 @@ internal import Logging
 internal import NIOCore
 internal import Operations
 internal import ReceiptModel
-internal import StoreClient
 internal import StoreEngine
 internal import StoreEtcd
 internal import StoreServer
@@ -12,10 +11,11 @@ internal import TLSSession
 struct NodeSettings {
   /// Keys that need `cluster`.
   private static let dependentKeys = [
-    "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers", "adopt",
+    "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "advertise", "adopt",
   ]
   /// A group is a byte in the keys of the shared log. Each has an event loop.
-  private static let groupsMax = 64
+  static let groupsMax = 64
+  private static let nodesMax = 999
 
   let name: String
   /// Identity of the data: the same on all nodes, so that a gateway's session goes on at another one.
@@ -27,8 +27,16 @@ struct NodeSettings {
   let adopts: Bool
 
   /// Nil without `cluster`.
-  init?(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
-    guard let name = try settings.string("cluster") else {
+  ///
+  /// - Parameter agreed: what all nodes of the cluster have in common; nil without `cluster`.
+  init?(
+    _ settings: Settings,
+    agreed: ClusterConfiguration?,
+    listen: Endpoint,
+    metrics: MetricsRegistry,
+    _ logger: Logger
+  ) throws(SettingsError) {
+    guard let name = try settings.string("cluster"), let agreed else {
       for key in Self.dependentKeys {
         if try settings.string(key) != nil {
           throw SettingsError(key, "needs --cluster with the name of the cluster")
@@ -37,10 +45,9 @@ struct NodeSettings {
       return nil
     }
     self.name = name
-    let members = try settings.integer("members", in: 1...7) ?? 3
-    groupCount = try settings.integer("groups", in: 1...Self.groupsMax) ?? members
-    guard let node = try settings.integer("node", in: 1...members) else {
-      throw SettingsError("node", "is missing: give the number of this node, 1 to \(members) (--members)")
+    groupCount = agreed.groupCount
+    guard let node = try settings.integer("node", in: 1...Self.nodesMax) else {
+      throw SettingsError("node", "is missing: give the number of this node; each node has another one")
     }
     let bytes = Array(name.utf8)
     store = SessionID(
@@ -50,39 +57,41 @@ struct NodeSettings {
     let etcd = try Self.etcd(settings, cluster: name)
     self.etcd = etcd
     adopts = try settings.flag("adopt")
+    let report = { @Sendable (failure: EtcdFailure, endpoint: Endpoint) in
+      logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
+    }
     var cluster = ClusterSettings(
       node: NodeID(UInt16(node)),
-      initialNodes: (1...UInt16(members)).map { NodeID($0) },
-      peers: try Self.peers(settings, members: members),
+      configuration: agreed,
+      advertised: try Self.advertised(settings, listen),
       makeLog: { eventLoop in
-        let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { failure, endpoint in
-          logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
-        }
+        let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop, report: report)
         let counted = NIOLoopBound(log, eventLoop: eventLoop)
         metrics.register(on: eventLoop) { counted.value.collect(into: &$0) }
         return log
-      }
+      },
+      makeDirectory: { EtcdNodeDirectory(configuration: etcd, eventLoop: $0, report: report) }
     )
     cluster.limits = ClusterLimits(groupCount: groupCount)
     self.settings = cluster
   }
 
-  private static func peers(
-    _ settings: Settings,
-    members: Int
-  ) throws(SettingsError) -> [StoreClientConfiguration.Address] {
-    let peers = try settings.endpoints("peers")
-    guard peers.count == members - 1 else {
+  /// Return the address at which gateways and other nodes reach this one. Port 0: the one that it listens on.
+  private static func advertised(_ settings: Settings, _ listen: Endpoint) throws(SettingsError) -> Endpoint {
+    if let given = try settings.endpoint("advertise") {
+      guard given.port > 0 else { throw SettingsError("advertise", "give HOST:PORT with a port above 0") }
+      return given
+    }
+    guard !["0.0.0.0", "::"].contains(listen.host) else {
       throw SettingsError(
-        "peers",
-        "has \(peers.count) addresses: give the --listen addresses of the \(members - 1) other nodes (--members)"
+        "advertise",
+        "is missing: --listen names no address of this machine; give the HOST:PORT at which gateways and nodes reach it"
       )
     }
-    guard peers.allSatisfy({ $0.port > 0 }) else { throw SettingsError("peers", "give HOST:PORT with a port above 0") }
-    return peers.map { StoreClientConfiguration.Address(host: $0.host, port: $0.port) }
+    return listen
   }
 
-  private static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {
+  static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {
     let urls = try settings.list("log")
     guard !urls.isEmpty else {
       throw SettingsError("log", "is missing: give etcd's servers, such as https://e1:2379,https://e2:2379")

@@ -13,7 +13,7 @@ struct StoreSettings {
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
     "memory", "event-interval-members", "event-interval",
     "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
-    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "peers", "adopt",
+    "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "advertise", "adopt",
     "leave-cluster",
   ]
   /// Keys that restrict the store; an empty value is refused.
@@ -54,8 +54,18 @@ struct StoreSettings {
     )
   }
 
-  init(_ settings: Settings, metrics: MetricsRegistry, _ logger: Logger) throws(SettingsError) {
-    let cluster = try NodeSettings(settings, metrics: metrics, logger)
+  /// - Parameter agreed: what all nodes of the cluster have in common; nil: the store is no node.
+  init(
+    _ settings: Settings,
+    agreed: ClusterConfiguration?,
+    metrics: MetricsRegistry,
+    _ logger: Logger
+  ) throws(SettingsError) {
+    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
+      throw SettingsError("listen", "has to be HOST:PORT")
+    }
+    self.listen = listen
+    let cluster = try NodeSettings(settings, agreed: agreed, listen: listen, metrics: metrics, logger)
     leavesCluster = try settings.flag("leave-cluster")
     if cluster != nil, leavesCluster { throw SettingsError("leave-cluster", "does not go with --cluster") }
     self.cluster = cluster
@@ -67,11 +77,8 @@ struct StoreSettings {
     self.durability = durability
     memoryBytes = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? AvailableMemory.byteCount / 2
     directory = try settings.requiredString("data", for: "the directory that keeps the data")
-    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
-      throw SettingsError("listen", "has to be HOST:PORT")
-    }
-    self.listen = listen
-    shardCount = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
+    let shards = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
+    shardCount = agreed?.shardCount ?? shards
     admin = try settings.endpoint("admin")
     erasureLedger = try settings.string("erasure-ledger")
     let loops = try settings.integer("loops", in: 1...64)

@@ -140,15 +140,20 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var logKey: String?
   @Option(help: ArgumentHelp("CA certificate that must have signed etcd's certificates, PEM.", valueName: "file"))
   var logCa: String?
-  @Option(help: ArgumentHelp("Number of this node, 1 to the number of --members.", valueName: "id"))
+  @Option(help: ArgumentHelp("Number of this node, from 1; each node has another one.", valueName: "id"))
   var node: String?
-  @Option(help: ArgumentHelp("Number of nodes, which are 1 to n; the same on all of them. Default 3.", valueName: "n"))
+  @Option(
+    help: ArgumentHelp(
+      "Number of nodes that the cluster begins with, 1 to n; fixed by its first node. Default 3.",
+      valueName: "n"
+    )
+  )
   var members: String?
   @Option(
     help: ArgumentHelp(
       """
-      Number of groups of shards, each with a log and an event loop of its own; fixed when the cluster is \
-      created, and the same on all nodes. Default: the number of nodes.
+      Number of groups of shards, each with a log and an event loop of its own; fixed by the cluster's first \
+      node. Default: the number of --members.
       """,
       valueName: "n"
     )
@@ -156,11 +161,11 @@ struct TidemarkStore: AsyncParsableCommand {
   var groups: String?
   @Option(
     help: ArgumentHelp(
-      "The --listen addresses of the other nodes, for what one shard tells another.",
-      valueName: "hosts:ports"
+      "Address at which gateways and other nodes reach this node. Default: that of --listen.",
+      valueName: "host:port"
     )
   )
-  var peers: String?
+  var advertise: String?
   @Flag(
     help: ArgumentHelp(
       "Make the directory of a single store the cluster's. Only one node, before the others start (docs/cluster.md)."
@@ -201,7 +206,7 @@ struct TidemarkStore: AsyncParsableCommand {
       "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
       "allow-plaintext": allowPlaintext ? "true" : nil,
       "cluster": cluster, "log": log, "log-cert": logCert, "log-key": logKey, "log-ca": logCa, "node": node,
-      "members": members, "groups": groups, "peers": peers, "adopt": adopt ? "true" : nil,
+      "members": members, "groups": groups, "advertise": advertise, "adopt": adopt ? "true" : nil,
       "leave-cluster": leaveCluster ? "true" : nil,
     ].compactMapValues { $0 }
   }
@@ -237,7 +242,8 @@ struct TidemarkStore: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
-    var settings = try StoreSettings(read, metrics: metrics, logger)
+    let agreed = try await ClusterAgreement.reach(read, logger)
+    var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
 
     let readiness = Readiness()
     var services: [any Service] = []

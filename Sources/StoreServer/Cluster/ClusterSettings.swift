@@ -1,29 +1,32 @@
 package import NIOCore
-package import StoreClient
+package import Operations
 package import StoreEngine
 
 /// A node's part in a cluster (docs/cluster.md). Every event loop has one group, so all nodes have the same number of
 /// loops.
 package struct ClusterSettings: Sendable {
   package var node: NodeID
-  /// The nodes that the cluster began with, in the order of their numbers.
-  package var initialNodes: [NodeID]
+  package var configuration: ClusterConfiguration
   package var limits = ClusterLimits()
-  /// Addresses at which the other nodes accept gateways; empty in a cluster of one.
-  package var peers: [StoreClientConfiguration.Address]
+  /// Address at which gateways and other nodes reach this one. Port 0: the one that it listens on.
+  package var advertised: Endpoint
   /// Connect an event loop to the shared log; called once for each loop, on it.
   package var makeLog: @Sendable (any EventLoop) -> any GroupLog
+  /// Connect an event loop to the directory of nodes; called once.
+  package var makeDirectory: @Sendable (any EventLoop) -> any NodeDirectory
 
   package init(
     node: NodeID,
-    initialNodes: [NodeID],
-    peers: [StoreClientConfiguration.Address] = [],
-    makeLog: @escaping @Sendable (any EventLoop) -> any GroupLog
+    configuration: ClusterConfiguration,
+    advertised: Endpoint,
+    makeLog: @escaping @Sendable (any EventLoop) -> any GroupLog,
+    makeDirectory: @escaping @Sendable (any EventLoop) -> any NodeDirectory
   ) {
     self.node = node
-    self.initialNodes = initialNodes
-    self.peers = peers
+    self.configuration = configuration
+    self.advertised = advertised
     self.makeLog = makeLog
+    self.makeDirectory = makeDirectory
   }
 }
 
@@ -36,9 +39,7 @@ struct GroupMembership: Sendable {
   /// How far local storage has the group's log.
   let stored: LogCursor
   let link: SharedLogLink
-  /// Nil in a cluster of one.
-  let nodes: NodeLinks?
-  /// Nil in a cluster of one.
-  let snapshots: SnapshotSources?
+  let nodes: NodeLinks
+  let snapshots: SnapshotSources
   let events: GroupEvents
 }

@@ -31,12 +31,11 @@ struct GroupEvents: Sendable {
 final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private unowned let host: LoopHost
   let link: SharedLogLink
-  /// Nil in a cluster of one.
-  private let nodes: NodeLinks?
+  private let nodes: NodeLinks
   /// The group's shards.
   let shards: Range<UInt16>
-  /// Where snapshots come from; nil in a cluster of one.
-  private let snapshots: SnapshotSources?
+  /// Where snapshots come from.
+  private let snapshots: SnapshotSources
   let events: GroupEvents
   /// Nil when the host has stopped.
   private(set) var replica: GroupReplica?
@@ -82,7 +81,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Send messages to the owner of the host's shards.
   func forward(_ messages: [MessageBetweenShards]) {
-    for message in messages { nodes?.send(message) }
+    for message in messages { nodes.send(message) }
   }
 
   /// Report that local storage is synced up to a record (C7).
@@ -204,7 +203,6 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
       case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
       }
-    guard let snapshots else { return host.events.reported(.unusable("\(text): start from an empty directory")) }
     guard snapshotFetch == nil else { return }
     events.joining(text)
     let fetch = SnapshotFetch(host: host, cluster: self, sources: snapshots)

@@ -1,42 +1,48 @@
 internal import Logging
 internal import NIOConcurrencyHelpers
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import StoreClient
 internal import StoreEngine
 
-/// A node's part in a cluster: each event loop's connections to the shared log and to the other nodes. They stay open
-/// while loops are made again from storage.
+/// A node's part in a cluster: each event loop's connections to the shared log and to the other nodes, which stay open
+/// while loops are made again from storage, and the directory of nodes.
 final class GroupMemberships: Sendable {
   private struct Links: Sendable {
     let log: SharedLogLink
-    /// Nil in a cluster of one.
-    let nodes: NodeLinks?
+    let nodes: NodeLinks
+  }
+
+  private struct State: Sendable {
+    var secrets: [[UInt8]]
+    /// The other nodes that run.
+    var others: [NodeAnnouncement] = []
+    /// One of each event loop.
+    var links: [Links] = []
+    var directory: NIOLoopBound<any NodeDirectory>?
   }
 
   private let settings: ClusterSettings
-  /// Of the connections to other nodes; their addresses are ``ClusterSettings/peers``.
-  private let nodeConfiguration: StoreClientConfiguration?
+  /// Of the connections to other nodes, without their addresses and the secrets.
+  private let nodeConfiguration: StoreClientConfiguration
   /// Identity of the cluster's data.
   private let store: SessionID
-  private let secrets: NIOLockedValueBox<[[UInt8]]>
-  private let links = NIOLockedValueBox<[Links]>([])
+  private let logger: Logger
+  private let state: NIOLockedValueBox<State>
 
   init(_ settings: ClusterSettings, _ configuration: StoreServerConfiguration, store: SessionID, logger: Logger) {
     self.settings = settings
     self.store = store
-    secrets = NIOLockedValueBox(configuration.secrets)
-    if settings.peers.isEmpty {
-      nodeConfiguration = nil
-    } else {
-      var client = StoreClientConfiguration(
-        addresses: settings.peers,
-        name: "tidemark-store node \(settings.node.rawValue)",
-        logger: logger
-      )
-      client.transport = configuration.tls.map { .tls($0) }
-      nodeConfiguration = client
-    }
+    self.logger = logger
+    state = NIOLockedValueBox(State(secrets: configuration.secrets))
+    var client = StoreClientConfiguration(
+      addresses: [],
+      name: "tidemark-store node \(settings.node.rawValue)",
+      logger: logger
+    )
+    client.transport = configuration.tls.map { .tls($0) }
+    nodeConfiguration = client
   }
 
   /// Make the membership of a loop's group.
@@ -51,27 +57,21 @@ final class GroupMemberships: Sendable {
     stored: LogCursor,
     events: GroupEvents
   ) async throws -> GroupMembership {
-    if position == links.withLockedValue(\.count) {
+    if position == state.withLockedValue(\.links.count) {
       let made = try await eventLoop.submit { self.makeLinks(eventLoop) }.get()
-      links.withLockedValue { $0.append(made) }
+      state.withLockedValue { $0.links.append(made) }
     }
-    let links = links.withLockedValue { $0[position] }
+    let links = state.withLockedValue { $0.links[position] }
     let id = GroupID(UInt8(position))
     return GroupMembership(
       id: id,
       node: settings.node,
-      initialSet: .initial(of: id, nodes: settings.initialNodes),
+      initialSet: settings.configuration.initialSet(of: id),
       limits: settings.limits,
       stored: stored,
       link: links.log,
       nodes: links.nodes,
-      snapshots: nodeConfiguration.map { configuration in
-        SnapshotSources(store: store) { [secrets] in
-          var configuration = configuration
-          configuration.secrets = secrets.withLockedValue { $0 }
-          return configuration
-        }
-      },
+      snapshots: SnapshotSources(store: store) { [self] in currentNodeConfiguration() },
       events: events
     )
   }
@@ -79,38 +79,95 @@ final class GroupMemberships: Sendable {
   private func makeLinks(_ eventLoop: any EventLoop) -> Links {
     Links(
       log: SharedLogLink(eventLoop: eventLoop, log: settings.makeLog(eventLoop), limits: settings.limits),
-      nodes: nodeConfiguration.map { configuration in
-        var configuration = configuration
-        configuration.secrets = secrets.withLockedValue { $0 }
-        return NodeLinks(eventLoop: eventLoop, configuration: configuration)
-      }
+      nodes: NodeLinks(eventLoop: eventLoop)
     )
+  }
+
+  /// Return how to connect to the other nodes that run now.
+  private func currentNodeConfiguration() -> StoreClientConfiguration {
+    var configuration = nodeConfiguration
+    let (secrets, others) = state.withLockedValue { ($0.secrets, $0.others) }
+    configuration.secrets = secrets
+    configuration.addresses = others.map { StoreClientConfiguration.Address(host: $0.host, port: Int($0.port)) }
+    return configuration
   }
 
   /// Probe the shared log for the group of a host, instead of the one before of the same loop.
   func startProbes(ofLoop position: Int, for host: LoopHost) {
-    let log = links.withLockedValue { $0[position].log }
+    let log = state.withLockedValue { $0.links[position].log }
     host.eventLoop.execute { log.probe(for: [host.cluster?.replica].compactMap { $0 }) }
   }
 
   func stopProbes() {
-    for links in links.withLockedValue({ $0 }) { links.log.eventLoop.execute { links.log.stop() } }
+    for links in state.withLockedValue(\.links) { links.log.eventLoop.execute { links.log.stop() } }
   }
 
   /// Use other secrets for future handshakes with other nodes, the current one first.
   func replaceSecrets(_ secrets: [[UInt8]]) {
-    self.secrets.withLockedValue { $0 = secrets }
-    for links in links.withLockedValue({ $0 }) {
-      links.log.eventLoop.execute { links.nodes?.replaceSecrets(secrets) }
+    let links = state.withLockedValue { state in
+      state.secrets = secrets
+      return state.links
     }
+    for links in links { links.nodes.eventLoop.execute { links.nodes.replaceSecrets(secrets) } }
   }
 
-  /// Close the connections to other nodes.
+  /// Withdraw the announcement, and close the connections to other nodes.
   func close() async {
+    let (links, directory) = state.withLockedValue { ($0.links, $0.directory) }
+    if let directory {
+      try? await directory.eventLoop.flatSubmit {
+        let withdrawn = directory.eventLoop.makePromise(of: Void.self)
+        directory.value.withdraw { withdrawn.succeed() }
+        return withdrawn.futureResult
+      }.get()
+    }
     await withTaskGroup(of: Void.self) { tasks in
-      for nodes in links.withLockedValue({ $0 }).compactMap(\.nodes) {
+      for nodes in links.map(\.nodes) {
         tasks.addTask { try? await nodes.eventLoop.flatSubmit { nodes.close() }.get() }
       }
     }
+  }
+
+  // MARK: Directory
+
+  /// Announce this node, and connect to the others as they come and go.
+  ///
+  /// - Parameters:
+  ///   - port: the port that the node listens on.
+  ///   - changed: gets the other nodes when they change.
+  func announce(port: Int, on eventLoop: any EventLoop, changed: @escaping @Sendable ([NodeAnnouncement]) -> Void) {
+    let address = settings.advertised
+    let own = NodeAnnouncement(
+      node: settings.node,
+      host: address.host,
+      port: UInt16(address.port > 0 ? address.port : port),
+      version: ProductVersion.current
+    )
+    eventLoop.execute { [self] in
+      let directory = settings.makeDirectory(eventLoop)
+      state.withLockedValue { $0.directory = NIOLoopBound(directory, eventLoop: eventLoop) }
+      directory.announce(own) { [self] nodes in
+        if let other = nodes.first(where: { $0.node == own.node && $0 != own }) {
+          logger.error(
+            "Another process runs as this node: give each node another number (--node)",
+            metadata: ["node": "\(own.node.rawValue)", "other": "\(other.host):\(other.port)"]
+          )
+        }
+        let others = nodes.filter { $0.node != own.node }
+        logger.info("Nodes of the cluster", metadata: ["others": "\(others.map { "\($0.node.rawValue) \($0.host):\($0.port)" })"])
+        connect(to: others)
+        changed(others)
+      }
+    }
+  }
+
+  private func connect(to others: [NodeAnnouncement]) {
+    let links = state.withLockedValue { state in
+      state.others = others
+      return state.links
+    }
+    let configuration = currentNodeConfiguration()
+    guard !configuration.addresses.isEmpty else { return }
+    for links in links { links.nodes.eventLoop.execute { links.nodes.connect(configuration) } }
   }
 }

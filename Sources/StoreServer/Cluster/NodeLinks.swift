@@ -18,22 +18,25 @@ final class NodeLinks: @unchecked Sendable {
   }
 
   let eventLoop: any EventLoop
-  private let client: StoreClient<NoRequests>
+  /// Nil until another node is known. From then on it learns of the others by itself.
+  private var client: StoreClient<NoRequests>?
 
-  /// Connect to the other nodes; call on `eventLoop`.
-  init(eventLoop: any EventLoop, configuration: StoreClientConfiguration) {
-    eventLoop.preconditionInEventLoop()
-    self.eventLoop = eventLoop
-    client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: NoRequests())
+  init(eventLoop: any EventLoop) { self.eventLoop = eventLoop }
+
+  /// Connect to other nodes, unless that was done before.
+  func connect(_ configuration: StoreClientConfiguration) {
+    guard client == nil else { return }
+    let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: NoRequests())
     client.start()
+    self.client = client
   }
 
   /// Send a message to the owner of its shard, if that is connected.
   func send(_ message: MessageBetweenShards) {
-    for frame in message.frames { client.post(to: message.to) { frame.write(into: &$0) } }
+    for frame in message.frames { client?.post(to: message.to) { frame.write(into: &$0) } }
   }
 
-  func replaceSecrets(_ secrets: [[UInt8]]) { client.replaceSecrets(secrets) }
+  func replaceSecrets(_ secrets: [[UInt8]]) { client?.replaceSecrets(secrets) }
 
-  func close() -> EventLoopFuture<Void> { client.close() }
+  func close() -> EventLoopFuture<Void> { client?.close() ?? eventLoop.makeSucceededVoidFuture() }
 }

@@ -30,6 +30,7 @@ struct SnapshotFetch: Sendable {
   func run() async {
     var pause = Self.pauseMin
     while !Task.isCancelled {
+      if sources.configuration().addresses.isEmpty { cluster.events.joinFailed("no other node is announced") }
       for asksOwner in [false, true] {
         for address in sources.configuration().addresses.shuffled() {
           guard !Task.isCancelled else { return }

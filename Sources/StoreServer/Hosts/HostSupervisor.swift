@@ -136,7 +136,7 @@ final class HostSupervisor: Sendable {
         hosts: hosts,
         hostOfShard: hostOfShard,
         epochs: configuration.cluster.map { _ in hosts.map { _ in nil } },
-        peers: (configuration.cluster?.peers ?? []).map { ShardMap.Peer(host: $0.host, port: UInt16($0.port)) }
+        peers: []
       )
     )
     // Ticks commit, so none may begin while other hosts are still being made.

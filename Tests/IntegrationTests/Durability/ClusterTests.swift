@@ -52,7 +52,6 @@ extension RealProcesses {
           [
             "--cluster", "test", "--log", etcd.servers.map { "http://\($0.client)" }.joined(separator: ","),
             "--node", "\(index + 1)", "--groups", "\(Self.groupCount)", "--shards", "8", "--data", file("node\(index)"),
-            "--peers", storePorts.filter { $0 != storePorts[index] }.map(\.description).joined(separator: ","),
             "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
             "--secret-file", file("secret"),
           ] + flags

@@ -3,6 +3,7 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import ReceiptModel
+import StoreClient
 import StoreEngine
 import Testing
 
@@ -41,8 +42,10 @@ import Testing
           limits: ClusterLimits(),
           stored: .start,
           link: link,
-          nodes: nil,
-          snapshots: nil,
+          nodes: NodeLinks(eventLoop: loop),
+          snapshots: SnapshotSources(store: SessionID(high: 1, low: 1)) {
+            StoreClientConfiguration(addresses: [], name: "test", logger: Logger(label: "test"))
+          },
           events: GroupEvents(
             promoted: { _, _ in },
             yielded: { _ in },

@@ -1,6 +1,8 @@
 import Logging
 import NIOCore
+import Operations
 import ReceiptModel
+import StoreTestSupport
 import Synchronization
 import TestSupport
 import Testing
@@ -65,9 +67,13 @@ import Testing
     let storage = FailingStorage()
     let log = MemoryGroupLog(groupCount: 2)
     let lines = Lines()
-    var cluster = ClusterSettings(node: NodeID(1), initialNodes: [NodeID(1), NodeID(2)]) {
-      log.connect($0, node: NodeID(1))
-    }
+    var cluster = ClusterSettings(
+      node: NodeID(1),
+      configuration: ClusterConfiguration(shardCount: storage.shardCount, groupCount: 2, initialNodeCount: 2),
+      advertised: Endpoint(host: "127.0.0.1", port: 0),
+      makeLog: { log.connect($0, node: NodeID(1)) },
+      makeDirectory: { _ in EmptyNodeDirectory() }
+    )
     // Take-overs are quick, and a machine may still be slow.
     cluster.limits.leaseMilliseconds = 900
     cluster.limits.waitMilliseconds = 1_200
