@@ -73,6 +73,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     delegate: Delegate,
     connector: @escaping Connector
   ) {
+    precondition(!configuration.addresses.isEmpty, "a store client needs an address")
     self.connector = connector
     self.eventLoop = eventLoop
     self.configuration = configuration

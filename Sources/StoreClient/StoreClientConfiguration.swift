@@ -49,7 +49,6 @@ package struct StoreClientConfiguration: Sendable {
     name: String = "tidemark-gateway",
     logger: Logger = Logger(label: "tidemark.store-client")
   ) {
-    precondition(!addresses.isEmpty, "a store client needs an address")
     self.addresses = addresses
     self.secrets = secrets
     self.name = name

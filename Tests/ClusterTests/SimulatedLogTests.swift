@@ -26,6 +26,8 @@ private final class DirectLog: GroupLog {
 
   init(eventLoop: any EventLoop) { self.eventLoop = eventLoop }
 
+  func close() { followers = [:] }
+
   func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
     answer(log.append(appends), done)
     for append in appends { deliver(append.group) }

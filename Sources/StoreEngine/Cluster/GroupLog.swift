@@ -1,6 +1,6 @@
 /// The log that the nodes of a cluster share: one sequence of records for each group, and each group's owner.
 ///
-/// Seven calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back
+/// Eight calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back
 /// on it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does.
 /// After an unclear outcome the engine turns to its next server.
 ///
@@ -45,6 +45,9 @@ package protocol GroupLog: AnyObject {
   ///
   /// Conditions: the owner is still the one that trims; the first position only rises.
   func trim(_ trim: GroupTrim)
+
+  /// Close the connections. Open calls fail, and later calls do.
+  func close()
 }
 
 /// The owner of a group, as the log knows it.

@@ -111,7 +111,7 @@ final class GroupMemberships: Sendable {
     for links in links { links.nodes.eventLoop.execute { links.nodes.replaceSecrets(secrets) } }
   }
 
-  /// Withdraw the announcement, and close the connections to other nodes.
+  /// Withdraw the announcement, and close the connections to the shared log and to other nodes.
   func close() async {
     let (links, directory) = state.withLockedValue { ($0.links, $0.directory) }
     if let directory {
@@ -122,8 +122,13 @@ final class GroupMemberships: Sendable {
       }.get()
     }
     await withTaskGroup(of: Void.self) { tasks in
-      for nodes in links.map(\.nodes) {
-        tasks.addTask { try? await nodes.eventLoop.flatSubmit { nodes.close() }.get() }
+      for links in links {
+        tasks.addTask {
+          try? await links.nodes.eventLoop.flatSubmit {
+            links.log.log.close()
+            return links.nodes.close()
+          }.get()
+        }
       }
     }
   }

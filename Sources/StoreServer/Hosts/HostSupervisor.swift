@@ -90,9 +90,10 @@ final class HostSupervisor: Sendable {
     await reload?.value
   }
 
+  /// Return whether work for requests is in progress.
   func anyLoopIsBusy() async -> Bool {
     for host in hosts {
-      let isBusy = try? await host.eventLoop.submit { !host.loop.isHalted && host.loop.isBusy }.get()
+      let isBusy = try? await host.eventLoop.submit { host.servesRequests && host.loop.isBusy }.get()
       if isBusy == true { return true }
     }
     return false

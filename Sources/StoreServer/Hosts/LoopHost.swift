@@ -357,6 +357,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
+  /// Whether this host answers requests; call on the loop.
+  var servesRequests: Bool { !loop.isHalted && (cluster?.servesRequests ?? true) }
+
   /// Pass messages to the loop; call on the loop.
   func receive(_ messages: [MessageBetweenShards]) {
     readClock()

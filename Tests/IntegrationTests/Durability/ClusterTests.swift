@@ -88,6 +88,11 @@ extension RealProcesses {
         await processes[name]?.waitForExit()
       }
 
+      /// Stop a program as a service manager does.
+      func stop(_ name: String) async {
+        _ = await processes[name]?.stop()
+      }
+
       func endAll() async {
         for name in processes.keys { await end(name) }
       }
@@ -205,6 +210,36 @@ extension RealProcesses {
       var last = await client.line() ?? client.errors
       while last.hasPrefix("slow ") { last = await client.line() ?? client.errors }
       return last
+    }
+
+    /// All nodes are restarted, one after the other, under load.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func rollingRestartCostsNoRequest() async throws {
+      try await withCluster { cluster in
+        let before = try await cluster.owned("start")
+        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+        let client = try Companion(
+          TestServices.python,
+          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+        )
+        defer { client.end() }
+        #expect(await client.line() == "begun", "\(client.errors)")
+        for index in 0..<3 {
+          await cluster.stop("node\(index)")
+          try await cluster.owned("node \(index + 1) is stopped")
+          #expect(cluster.count("This node owns a group", inLogOf: "node\(index)") > 0)
+          #expect(cluster.count("not handed over", inLogOf: "node\(index)") == 0)
+          try cluster.startNode(index)
+          // Each group moves back to its preferred owner.
+          try await eventually("node \(index + 1) owns its group again") {
+            try await cluster.owned("moving") == before
+          }
+        }
+        client.send("stop")
+        let last = await result(of: client)
+        print("cluster: rolling restart, \(last)")
+        #expect(last.hasPrefix("ok "), "\(last)")
+      }
     }
 
     /// A node comes back with an empty disk, after the log was trimmed. Then it is the only one.

@@ -70,6 +70,8 @@ final class MemoryGroupLog: Sendable {
       eventLoop.execute { done.value(value) }
     }
 
+    func close() {}
+
     func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
       answer(log.change { $0.append(appends) }, done)
     }

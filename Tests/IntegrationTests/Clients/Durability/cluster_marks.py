@@ -1,7 +1,7 @@
 """Registers messages, and marks them read and unread, one request after the other, while nodes of a cluster end.
 
-Usage: cluster_marks.py PORT TOKEN. It reads `stop` from its input, and writes `begun`, then a line for each request that
-took long, then the result. It has channels in all shards, and new members, whose lists of channels are in other shards.
+Usage: cluster_marks.py PORT TOKEN [SLOW]. It reads `stop` from its input, and writes `begun`, then a line for each
+request that took SLOW seconds or longer (0.5 by default), then the result with the longest time. It has channels in all shards, and new members, whose lists of channels are in other shards.
 Every request must succeed. A message gets the next sequence number and a mark the next unread epoch, so a lost or
 repeated command shows at once. A list of channels that misses one shows at the end."""
 import sys
@@ -14,6 +14,8 @@ from waiting import eventually_equal
 CHANNELS = 16
 
 port, token = sys.argv[1], sys.argv[2]
+slow = float(sys.argv[3]) if len(sys.argv) > 3 else 0.5
+longest = 0.0
 client = httpx.Client(
     http1=False,
     http2=True,
@@ -26,10 +28,12 @@ threading.Thread(target=lambda: (sys.stdin.readline(), is_stopped.set()), daemon
 
 
 def request(method, path, body=None):
+    global longest
     began = time.monotonic()
     answer = client.request(method, path, json=body)
     took = time.monotonic() - began
-    if took > 0.5:
+    longest = max(longest, took)
+    if took > slow:
         print(f"slow {time.time():.3f} {took:.2f} {path}", flush=True)
     assert answer.status_code in (200, 201), (path, body, answer.status_code, answer.text)
     return answer.json()
@@ -67,4 +71,4 @@ for user, channels in joined.items():
     eventually_equal(
         f"the channels of {user}", channels, lambda: {entry["cid"] for entry in request("GET", path)["channels"]}
     )
-print(f"ok {rounds} rounds", flush=True)
+print(f"ok {rounds} rounds, longest {longest:.3f} s", flush=True)
