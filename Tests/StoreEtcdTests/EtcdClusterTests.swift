@@ -28,9 +28,10 @@ struct EtcdClusterTests {
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
         let first = ClusterConfiguration(shardCount: 16, groupCount: 3, initialNodeCount: 3)
         let other = ClusterConfiguration(shardCount: 8, groupCount: 2, initialNodeCount: 5)
-        #expect(try await Self.etcd(log) { $0.agree(first, done: $1) } == first)
-        #expect(try await Self.etcd(log) { $0.agree(other, done: $1) } == first)
-        #expect(try await Self.etcd(log) { $0.agree(first, done: $1) } == first)
+        for configuration in [first, other, first] {
+          let agreed = try await Self.etcd(log) { $0.agree(configuration, done: $1) }
+          #expect(agreed == first)
+        }
       }
     }
   }
