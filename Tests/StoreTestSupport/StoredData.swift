@@ -48,6 +48,12 @@ package struct StoredData {
     log[shard]?.keys.filter { $0 <= index }.forEach { log[shard]![$0] = nil }
   }
 
+  package mutating func removeAll(of shard: ShardID) {
+    log[shard] = nil
+    directory[shard] = nil
+    for key in pages.keys where key.shard == shard { pages[key] = nil }
+  }
+
   // MARK: Reads
 
   private func resolve(_ shard: ShardID, _ channel: ChannelReference) -> ChannelNumber? {

@@ -175,4 +175,53 @@ import Testing
       try await node.owns(2)
     }
   }
+
+  /// A node that is no member any more keeps nothing of the group, and can be a member again.
+  @Test func nodeOutsideSetRemovesItsData() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      let gateway = try await node.connect(session: 1).gateway
+      gateway.send { [$0.note("a", of: 0), $0.note("b", of: 1)] }
+      #expect(try await gateway.nextReplies(2).sorted() == ["1 noted", "2 noted"])
+      // No other member has the group: its owner keeps it.
+      node.log.setMembers(of: GroupID(0), [2])
+      gateway.send { [$0.known("a", of: 0)] }
+      #expect(try await gateway.nextReplies() == ["3 known"])
+      node.log.takeOver(GroupID(0), node: NodeID(2))
+      #expect(try await gateway.nextReplies(2) == ["owns 1+1@1", "ping 1"])
+      try await eventually("the data is removed") { node.storage.removals == [GroupID(0)] }
+      try await eventually("another host") { node.storage.recoveries(of: 0) == 3 }
+      #expect(node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero))
+      #expect(await node.owned == 1)
+
+      node.log.setMembers(of: GroupID(0), [2, 1])
+      try await node.owns(2)
+      let again = try await node.connect(session: 2)
+      #expect(again.owned == "owns 0+1@3 1+1@1")
+      again.gateway.send { [$0.known("a", of: 0), $0.known("b", of: 1)] }
+      #expect(try await again.gateway.nextReplies(2).sorted() == ["1 known", "2 known"])
+      await again.gateway.close()
+      await gateway.close()
+    }
+  }
+
+  /// Before a stop the groups go to a member that follows.
+  @Test func nodeThatStopsReleasesItsGroups() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      let gateway = try await node.connect(session: 1).gateway
+      // The other node follows group 0 alone.
+      for position: UInt64 in 101...103 {
+        node.log.report(GroupID(0), by: NodeID(2), synced: position)
+        let seen = node.storage.syncs
+        try await eventually("the owner reads the report") { node.storage.syncs >= seen + 4 }
+      }
+      try await within("the node to leave") { await node.server.supervisor.leave() }
+      #expect(node.log.lastKind(of: GroupID(0)) == .release(to: NodeID(2)))
+      #expect(node.log.lastKind(of: GroupID(1)) != .release(to: NodeID(2)))
+      #expect(node.lines.matching("not handed over").isEmpty)
+      #expect(try await gateway.nextReplies() == ["owns 1+1@1"])
+      await gateway.close()
+    }
+  }
 }

@@ -19,6 +19,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     var syncs = 0
     var opens = 0
     var recoveries: [ShardID: Int] = [:]
+    var removals: [GroupID] = []
   }
 
   let shardCount: Int
@@ -65,6 +66,9 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   /// How many times a shard was read back so far.
   func recoveries(of shard: UInt16) -> Int { state.withLock { $0.recoveries[ShardID(shard)] ?? 0 } }
 
+  /// Groups whose data was removed, in order.
+  var removals: [GroupID] { state.withLock { $0.removals } }
+
   // MARK: ReopenableStorage
 
   func open() throws(StorageError) -> any StorageEngine {
@@ -79,6 +83,14 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   func close(_ storage: any StorageEngine) {}
 
   // MARK: StorageEngine
+
+  func remove(_ group: GroupShards) throws(StorageError) {
+    state.withLock { state in
+      state.removals.append(group.group)
+      state.positions[group.group] = nil
+      for shard in group.shards { state.data.removeAll(of: ShardID(shard)) }
+    }
+  }
 
   func commit(_ group: CommitGroup) throws(StorageError) {
     beforeCommit()

@@ -38,6 +38,24 @@ final class MemoryGroupLog: Sendable {
     }
   }
 
+  /// Give a group other members.
+  func setMembers(of group: GroupID, _ members: [UInt16]) {
+    change { log in log.change(group, members: members.map { NodeID($0) }) }
+  }
+
+  /// Return the kind of a group's last record.
+  func lastKind(of group: GroupID) -> GroupRecord.Kind? {
+    change { log in log[group].records[log[group].last]?.kind }
+  }
+
+  /// Report for a node that does not run.
+  func report(_ group: GroupID, by node: NodeID, synced position: UInt64) {
+    change { log in _ = log.report(group, by: node, MemberReport(position: RecordPosition(position))) }
+  }
+
+  /// Return what the nodes have reported of a group.
+  func reports(of group: GroupID) -> [NodeID: MemberReport] { change { log in log[group].reports } }
+
   /// Perform a call, and deliver the new records.
   private func change<Value>(_ body: (SimulatedLog) -> sending Value) -> sending Value {
     state.withLock { state in
