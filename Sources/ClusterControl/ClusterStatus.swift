@@ -40,7 +40,7 @@ package struct ClusterStatus: Hashable, Sendable {
     package var members: [Member]
 
     /// Number of records in the log.
-    package var records: UInt64 { lastRecord + 1 - firstRecord }
+    package var records: UInt64 { lastRecord < firstRecord ? 0 : lastRecord - firstRecord + 1 }
   }
 
   /// Something that needs an operator's attention.
@@ -154,7 +154,9 @@ extension ClusterStatus {
 }
 
 extension OrderedJSON {
-  fileprivate static func number(_ number: UInt64?) -> OrderedJSON { number.map { .integer(Int($0)) } ?? .null }
+  fileprivate static func number(_ number: UInt64?) -> OrderedJSON {
+    number.map { .integer(Int(clamping: $0)) } ?? .null
+  }
 
   fileprivate static func text(_ text: String?) -> OrderedJSON { text.map { .string($0) } ?? .null }
 }
