@@ -85,7 +85,7 @@ let package = Package(
     .target(
       name: "StoreEtcd",
       dependencies: [
-        "HTTP2Session", "Operations", "ReceiptWire", "StoreEngine", "TLSSession", nioCore, nioPosix,
+        "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "TLSSession", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),
@@ -203,6 +203,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "ClusterControl",
+      dependencies: ["LocalStack", "Operations", "StoreEngine", "StoreEtcd", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
+    .target(
       name: "Backup",
       dependencies: [
         "ErasureLedger", "HTTP2Session", "LinkSecurity", "LocalStack", "Operations", "ReceiptModel",
@@ -219,9 +224,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost",
-        "Probe", "IndexRebuild", "Operations", "TLSSession", arguments, logging, signals,
+        "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
+        "TicketPost", "Probe", "IndexRebuild", "Operations", "StoreEngine", "StoreEtcd", "TLSSession", arguments,
+        logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),
@@ -366,6 +371,14 @@ let package = Package(
       dependencies: [
         "LocalStack", "Operations", "ReceiptWire", "StoreEngine", "StoreEtcd", "StoreTestSupport",
         "TLSSession", "TestPrograms", "TestSupport", nioCore, nioPosix,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "ClusterControlTests",
+      dependencies: [
+        "ClusterControl", "LocalStack", "Operations", "StoreEngine", "StoreEtcd", "StoreTestSupport", "TestPrograms",
+        "TestSupport", nioCore, nioPosix,
       ],
       swiftSettings: strict
     ),

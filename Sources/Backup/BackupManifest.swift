@@ -90,31 +90,3 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     return sealed.manifest
   }
 }
-
-/// A value of JSON. The fields of an object keep their order, which `JSONEncoder` does not promise.
-enum OrderedJSON {
-  case null
-  case boolean(Bool)
-  case integer(Int)
-  case string(String)
-  case object([(name: String, value: OrderedJSON)])
-
-  /// The value on one line.
-  var text: String {
-    switch self {
-    case .null: "null"
-    case .boolean(let value): value ? "true" : "false"
-    case .integer(let number): String(number)
-    case .string(let text): Self.quoted(text)
-    case .object(let fields):
-      "{" + fields.map { "\(Self.quoted($0.name)):\($0.value.text)" }.joined(separator: ",") + "}"
-    }
-  }
-
-  private static func quoted(_ text: String) -> String {
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = .withoutEscapingSlashes
-    guard let bytes = try? encoder.encode(text) else { return "null" }
-    return String(decoding: bytes, as: UTF8.self)
-  }
-}

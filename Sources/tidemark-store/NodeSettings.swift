@@ -91,53 +91,16 @@ struct NodeSettings {
     return listen
   }
 
+  /// Return how to reach etcd.
   static func etcd(_ settings: Settings, cluster: String) throws(SettingsError) -> EtcdConfiguration {
-    let urls = try settings.list("log")
-    guard !urls.isEmpty else {
-      throw SettingsError("log", "is missing: give etcd's servers, such as https://e1:2379,https://e2:2379")
-    }
-    let servers = try urls.map { text throws(SettingsError) in
-      guard let url = HTTPURL(text), url.path == "/" else {
-        throw SettingsError("log", "\"\(text)\": give https://HOST:PORT")
-      }
-      return url
-    }
-    guard servers.allSatisfy({ $0.usesTLS == servers[0].usesTLS }) else {
-      throw SettingsError("log", "give https:// for all servers, or for none")
-    }
-    do {
-      return try EtcdConfiguration(
-        cluster: cluster,
-        endpoints: servers.map(\.endpoint),
-        tls: servers[0].usesTLS ? try tls(settings) : nil
+    try EtcdConfiguration(
+      cluster: cluster,
+      urls: try settings.list("log"),
+      files: TLSClientConfiguration(
+        authorityFile: try settings.string("log-ca"),
+        certificateChainFile: try settings.string("log-cert"),
+        privateKeyFile: try settings.string("log-key")
       )
-    } catch let refusal as EtcdConfiguration.Refusal {
-      throw error(refusal)
-    } catch let error as SettingsError {
-      throw error
-    } catch {
-      throw SettingsError("log", "\(error)")
-    }
-  }
-
-  private static func tls(_ settings: Settings) throws(SettingsError) -> TLSContext {
-    let client = TLSClientConfiguration(
-      authorityFile: try settings.string("log-ca"),
-      certificateChainFile: try settings.string("log-cert"),
-      privateKeyFile: try settings.string("log-key")
     )
-    do { return try TLSContext(client: client) } catch {
-      throw SettingsError("log-cert", "the files of log-cert, log-key and log-ca: \(error)")
-    }
-  }
-
-  private static func error(_ refusal: EtcdConfiguration.Refusal) -> SettingsError {
-    switch refusal {
-    case .noEndpoint: SettingsError("log", "is missing: give etcd's servers")
-    case .badClusterName:
-      SettingsError("cluster", "has to be 1 to 64 letters, digits, hyphens, underscores and full stops")
-    case .plaintextOffLoopback(let endpoint):
-      SettingsError("log", "\(endpoint): is not on this machine: give https:// with --log-cert, --log-key and --log-ca")
-    }
   }
 }

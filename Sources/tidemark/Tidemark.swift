@@ -9,12 +9,12 @@ import Probe
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
-    abstract: "Tools for Tidemark: demo, events, load tests, frame tests, repair of index and clock, backups.",
+    abstract: "Tools for Tidemark: demo, events, load tests, frame tests, repairs, backups, clusters.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,
       ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self,
-      RestoreCommand.self, RepairClockCommand.self,
+      RestoreCommand.self, RepairClockCommand.self, ClusterCommands.self,
     ]
   )
 }

@@ -1,5 +1,6 @@
 import Operations
 import StoreEtcd
+import TLSSession
 import Testing
 
 @Suite struct EtcdConfigurationTests {
@@ -24,5 +25,32 @@ import Testing
     #expect(throws: EtcdConfiguration.Refusal.noEndpoint) {
       try EtcdConfiguration(cluster: "A-1_b.c", endpoints: [])
     }
+  }
+
+  /// What an operator types, and the error that names the flag.
+  @Test(arguments: [
+    ("c", [], "--log is missing: give etcd's servers, such as https://e1:2379,https://e2:2379"),
+    ("c", ["127.0.0.1:2379"], "--log \"127.0.0.1:2379\": give https://HOST:PORT"),
+    ("c", ["http://127.0.0.1:2379/v3"], "--log \"http://127.0.0.1:2379/v3\": give https://HOST:PORT"),
+    ("c", ["http://127.0.0.1:2379", "https://e2:2379"], "--log give https:// for all servers, or for none"),
+    (
+      "c", ["http://10.0.0.1:2379"],
+      "--log 10.0.0.1:2379: is not on this machine: give https:// with --log-cert, --log-key and --log-ca"
+    ),
+    (
+      "a/b", ["http://127.0.0.1:2379"],
+      "--cluster has to be 1 to 64 letters, digits, hyphens, underscores and full stops"
+    ),
+  ])
+  func settingsAreRefusedByName(cluster: String, urls: [String], error: String) {
+    #expect(throws: SettingsError(error)) {
+      try EtcdConfiguration(cluster: cluster, urls: urls, files: TLSClientConfiguration())
+    }
+  }
+
+  @Test func settingsNameServers() throws {
+    let urls = ["http://127.0.0.1:2379", "http://[::1]:2379/"]
+    let configuration = try EtcdConfiguration(cluster: "c", urls: urls, files: TLSClientConfiguration())
+    #expect(configuration.endpoints == [Self.local, Endpoint(host: "::1", port: 2_379)])
   }
 }

@@ -12,6 +12,33 @@ extension RealProcesses {
       try await Command.run(TestServices.binaries + "/tidemark", arguments, limit: .seconds(60))
     }
 
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func clusterCommandsNameWhatIsMissing() async throws {
+      try await EtcdProcesses.with(1) { etcd in
+        let flags = ["--cluster", "demo", "--log", "http://\(etcd.servers[0].client)"]
+        let commands = [
+          ["status"], ["status", "--json"], ["move", "0", "1"], ["drain", "1"], ["balance"], ["add", "1"],
+          ["remove", "1"],
+        ]
+        for command in commands {
+          let run = try await tidemark(["cluster"] + command + flags)
+          #expect(run.status == 1 && run.out.isEmpty, "\(run)")
+          #expect(
+            run.error == """
+              tidemark cluster \(command[0]): etcd has no cluster "demo": check --cluster and --log; a cluster begins \
+              when its first node starts
+
+              """
+          )
+        }
+      }
+      let remote = try await tidemark(["cluster", "status", "--cluster", "demo", "--log", "http://10.0.0.1:2379"])
+      #expect(remote.status == 78 && remote.out.isEmpty, "\(remote)")
+      #expect(remote.error.hasPrefix("tidemark cluster status: --log 10.0.0.1:2379: is not on this machine"))
+      let group = try await tidemark(["cluster", "move", "x", "1", "--cluster", "demo", "--log", "http://[::1]:1"])
+      #expect(group.status == 64 && group.error.contains("give the number of a group, 0 to 255"), "\(group)")
+    }
+
     /// A failure that a retry cannot fix is not retried.
     @Test func permanentFailuresAreNotRetried() async throws {
       try await TestServices.with { services in
