@@ -474,14 +474,15 @@ FRAMES = [
     frame("ping", [raw("bytes", "0102030405060708")], correlation=0),
     frame("pong", [raw("bytes", "0102030405060708")], correlation=9),
     frame("drain", []),
-    frame("shard_map", [many("owned", []), many("peers", [])], name="shard_map: a node that owns nothing"),
+    frame("shard_map", [many("owned", []), number("node", 1), many("peers", [])], name="shard_map: a node that owns nothing"),
     frame("shard_map", [
         many("owned", [
             [number("first", 0), number("count", 4), number("epoch", 1)],
             [number("first", 8), number("count", 1), number("epoch", 2**64 - 1)]]),
+        number("node", 3),
         many("peers", [
-            [string("host", "10.0.0.2"), number("port", 7410)],
-            [string("host", "store-3.example"), number("port", 65535)]])]),
+            [number("node", 2), string("host", "10.0.0.2"), number("port", 7410)],
+            [number("node", 65535), string("host", "store-3.example"), number("port", 65535)]])]),
     frame("deliver_changes", [
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 0)] + membership(CID, 1, 0, 1, T0, 0),
@@ -1028,6 +1029,13 @@ def altered(kind, payload, **where):
 
 
 
+def shard_map_of_2(*peers):
+    """The payload of a map that node 2 sends, with peers of these numbers."""
+    return encode_all([
+        many("owned", []), number("node", 2),
+        many("peers", [[number("node", peer), string("host", "a"), number("port", 7410)] for peer in peers])])
+
+
 HELLO = encode_all(hello_fields())
 CHALLENGE = encode_all(challenge_fields())
 MARK = encode_all(request(CID, 6, string("user", "alice"), string("message", "m-1"), opt("unread_epoch", None)))
@@ -1129,13 +1137,23 @@ BAD_FRAMES = [
     bad("kind is checked before flags", "unknownKind", header(8, 0x00, flags=255).hex()),
     # Fields.
     bad("drain with a payload", "trailingBytes", altered("drain", b"\x00")),
-    bad("shard_map with an empty range", "badValue:shards", altered("shard_map", b"\x01\x00\x00\x01\x00")),
-    bad("shard_map whose ranges overlap", "badValue:shards", altered("shard_map", b"\x02\x00\x02\x01\x01\x01\x01\x00")),
-    bad("shard_map with shard 65535", "badValue:shards", altered("shard_map", b"\x01\xff\xff\x03\x01\x01\x00")),
+    bad("shard_map with an empty range", "badValue:shards", altered("shard_map", b"\x01\x00\x00\x01\x01\x00")),
+    bad("shard_map whose ranges overlap", "badValue:shards", altered("shard_map", b"\x02\x00\x02\x01\x01\x01\x01\x01\x00")),
+    bad("shard_map with shard 65535", "badValue:shards", altered("shard_map", b"\x01\xff\xff\x03\x01\x01\x01\x00")),
+    bad("shard_map of node 0", "badValue:node", altered("shard_map", b"\x00\x00\x00")),
+    bad("shard_map of node 65536", "badValue:node", altered("shard_map", b"\x00\x80\x80\x04\x00")),
+    bad("shard_map with peer 0", "badValue:node", altered("shard_map", shard_map_of_2(0))),
+    bad("shard_map with peer 65536", "badValue:node", altered("shard_map", shard_map_of_2(65536))),
+    bad("shard_map with a peer twice", "badValue:node", altered("shard_map", shard_map_of_2(1, 3, 3))),
+    bad("shard_map whose peers fall", "badValue:node", altered("shard_map", shard_map_of_2(3, 1))),
+    bad("shard_map with its own node among the peers", "badValue:node", altered("shard_map", shard_map_of_2(1, 2, 3))),
+    bad("shard_map without the node", "truncated", altered("shard_map", b"\x00")),
     bad("shard_map with a peer without host", "badValue:address", altered("shard_map", encode_all([
-        many("owned", []), many("peers", [[string("host", ""), number("port", 7410)]])]))),
+        many("owned", []), number("node", 1),
+        many("peers", [[number("node", 2), string("host", ""), number("port", 7410)]])]))),
     bad("shard_map with a peer at port 65536", "badValue:address", altered("shard_map", encode_all([
-        many("owned", []), many("peers", [[string("host", "a"), number("port", 65536)]])]))),
+        many("owned", []), number("node", 1),
+        many("peers", [[number("node", 2), string("host", "a"), number("port", 65536)]])]))),
     bad("deliver_changes: gone 2", "badValue:change", altered("deliver_changes", encode_all([
         number("from", 3), number("after", 0), many("changes", [
             [number("number", 1), string("user", "alice"), byte("gone", 2)] + membership(CID, 1, 0, 1, T0, 0)])]))),

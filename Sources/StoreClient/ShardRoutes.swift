@@ -64,6 +64,15 @@ struct ShardRoutes {
     return set(Self.none, of: Int(shard.rawValue))
   }
 
+  /// Remove a node, which is not connected to any more.
+  ///
+  /// - Returns: whether it was the owner of a shard.
+  mutating func remove(_ node: Int) -> Bool {
+    guard isOwner(node) else { return false }
+    for shard in owners.indices where owners[shard] == UInt8(node) { _ = set(Self.none, of: shard) }
+    return true
+  }
+
   private mutating func set(_ owner: UInt8, of shard: Int) -> Bool {
     guard owners[shard] != owner else { return false }
     ownedCounts[Int(owners[shard])] -= 1

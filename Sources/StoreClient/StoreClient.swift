@@ -27,6 +27,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var unrouted: RequestTable
   /// In a cluster: the nodes that serve the shards.
   private var sources: ShardSources
+  /// Nil except in a cluster. Its indexes are those of `nodes`.
+  private var known: KnownNodes?
   var session: StoreSession
   private var counters = CommandCounters()
   private var ticker: RepeatedTask?
@@ -79,10 +81,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.configuration = configuration
     self.delegate = delegate
     session = StoreSession(.random())
-    if configuration.addresses.count > 1 { self.configuration.learnsAddresses = false }
     unrouted = configuration.makeTable()
     sources = ShardSources(shardCount: 0, now: eventLoop.now)
-    first = StoreNode(self, index: 0, address: nil)
+    first = StoreNode(self, index: 0, addresses: configuration.addresses)
     nodes = [first]
   }
 
@@ -244,6 +245,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private func ticked() {
     for node in nodes { node.ticked() }
     deliver(nodes.flatMap { $0.table.tick() } + unrouted.tick())
+    if let changes = known?.tick(now: eventLoop.now) { perform(changes) }
   }
 
   // MARK: - Events of nodes
@@ -266,6 +268,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     let failed = endsSession ? endSession(except: node) : []
     readinessChanged(since: failure == .silent ? node.lastReceivedAt : nil)
     deliver(failed)
+    if let changes = known?.lost(node.index) { perform(changes) }
+    if endsSession { known?.sessionEnded(now: eventLoop.now) }
   }
 
   /// Begin another session, with the store that answers next.
@@ -316,31 +320,48 @@ extension StoreClient {
     routes == nil || sources.isServed(shard, by: node.index)
   }
 
-  /// Connect to all nodes. The requests wait until their owners are known.
+  /// Connect to the nodes at all addresses. The requests wait until their owners are known.
   private func beginCluster(_ first: StoreNode<Delegate>) {
-    first.keepAddress()
-    for address in configuration.addresses.indices where address != first.addressIndex { addNode(at: address) }
+    var addresses = [first.address]
+    for address in configuration.addresses where !addresses.contains(address) { addresses.append(address) }
+    addresses.removeLast(max(0, addresses.count - ShardRoutes.nodesMax))
+    configuration.backoffMax = min(configuration.backoffMax, StoreClientLimits.clusterBackoffMax)
+    first.limitBackoff(to: configuration.backoffMax)
+    first.replaceAddresses([first.address], next: nil)
+    known = KnownNodes(addresses, excluded: configuration.ownNode, now: eventLoop.now)
+    for (index, address) in addresses.enumerated().dropFirst() { addNode(at: index, [address]) }
     begin(shardCount: first.table.shardCount)
   }
 
-  private func addNode(at address: Int) {
-    guard nodes.count < ShardRoutes.nodesMax else { return }
-    let node = StoreNode(self, index: nodes.count, address: address)
-    nodes.append(node)
+  /// Connect to nodes that have become known or moved, and retire the connections that are not needed any more.
+  private func perform(_ changes: KnownNodes.Changes) {
+    // A callback may have closed the client.
+    guard delegate != nil else { return }
+    for index in changes.retired { retire(index) }
+    for move in changes.moved { nodes[move.index].replaceAddresses(move.addresses, next: move.next) }
+    for addition in changes.added { addNode(at: addition.index, addition.addresses) }
+  }
+
+  /// Connect to a node. The index is the next one, or that of a node that is retired.
+  private func addNode(at index: Int, _ addresses: [StoreClientConfiguration.Address]) {
+    guard delegate != nil else { return }
+    let node = StoreNode(self, index: index, addresses: addresses)
+    if index < nodes.count {
+      node.table.counted = nodes[index].table.counted
+      nodes[index] = node
+      if index == 0 { first = node }
+    } else {
+      nodes.append(node)
+    }
+    node.table.setShardCount(shardCount)
     node.start()
   }
 
-  /// Connect to the other nodes at the addresses that the configured node names. What others name is not used: a node
-  /// may have another address there, and a second connection to it would end the first one.
-  private func learn(_ peers: [ShardMap.Peer], from node: StoreNode<Delegate>) {
-    guard configuration.learnsAddresses, node.index == 0 else { return }
-    for peer in peers {
-      let address = StoreClientConfiguration.Address(host: peer.host, port: Int(peer.port))
-      guard !configuration.addresses.contains(address) else { continue }
-      configuration.backoffMax = min(configuration.backoffMax, StoreClientLimits.clusterBackoffMax)
-      configuration.addresses.append(address)
-      addNode(at: configuration.addresses.count - 1)
-    }
+  /// Give up a node for good. Its unanswered requests move to the owners of their shards.
+  private func retire(_ index: Int) {
+    nodes[index].close()
+    if routes?.remove(index) == true { routesChanged() }
+    readinessChanged()
   }
 
   /// Wait for the maps of a cluster with this number of shards.
@@ -354,7 +375,7 @@ extension StoreClient {
 
   /// Take a node's map of its shards.
   func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
-    learn(map.peers, from: node)
+    let changes = known?.take(map, of: node.index, at: node.address)
     if routes?.take(map, of: node.index) == true { routesChanged() }
     if let shardCount = routes?.shardCount {
       // No answer follows the map that is about another shard.
@@ -365,6 +386,7 @@ extension StoreClient {
     }
     readinessChanged()
     flush()
+    if let changes { perform(changes) }
   }
 
   /// Handle a request that a node has refused because it does not own the shard.

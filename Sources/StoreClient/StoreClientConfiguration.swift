@@ -18,11 +18,10 @@ package struct StoreClientConfiguration: Sendable {
     }
   }
 
-  /// Addresses, tried in turn; at least one.
+  /// Addresses, tried in turn; at least one. In a cluster they are those of any nodes: the client learns the others.
   package var addresses: [Address]
-  /// Whether a client with one address connects to the other nodes of a cluster too, at the addresses that the node
-  /// there names.
-  package var learnsAddresses = false
+  /// In a client of a cluster's node: the number of that node, which it does not connect to.
+  package var ownNode: UInt16?
   /// The shared secret, then the one it replaces (Proto/frames.md, "Handshake"). Empty: the store need not prove a
   /// secret.
   package var secrets: [[UInt8]]

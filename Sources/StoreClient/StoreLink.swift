@@ -51,22 +51,24 @@ struct StoreLink {
   private var state = State.idle
   /// When the last byte arrived on the open connection, or on the one before.
   private(set) var lastReceivedAt: NIODeadline?
-  /// Indexes of the addresses that this link tries, and the position of the current one.
-  private var addresses: [Int]
+  typealias Address = StoreClientConfiguration.Address
+  /// The addresses that this link tries in turn, and the position of the next one.
+  private var addresses: [Address]
   private var addressPosition = 0
-  var addressIndex: Int { addresses[addressPosition] }
+  /// The address of the newest attempt.
+  private var attempted: Address?
   /// Attempts since a store last answered a request or ping.
   private var failures = 0
   private var pingsSent: UInt64 = 0
   private let name: String
   private var authenticator: StoreAuthenticator
   private let backoffMin: TimeAmount
-  private let backoffMax: TimeAmount
+  private var backoffMax: TimeAmount
   private let pingInterval: TimeAmount
 
-  /// - Parameter address: index of the only address to try; nil: all are tried in turn.
-  init(_ configuration: StoreClientConfiguration, address: Int? = nil) {
-    addresses = address.map { [$0] } ?? Array(configuration.addresses.indices)
+  /// - Parameter addresses: tried in turn; at least one.
+  init(_ configuration: StoreClientConfiguration, addresses: [Address]) {
+    self.addresses = addresses
     authenticator = StoreAuthenticator(secrets: configuration.secrets)
     backoffMin = configuration.backoffMin
     backoffMax = configuration.backoffMax
@@ -76,11 +78,18 @@ struct StoreLink {
     self.name = name
   }
 
-  /// Keep the current address: each node of a cluster has a link of its own.
-  mutating func keepAddress() {
-    addresses = [addressIndex]
-    addressPosition = 0
+  /// Try other addresses from the next attempt on. An open connection stays.
+  ///
+  /// - Parameters:
+  ///   - addresses: at least one.
+  ///   - next: the address to try next; nil: the current one if it is among them.
+  mutating func replaceAddresses(_ addresses: [Address], next: Address?) {
+    addressPosition = addresses.firstIndex(of: next ?? self.addresses[addressPosition]) ?? 0
+    self.addresses = addresses
   }
+
+  /// Shorten the longest delay between attempts.
+  mutating func limitBackoff(to longest: TimeAmount) { backoffMax = min(backoffMax, longest) }
 
   /// Use these secrets for future handshakes.
   mutating func replaceSecrets(_ secrets: [[UInt8]]) { authenticator = StoreAuthenticator(secrets: secrets) }
@@ -99,22 +108,27 @@ struct StoreLink {
 
   enum ConnectAction: Equatable {
     /// Open a socket to this address.
-    case connect(addressIndex: Int)
+    case connect(Address)
     case nothing
   }
 
   /// Start connecting.
   mutating func start() -> ConnectAction {
     guard case .idle = state else { return .nothing }
-    state = .connecting
-    return .connect(addressIndex: addressIndex)
+    return connect()
   }
 
   /// End the delay between two attempts.
   mutating func retryDelayElapsed() -> ConnectAction {
     guard case .waiting = state else { return .nothing }
+    return connect()
+  }
+
+  private mutating func connect() -> ConnectAction {
+    let address = addresses[addressPosition]
     state = .connecting
-    return .connect(addressIndex: addressIndex)
+    attempted = address
+    return .connect(address)
   }
 
   /// Start the handshake on a connected socket. Returns the hello to send, or nil if the link has been closed
@@ -306,8 +320,10 @@ struct StoreLink {
     case .connecting, .awaitingChallenge, .awaitingReady, .open: state = .waiting
     }
     // A store that worked and went away is likely to return, so the same address is tried first. Any other failure
-    // moves to the next address.
-    if !wasOpen || failure.isReportedByStore { addressPosition = (addressPosition + 1) % addresses.count }
+    // moves to the next address. An address that was chosen meanwhile has not been tried.
+    if !wasOpen || failure.isReportedByStore, addresses[addressPosition] == attempted {
+      addressPosition = (addressPosition + 1) % addresses.count
+    }
     // The delay grows with each full round of addresses, so that a failing first address does not delay the second.
     let round = min(failures / addresses.count, 16)
     failures += 1

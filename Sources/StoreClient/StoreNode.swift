@@ -18,7 +18,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   var table: RequestTable
   private var connection: StoreConnectionHandler<Delegate>?
   /// Address of the newest attempt.
-  private var address: StoreClientConfiguration.Address
+  private(set) var address: StoreClientConfiguration.Address
   /// Channel of the newest attempt, which `close` waits for.
   private var channel: EventLoopFuture<any Channel>?
   private var retry: Scheduled<Void>?
@@ -30,14 +30,14 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   private var hasDelivered = false
   private var lastLogged: String?
 
-  /// - Parameter address: index of the node's address; nil: all addresses of the configuration are tried in turn.
-  init(_ client: StoreClient<Delegate>, index: Int, address: Int?) {
+  /// - Parameter addresses: tried in turn; at least one.
+  init(_ client: StoreClient<Delegate>, index: Int, addresses: [StoreClientConfiguration.Address]) {
     self.client = client
     self.index = index
     eventLoop = client.eventLoop
     configuration = client.configuration
-    link = StoreLink(configuration, address: address)
-    self.address = configuration.addresses[address ?? 0]
+    link = StoreLink(configuration, addresses: addresses)
+    address = addresses[0]
     table = configuration.makeTable()
   }
 
@@ -45,18 +45,20 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   var isReady: Bool { link.acceptsRequests && mapDeadline == nil }
   /// Time of the last byte from this node; nil before the first one.
   var lastReceivedAt: NIODeadline? { link.lastReceivedAt }
-  /// Index of the current address.
-  var addressIndex: Int { link.addressIndex }
 
   // MARK: - Lifecycle
 
   func start() {
-    guard case .connect(let index) = link.start() else { return }
-    connect(index)
+    guard case .connect(let address) = link.start() else { return }
+    connect(address)
   }
 
-  /// Keep the current address from now on.
-  func keepAddress() { link.keepAddress() }
+  /// Try other addresses from the next attempt on; see ``StoreLink/replaceAddresses(_:next:)``.
+  func replaceAddresses(_ addresses: [StoreClientConfiguration.Address], next: StoreClientConfiguration.Address?) {
+    link.replaceAddresses(addresses, next: next)
+  }
+
+  func limitBackoff(to longest: TimeAmount) { link.limitBackoff(to: longest) }
 
   func replaceSecrets(_ secrets: [[UInt8]]) { link.replaceSecrets(secrets) }
 
@@ -81,10 +83,9 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     }.recover { _ in }
   }
 
-  private func connect(_ addressIndex: Int) {
+  private func connect(_ address: StoreClientConfiguration.Address) {
     guard let client else { return }
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    let address = configuration.addresses[addressIndex]
     self.address = address
     let attempt = client.connector(self, address)
     channel = attempt
@@ -259,14 +260,14 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     link.bytesReceived(isReply: hasDelivered, session: &client.session, now: eventLoop.now)
     // Replies made room for requests that the store's window had held back.
     if table.hasDelayedRequests { flush() }
-    deliveryCompleted()
+    deliveryCompleted(client)
     if acceptsReplies, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
   }
 
-  private func deliveryCompleted() {
+  private func deliveryCompleted(_ client: StoreClient<Delegate>) {
     guard hasDelivered else { return }
     hasDelivered = false
-    client?.delegate?.storeReadComplete()
+    client.delegate?.storeReadComplete()
   }
 
   func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
@@ -300,13 +301,14 @@ final class StoreNode<Delegate: StoreClientDelegate> {
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }
     client.lost(self, failure)
-    deliveryCompleted()
+    // The client may have retired this node.
+    deliveryCompleted(client)
     client.delegate?.storeConnectionFailed(failure)
   }
 
   private func retryDelayElapsed() {
-    guard case .connect(let index) = link.retryDelayElapsed() else { return }
-    connect(index)
+    guard case .connect(let address) = link.retryDelayElapsed() else { return }
+    connect(address)
   }
 
   /// Log a failure; repeated reasons are logged at debug level.

@@ -65,7 +65,11 @@ package final class StoreServer: Sendable {
     let listener = try await listen()
     self.listener.withLockedValue { $0 = listener }
     let address = listener.localAddress!
-    memberships?.announce(port: address.port ?? configuration.port, on: group.next()) { _ in }
+    memberships?.announce(port: address.port ?? configuration.port, on: group.next()) { [supervisor] others in
+      supervisor.peersChanged(
+        others.map { ShardMap.Peer(node: $0.node.rawValue, host: $0.host, port: $0.port) }
+      )
+    }
     return address
   }
 

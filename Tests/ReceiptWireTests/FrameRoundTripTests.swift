@@ -164,6 +164,8 @@ struct FrameRoundTripTests {
       #expect(map.owned.map { UInt64($0.first) } == owned.map { $0.number("first") })
       #expect(map.owned.map { UInt64($0.count) } == owned.map { $0.number("count") })
       #expect(map.owned.map(\.epoch) == owned.map { $0.number("epoch") })
+      #expect(UInt64(map.node) == vector.fields.number("node"))
+      #expect(map.peers.map { UInt64($0.node) } == vector.fields.list("peers").map { $0.number("node") })
       #expect(map.peers.map(\.host) == vector.fields.list("peers").map { $0.text("host") })
       #expect(map.peers.map { UInt64($0.port) } == vector.fields.list("peers").map { $0.number("port") })
       map.write(into: &buffer)

@@ -364,48 +364,6 @@ import Testing
     #expect(harness.recorder.failures == [1: .outcomeUnknown, 2: .outcomeUnknown])
   }
 
-  // MARK: - Learned addresses
-
-  @Test func oneAddressLeadsToTheOtherNodes() {
-    let harness = ClusterHarness(nodes: 3) {
-      $0.addresses.removeLast(2)
-      $0.learnsAddresses = true
-    }
-    for node in 0..<3 { harness.own(node, [UInt16(node)...UInt16(node)], epoch: 1) }
-    harness.open()
-    #expect(harness.client.unservedShards.map(\.rawValue) == [3])
-    for tag in 1...3 { harness.command(UInt64(tag), to: UInt16(tag - 1)) }
-    harness.flush()
-    #expect(harness.recorder.replies.sorted() == [1, 2, 3])
-    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 1])
-    // The node that named the others is lost.
-    harness.down = [0]
-    harness.cut(0)
-    harness.own(2, [0...0, 2...3], epoch: 2)
-    harness.pump()
-    #expect(harness.client.isReady)
-  }
-
-  /// A node may name the first one by another address: a second connection to it would end the first.
-  @Test func onlyTheConfiguredNodeNamesOthers() {
-    let harness = ClusterHarness(nodes: 3) {
-      $0.addresses.removeLast(2)
-      $0.learnsAddresses = true
-    }
-    harness.nodes[0].peers.removeLast()
-    harness.open()
-    #expect(harness.nodes.map(\.hellos.count) == [1, 1, 0])
-    // Nor does a client learn that names several nodes, or does not ask for it.
-    for isAsked in [true, false] {
-      let other = ClusterHarness(nodes: 3) {
-        $0.addresses.removeLast(isAsked ? 1 : 2)
-        $0.learnsAddresses = isAsked
-      }
-      other.open()
-      #expect(other.nodes[2].hellos.count == 0)
-    }
-  }
-
   // MARK: - Random histories
 
   /// Owners change, with and without notice, connections are cut, replies are held back: no command is lost or applied
@@ -470,9 +428,10 @@ import Testing
 
     /// Take a node's map of ranges (first, count, epoch); return whether an owner has changed.
     func take(_ node: Int, _ ranges: (UInt16, UInt16, UInt64)...) -> Bool {
-      routes.take(ShardMap(owned: ranges.map { .init(first: $0.0, count: $0.1, epoch: $0.2) }), of: node)
+      routes.take(ShardMap(owned: ranges.map { .init(first: $0.0, count: $0.1, epoch: $0.2) }, node: 1), of: node)
     }
 
+    func remove(_ node: Int) -> Bool { routes.remove(node) }
     func refused(_ shard: UInt16, by node: Int) -> Bool { routes.refused(ShardID(shard), by: node) }
     func owner(of shard: UInt16) -> Int? { routes.owner(of: ShardID(shard)) }
   }
@@ -501,6 +460,17 @@ import Testing
     #expect(routes.owners == [1, 1, nil, 1])
     #expect(routes.take(1, (0, 4, 3)))
     #expect(routes.owners == [1, 1, 1, 1])
+  }
+
+  @Test func removedNodeOwnsNothing() {
+    let routes = Player()
+    #expect(routes.take(0, (0, 1, 1)))
+    #expect(routes.take(1, (1, 2, 3)))
+    #expect(routes.remove(1) && !routes.remove(1))
+    #expect(routes.owners == [0, nil, nil, nil])
+    #expect(!routes.take(2, (1, 1, 2)), "older than the claim of the removed node")
+    #expect(routes.take(2, (1, 2, 3)), "the same claim behind another address")
+    #expect(routes.owners == [0, 2, 2, nil])
   }
 
   @Test func shardsThatDoNotExistAreIgnored() {

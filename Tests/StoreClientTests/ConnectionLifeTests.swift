@@ -210,7 +210,8 @@ struct ConnectionLifeTests {
   }
 
   @Test func backoffDoublesUpToTheMaximum() {
-    var link = StoreLink(StoreClientConfiguration(addresses: [.init(host: "store", port: 1)]))
+    let address = StoreClientConfiguration.Address(host: "store", port: 1)
+    var link = StoreLink(StoreClientConfiguration(addresses: [address]), addresses: [address])
     _ = link.start()
     var waits: [Int64] = []
     for _ in 0..<9 {
@@ -220,7 +221,7 @@ struct ConnectionLifeTests {
       }
       waits.append(wait.nanoseconds / 1_000_000)
       #expect(link.lost(.connectFailed, jitter: 0) == .nothing)
-      #expect(link.retryDelayElapsed() == .connect(addressIndex: 0))
+      #expect(link.retryDelayElapsed() == .connect(address))
       #expect(link.retryDelayElapsed() == .nothing)
     }
     #expect(waits == [20, 40, 80, 160, 320, 640, 1000, 1000, 1000])

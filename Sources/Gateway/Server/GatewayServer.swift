@@ -147,7 +147,6 @@ package final class GatewayServer: Service {
       logger: shared.logger
     )
     store.transport = storeTLS.map { .tls($0) }
-    store.learnsAddresses = true
     if configuration.stores.count > 1 { store.backoffMax = StoreClientLimits.clusterBackoffMax }
     let started = eventLoop.submit { [store] in
       let loop = GatewayLoop(

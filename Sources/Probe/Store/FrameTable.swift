@@ -67,7 +67,7 @@ enum FrameTable {
     0x06 pong bytes:bytes(8)
     0x07 drain
     0x08 events through lost:byte channels:[cid events:[@channel_event]] users:[user events:[@user_event]]
-    0x09 shard_map owned:[first count epoch] peers:[host port]
+    0x09 shard_map owned:[first count epoch] node peers:[node host port]
     0x0F error code:varint(error) retry_after detail:string
     0x50 deliver_changes from after changes:[number user gone:byte cid channel row:optional member:byte joined epoch \
       deleted?member&2]

@@ -4,7 +4,7 @@ package import ReceiptModel
 /// The shards that a node of a cluster owns, and the addresses of the other nodes (Proto/frames.md, "Shards of a
 /// cluster").
 ///
-/// A node sends it after `ready`, and again whenever the shards that it owns change.
+/// A node sends it after `ready`, and again whenever the shards that it owns or the other nodes change.
 package struct ShardMap: Hashable, Sendable {
   /// Consecutive shards with one owner.
   package struct OwnedRange: Hashable, Sendable {
@@ -24,13 +24,16 @@ package struct ShardMap: Hashable, Sendable {
     package var shards: Range<Int> { Int(first)..<(Int(first) + Int(count)) }
   }
 
-  /// Address at which another node accepts gateways.
+  /// Another node, and the address at which it accepts gateways.
   package struct Peer: Hashable, Sendable {
+    /// Number of the node, from 1.
+    package var node: UInt16
     package var host: String
     /// 1 to 65535.
     package var port: UInt16
 
-    package init(host: String, port: UInt16) {
+    package init(node: UInt16, host: String, port: UInt16) {
+      self.node = node
       self.host = host
       self.port = port
     }
@@ -38,16 +41,20 @@ package struct ShardMap: Hashable, Sendable {
 
   /// In rising order, without overlaps. Every other shard has another owner, or none.
   package var owned: [OwnedRange]
-  /// All other nodes of the cluster, as far as this node knows.
+  /// Number of the node that sends the map, from 1.
+  package var node: UInt16
+  /// All other nodes of the cluster, as far as this node knows, by rising numbers.
   package var peers: [Peer]
   private static let peersMax = 255
 
-  package init(owned: [OwnedRange], peers: [Peer] = []) {
+  package init(owned: [OwnedRange], node: UInt16, peers: [Peer] = []) {
     self.owned = owned
+    self.node = node
     self.peers = peers
   }
 
-  /// - Throws: if the fields do not parse, the ranges are empty or do not rise, or a port is not valid.
+  /// - Throws: if the fields do not parse, the ranges are empty or do not rise, an address is not valid, or the numbers
+  ///   of the peers do not rise or are not those of other nodes.
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     var owned: [OwnedRange] = []
@@ -60,16 +67,24 @@ package struct ShardMap: Hashable, Sendable {
       owned.append(OwnedRange(first: UInt16(first), count: UInt16(count), epoch: try reader.varint()))
       end = Int(first) + Int(count)
     }
+    let node = try Self.node(&reader)
     var peers: [Peer] = []
-    let peerCount = try reader.count(elementBytesMin: 3)
+    let peerCount = try reader.count(elementBytesMin: 4)
     guard peerCount <= Self.peersMax else { throw .badValue(.count) }
     for _ in 0..<peerCount {
+      let number = try Self.node(&reader)
+      guard number != node, number > peers.last?.node ?? 0 else { throw .badValue(.node) }
       let (host, port) = (try reader.text(), try reader.varint32())
       guard !host.isEmpty, port > 0, port <= UInt32(UInt16.max) else { throw .badValue(.address) }
-      peers.append(Peer(host: host, port: UInt16(port)))
+      peers.append(Peer(node: number, host: host, port: UInt16(port)))
     }
     try reader.end()
-    self.init(owned: owned, peers: peers)
+    self.init(owned: owned, node: node, peers: peers)
+  }
+
+  private static func node(_ reader: inout FieldReader) throws(WireError) -> UInt16 {
+    guard let node = UInt16(exactly: try reader.varint32()), node > 0 else { throw .badValue(.node) }
+    return node
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -80,8 +95,10 @@ package struct ShardMap: Hashable, Sendable {
         buffer.writeVarint(UInt32(range.count))
         buffer.writeVarint(range.epoch)
       }
+      buffer.writeVarint(UInt32(node))
       buffer.writeVarint(peers.count)
       for peer in peers {
+        buffer.writeVarint(UInt32(peer.node))
         buffer.writeField(peer.host)
         buffer.writeVarint(UInt32(peer.port))
       }

@@ -41,6 +41,7 @@ final class GroupMemberships: Sendable {
       name: "tidemark-store node \(settings.node.rawValue)",
       logger: logger
     )
+    client.ownNode = settings.node.rawValue
     client.transport = configuration.tls.map { .tls($0) }
     nodeConfiguration = client
   }

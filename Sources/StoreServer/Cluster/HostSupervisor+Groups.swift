@@ -1,6 +1,7 @@
 internal import Logging
 internal import NIOConcurrencyHelpers
 internal import NIOCore
+internal import ReceiptWire
 internal import StoreEngine
 
 /// A node of a cluster gains and loses single groups. The hosts of its other groups keep running.
@@ -46,6 +47,11 @@ extension HostSupervisor {
   /// requests to the group's next owner.
   func yielded(_ host: LoopHost) {
     if serving.demote(host) { tellConnections() }
+  }
+
+  /// The other nodes of the cluster, or their addresses, have changed: tell the connections. Numbers rise.
+  func peersChanged(_ peers: [ShardMap.Peer]) {
+    if serving.setPeers(peers) { tellConnections() }
   }
 
   /// This node keeps a group no longer: make a host that waits until it does.

@@ -3,8 +3,6 @@ internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import NIOPosix
 internal import ReceiptModel
-internal import ReceiptWire
-internal import StoreClient
 internal import StoreEngine
 
 /// The loops' hosts: makes them from storage, stops them, and makes them again after a failed commit.
@@ -137,7 +135,7 @@ final class HostSupervisor: Sendable {
         hosts: hosts,
         hostOfShard: hostOfShard,
         epochs: configuration.cluster.map { _ in hosts.map { _ in nil } },
-        peers: []
+        node: configuration.cluster?.node
       )
     )
     // Ticks commit, so none may begin while other hosts are still being made.

@@ -12,8 +12,17 @@ final class ServingState: Sendable {
     var hostOfShard: [UInt8]
     /// In a cluster: the epoch in which this node owns each host's group; nil: it follows. Nil: no cluster.
     var epochs: [OwnerEpoch?]?
-    /// In a cluster: the addresses of the other nodes.
-    var peers: [ShardMap.Peer] = []
+    /// In a cluster: this node.
+    var node: NodeID?
+    /// In a cluster: the other nodes, by rising numbers. ``ServingState`` sets them.
+    fileprivate(set) var peers: [ShardMap.Peer] = []
+
+    init(hosts: [LoopHost], hostOfShard: [UInt8], epochs: [OwnerEpoch?]? = nil, node: NodeID? = nil) {
+      self.hosts = hosts
+      self.hostOfShard = hostOfShard
+      self.epochs = epochs
+      self.node = node
+    }
 
     /// Return whether this node answers requests for the shards of a host.
     func isServed(_ host: Int) -> Bool { epochs.map { $0[host] != nil } ?? true }
@@ -27,7 +36,7 @@ final class ServingState: Sendable {
     ///
     /// - Parameter withheld: indexes of hosts whose shards are left out.
     func shardMap(without withheld: Set<Int> = []) -> ShardMap? {
-      guard let epochs else { return nil }
+      guard let epochs, let node else { return nil }
       var owned: [ShardMap.OwnedRange] = []
       for (shard, host) in hostOfShard.enumerated() {
         guard let epoch = epochs[Int(host)], !withheld.contains(Int(host)) else { continue }
@@ -37,20 +46,42 @@ final class ServingState: Sendable {
           owned.append(ShardMap.OwnedRange(first: UInt16(shard), count: 1, epoch: epoch.rawValue))
         }
       }
-      return ShardMap(owned: owned, peers: peers)
+      return ShardMap(owned: owned, node: node.rawValue, peers: peers)
     }
   }
 
-  fileprivate let state = NIOLockedValueBox<Serving?>(nil)
+  fileprivate struct State {
+    var serving: Serving?
+    /// The other nodes, also while nothing serves.
+    var peers: [ShardMap.Peer] = []
+  }
 
-  func current() -> Serving? { state.withLockedValue { $0 } }
+  fileprivate let state = NIOLockedValueBox(State())
 
+  func current() -> Serving? { state.withLockedValue(\.serving) }
+
+  /// Serve with other loops. The other nodes stay as they are.
+  ///
   /// - Returns: the previous value.
   @discardableResult
   func replace(_ serving: Serving?) -> Serving? {
     state.withLockedValue { state in
-      defer { state = serving }
-      return state
+      let previous = state.serving
+      state.serving = serving
+      state.serving?.peers = state.peers
+      return previous
+    }
+  }
+
+  /// Name these nodes in the maps from now on, by rising numbers.
+  ///
+  /// - Returns: whether that is a change.
+  func setPeers(_ peers: [ShardMap.Peer]) -> Bool {
+    state.withLockedValue { state in
+      guard state.peers != peers else { return false }
+      state.peers = peers
+      state.serving?.peers = peers
+      return true
     }
   }
 
@@ -59,9 +90,9 @@ final class ServingState: Sendable {
   /// - Returns: the number of groups that this node owns; nil: the hosts are not these any more.
   func promote(_ host: LoopHost, _ epoch: OwnerEpoch) -> Int? {
     state.withLockedValue { state in
-      guard let index = state?.hosts.firstIndex(where: { $0 === host }) else { return nil }
-      state?.epochs?[index] = epoch
-      return state?.epochs?.count { $0 != nil }
+      guard let index = state.serving?.hosts.firstIndex(where: { $0 === host }) else { return nil }
+      state.serving?.epochs?[index] = epoch
+      return state.serving?.epochs?.count { $0 != nil }
     }
   }
 }
@@ -72,12 +103,12 @@ extension ServingState {
   /// - Returns: whether this node owned it.
   func demote(_ host: LoopHost) -> Bool {
     state.withLockedValue { state in
-      guard var serving = state, let index = serving.hosts.firstIndex(where: { $0 === host }),
+      guard var serving = state.serving, let index = serving.hosts.firstIndex(where: { $0 === host }),
         var epochs = serving.epochs, epochs[index] != nil
       else { return false }
       epochs[index] = nil
       serving.epochs = epochs
-      state = serving
+      state.serving = serving
       return true
     }
   }
@@ -88,9 +119,11 @@ extension ServingState {
   /// - Returns: false if the host is not among these; then nothing was done.
   func exchange(_ host: LoopHost, with other: LoopHost, connect: ([LoopHost], [UInt8]) -> Void) -> Bool {
     state.withLockedValue { state in
-      guard var serving = state, let index = serving.hosts.firstIndex(where: { $0 === host }) else { return false }
+      guard var serving = state.serving, let index = serving.hosts.firstIndex(where: { $0 === host }) else {
+        return false
+      }
       serving.hosts[index] = other
-      state = serving
+      state.serving = serving
       connect(serving.hosts, serving.hostOfShard)
       return true
     }

@@ -7,6 +7,8 @@ import ReceiptWire
 
 /// A client and the fake nodes of a cluster on one embedded event loop, without sockets or threads. Time advances only
 /// on request.
+///
+/// The address of each node is a port, at first its position from 1. Node numbers are positions from 1 too.
 final class ClusterHarness {
   static let shardCount = 4
 
@@ -15,33 +17,60 @@ final class ClusterHarness {
   let nodes: [EchoStore]
   let commands = AppliedCommands()
   private(set) var client: StoreClient<Recorder>!
-  /// The newest link to each node.
-  private var links: [Int: FakeLink] = [:]
+  private struct Link {
+    var node: Int
+    var port: Int
+    var fake: FakeLink
+  }
+
+  /// Links in the order of their attempts.
+  private var links: [Link] = []
   /// Nodes that refuse connections.
   var down: Set<Int> = []
+  /// Ports that lead to another node than that of their number, and ports that lead to none.
+  var leads: [Int: Int] = [:]
+  var deadPorts: Set<Int> = []
+  /// The ports of all attempts to connect.
+  private(set) var attempts: [Int] = []
 
   struct Refused: Error {}
 
   init(nodes count: Int, _ configure: (inout StoreClientConfiguration) -> Void = { _ in }) {
     nodes = (0..<count).map { _ in EchoStore() }
-    for node in nodes {
+    for (index, node) in nodes.enumerated() {
+      node.number = UInt16(index + 1)
       node.commands = commands
       node.shardCount = UInt32(Self.shardCount)
       node.own([])
     }
     var configuration = StoreClientConfiguration.forTests(stores: count)
-    for (index, node) in nodes.enumerated() {
-      node.peers = (1...count).filter { $0 != index + 1 }.map { ShardMap.Peer(host: "store", port: UInt16($0)) }
-    }
+    announce(Dictionary(uniqueKeysWithValues: nodes.indices.map { ($0, $0 + 1) }))
     configure(&configuration)
     client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
       [unowned self] node, address in
-      let index = address.port - 1
-      if down.contains(index) { return loop.makeFailedFuture(Refused()) }
+      attempts.append(address.port)
+      let index = leads[address.port] ?? address.port - 1
+      guard nodes.indices.contains(index), !down.contains(index), !deadPorts.contains(address.port) else {
+        return loop.makeFailedFuture(Refused())
+      }
       let link = FakeLink(node, to: nodes[index], on: loop)
-      links[index] = link
+      links.append(Link(node: index, port: address.port, fake: link))
       return link.connect()
     }
+  }
+
+  /// Let all nodes name the others that are among these, at these ports.
+  func announce(_ ports: [Int: Int]) {
+    let all = ports.sorted { $0.key < $1.key }.map {
+      ShardMap.Peer(node: UInt16($0.key + 1), host: "store", port: UInt16($0.value))
+    }
+    for node in nodes { node.name(all.filter { $0.node != node.number }) }
+  }
+
+  /// The ports at which the client is connected, by node.
+  var connected: [Int: [Int]] {
+    Dictionary(grouping: links.filter { $0.fake.channel.isActive && $0.fake.connection.session != nil }, by: \.node)
+      .mapValues { $0.map(\.port) }
   }
 
   /// Make a client that is connected to nodes, of which the first owns all shards in epoch 1.
@@ -57,7 +86,9 @@ final class ClusterHarness {
 
   /// Send events of a shard from a node.
   func events(_ node: Int, of shard: UInt16) {
-    links[node]?.connection.sendEvents(of: shard)
+    for link in links where link.node == node && link.fake.channel.isActive {
+      link.fake.connection.sendEvents(of: shard)
+    }
     pump()
   }
 
@@ -81,7 +112,7 @@ final class ClusterHarness {
     while isBusy {
       loop.run()
       isBusy = false
-      for (index, link) in links.sorted(by: { $0.key < $1.key }) where link.channel.isActive {
+      for link in links.sorted(by: { $0.node < $1.node }).map(\.fake) where link.channel.isActive {
         while let sent = link.takeSent() {
           link.connection.receive(sent)
           isBusy = true
@@ -91,17 +122,20 @@ final class ClusterHarness {
           isBusy = true
         }
         if link.connection.isClosed {
-          cut(index)
+          link.cut()
+          loop.run()
           isBusy = true
         }
       }
+      links.removeAll { !$0.fake.channel.isActive }
     }
   }
 
-  /// Cut the connection to a node, with all data in flight.
+  /// Cut the connections to a node, with all data in flight.
   func cut(_ node: Int) {
-    guard let link = links.removeValue(forKey: node) else { return }
-    link.cut()
+    let cut = links.filter { $0.node == node }
+    links.removeAll { $0.node == node }
+    for link in cut { link.fake.cut() }
     loop.run()
   }
 
@@ -141,8 +175,9 @@ final class ClusterHarness {
     nodes[node].holdsReplies = false
     let waiting = nodes[node].waiting
     nodes[node].waiting = []
-    guard let connection = links[node]?.connection else { return }
-    for request in waiting where request.connection == connection.number { connection.reply(request) }
+    for connection in nodes[node].openConnections {
+      for request in waiting where request.connection == connection.number { connection.reply(request) }
+    }
     pump()
   }
 }

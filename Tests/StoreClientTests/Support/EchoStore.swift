@@ -48,8 +48,9 @@ final class EchoStore {
   var applied: [SessionID: [UInt64: Request]] { commands.applied }
   /// The shards that this node of a cluster owns; nil: the store is no cluster.
   private(set) var owned: [ShardMap.OwnedRange]?
-  /// The other nodes that its maps name.
-  var peers: [ShardMap.Peer] = []
+  /// The number of this node, and the others that its maps name.
+  var number: UInt16 = 1
+  private(set) var peers: [ShardMap.Peer] = []
   var waiting: [Request] = []
   private(set) var pings = 0
   private(set) var connections: [FakeConnection] = []
@@ -81,6 +82,23 @@ final class EchoStore {
     self.owned = owned
     guard isAnnounced else { return }
     for connection in connections { connection.sendMap() }
+  }
+
+  /// Name these nodes from now on; open connections get the map if that is a change.
+  func name(_ peers: [ShardMap.Peer]) {
+    guard self.peers != peers else { return }
+    self.peers = peers
+    for connection in connections { connection.sendMap() }
+  }
+
+  /// Open connections of clients, in the order of their handshakes.
+  var openConnections: [FakeConnection] { connections.filter { $0.session != nil } }
+
+  /// End the other connections of a session.
+  fileprivate func supersede(_ session: SessionID, by newest: FakeConnection) {
+    for connection in openConnections where connection !== newest && connection.session == session {
+      connection.supersede()
+    }
   }
 
   fileprivate func owns(_ shard: ShardID) -> Bool {
@@ -140,6 +158,11 @@ final class FakeConnection {
     state = .closed
   }
 
+  /// The client's session, while the connection is open.
+  var session: SessionID? { if case .open(let hello) = state { hello.session } else { nil } }
+
+  fileprivate func supersede() { fail(.superseded) }
+
   /// Send events of a shard.
   func sendEvents(of shard: UInt16) {
     output.writeFrame(FrameHeader(.events, shard: ShardID(shard))) { $0.writeInteger(UInt8(0)) }
@@ -156,7 +179,7 @@ final class FakeConnection {
       range.shards.map { ShardMap.OwnedRange(first: UInt16($0), count: 1, epoch: range.epoch) }
     }.filter { !withheld.contains($0.first) }
     named = Set(map.map(\.first))
-    ShardMap(owned: map, peers: store.peers).write(into: &output)
+    ShardMap(owned: map, node: store.number, peers: store.peers).write(into: &output)
     guard !lost.isEmpty else { return }
     lastPing += 1
     output.writeFrame(FrameHeader(.ping)) { $0.writeInteger(lastPing) }
@@ -219,6 +242,7 @@ final class FakeConnection {
         shards: store.owned == nil ? [Ready.ShardRange(first: 0, count: store.shardCount, address: "")] : []
       ).write(into: &output)
       state = .open(hello)
+      store.supersede(hello.session, by: self)
       sendMap()
     case .open(let hello):
       if store.isSilent { return }

@@ -32,6 +32,23 @@ import Testing
     #expect(harness.remains == [])
   }
 
+  @Test func mapsNameTheOtherNodesAlsoAfterAReload() throws {
+    let harness = try ServerHarness(loops: 2, owned: [1])
+    let gateway = try harness.open()
+    let peers = [ShardMap.Peer(node: 2, host: "b", port: 7410), ShardMap.Peer(node: 5, host: "c", port: 1)]
+    harness.name(peers)
+    #expect(gateway.take() == ["owns 1+1@1 beside 2=b:7410 5=c:1"])
+    harness.name(peers)
+    #expect(gateway.take() == [])
+    harness.serving.replace(nil)
+    try harness.start()
+    let other = try harness.connect(session: 2)
+    other.open()
+    #expect(other.take() == ["challenge", "ready", "owns 1+1@1 beside 2=b:7410 5=c:1"])
+    harness.name([])
+    #expect(other.take() == ["owns 1+1@1"])
+  }
+
   /// Refused requests do not count against the window.
   @Test func newOwnerServesItsOpenConnections() throws {
     let harness = try ServerHarness(loops: 2, window: 2, owned: [])

@@ -163,8 +163,10 @@ struct GatewayFrames {
     case .ready: return flag == 1 ? "resumed" : "ready"
     case .drain: return "drain"
     case .shardMap:
-      let owned = (try? ShardMap(payload.readableBytesSpan))?.owned ?? []
-      return "owns" + owned.map { " \($0.first)+\($0.count)@\($0.epoch)" }.joined()
+      guard let map = try? ShardMap(payload.readableBytesSpan) else { return "no map" }
+      let peers = map.peers.map { " \($0.node)=\($0.host):\($0.port)" }.joined()
+      return "owns" + map.owned.map { " \($0.first)+\($0.count)@\($0.epoch)" }.joined()
+        + (peers.isEmpty ? "" : " beside" + peers)
     case .ping: return "ping \(payload.getInteger(at: payload.readerIndex, as: UInt64.self) ?? 0)"
     case .pong: return "\(header.correlation) pong \(String(buffer: payload))"
     case .noteWebhook: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"

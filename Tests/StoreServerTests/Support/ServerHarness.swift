@@ -88,7 +88,7 @@ final class ServerHarness {
       host.connect(hosts, hostOfShard: hostOfShard)
       host.readClock()
     }
-    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard, epochs: epochs))
+    serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard, epochs: epochs, node: NodeID(1)))
   }
 
   private var hostOfShard: [UInt8] { loops.count == 1 ? [0, 0] : [0, 1] }
@@ -135,6 +135,11 @@ final class ServerHarness {
     let owned = serving.promote(hosts[host], OwnerEpoch(epoch))
     tellConnections()
     return owned
+  }
+
+  /// Name other nodes in the maps, and tell the connections if that is a change.
+  func name(_ peers: [ShardMap.Peer]) {
+    if serving.setPeers(peers) { tellConnections() }
   }
 
   /// Lose a host's group: its loop stops, and another host takes its place.
