@@ -11,7 +11,7 @@ struct KnownNodes {
   typealias Address = StoreClientConfiguration.Address
 
   private struct Entry {
-    /// Configured addresses that have led to the node. A node without any is learned.
+    /// Configured addresses that led to the node when they were used last. A node without any is learned.
     var configured: [Address]
     /// Number of the node: of its newest map or, before the first map of a learned node, as others name it.
     var number: UInt16?
@@ -24,8 +24,10 @@ struct KnownNodes {
     /// Whether a connection or an attempt has failed.
     var hasFailed = false
 
-    /// Return whether the node is or will be connected to at an address.
-    func uses(_ address: Address) -> Bool { addresses.contains(address) || connected?.address == address }
+    /// Return whether the node is connected to at an address, or may be next.
+    func uses(_ address: Address) -> Bool {
+      if let connected { connected.address == address } else { addresses.contains(address) }
+    }
   }
 
   private struct Connected {
@@ -38,6 +40,9 @@ struct KnownNodes {
   private var entries: [Entry?] = []
   /// Addresses of the nodes that connected nodes name, by number. It stays as it is while no node is connected.
   private var named: [UInt16: Address] = [:]
+  /// Addresses of other nodes that have led to a node, with its number: they are not tried again until its connection
+  /// ends, since each connection to the node ends the one before.
+  private var misleading: [Address: UInt16] = [:]
   /// Until when the configured addresses may still turn out to be the nodes that are named; nil: it is over.
   private var settleDeadline: NIODeadline?
   /// Number of a node that is never connected to.
@@ -89,6 +94,7 @@ struct KnownNodes {
       guard named[peer.node] != nil || named.count < ShardRoutes.nodesMax else { continue }
       named[peer.node] = Address(host: peer.host, port: Int(peer.port))
     }
+    misleading[address] = map.node
     if entry.number != map.node { entry.announced = nil }
     entry.number = map.node
     entry.connected = Connected(address: address, peers: map.peers)
@@ -100,14 +106,22 @@ struct KnownNodes {
       entries[other] = nil
       changes.retired.append(other)
     }
+    // A configured address stays with the node that it leads to.
+    for other in entries.indices where other != index && entries[other]?.configured.contains(address) == true {
+      entries[other]?.configured.removeAll { $0 == address }
+      entry.configured.append(address)
+    }
     entries[index] = entry
     update(&changes)
     return changes
   }
 
   /// Handle the end of a node's connection, or of an attempt to connect.
-  mutating func lost(_ index: Int) -> Changes {
-    guard entries[index] != nil else { return Changes() }
+  ///
+  /// - Parameter isSuperseded: another connection to the node has ended this one.
+  mutating func lost(_ index: Int, isSuperseded: Bool) -> Changes {
+    guard let entry = entries[index] else { return Changes() }
+    if !isSuperseded { misleading = misleading.filter { $0.value != entry.number } }
     entries[index]?.connected = nil
     entries[index]?.hasFailed = true
     var changes = Changes()
@@ -149,6 +163,8 @@ struct KnownNodes {
     var numbers: Set<UInt16> = []
     for entry in entries { for peer in entry?.connected?.peers ?? [] { numbers.insert(peer.node) } }
     named = named.filter { numbers.contains($0.key) }
+    let addresses = Set(named.values)
+    misleading = misleading.filter { addresses.contains($0.key) }
   }
 
   /// Give up learned nodes that are neither named nor connected.
@@ -186,10 +202,15 @@ struct KnownNodes {
     for (number, address) in named.sorted(by: { $0.key < $1.key }) {
       // Another node may have the address of one that is gone, so that the numbers differ.
       let isKnown = entries.contains { $0?.number == number || $0?.uses(address) == true }
-      guard !isKnown, let index = freeIndex() else { continue }
+      guard !isKnown, !misleads(address), let index = freeIndex() else { continue }
       entries[index] = Entry(configured: [], number: number, addresses: [address], announced: address)
       changes.added.append(Changes.Addition(index: index, addresses: [address]))
     }
+  }
+
+  private func misleads(_ address: Address) -> Bool {
+    guard let number = misleading[address] else { return false }
+    return entries.contains { $0?.number == number }
   }
 
   /// Return an index for another node, the lowest; nil: there are too many.

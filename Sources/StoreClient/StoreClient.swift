@@ -268,7 +268,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     let failed = endsSession ? endSession(except: node) : []
     readinessChanged(since: failure == .silent ? node.lastReceivedAt : nil)
     deliver(failed)
-    if let changes = known?.lost(node.index) { perform(changes) }
+    if let changes = known?.lost(node.index, isSuperseded: failure.isSuperseded) { perform(changes) }
     if endsSession { known?.sessionEnded(now: eventLoop.now) }
   }
 

@@ -412,6 +412,9 @@ package enum LinkFailure: Error, Equatable {
     }
   }
 
+  /// Whether the store has ended the connection because the session has another one.
+  var isSuperseded: Bool { if case .refused(let error) = self { error.code == .superseded } else { false } }
+
   /// Whether the store itself reported or caused the failure.
   var isReportedByStore: Bool {
     switch self {

@@ -269,6 +269,43 @@ import Testing
     #expect(harness.client.unservedShards.map(\.rawValue) == [3])
   }
 
+  /// Two nodes announce addresses that lead to a third one: each connection to it ends the one before.
+  @Test func wrongAnnouncementsDoNotAlternate() {
+    let harness = harness(nodes: 3, ports: [1])
+    harness.announce([0: 1, 1: 12, 2: 13])
+    harness.leads = [12: 0, 13: 0]
+    for tag in 1...3 { harness.command(UInt64(tag), to: 0) }
+    harness.open()
+    harness.advance(.seconds(2))
+    let attempts = harness.attempts.count
+    #expect(attempts < 10)
+    harness.cut(0)
+    harness.advance(.seconds(2))
+    #expect(harness.attempts.count < 2 * attempts + 3)
+    #expect(harness.connected.mapValues(\.count) == [0: 1])
+    #expect(harness.recorder.replies == [1, 2, 3])
+    #expect(harness.commands.lost == [])
+  }
+
+  /// A configured address leads to another node than before, while the former one is connected elsewhere.
+  @Test func configuredAddressFollowsTheNodeThatHasIt() {
+    let harness = harness(nodes: 2, ports: [1])
+    harness.announce([0: 11, 1: 2])
+    harness.leads = [11: 0]
+    harness.open()
+    harness.deadPorts = [1]
+    harness.cut(0)
+    harness.advance(.milliseconds(200))
+    #expect(harness.connected == [0: [11], 1: [2]])
+    harness.deadPorts = [2]
+    harness.leads[1] = 1
+    harness.announce([0: 11, 1: 1])
+    harness.cut(1)
+    harness.advance(.milliseconds(200))
+    #expect(harness.connected == [0: [11], 1: [1]])
+    #expect(harness.nodes.map(\.hellos.count) == [2, 2])
+  }
+
   /// The cluster behind the addresses is another one, which counts its nodes in another order.
   @Test func nodesOfAnotherClusterAreNumberedAnew() {
     let harness = harness(nodes: 3, ports: [1, 2, 3])
