@@ -61,9 +61,6 @@ package final class EtcdNodeDirectory: NodeDirectory {
     }
   }
 
-  /// Add what the client has counted; call on the event loop.
-  package func collect(into samples: inout MetricSamples) { servers.collect(into: &samples) }
-
   // MARK: Steps of a renewal
 
   private func renew() {

@@ -160,7 +160,10 @@ final class GroupMemberships: Sendable {
           )
         }
         let others = nodes.filter { $0.node != own.node }
-        logger.info("Nodes of the cluster", metadata: ["others": "\(others.map { "\($0.node.rawValue) \($0.host):\($0.port)" })"])
+        logger.info(
+          "Nodes of the cluster",
+          metadata: ["others": "\(others.map { "\($0.node.rawValue) \($0.host):\($0.port)" })"]
+        )
         connect(to: others)
         changed(others)
       }
