@@ -121,6 +121,25 @@ struct ClusterSimulationTests {
     #expect(tally.removals > 0 && tally.snapshots > 0, "TIDEMARK_SEED=\(seed)")
   }
 
+  /// The same with the node's code.
+  @Test("sets of store loops change, and the cluster loses nothing", arguments: TestRun.seeds(12, long: 300))
+  func changedSetsOfStoreLoopsLoseNothing(seed: UInt64) {
+    TestRun.printSeed(seed, of: "changed sets of store loops")
+    var settings = Self.awaySettings
+    settings.shards = .storeLoops
+    settings.disturbances = [.resize, .resize, .resize, .move, .leave, .away, .crash, .stop, .cut, .election]
+    settings.nodeCount = 5
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    simulation.run()
+    let tally = simulation.tally
+    print(
+      "changed sets of store loops \(seed): \(simulation.issued) commands, \(tally.removals) removals, "
+        + "\(tally.snapshots) snapshots"
+    )
+    for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
+    #expect(tally.removals > 0 && tally.snapshots > 0, "TIDEMARK_SEED=\(seed)")
+  }
+
   /// Shows that the simulations above need their snapshots.
   @Test("control: without snapshots a member that was away cannot follow again")
   func membersThatAreAwayWithoutSnapshots() {

@@ -16,6 +16,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private var replica: GroupReplica!
   private var loop: StoreLoop { replica.loop }
   private var wasOwner = false
+  private(set) var joiningAt: RecordPosition?
   private var isSliceRequested = false
   private var lastAppended: GroupRecord?
   /// When the last write to storage ends, in the simulation's time.
@@ -32,16 +33,34 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     self.registers = registers
     self.process = process
     configuration = Self.configuration(&process.simulation.random)
+    begin()
+    tick()
+  }
+
+  /// Begin from what is stored, as a process or a new host does.
+  private func begin() {
+    joiningAt = nil
+    lanes = [:]
     replica = GroupReplica(
       group: id,
       node: process.node.id,
-      initialSet: process.simulation.initialSet,
-      limits: process.simulation.settings.limits,
+      initialSet: simulation.initialSet,
+      limits: simulation.settings.limits,
       loop: newLoop(),
       stored: storage.cursor,
       driver: self
     )
-    tick()
+    wasOwner = false
+  }
+
+  /// Begin again later from changed storage. The writes of before come first.
+  private func begin(after delay: Int64, change: @escaping () -> Void) {
+    let ended = replica
+    process.after(max(delay, storedAt - simulation.time.nanoseconds)) { [self] in
+      guard ended === replica else { return }
+      change()
+      begin()
+    }
   }
 
   /// Small, so that pages are written, read and evicted.
@@ -185,30 +204,50 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   func store(_ group: CommitGroup) {
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
+    let target = replica!
     simulation.time.schedule(at: storedAt) { [self] in
       guard !process.isClosed else { return }
       storage.commit(group)
       process.node.run { [self] in
         guard !process.isClosed else { return }
-        loop.clock = process.node.wallClock
-        replica.stored(.success(()))
+        target.loop.clock = process.node.wallClock
+        target.stored(.success(()))
       }
     }
   }
 
   func restart() {
     simulation.tally.depositions += 1
+    let halted = replica!
     process.after(simulation.random.milliseconds(1...50)) { [self] in
+      guard halted === replica else { return }
       lanes = [:]
-      replica.restarted(newLoop(), stored: storage.cursor)
+      halted.restarted(newLoop(), stored: storage.cursor)
     }
   }
 
+  /// Take what another node has now, and install it later.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
-    simulation.oracle.stranded(process.node.id, id, reason)
+    guard simulation.settings.takesSnapshots, case .trimmed = reason else {
+      return simulation.oracle.stranded(process.node.id, id, reason)
+    }
+    let others = simulation.nodes.filter { $0.id != process.node.id }
+    guard let source = simulation.random.pick(others).storage[Int(id.rawValue)] as? StoreStorage else { return }
+    let (data, cursor) = (source.data, source.cursor)
+    joiningAt = cursor.position
+    begin(after: simulation.random.milliseconds(20...2_000)) { [self] in
+      // A snapshot that is older than the node's data does not help.
+      guard cursor.position > storage.position else { return }
+      storage.install(data, cursor)
+      simulation.tally.snapshots += 1
+    }
   }
 
-  func removeData() { simulation.oracle.failed(id, "an unexpected change of the set") }
+  func removeData() {
+    simulation.tally.removals += 1
+    _ = simulation.log.report(id, by: process.node.id, MemberReport(position: .zero))
+    begin(after: simulation.random.milliseconds(1...50)) { [self] in storage.removeAll() }
+  }
 
   func replicaFailed(_ error: FollowError) {
     simulation.oracle.failed(id, "C6: node \(process.node.id.rawValue) cannot follow: \(error)")

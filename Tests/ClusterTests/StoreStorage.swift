@@ -28,6 +28,15 @@ final class StoreStorage: SimulatedStorage {
     unsynced.append(group)
   }
 
+  /// Replace everything, durably.
+  func install(_ data: StoredData, _ cursor: LogCursor) {
+    self.data = data
+    self.cursor = cursor
+    sync()
+  }
+
+  func removeAll() { install(registers.initialData, .start) }
+
   func sync() {
     syncedData = data
     syncedCursor = cursor
