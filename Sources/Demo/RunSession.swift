@@ -2,7 +2,7 @@ internal import Foundation
 package import LocalStack
 package import Operations
 
-/// `tidemark run`: a store, a gateway with TLS and one with h2c, which run until interrupted.
+/// `tidemark run`: a store or the nodes of a cluster, a gateway with TLS and one with h2c, which run until interrupted.
 package struct RunSession: Sendable {
   /// Directory of all files; created if missing, and kept afterwards.
   package var directory: String
@@ -11,6 +11,8 @@ package struct RunSession: Sendable {
   package var ports = RunPorts()
   /// Additional flags of both gateways.
   package var gatewayFlags: [String] = []
+  /// Number of nodes of a cluster; 1: a single store.
+  package var nodeCount = 1
 
   package init(directory: String, logLevel: String = "info") {
     self.directory = directory
@@ -31,6 +33,10 @@ package struct RunSession: Sendable {
       try await stack.start()
       try await writeTokens(files)
       Terminal.print(Self.welcome(stack.plan, files))
+      if let cluster = stack.plan.cluster {
+        Terminal.print(Self.clusterLines(cluster, await stack.nodeProcessIDs))
+        await stack.keepNodesRunning(note: Terminal.printError)
+      }
       let death = await stack.waitForUnexpectedExit()
       if !Task.isCancelled, let death { throw StackError(death) }
     } cleanUp: {
@@ -45,7 +51,7 @@ package struct RunSession: Sendable {
       isFree: LoopbackPorts.isFree,
       note: Terminal.printError
     )
-    return StackPlan(
+    var plan = StackPlan(
       store: chosen[.store],
       storeAdmin: chosen[.storeAdmin],
       gateways: [
@@ -66,9 +72,32 @@ package struct RunSession: Sendable {
       ],
       logLevel: logLevel
     )
+    if nodeCount > 1 {
+      let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
+      plan.cluster = try ClusterPlan(nodes: nodeCount, first: first)
+    }
+    return plan
   }
 
   // MARK: Printed commands
+
+  /// Return what to print of a cluster.
+  static func clusterLines(_ cluster: ClusterPlan, _ processIDs: [Int32]) -> String {
+    let nodes = zip(1..., cluster.nodes).map { number, node in
+      "  node \(number)   frames \(node.listen)   operations http://\(node.admin)/metrics   process \(processIDs[number - 1])"
+    }
+    return """
+
+      The store is a cluster of \(nodes.count) nodes, over etcd at \(cluster.etcd):
+
+      \(nodes.joined(separator: "\n"))
+
+      To see it work, repeat the last commands above while you kill a node; it starts again after 5 s.
+
+      tidemark cluster status --cluster \(ClusterPlan.name) --log http://\(cluster.etcd)
+      kill -9 \(processIDs[0])
+      """
+  }
 
   private func writeTokens(_ files: StackFiles) async throws {
     let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
@@ -92,7 +121,10 @@ package struct RunSession: Sendable {
   /// directory.
   static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
-    let logs = (["tidemark-store"] + plan.gateways.map(\.name)).map { files.log(of: $0) }
+    let stores =
+      plan.cluster.map { ["etcd"] + (1...$0.nodes.count).map { "tidemark-store-\($0)" } } ?? ["tidemark-store"]
+    let logs = (stores + plan.gateways.map(\.name)).map { files.log(of: $0) }
+    let data = plan.cluster == nil ? files.data : files.directory
     return """
       Tidemark is up.
 
@@ -106,7 +138,7 @@ package struct RunSession: Sendable {
 
       \(lines(plan, files).joined(separator: "\n"))
 
-      Ctrl-C stops it; what it stored stays in \(files.data).
+      Ctrl-C stops it; what it stored stays in \(data).
       """
   }
 

@@ -30,6 +30,8 @@ package struct StackPlan: Sendable {
   package var store: Endpoint
   /// Address for readiness and metrics.
   package var storeAdmin: Endpoint
+  /// Nodes instead of the store; the first has the store's addresses.
+  package var cluster: ClusterPlan?
   /// Gateways; at least one.
   package var gateways: [Gateway]
   /// `--log-level` of all processes.
@@ -45,6 +47,9 @@ package struct StackPlan: Sendable {
     self.gateways = gateways
     self.logLevel = logLevel
   }
+
+  /// Addresses of the store, or of all nodes.
+  var storeAddresses: [Endpoint] { cluster?.nodes.map(\.listen) ?? [store] }
 
   /// Create a plan for a store and gateways, one by default, on ports that are currently free.
   package static func onFreePorts(
@@ -79,6 +84,7 @@ package actor LocalStack {
 
   private let executables: Executables
   private var store: ChildProcess?
+  private let cluster: LocalCluster?
   private var gateways: [ChildProcess] = []
 
   /// Create a stack without starting any process.
@@ -87,6 +93,9 @@ package actor LocalStack {
     self.storeFlags = plan.storeFlags
     self.files = files
     self.executables = executables
+    cluster = plan.cluster.map {
+      LocalCluster(plan: $0, files: files, executables: executables, logLevel: plan.logLevel)
+    }
   }
 
   /// The store's process, if it was started.
@@ -97,7 +106,12 @@ package actor LocalStack {
   /// Create missing files, start every process, and return when all are ready.
   package func start() async throws {
     try files.prepare()
-    try await startStore()
+    if let cluster, let plan = plan.cluster {
+      try await cluster.start()
+      for (child, node) in zip(await cluster.nodeProcesses, plan.nodes) { try await waitUntilReady(child, node.admin) }
+    } else {
+      try await startStore()
+    }
     for gateway in plan.gateways { gateways.append(try process(of: gateway)) }
     for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
   }
@@ -163,13 +177,27 @@ package actor LocalStack {
       for gateway in gateways { group.addTask { await gateway.stop() } }
     }
     await store?.stop()
+    await cluster?.stop()
     gateways = []
     store = nil
   }
 
-  /// Wait until one of the processes ends by itself, and describe it. May return nil after cancellation.
+  /// Start a cluster's nodes that end again, until ``stop()``.
+  ///
+  /// - Parameter note: gets a line for each.
+  package func keepNodesRunning(note: @escaping @Sendable (String) -> Void) async {
+    await cluster?.keepRunning(note: note)
+  }
+
+  /// Process ids of a cluster's nodes, in the order of their numbers.
+  package var nodeProcessIDs: [Int32] {
+    get async { await cluster?.nodeProcesses.map(\.processID) ?? [] }
+  }
+
+  /// Wait until one of the processes ends by itself, and describe it; nodes of a cluster may end. May return nil after
+  /// cancellation.
   package func waitForUnexpectedExit() async -> String? {
-    let children = gateways + (store.map { [$0] } ?? [])
+    let children = gateways + [store, await cluster?.etcdProcess].compactMap { $0 }
     let files = files
     return await withTaskGroup(of: String?.self) { group in
       for child in children {
@@ -200,7 +228,8 @@ package actor LocalStack {
   private func arguments(of gateway: StackPlan.Gateway) -> [String] {
     let transport = gateway.usesTLS ? ["--tls-cert", files.certificate, "--tls-key", files.key] : ["--h2c"]
     return ["--listen", "\(gateway.listen)"] + transport + [
-      "--store", "\(plan.store)", "--secret-file", files.frameSecret, "--jwt-secret-file", files.jwtSecret,
+      "--store", plan.storeAddresses.map(\.description).joined(separator: ","), "--secret-file", files.frameSecret,
+      "--jwt-secret-file", files.jwtSecret,
       "--ticket-secret-file", files.ticketSecret, "--admin", "\(gateway.admin)", "--log-level", plan.logLevel,
     ] + gateway.flags
   }

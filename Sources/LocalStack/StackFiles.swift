@@ -7,6 +7,8 @@ package struct StackFiles: Sendable {
   package let directory: String
 
   package var data: String { directory + "/data" }
+  /// Return the data directory of a cluster's node.
+  package func data(ofNode number: Int) -> String { "\(directory)/data-\(number)" }
   package var certificate: String { directory + "/tls-cert.pem" }
   package var key: String { directory + "/tls-key.pem" }
   package var frameSecret: String { directory + "/frame-secret" }

@@ -30,6 +30,13 @@ struct RunCommand: AsyncParsableCommand {
   var tlsAdmin: String?
   @Option(help: ArgumentHelp("Operations listener of the h2c gateway. Default 127.0.0.1:8081.", valueName: "host:port"))
   var h2cAdmin: String?
+  @Option(
+    help: ArgumentHelp(
+      "Nodes of a cluster over one etcd server, 2 to 7, instead of a single store (preview; needs etcd).",
+      valueName: "n"
+    )
+  )
+  var nodes: Int?
   @Flag(help: "Use free ports for all addresses that are not given.")
   var freePorts = false
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON, for both gateways.", valueName: "file"))
@@ -38,6 +45,10 @@ struct RunCommand: AsyncParsableCommand {
   var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Of all processes.", valueName: "level"))
   var logLevel = "info"
+
+  func validate() throws {
+    if let nodes { try validateRanges([("nodes", nodes, 2...7)]) }
+  }
 
   func run() async throws {
     try await reportingErrors("tidemark run") {
@@ -48,6 +59,7 @@ struct RunCommand: AsyncParsableCommand {
       ]
       for (listener, text) in addresses { session.ports.given[listener] = try endpoint(listener.flag, text) }
       session.ports.usesDefaults = !freePorts
+      session.nodeCount = nodes ?? 1
       if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
       if !corsOrigin.isEmpty { session.gatewayFlags += ["--cors-origin"] + corsOrigin }
       let executables = try Executables.besideCurrentExecutable()

@@ -1,0 +1,123 @@
+package import Operations
+
+/// Addresses of a cluster on this machine: one server of etcd, and nodes.
+package struct ClusterPlan: Sendable {
+  /// One node of the cluster.
+  package struct Node: Sendable {
+    /// Address for gateways and other nodes.
+    package var listen: Endpoint
+    /// Address for readiness and metrics.
+    package var admin: Endpoint
+
+    package init(listen: Endpoint, admin: Endpoint) {
+      self.listen = listen
+      self.admin = admin
+    }
+  }
+
+  /// Name of the cluster.
+  package static let name = "local"
+
+  package var etcd: Endpoint
+  package var etcdPeer: Endpoint
+  /// In the order of their numbers, from 1.
+  package var nodes: [Node]
+
+  /// Number the nodes from 1, the first at the given addresses, and the others and etcd on free ports.
+  package init(nodes count: Int, first: Node) throws(StackError) {
+    let ports = try LoopbackPorts.free(2 * count)
+    etcd = ports[0]
+    etcdPeer = ports[1]
+    nodes = [first] + (1..<count).map { Node(listen: ports[2 * $0], admin: ports[2 * $0 + 1]) }
+  }
+}
+
+/// etcd and the nodes of a cluster as children of this process. A node that ends is started again. The caller that
+/// starts it must stop it.
+actor LocalCluster {
+  private static let etcdName = "etcd"
+  /// Pause before a node that has ended starts again: others take its groups over meanwhile.
+  private static let restartPause = Duration.seconds(5)
+
+  private let plan: ClusterPlan
+  private let files: StackFiles
+  private let executables: Executables
+  private let logLevel: String
+  private var etcd: ChildProcess?
+  private var nodes: [ChildProcess] = []
+  private var restarts: Task<Void, Never>?
+
+  init(plan: ClusterPlan, files: StackFiles, executables: Executables, logLevel: String) {
+    self.plan = plan
+    self.files = files
+    self.executables = executables
+    self.logLevel = logLevel
+  }
+
+  /// The processes, as far as they were started.
+  var etcdProcess: ChildProcess? { etcd }
+  var nodeProcesses: [ChildProcess] { nodes }
+
+  /// Start etcd and all nodes. They are not ready yet.
+  func start() throws(StackError) {
+    guard let executable = Executables.find("etcd") else {
+      throw StackError("etcd is not installed: install Debian's etcd-server, or leave --nodes out")
+    }
+    let peer = "http://\(plan.etcdPeer)"
+    etcd = try ChildProcess(
+      name: Self.etcdName,
+      executable: executable,
+      arguments: [
+        "--name", Self.etcdName, "--data-dir", "\(files.directory)/etcd", "--listen-client-urls", "http://\(plan.etcd)",
+        "--advertise-client-urls", "http://\(plan.etcd)", "--listen-peer-urls", peer,
+        "--initial-advertise-peer-urls", peer, "--initial-cluster", "\(Self.etcdName)=\(peer)",
+        "--heartbeat-interval", "50", "--election-timeout", "500", "--snapshot-count", "2000",
+        "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
+      ],
+      logFile: files.log(of: Self.etcdName)
+    )
+    for number in plan.nodes.indices { nodes.append(try makeNode(number)) }
+  }
+
+  private func makeNode(_ number: Int) throws(StackError) -> ChildProcess {
+    let node = plan.nodes[number]
+    let name = "tidemark-store-\(number + 1)"
+    return try ChildProcess(
+      name: name,
+      executable: executables.store,
+      arguments: [
+        "--cluster", ClusterPlan.name, "--node", "\(number + 1)", "--members", "\(plan.nodes.count)",
+        "--log", "http://\(plan.etcd)", "--data", files.data(ofNode: number + 1), "--listen", "\(node.listen)",
+        "--secret-file", files.frameSecret, "--admin", "\(node.admin)", "--log-level", logLevel,
+      ],
+      logFile: files.log(of: name)
+    )
+  }
+
+  /// Start nodes that end again, until ``stop()``.
+  ///
+  /// - Parameter note: gets a line for each.
+  func keepRunning(note: @escaping @Sendable (String) -> Void) {
+    restarts = Task {
+      while !Task.isCancelled {
+        for number in nodes.indices where !nodes[number].isRunning {
+          let status = await nodes[number].waitForExit()
+          note("node \(number + 1) \(status): it starts again in \(Self.restartPause.components.seconds) s")
+          try? await Task.sleep(for: Self.restartPause)
+          guard !Task.isCancelled else { return }
+          do { nodes[number] = try makeNode(number) } catch { note("\(error)") }
+        }
+        try? await Task.sleep(for: .milliseconds(100))
+      }
+    }
+  }
+
+  func stop() async {
+    restarts?.cancel()
+    await restarts?.value
+    await withTaskGroup(of: Void.self) { group in
+      for node in nodes { group.addTask { await node.stop() } }
+    }
+    await etcd?.stop()
+  }
+}
