@@ -88,13 +88,13 @@ package struct RunSession: Sendable {
     }
     return """
 
-      The store is a cluster of \(nodes.count) nodes, over etcd at \(cluster.etcd):
+      The store is a cluster of \(nodes.count) nodes, over etcd at \(cluster.etcd[0].client):
 
       \(nodes.joined(separator: "\n"))
 
       To see it work, repeat the last commands above while you kill a node; it starts again after 5 s.
 
-      tidemark cluster status --cluster \(ClusterPlan.name) --log http://\(cluster.etcd)
+      tidemark cluster status --cluster \(ClusterPlan.name) --log \(cluster.log)
       kill -9 \(processIDs[0])
       """
   }
@@ -122,7 +122,8 @@ package struct RunSession: Sendable {
   static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
     let stores =
-      plan.cluster.map { ["etcd"] + (1...$0.nodes.count).map { "tidemark-store-\($0)" } } ?? ["tidemark-store"]
+      plan.cluster.map { ClusterPlan.etcdNames($0.etcd.count) + (1...$0.nodes.count).map { "tidemark-store-\($0)" } }
+      ?? ["tidemark-store"]
     let logs = (stores + plan.gateways.map(\.name)).map { files.log(of: $0) }
     let data = plan.cluster == nil ? files.data : files.directory
     return """

@@ -11,7 +11,7 @@ package struct BenchCommand: AsyncParsableCommand {
     abstract: "Load-tests an HTTP/2 server.",
     subcommands: [
       LoadCommand.self, Comparison.self, RecoveryBench.self, MemoryBench.self, ChannelBench.self,
-      UserBench.self, EventBench.self, PushBench.self,
+      UserBench.self, EventBench.self, PushBench.self, ClusterBench.self,
     ],
     defaultSubcommand: LoadCommand.self
   )

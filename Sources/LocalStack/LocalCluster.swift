@@ -1,6 +1,6 @@
 package import Operations
 
-/// Addresses of a cluster on this machine: one server of etcd, and nodes.
+/// Addresses of a cluster on this machine: servers of etcd, and nodes.
 package struct ClusterPlan: Sendable {
   /// One node of the cluster.
   package struct Node: Sendable {
@@ -18,24 +18,29 @@ package struct ClusterPlan: Sendable {
   /// Name of the cluster.
   package static let name = "local"
 
-  package var etcd: Endpoint
-  package var etcdPeer: Endpoint
+  /// Servers of etcd: their addresses for clients, and for each other.
+  package var etcd: [(client: Endpoint, peer: Endpoint)]
   /// In the order of their numbers, from 1.
   package var nodes: [Node]
 
   /// Number the nodes from 1, the first at the given addresses, and the others and etcd on free ports.
-  package init(nodes count: Int, first: Node) throws(StackError) {
-    let ports = try LoopbackPorts.free(2 * count)
-    etcd = ports[0]
-    etcdPeer = ports[1]
-    nodes = [first] + (1..<count).map { Node(listen: ports[2 * $0], admin: ports[2 * $0 + 1]) }
+  package init(nodes count: Int, first: Node, etcdServers: Int = 1) throws(StackError) {
+    let ports = try LoopbackPorts.free(2 * (count - 1 + etcdServers))
+    let pairs = stride(from: 0, to: ports.count, by: 2).map { (ports[$0], ports[$0 + 1]) }
+    etcd = pairs.prefix(etcdServers).map { (client: $0.0, peer: $0.1) }
+    nodes = [first] + pairs.dropFirst(etcdServers).map { Node(listen: $0.0, admin: $0.1) }
   }
+
+  /// Names of etcd's servers, for messages and log files.
+  package static func etcdNames(_ count: Int) -> [String] { count == 1 ? ["etcd"] : (1...count).map { "etcd-\($0)" } }
+
+  /// URLs of etcd's servers, as `--log` has them.
+  package var log: String { etcd.map { "http://\($0.client)" }.joined(separator: ",") }
 }
 
 /// etcd and the nodes of a cluster as children of this process. A node that ends is started again. The caller that
 /// starts it must stop it.
 actor LocalCluster {
-  private static let etcdName = "etcd"
   /// Pause before a node that has ended starts again: others take its groups over meanwhile.
   private static let restartPause = Duration.seconds(5)
 
@@ -43,7 +48,7 @@ actor LocalCluster {
   private let files: StackFiles
   private let executables: Executables
   private let logLevel: String
-  private var etcd: ChildProcess?
+  private var etcd: [ChildProcess] = []
   private var nodes: [ChildProcess] = []
   private var restarts: Task<Void, Never>?
 
@@ -55,7 +60,7 @@ actor LocalCluster {
   }
 
   /// The processes, as far as they were started.
-  var etcdProcess: ChildProcess? { etcd }
+  var etcdProcesses: [ChildProcess] { etcd }
   var nodeProcesses: [ChildProcess] { nodes }
 
   /// Start etcd and all nodes. They are not ready yet.
@@ -63,20 +68,37 @@ actor LocalCluster {
     guard let executable = Executables.find("etcd") else {
       throw StackError("etcd is not installed: install Debian's etcd-server, or leave --nodes out")
     }
-    let peer = "http://\(plan.etcdPeer)"
-    etcd = try ChildProcess(
-      name: Self.etcdName,
-      executable: executable,
-      arguments: [
-        "--name", Self.etcdName, "--data-dir", "\(files.directory)/etcd", "--listen-client-urls", "http://\(plan.etcd)",
-        "--advertise-client-urls", "http://\(plan.etcd)", "--listen-peer-urls", peer,
-        "--initial-advertise-peer-urls", peer, "--initial-cluster", "\(Self.etcdName)=\(peer)",
-        "--heartbeat-interval", "50", "--election-timeout", "500", "--snapshot-count", "2000",
-        "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
-      ],
-      logFile: files.log(of: Self.etcdName)
-    )
-    for number in plan.nodes.indices { nodes.append(try makeNode(number)) }
+    let names = ClusterPlan.etcdNames(plan.etcd.count)
+    let members = zip(names, plan.etcd).map { "\($0)=http://\($1.peer)" }.joined(separator: ",")
+    for (name, server) in zip(names, plan.etcd) {
+      let (client, peer) = ("http://\(server.client)", "http://\(server.peer)")
+      etcd.append(
+        try ChildProcess(
+          name: name,
+          executable: executable,
+          arguments: [
+            "--name", name, "--data-dir", "\(files.directory)/\(name)", "--listen-client-urls", client,
+            "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+            "--initial-cluster", members, "--heartbeat-interval", "50", "--election-timeout", "500",
+            "--snapshot-count", "2000", "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
+          ],
+          logFile: files.log(of: name)
+        )
+      )
+    }
+    for index in plan.nodes.indices { nodes.append(try makeNode(index)) }
+  }
+
+  func kill(_ index: Int) async {
+    nodes[index].signal(9)
+    await nodes[index].waitForExit()
+  }
+
+  func stop(_ index: Int) async { await nodes[index].stop() }
+
+  func start(_ index: Int) throws(StackError) -> ChildProcess {
+    nodes[index] = try makeNode(index)
+    return nodes[index]
   }
 
   private func makeNode(_ number: Int) throws(StackError) -> ChildProcess {
@@ -87,7 +109,7 @@ actor LocalCluster {
       executable: executables.store,
       arguments: [
         "--cluster", ClusterPlan.name, "--node", "\(number + 1)", "--members", "\(plan.nodes.count)",
-        "--log", "http://\(plan.etcd)", "--data", files.data(ofNode: number + 1), "--listen", "\(node.listen)",
+        "--log", plan.log, "--data", files.data(ofNode: number + 1), "--listen", "\(node.listen)",
         "--secret-file", files.frameSecret, "--admin", "\(node.admin)", "--log-level", logLevel,
       ],
       logFile: files.log(of: name)
@@ -118,6 +140,6 @@ actor LocalCluster {
     await withTaskGroup(of: Void.self) { group in
       for node in nodes { group.addTask { await node.stop() } }
     }
-    await etcd?.stop()
+    for server in etcd { await server.stop() }
   }
 }

@@ -189,6 +189,25 @@ package actor LocalStack {
     await cluster?.keepRunning(note: note)
   }
 
+  /// Kill a node of the cluster without warning, like ``killStore()``.
+  ///
+  /// - Parameter index: its index in the plan, as in the methods below.
+  package func killNode(_ index: Int) async { await cluster?.kill(index) }
+
+  /// Stop a node gracefully: other nodes take its groups over.
+  package func stopNode(_ index: Int) async { await cluster?.stop(index) }
+
+  /// Start a node again and return when it is ready.
+  package func startNode(_ index: Int) async throws {
+    guard let cluster, let plan = plan.cluster else { return }
+    try await waitUntilReady(try await cluster.start(index), plan.nodes[index].admin)
+  }
+
+  /// Process ids of etcd's servers.
+  package var etcdProcessIDs: [Int32] {
+    get async { await cluster?.etcdProcesses.map(\.processID) ?? [] }
+  }
+
   /// Process ids of a cluster's nodes, in the order of their numbers.
   package var nodeProcessIDs: [Int32] {
     get async { await cluster?.nodeProcesses.map(\.processID) ?? [] }
@@ -197,7 +216,7 @@ package actor LocalStack {
   /// Wait until one of the processes ends by itself, and describe it; nodes of a cluster may end. May return nil after
   /// cancellation.
   package func waitForUnexpectedExit() async -> String? {
-    let children = gateways + [store, await cluster?.etcdProcess].compactMap { $0 }
+    let children = gateways + (store.map { [$0] } ?? []) + (await cluster?.etcdProcesses ?? [])
     let files = files
     return await withTaskGroup(of: String?.self) { group in
       for child in children {

@@ -74,6 +74,22 @@ import Testing
     #expect(report.costs.allSatisfy { $0.marks == 2_000 })
   }
 
+  @Test(.timeLimit(.minutes(15)), .needs(Executables.find("etcd") != nil, "needs Debian's etcd-server"))
+  func clustersAreMeasured() async throws {
+    let report = try await measure(
+      try ClusterBench.parse([
+        "--rounds", "1", "--seconds", "0.3", "--requests", "1000", "--connections", "2", "--streams", "4", "--ends",
+        "1",
+      ])
+    )
+    #expect(report.measurements.map(\.row) == [.readQuery, .readQuery, .status, .status])
+    #expect(report.measurements.map(\.isCluster) == [false, true, false, true])
+    #expect(report.measurements.allSatisfy { $0.figures.requests > 0 && $0.figures.rate > 0 })
+    #expect(Set(report.measurements[1].figures.cpu.map(\.process)) == ["generator", "gateway", "store", "etcd"])
+    #expect(report.pauses.killed.count == 1 && report.pauses.stopped.count == 1 && report.pauses.returned.count == 2)
+    #expect(report.pauses.requests > 0)
+  }
+
   @Test(.timeLimit(.minutes(15)))
   func pushAcknowledgementsAreMeasured() async throws {
     let report = try await measure(

@@ -124,19 +124,24 @@ struct BenchRun: Sendable {
 
   /// Run `body`, which may start the stack, and stop it. Its data is removed after a success and kept after an error,
   /// with the logs.
+  ///
+  /// - Parameter nodes: number of a cluster's nodes; 1: a single store.
   func withStack<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
     logLevel: String = "notice",
+    nodes: Int = 1,
+    etcdServers: Int = 1,
     _ body: (LocalStack) async throws -> Outcome
   ) async throws -> Outcome {
     let files = StackFiles(directory: directory + suffix)
     try files.prepare()
-    let stack = LocalStack(
-      plan: try .onFreePorts(usesTLS: false, logLevel: logLevel, gateways: gateways),
-      files: files,
-      executables: executables
-    )
+    var plan = try StackPlan.onFreePorts(usesTLS: false, logLevel: logLevel, gateways: gateways)
+    if nodes > 1 {
+      let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
+      plan.cluster = try ClusterPlan(nodes: nodes, first: first, etcdServers: etcdServers)
+    }
+    let stack = LocalStack(plan: plan, files: files, executables: executables)
     let outcome = try await withCleanup {
       try await body(stack)
     } cleanUp: {

@@ -1,0 +1,205 @@
+internal import ArgumentParser
+internal import CommandSupport
+internal import LocalStack
+internal import Operations
+
+/// Command `tidemark bench cluster`: a cluster beside a single store, and what a lost node costs.
+struct ClusterBench: Benchmark {
+  static let name = "cluster"
+  static let abstract =
+    "Requests to a cluster beside a single store, in turn, and the pauses when nodes end and return."
+  static let discussion = """
+    Starts a store with a gateway, and a cluster with one: three servers of etcd and the nodes, all on this machine and \
+    on free loopback ports, with data in new directories under ./.tidemark. Needs Debian's etcd-server. After the rows \
+    it kills and stops nodes while a client makes one request after the other, and prints the longest request of each \
+    time. Exits with 1 if a request fails or an answer is wrong.
+    """
+
+  /// Rows of the table.
+  static let rows: [BenchRow] = [.readQuery, .status]
+  private static let etcdCount = 3
+
+  @Option(help: "Rounds, in turn; the medians are printed.")
+  var rounds = 3
+  @Option(help: "Nodes of the cluster.")
+  var nodes = 3
+  @Option(help: "Connections.")
+  var connections = 16
+  @Option(parsing: .upToNextOption, help: "Streams on each connection.")
+  var streams = [CommaList([1, 10, 100])]
+  @Option(help: ArgumentHelp("The measured time of each run.", valueName: "time"))
+  var seconds = TimeSpanArgument(seconds: 3)
+  @Option(help: "Answers after which a run ends before its time.")
+  var requests = 200_000
+  @Option(help: "How many times an owner is killed, and how many times one is stopped.")
+  var ends = 5
+  @OptionGroup var options: BenchOptions
+
+  /// One run of one row.
+  struct Measurement: Sendable, Encodable {
+    var row: BenchRow
+    var streams: Int
+    var round: Int
+    var isCluster: Bool
+    var figures: RunFigures
+  }
+
+  struct Report: Sendable, Encodable {
+    var measurements: [Measurement] = []
+    var pauses = ClusterPauses()
+  }
+
+  func validate() throws {
+    try validateRanges([
+      ("rounds", rounds, 1...99), ("nodes", nodes, 2...7), ("connections", connections, 1...99),
+      ("requests", requests, 1_000...100_000_000), ("ends", ends, 0...1_000),
+    ])
+    guard streams.joined().allSatisfy({ (1...100).contains($0) }) else {
+      throw ValidationError("--streams: give 1 to 100")
+    }
+    try seconds.validate("--seconds", in: 0.1...600)
+  }
+
+  func measure(_ run: BenchRun) async throws -> Report {
+    var report = Report()
+    try await run.withStack(logLevel: "warning") { single in
+      try await single.start()
+      try await run.withStack(suffix: "-nodes", logLevel: "warning", nodes: nodes, etcdServers: Self.etcdCount) {
+        cluster in
+        try await cluster.start()
+        report = try await measure(run, single: single, cluster: cluster)
+      }
+    }
+    return report
+  }
+
+  private func measure(_ run: BenchRun, single: LocalStack, cluster: LocalStack) async throws -> Report {
+    var report = Report()
+    let pauses = ClusterPauseBench(stack: cluster, note: run.note)
+    try await pauses.waitForOwners()
+    let count = rounds * streams.joined().count * Self.rows.count * 2
+    for round in 1...rounds {
+      for streams in streams.joined() {
+        for row in Self.rows {
+          for (isCluster, stack) in [(false, single), (true, cluster)] {
+            let title = "run \(report.measurements.count + 1) of \(count), \(isCluster ? "cluster" : "one store")"
+            let figures = try await measure(row, streams, stack, run.prefixed(title))
+            let measurement = Measurement(
+              row: row,
+              streams: streams,
+              round: round,
+              isCluster: isCluster,
+              figures: figures
+            )
+            run.log("\(title), \(streams) streams, \(row.title): \(Figures.count(Int(figures.rate)))/s")
+            report.measurements.append(measurement)
+          }
+        }
+      }
+    }
+    report.pauses = try await pauses.measure(ends: ends)
+    return report
+  }
+
+  private func measure(
+    _ row: BenchRow,
+    _ streams: Int,
+    _ stack: LocalStack,
+    _ run: BenchRun
+  ) async throws -> RunFigures {
+    guard let form = row.form else { preconditionFailure("\(row) has no requests") }
+    let warmup = min(connections * streams * 4, requests / 4)
+    let bench = try GatewayBench(
+      endpoint: stack.plan.gateways[0].listen,
+      tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
+      form: form,
+      connections: connections,
+      streams: streams,
+      requests: requests,
+      warmup: warmup
+    )
+    var plan = try await bench.prepare { registered, total in
+      run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
+    }
+    plan.duration = seconds.seconds
+    plan.processes = try await stack.clusterProcesses()
+    run.note("under load")
+    let report = try await LoadGenerator.run(plan) { _, _ in }
+    run.note("checking")
+    let problems = try await bench.verify(report)
+    guard problems.isEmpty else { throw LoadError("wrong results:\n  " + problems.joined(separator: "\n  ")) }
+    return report.figures
+  }
+
+  // MARK: Report
+
+  func text(_ report: Report) -> String {
+    let table = ClusterTable(report.measurements)
+    return """
+      Medians of \(rounds) rounds, \(connections) connections, \(nodes) nodes, \(Self.etcdCount) servers of etcd.
+
+      \(table.markdown)
+
+      \(report.pauses.text)
+      """
+  }
+}
+
+extension LocalStack {
+  /// The measured processes of a stack with their names in reports: those of a cluster have one name each kind.
+  fileprivate func clusterProcesses() async throws -> [(name: String, processID: Int32)] {
+    guard plan.cluster != nil else { return try measuredProcesses().named }
+    let gateways = gatewayProcesses.map { (name: "gateway", processID: $0.processID) }
+    let nodes = await nodeProcessIDs.map { (name: "store", processID: $0) }
+    return gateways + nodes + (await etcdProcessIDs).map { (name: "etcd", processID: $0) }
+  }
+}
+
+/// The table of a ``ClusterBench``: a line for each row and number of streams.
+private struct ClusterTable {
+  private struct Line {
+    var title: String
+    var streams: Int
+    var single: [RunFigures]
+    var cluster: [RunFigures]
+
+    /// CPU time of all processes of a name for a request.
+    func cpu(_ runs: [RunFigures], _ name: String) -> Double {
+      runs.median { $0.cpu.filter { $0.process == name }.reduce(0) { $0 + $1.perRequest } }
+    }
+  }
+
+  let markdown: String
+
+  init(_ measurements: [ClusterBench.Measurement]) {
+    var lines: [Line] = []
+    for row in ClusterBench.rows {
+      for streams in Set(measurements.map(\.streams)).sorted() {
+        let own = measurements.filter { $0.row == row && $0.streams == streams }
+        lines.append(
+          Line(
+            title: row.title,
+            streams: streams,
+            single: own.filter { !$0.isCluster }.map(\.figures),
+            cluster: own.filter(\.isCluster).map(\.figures)
+          )
+        )
+      }
+    }
+    let table = ReportTable<Line>(columns: [
+      .text("row", \.title), .count("streams", \.streams),
+      .number("one store") { line in Figures.count(Int(line.single.median(\.rate))) + "/s" },
+      .number("cluster") { line in Figures.count(Int(line.cluster.median(\.rate))) + "/s" },
+      .number("ratio") { line in
+        Figures.decimal(line.cluster.median(\.rate) / line.single.median(\.rate), digits: 2)
+      },
+      .time("p50, one store") { line in line.single.median(\.p50) },
+      .time("p50, cluster") { line in line.cluster.median(\.p50) },
+      .time("p99, cluster") { line in line.cluster.median(\.p99) },
+      .microseconds("CPU, store") { line in line.cpu(line.single, "store") },
+      .microseconds("CPU, nodes") { line in line.cpu(line.cluster, "store") },
+      .microseconds("CPU, etcd") { line in line.cpu(line.cluster, "etcd") },
+    ])
+    markdown = table.markdown(lines) ?? ""
+  }
+}
