@@ -52,6 +52,15 @@ extension EtcdGroupLog {
     }
   }
 
+  /// Read the nodes that are announced; nil: the call failed.
+  package func nodes(done: @escaping ([NodeAnnouncement]?) -> Void) {
+    transact(.nodes, transactions.cluster()) { [self] response throws(EtcdWireError) in
+      try transactions.cluster(response).nodes
+    } done: { nodes in
+      done(nodes)
+    }
+  }
+
   /// Read everything about the cluster.
   ///
   /// - Parameter done: gets nil inside of the result if no node has ever started, and a failure if a call failed.

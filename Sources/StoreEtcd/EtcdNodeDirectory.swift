@@ -110,8 +110,15 @@ package final class EtcdNodeDirectory: NodeDirectory {
         directory.known = nodes
         directory.changed(nodes)
       }
+      directory.checkOwn(nodes)
       directory.renewLater()
     }
+  }
+
+  /// Announce again next time if the entry is gone, such as with another process of the same number.
+  private func checkOwn(_ nodes: [NodeAnnouncement]) {
+    guard case .announcing(let node, _) = state, !nodes.contains(where: { $0.node == node.node }) else { return }
+    state = .announcing(node, lease: 0)
   }
 
   private func renewLater() {

@@ -160,9 +160,15 @@ package final class StoreServer: Sendable {
 
   /// Why the store cannot serve now; nil if it can.
   package var notReadyReason: String? {
-    if supervisor.serving.current() != nil { return nil }
-    return "the shards are starting, or reloading after a failed commit"
+    guard supervisor.serving.current() != nil else {
+      return "the shards are starting, or reloading after a failed commit"
+    }
+    guard let silence = memberships?.logSilence, silence >= Self.logSilenceMax else { return nil }
+    return "the shared log in etcd has not answered for \(silence.components.seconds) s"
   }
+
+  /// Longer than an election of etcd's leader.
+  private static let logSilenceMax = Duration.seconds(5)
 
   /// Values for `/metrics`.
   package struct Statistics: Sendable {

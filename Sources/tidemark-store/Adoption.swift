@@ -19,6 +19,10 @@ enum Adoption {
   /// Adopt the directory, unless it is the cluster's already.
   static func run(_ settings: StoreSettings, _ cluster: NodeSettings, _ logger: Logger) async throws(SettingsError) {
     let directory = settings.directory
+    let members = cluster.settings.configuration.initialNodeCount
+    guard cluster.settings.node.rawValue <= members else {
+      throw SettingsError("node", "has to be 1 to \(members) (--members) with --adopt: others are members of no group")
+    }
     guard RocksDBEngine.hasStore(directory) else {
       throw SettingsError("adopt", "\(directory): contains no store; the other nodes start without --adopt")
     }
@@ -68,7 +72,7 @@ enum Adoption {
       case .refused:
         throw SettingsError(
           "adopt",
-          "cluster \(cluster.name) has data of group \(adoption.group.rawValue) already: choose another name"
+          "cluster \(cluster.name): has data of group \(adoption.group.rawValue) already: choose another name"
         )
       case .unclear: try? await Task.sleep(for: pause)
       }

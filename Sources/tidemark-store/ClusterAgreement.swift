@@ -1,4 +1,5 @@
 internal import Logging
+internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -7,18 +8,25 @@ internal import StoreEngine
 internal import StoreEtcd
 internal import StoreRocksDB
 
-/// What all nodes of a cluster have in common: the first node that starts fixes it, from its flags. Later nodes take it
-/// from etcd, and their flags must not contradict it.
-enum ClusterAgreement {
-  /// For half a minute: etcd may start at the same time.
-  private static let attempts = 60
+/// What a node settles with etcd before it starts.
+///
+/// All nodes of a cluster have some numbers in common: the first node that starts fixes them, from its flags. Later
+/// nodes take them from etcd, and their flags must not contradict. And no two nodes have the same number.
+struct ClusterAgreement {
   private static let pause = Duration.milliseconds(500)
+  /// A notice of etcd's silence comes with the first attempt, and then with each hundredth.
+  private static let attemptsPerNotice = 100
   private static let defaultNodeCount = 3
+  /// The announcement of a process that was killed stays for 10 s.
+  private static let announcementChecks = 30
+
+  private let etcd: EtcdConfiguration
+  private let logger: Logger
 
   /// Nil without `cluster`.
   static func reach(_ settings: Settings, _ logger: Logger) async throws(SettingsError) -> ClusterConfiguration? {
     guard let cluster = try settings.string("cluster") else { return nil }
-    let etcd = try NodeSettings.etcd(settings, cluster: cluster)
+    let agreement = ClusterAgreement(etcd: try NodeSettings.etcd(settings, cluster: cluster), logger: logger)
     let asked = (
       nodes: try settings.integer("members", in: 1...GroupSet.membersMax),
       groups: try settings.integer("groups", in: 1...NodeSettings.groupsMax),
@@ -28,17 +36,18 @@ enum ClusterAgreement {
     let groups = asked.groups ?? nodes
     let stored = asked.shards == nil ? try storedShardCount(settings) : nil
     let shards = asked.shards ?? stored ?? max(RocksDBEngine.shardCountDefault, groups)
-    let own = ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
-    guard groups <= own.shardCount else {
-      throw SettingsError("groups", "has to be at most \(own.shardCount), the number of shards")
+    guard groups <= shards else {
+      throw SettingsError("groups", "has to be at most \(shards), the number of shards")
     }
-    let agreed = try await agree(own, etcd, logger)
+    let own = ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
+    let agreed = await agreement.ask { log, done in log.agree(own, done: done) }
     for (key, asked, agreed) in [
       ("members", asked.nodes, agreed.initialNodeCount), ("groups", asked.groups, agreed.groupCount),
       ("shards", asked.shards, agreed.shardCount),
     ] where asked != nil && asked != agreed {
       throw SettingsError(key, "cluster \(cluster) was created with \(agreed), which is fixed: leave the flag out")
     }
+    try await agreement.checkNumber(settings)
     return agreed
   }
 
@@ -59,26 +68,57 @@ enum ClusterAgreement {
     }
   }
 
-  private static func agree(
-    _ own: ClusterConfiguration,
-    _ etcd: EtcdConfiguration,
-    _ logger: Logger
-  ) async throws(SettingsError) -> ClusterConfiguration {
+  /// Refuse a number that another process has.
+  private func checkNumber(_ settings: Settings) async throws(SettingsError) {
+    guard let number = try settings.integer("node", in: 1...NodeSettings.nodesMax) else { return }
+    let listen = try settings.endpoint("listen") ?? NodeSettings.listenDefault
+    let own = try settings.endpoint("advertise") ?? listen
+    var other: NodeAnnouncement?
+    for check in 0..<Self.announcementChecks {
+      let nodes = await ask { log, done in log.nodes(done: done) }
+      other = nodes.first { $0.node.rawValue == number && ($0.host != own.host || Int($0.port) != own.port) }
+      guard let other else { return }
+      if check == 0 {
+        logger.notice(
+          "Waiting for the process that had this node's number",
+          metadata: ["node": "\(number)", "address": "\(other.host):\(other.port)"]
+        )
+      }
+      try? await Task.sleep(for: Self.pause)
+    }
+    if let other {
+      throw SettingsError(
+        "node",
+        "\(number): is used by the process at \(other.host):\(other.port): give each node another number"
+      )
+    }
+  }
+
+  /// Ask etcd until it answers.
+  private func ask<Answer: Sendable>(
+    _ body: @escaping @Sendable (EtcdGroupLog, @escaping (Answer?) -> Void) -> Void
+  ) async -> Answer {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
-    for attempt in 0..<attempts {
-      let agreed = try? await eventLoop.flatSubmit {
-        let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop)
-        let promise = eventLoop.makePromise(of: ClusterConfiguration?.self)
-        log.agree(own) { agreed in
-          promise.succeed(agreed)
+    for attempt in 0... {
+      let failure = NIOLockedValueBox("no answer")
+      let answer = try? await eventLoop.flatSubmit { [etcd] in
+        let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop) { reason, server in
+          failure.withLockedValue { $0 = "\(server): \(reason)" }
+        }
+        let promise = eventLoop.makePromise(of: Answer?.self)
+        body(log) { answer in
+          promise.succeed(answer)
           log.close()
         }
         return promise.futureResult
       }.get()
-      if let agreed { return agreed }
-      if attempt == 0 { logger.notice("Waiting for etcd") }
-      try? await Task.sleep(for: pause)
+      if let answer { return answer }
+      if attempt % Self.attemptsPerNotice == 0 {
+        let reason = failure.withLockedValue { $0 }
+        logger.warning("etcd does not answer: start it, or correct --log", metadata: ["error": "\(reason)"])
+      }
+      try? await Task.sleep(for: Self.pause)
     }
-    throw SettingsError("log", "etcd does not answer")
+    preconditionFailure("an endless loop has ended")
   }
 }

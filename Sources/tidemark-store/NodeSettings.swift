@@ -15,7 +15,8 @@ struct NodeSettings {
   ]
   /// A group is a byte in the keys of the shared log. Each has an event loop.
   static let groupsMax = 64
-  private static let nodesMax = 999
+  static let nodesMax = 999
+  static let listenDefault = Endpoint(host: "127.0.0.1", port: 7_410)
 
   let name: String
   /// Identity of the data: the same on all nodes, so that a gateway's session goes on at another one.
@@ -76,13 +77,17 @@ struct NodeSettings {
     self.settings = cluster
   }
 
+  private static let anyAddresses: Set<String> = ["0.0.0.0", "::"]
+
   /// Return the address at which gateways and other nodes reach this one. Port 0: the one that it listens on.
   private static func advertised(_ settings: Settings, _ listen: Endpoint) throws(SettingsError) -> Endpoint {
     if let given = try settings.endpoint("advertise") {
-      guard given.port > 0 else { throw SettingsError("advertise", "give HOST:PORT with a port above 0") }
+      guard given.port > 0, !anyAddresses.contains(given.host) else {
+        throw SettingsError("advertise", "\(given): give a HOST:PORT that others can connect to, with a port above 0")
+      }
       return given
     }
-    guard !["0.0.0.0", "::"].contains(listen.host) else {
+    guard !anyAddresses.contains(listen.host) else {
       throw SettingsError(
         "advertise",
         "is missing: --listen names no address of this machine; give the HOST:PORT at which gateways and nodes reach it"

@@ -61,9 +61,7 @@ struct StoreSettings {
     metrics: MetricsRegistry,
     _ logger: Logger
   ) throws(SettingsError) {
-    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
-      throw SettingsError("listen", "has to be HOST:PORT")
-    }
+    let listen = try settings.endpoint("listen") ?? NodeSettings.listenDefault
     self.listen = listen
     let cluster = try NodeSettings(settings, agreed: agreed, listen: listen, metrics: metrics, logger)
     leavesCluster = try settings.flag("leave-cluster")

@@ -308,7 +308,10 @@ struct TidemarkStore: AsyncParsableCommand {
     if let cluster = settings.cluster, storage.store != cluster.store {
       throw SettingsError(
         "data",
-        "\(settings.directory): is not of cluster \(cluster.name): give the node an empty directory"
+        """
+        \(settings.directory): is not of cluster \(cluster.name): give the node an empty directory, or make that of a \
+        single store the cluster's with --adopt
+        """
       )
     }
     if settings.cluster == nil {

@@ -329,8 +329,13 @@ struct OwnershipStoryTests {
         .init(2_450, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([1, 2, 3], 6)), "-"),
         .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
         .init(2_510, .loopReset(S.claimed), "read 5"),
-        .init(3_000, S.probe(owner: S.owner(3, epoch: 3), last: 6, set: ([2, 3], 7)), "remove data"),
+        .init(3_000, S.probe(owner: S.owner(3, epoch: 3), last: 6, set: ([2, 3], 7)), "-"),
         .init(3_000, input: .deadline, "never"),
+        // The data stays until a member has it.
+        .init(3_100, S.synced(1, 4), "-"),
+        .init(3_100, S.synced(2, 0), "-"),
+        .init(3_100, S.joining(3, 6), "-"),
+        .init(4_100, S.synced(3, 6), "remove data"),
       ]
     ),
     S(

@@ -47,6 +47,7 @@ final class RegisterGroup: SimulatedGroup {
   }
 
   var deadline: BootTime { ownership.deadline }
+  var reportsProgress: Bool { ownership.reportsProgress }
 
   func handle(_ event: Ownership.Event) {
     guard !process.isClosed, !isRemoved else { return }
@@ -136,9 +137,9 @@ final class RegisterGroup: SimulatedGroup {
       halt(reason)
     case .trim(let trim): process.link.trim(trim)
     case .removeData:
-      simulation.tally.removals += 1
       isRemoved = true
       _ = simulation.log.report(id, by: node.id, MemberReport(position: .zero))
+      simulation.tally.removals += 1
       process.after(simulation.random.milliseconds(1...50)) { [self] in
         storage.removeAll()
         begin()

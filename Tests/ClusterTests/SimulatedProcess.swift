@@ -108,6 +108,7 @@ final class SimulatedProcess {
   }
 
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
+    guard group.reportsProgress else { return }
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
       ?? MemberReport(position: position, isLeaving ? .leaving : .following)

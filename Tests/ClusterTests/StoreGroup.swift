@@ -105,6 +105,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   var isOwner: Bool { replica.isOwner }
   var mayAnswer: Bool { replica.mayAnswer }
   var deadline: BootTime { replica.deadline }
+  var reportsProgress: Bool { replica.reportsProgress }
 
   func handle(_ event: Ownership.Event) {
     guard !process.isClosed else { return }
@@ -244,8 +245,8 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   }
 
   func removeData() {
-    simulation.tally.removals += 1
     _ = simulation.log.report(id, by: process.node.id, MemberReport(position: .zero))
+    simulation.tally.removals += 1
     begin(after: simulation.random.milliseconds(1...50)) { [self] in storage.removeAll() }
   }
 

@@ -136,6 +136,9 @@ package final class GroupReplica {
     if case .ended = state { true } else { false }
   }
 
+  /// ``Ownership/reportsProgress``
+  package var reportsProgress: Bool { ownership.reportsProgress }
+
   /// Whether the node keeps the group; nil: not known yet.
   package var isMember: Bool? { ownership.isMember }
 

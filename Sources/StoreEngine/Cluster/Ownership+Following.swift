@@ -11,7 +11,7 @@ extension Ownership {
       case watching
       /// It waits for a snapshot, and follows no more.
       case stranded
-      /// The node is not a member, and has nothing of the group. Becomes reading when it is one.
+      /// The node is not a member. Becomes reading when it is one. Data that it has stays until a member has it.
       case outside
 
       var deadline: BootTime {
@@ -39,6 +39,11 @@ extension Ownership {
     var turn = Turn.silence
     /// End of the log by the last probe. The watch has to reach it before the next one.
     var expected: RecordPosition
+
+    /// Whether the node is not a member, and has data of the group.
+    var isOutsideWithData: Bool {
+      if case .outside = intake { applied != .start } else { false }
+    }
 
     init(applied: LogCursor, owner: GroupOwner, intake: Intake, now: BootTime) {
       self.applied = applied
@@ -90,7 +95,8 @@ extension Ownership {
       following.quietSince = now
       state = .following(following)
       return []
-    case .answered, .memberReported, .leaveRequested:
+    case .memberReported(let member, let report): return memberReported(member, report, following)
+    case .answered, .leaveRequested:
       // Of an ownership that has ended.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
@@ -118,10 +124,17 @@ extension Ownership {
   /// Follow the group no longer.
   private mutating func leaveSet(_ following: Following) -> [Action] {
     var following = following
-    var hasData = following.applied != .start
-    if case .stranded = following.intake { hasData = true }
+    var awaitsSnapshot = false
+    if case .stranded = following.intake { awaitsSnapshot = true }
     following.intake = .outside
     state = .following(following)
+    return awaitsSnapshot && following.applied == .start ? [.removeData] : []
+  }
+
+  /// Give the data up if this member has it, or all that the log lacks of it. Until then this node's may be the last.
+  private func memberReported(_ member: NodeID, _ report: MemberReport, _ following: Following) -> [Action] {
+    guard following.isOutsideWithData, member != node, currentSet?.members.contains(member) == true else { return [] }
+    let hasData = report.phase != .joining && report.position > .zero && report.position.next >= logFirst
     return hasData ? [.removeData] : []
   }
 

@@ -68,7 +68,8 @@ package struct Ownership: Sendable {
     case halt(HaltReason)
     /// Call ``GroupLog/trim(_:)``.
     case trim(GroupTrim)
-    /// The node is not a member: stop the loop, and remove what storage has of the group (C9). The machine ends.
+    /// The node is not a member, and a member has the data: stop the loop, and remove what storage has of the group (C9).
+    /// The machine ends.
     case removeData
   }
 
@@ -128,6 +129,8 @@ package struct Ownership: Sendable {
   private let initialSet: GroupSet
   /// By the latest probe; nil before the first one.
   private(set) var currentSet: GroupSet?
+  /// First position of the log, by the latest probe.
+  private(set) var logFirst = RecordPosition.zero.next
   /// Whether this node stops soon.
   private(set) var isLeaving = false
   var state: State
@@ -200,6 +203,16 @@ package struct Ownership: Sendable {
   /// Whether this node keeps the group; nil before the first answer of a probe.
   package var isMember: Bool? { currentSet?.members.contains(node) }
 
+  /// Whether the node reports how far it has the group: as a member, as the owner, or because it still has data. A
+  /// report is also how it learns of the members.
+  package var reportsProgress: Bool {
+    switch state {
+    case .owning: true
+    case .following(let following) where following.isOutsideWithData: true
+    case .following, .claiming, .releasing, .deposed: isMember == true
+    }
+  }
+
   /// Take one event and say what to do.
   package mutating func handle(_ event: Event, at now: BootTime) -> [Action] {
     switch event {
@@ -207,6 +220,7 @@ package struct Ownership: Sendable {
       // Answers may overtake one another.
       let found = end.set ?? initialSet
       if found.revision >= currentSet?.revision ?? 0 { currentSet = found }
+      logFirst = max(logFirst, end.first)
     case .leaveRequested: isLeaving = true
     default: break
     }

@@ -11,6 +11,8 @@ struct GroupEvents: Sendable {
   var deposed: @Sendable (LoopHost) -> Void
   /// The shared log does not fit the loop, which is stopped.
   var failed: @Sendable (LoopHost, FollowError) -> Void
+  /// This node is not a member of the host's group, but keeps its data until a member has it.
+  var kept: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
   var removed: @Sendable (LoopHost) -> Void
   /// The group needs a snapshot of another node, for this reason.
@@ -44,6 +46,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timerDeadline = BootTime.never
   private var wasOwner = false
   private var isLeaving = false
+  /// Whether it was reported that the node is outside the set, and keeps the data.
+  private var hasKeptData = false
   /// Receives a snapshot of the group.
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
@@ -87,7 +91,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     host.readClock()
-    guard let replica, replica.isMember == true else { return }
+    guard let replica, replica.reportsProgress else { return }
+    if replica.isMember == false, !replica.isOwner, !hasKeptData {
+      hasKeptData = true
+      events.kept(host)
+    }
     replica.report(memberReport(synced: cursor.position))
   }
 

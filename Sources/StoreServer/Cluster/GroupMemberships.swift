@@ -99,6 +99,9 @@ final class GroupMemberships: Sendable {
     host.eventLoop.execute { log.probe(for: [host.cluster?.replica].compactMap { $0 }) }
   }
 
+  /// The longest time since the shared log has answered a probe.
+  var logSilence: Duration { state.withLockedValue(\.links).map(\.log.silence).max() ?? .zero }
+
   func stopProbes() {
     for links in state.withLockedValue(\.links) { links.log.eventLoop.execute { links.log.stop() } }
   }

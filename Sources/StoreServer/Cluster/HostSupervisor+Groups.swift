@@ -13,6 +13,15 @@ extension HostSupervisor {
       yielded: { [weak self] host in self?.yielded(host) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      kept: { [logger] _ in
+        logger.warning(
+          """
+          This node is not a member of a group, and keeps the group's data until a member has it (tidemark cluster add \
+          makes it a member)
+          """,
+          metadata: ["group": "\(position)"]
+        )
+      },
       removed: { [weak self] host in self?.removed(host, at: position, generation: generation) },
       joining: { [logger] reason in
         logger.notice(

@@ -1,11 +1,12 @@
 internal import Glibc
 internal import NIOCore
 internal import StoreEngine
+internal import Synchronization
 
 /// A node's connection to the shared log from one event loop: its writer, and the probe that reports to the groups of
 /// that loop.
 ///
-/// `@unchecked Sendable`: everything but `eventLoop` is used on `eventLoop` only.
+/// `@unchecked Sendable`: everything but `eventLoop` and ``silence`` is used on `eventLoop` only.
 final class SharedLogLink: @unchecked Sendable {
   let eventLoop: any EventLoop
   let log: any GroupLog
@@ -17,6 +18,11 @@ final class SharedLogLink: @unchecked Sendable {
   /// Number of changes of `replicas`.
   private var version: UInt64 = 0
   private var timer: Scheduled<Void>?
+  /// When a probe was answered last.
+  private let answeredAt = Atomic(BootTime.now().nanoseconds)
+
+  /// Time since the log has answered a probe; from any thread.
+  var silence: Duration { .nanoseconds(BootTime.now().nanoseconds - answeredAt.load(ordering: .relaxed)) }
 
   /// Create a link; call on `eventLoop`.
   init(eventLoop: any EventLoop, log: any GroupLog, limits: ClusterLimits) {
@@ -71,6 +77,7 @@ final class SharedLogLink: @unchecked Sendable {
       // The replicas of before may be gone.
       guard let self, asked == version, !replicas.isEmpty else { return }
       if let ends {
+        answeredAt.store(BootTime.now().nanoseconds, ordering: .relaxed)
         perform(probe.answered(number, at: BootTime.now()))
         for (replica, end) in zip(replicas, ends) { replica.handle(.probeAnswered(end)) }
       } else {

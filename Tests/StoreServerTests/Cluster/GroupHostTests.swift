@@ -51,6 +51,7 @@ import Testing
             yielded: { _ in },
             deposed: { _ in },
             failed: { _, _ in },
+            kept: { _ in },
             removed: { _ in },
             joining: { _ in },
             joinFailed: { _ in },

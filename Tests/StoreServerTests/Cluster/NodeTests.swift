@@ -189,6 +189,10 @@ import Testing
       #expect(try await gateway.nextReplies() == ["3 known"])
       node.log.takeOver(GroupID(0), node: NodeID(2))
       #expect(try await gateway.nextReplies(2) == ["owns 1+1@1", "ping 1"])
+      // The other node has reported nothing: this one's data may be the last.
+      try await eventually("the data is kept") { !node.lines.matching("keeps the group's data").isEmpty }
+      #expect(node.storage.removals.isEmpty)
+      node.log.report(GroupID(0), by: NodeID(2), synced: 100)
       try await eventually("the data is removed") { node.storage.removals == [GroupID(0)] }
       try await eventually("another host") { node.storage.recoveries(of: 0) == 3 }
       #expect(node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero))
