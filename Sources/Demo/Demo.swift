@@ -95,7 +95,7 @@ package struct Demo: Sendable {
     Terminal.print(
       """
       \(style.bold("Tidemark")): who has got it, who has read it
-      \(style.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a fresh directory"))
+      \(style.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a new directory"))
       """
     )
     if usesColor {

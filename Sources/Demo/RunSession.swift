@@ -83,8 +83,9 @@ package struct RunSession: Sendable {
 
   /// Return what to print of a cluster.
   static func clusterLines(_ cluster: ClusterPlan, _ processIDs: [Int32]) -> String {
-    let nodes = zip(1..., cluster.nodes).map { number, node in
-      "  node \(number)   frames \(node.listen)   operations http://\(node.admin)/metrics   process \(processIDs[number - 1])"
+    let nodes = zip(1..., zip(cluster.nodes, processIDs)).map { number, pair in
+      let (node, process) = pair
+      return "  node \(number)   frames \(node.listen)   operations http://\(node.admin)/metrics   process \(process)"
     }
     return """
 

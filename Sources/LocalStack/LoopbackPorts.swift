@@ -73,8 +73,8 @@ package enum LoopbackPorts {
 
   private static func nextCandidate() -> Int { blocks.withLock { $0.next() } }
 
-  /// Claim the block for the lifetime of this process. The claim is a bound abstract socket (unix(7)): the system allows
-  /// one for each name, in the same network namespace as the ports, and frees it with the process.
+  /// Claim the block for the lifetime of this process. The claim is a bound abstract socket (unix(7)): the system
+  /// allows one for each name, in the same network namespace as the ports, and frees it with the process.
   private static func claim(block first: Int) -> Bool {
     // Children must not inherit the claim: they may live longer.
     let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)

@@ -68,8 +68,8 @@ package struct Ownership: Sendable {
     case halt(HaltReason)
     /// Call ``GroupLog/trim(_:)``.
     case trim(GroupTrim)
-    /// The node is not a member, and a member has the data: stop the loop, and remove what storage has of the group (C9).
-    /// The machine ends.
+    /// The node is not a member, and a member has the data: stop the loop, and remove what storage has of the group
+    /// (C9). The machine ends.
     case removeData
   }
 

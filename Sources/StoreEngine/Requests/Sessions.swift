@@ -117,7 +117,7 @@ final class ShardSessions: ShardPart {
 ///
 /// A counter at or below a record's `highest` counts as applied unless it is in `notApplied`. That list holds the
 /// counters of commands that wait for a channel, were refused or were dropped. A refusal may be lost with its
-/// connection. If the refused command then counted as applied, its resend would be answered as if it had been performed.
+/// connection. If the refused command then counted as applied, its resend would be answered as if it had been done.
 struct SessionTable {
   /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their replies arrived
   /// long ago. Every batch with effects of the session contains them, so there are few.
