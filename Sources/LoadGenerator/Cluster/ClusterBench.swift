@@ -10,9 +10,9 @@ struct ClusterBench: Benchmark {
     "Requests to a cluster beside a single store, in turn, and the pauses when nodes end and return."
   static let discussion = """
     Starts a store with a gateway, and a cluster with one: three servers of etcd and the nodes, all on free loopback \
-    ports, with data in new directories under ./.tidemark. Needs Debian's etcd-server. After the rows it kills and stops \
-    nodes while a client makes one request after the other, and prints the longest request of each time. Exits with 1 if \
-    a request fails or an answer is wrong.
+    ports, with data in new directories under ./.tidemark. Needs Debian's etcd-server. After the rows it kills and \
+    stops nodes while a client makes one request after the other, and prints the longest request of each time. Exits \
+    with 1 if a request fails or an answer is wrong.
     """
 
   /// Rows of the table.
