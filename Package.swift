@@ -143,8 +143,8 @@ let package = Package(
     .executableTarget(
       name: "tidemark-store",
       dependencies: [
-        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreClient", "StoreEtcd", "StoreRocksDB",
-        "StoreEngine", "ReceiptModel", "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
+        "ErasureLedger", "LinkSecurity", "StoreServer", "StoreEtcd", "StoreRocksDB", "StoreEngine", "ReceiptModel",
+        "Operations", "TLSSession", arguments, logging, lifecycle, nioCore, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
