@@ -46,6 +46,7 @@ final class RegisterGroup: SimulatedGroup {
     )
   }
 
+  var isMember: Bool? { ownership.isMember }
   var deadline: BootTime { ownership.deadline }
 
   func handle(_ event: Ownership.Event) {

@@ -44,6 +44,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timerDeadline = BootTime.never
   private var wasOwner = false
   private var isLeaving = false
+  /// The last record that a sync of local storage covers; nil: none has ended.
+  private var synced: RecordPosition?
+  /// Whether the shared log knows that this node, which is not a member, has nothing of the group.
+  private var hasReportedNothing = false
   /// Receives a snapshot of the group.
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
@@ -87,8 +91,28 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     host.readClock()
-    guard let replica, replica.isMember == true else { return }
-    replica.report(memberReport(synced: cursor.position))
+    synced = cursor.position
+    report()
+  }
+
+  private func report() {
+    guard let replica, let isMember = replica.isMember else { return }
+    if isMember {
+      if let synced { replica.report(memberReport(synced: synced)) }
+    } else if replica.isOwner {
+      // Its data does not count. It learns here which member can take the group over.
+      replica.report(MemberReport(position: .zero))
+    } else {
+      reportNothing(of: replica)
+    }
+  }
+
+  /// Report once that this node has nothing of the group: an earlier report may be of a disk that is lost.
+  private func reportNothing(of replica: GroupReplica) {
+    guard !hasReportedNothing else { return }
+    link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) { [weak host] reports in
+      if reports != nil { host?.cluster?.hasReportedNothing = true }
+    }
   }
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
@@ -96,7 +120,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard let replica else { return }
     isLeaving = true
     host.readClock()
-    replica.report(memberReport(synced: replica.storedCursor.position))
+    report()
     replica.handle(.leaveRequested)
   }
 

@@ -205,6 +205,24 @@ import Testing
     }
   }
 
+  /// An owner outside of the set has no member to move the group to at first. It moves as soon as one follows.
+  @Test func ownerOutsideSetReleasesItsGroupLater() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      node.log.setMembers(of: GroupID(0), [2])
+      try await eventually("the owner's data counts no more") {
+        node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero)
+      }
+      #expect(await node.owned == 2)
+      var position: UInt64 = 100
+      try await eventually("the group is released") {
+        position += 1
+        node.log.report(GroupID(0), by: NodeID(2), synced: position)
+        return node.log.lastKind(of: GroupID(0)) == .release(to: NodeID(2))
+      }
+    }
+  }
+
   /// Before a stop the groups go to a member that follows.
   @Test func nodeThatStopsReleasesItsGroups() async throws {
     try await withNode { node in
