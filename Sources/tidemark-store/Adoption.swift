@@ -38,6 +38,11 @@ enum Adoption {
     guard data != cluster.store else {
       return logger.notice("The directory is the cluster's already: --adopt does nothing")
     }
+    // A node outside of the sets would remove the data, which no other node has.
+    let count = cluster.settings.configuration.initialNodeCount
+    guard cluster.settings.node.rawValue <= count else {
+      throw SettingsError("adopt", "needs a node that the cluster begins with: give --node 1 to \(count)")
+    }
     guard cluster.groupCount <= engine.identity.shardCount else {
       throw SettingsError("groups", "has to be at most \(engine.identity.shardCount), the directory's number of shards")
     }
