@@ -110,8 +110,15 @@ package final class EtcdNodeDirectory: NodeDirectory {
         directory.known = nodes
         directory.changed(nodes)
       }
+      directory.check(nodes)
       directory.renewLater()
     }
+  }
+
+  /// The key is gone although its lease lives: another process with the same number has announced itself, and ended.
+  private func check(_ nodes: [NodeAnnouncement]) {
+    guard case .announcing(let node, _) = state, !nodes.contains(where: { $0.node == node.node }) else { return }
+    state = .announcing(node, lease: 0)
   }
 
   private func renewLater() {
