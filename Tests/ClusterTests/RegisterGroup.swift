@@ -139,6 +139,7 @@ final class RegisterGroup: SimulatedGroup {
     case .removeData:
       simulation.tally.removals += 1
       isRemoved = true
+      process.link.unfollow(id)
       _ = simulation.log.report(id, by: node.id, MemberReport(position: .zero))
       process.after(simulation.random.milliseconds(1...50)) { [self] in
         storage.removeAll()

@@ -190,6 +190,7 @@ import Testing
       node.log.takeOver(GroupID(0), node: NodeID(2))
       #expect(try await gateway.nextReplies(2) == ["owns 1+1@1", "ping 1"])
       try await eventually("the data is removed") { node.storage.removals == [GroupID(0)] }
+      #expect(!node.log.isFollowed(GroupID(0), by: NodeID(1)))
       try await eventually("another host") { node.storage.recoveries(of: 0) == 3 }
       #expect(node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero))
       #expect(await node.owned == 1)
