@@ -29,6 +29,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var sources: ShardSources
   /// Nil except in a cluster. Its indexes are those of `nodes`.
   private var known: KnownNodes?
+  /// Changes of `known` that are not executed yet, in their order. An event may come while others are executed.
+  private var changes: [KnownNodes.Changes] = []
+  private var isPerforming = false
   var session: StoreSession
   private var counters = CommandCounters()
   private var ticker: RepeatedTask?
@@ -334,12 +337,22 @@ extension StoreClient {
   }
 
   /// Connect to nodes that have become known or moved, and retire the connections that are not needed any more.
-  private func perform(_ changes: KnownNodes.Changes) {
+  private func perform(_ change: KnownNodes.Changes) {
+    changes.append(change)
+    performChanges()
+  }
+
+  private func performChanges() {
+    guard !isPerforming else { return }
+    isPerforming = true
+    defer { isPerforming = false }
     // A callback may have closed the client.
-    guard delegate != nil else { return }
-    for index in changes.retired { retire(index) }
-    for move in changes.moved { nodes[move.index].replaceAddresses(move.addresses, next: move.next) }
-    for addition in changes.added { addNode(at: addition.index, addition.addresses) }
+    while delegate != nil, !changes.isEmpty {
+      let next = changes.removeFirst()
+      for index in next.retired { retire(index) }
+      for move in next.moved { nodes[move.index].replaceAddresses(move.addresses, next: move.next) }
+      for addition in next.added { addNode(at: addition.index, addition.addresses) }
+    }
   }
 
   /// Connect to a node. The index is the next one, or that of a node that is retired.
@@ -375,7 +388,8 @@ extension StoreClient {
 
   /// Take a node's map of its shards.
   func take(_ map: ShardMap, of node: StoreNode<Delegate>) {
-    let changes = known?.take(map, of: node.index, at: node.address)
+    // A write of this function may fail, and so end a connection: the changes of that come after these.
+    if let change = known?.take(map, of: node.index, at: node.address) { changes.append(change) }
     if routes?.take(map, of: node.index) == true { routesChanged() }
     if let shardCount = routes?.shardCount {
       // No answer follows the map that is about another shard.
@@ -386,7 +400,7 @@ extension StoreClient {
     }
     readinessChanged()
     flush()
-    if let changes { perform(changes) }
+    performChanges()
   }
 
   /// Handle a request that a node has refused because it does not own the shard.

@@ -116,6 +116,8 @@ package final class EtcdGroupLog: GroupLog {
     }
   }
 
+  package func unfollow(_ group: GroupID) { followers.removeValue(forKey: group)?.cancel() }
+
   package func report(
     _ group: GroupID,
     by node: NodeID,

@@ -110,13 +110,13 @@ package final class EtcdNodeDirectory: NodeDirectory {
         directory.known = nodes
         directory.changed(nodes)
       }
-      directory.checkOwn(nodes)
+      directory.check(nodes)
       directory.renewLater()
     }
   }
 
-  /// Announce again next time if the entry is gone, such as with another process of the same number.
-  private func checkOwn(_ nodes: [NodeAnnouncement]) {
+  /// The key is gone although its lease lives: another process with the same number has announced itself, and ended.
+  private func check(_ nodes: [NodeAnnouncement]) {
     guard case .announcing(let node, _) = state, !nodes.contains(where: { $0.node == node.node }) else { return }
     state = .announcing(node, lease: 0)
   }

@@ -19,10 +19,6 @@ enum Adoption {
   /// Adopt the directory, unless it is the cluster's already.
   static func run(_ settings: StoreSettings, _ cluster: NodeSettings, _ logger: Logger) async throws(SettingsError) {
     let directory = settings.directory
-    let members = cluster.settings.configuration.initialNodeCount
-    guard cluster.settings.node.rawValue <= members else {
-      throw SettingsError("node", "has to be 1 to \(members) (--members) with --adopt: others are members of no group")
-    }
     guard RocksDBEngine.hasStore(directory) else {
       throw SettingsError("adopt", "\(directory): contains no store; the other nodes start without --adopt")
     }
@@ -41,6 +37,11 @@ enum Adoption {
     let data = engine.identity.store
     guard data != cluster.store else {
       return logger.notice("The directory is the cluster's already: --adopt does nothing")
+    }
+    // A node outside of the sets would remove the data, which no other node has.
+    let count = cluster.settings.configuration.initialNodeCount
+    guard cluster.settings.node.rawValue <= count else {
+      throw SettingsError("adopt", "needs a node that the cluster begins with: give --node 1 to \(count)")
     }
     guard cluster.groupCount <= engine.identity.shardCount else {
       throw SettingsError("groups", "has to be at most \(engine.identity.shardCount), the directory's number of shards")

@@ -329,6 +329,8 @@ struct OwnershipStoryTests {
         .init(2_450, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([1, 2, 3], 6)), "-"),
         .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
         .init(2_510, .loopReset(S.claimed), "read 5"),
+        // It may have the only copy until another node has claimed the group.
+        .init(2_600, S.probe(owner: S.owner(1, epoch: 2), last: 5, set: ([2, 3], 7)), "-"),
         .init(3_000, S.probe(owner: S.owner(3, epoch: 3), last: 6, set: ([2, 3], 7)), "-"),
         .init(3_000, input: .deadline, "never"),
         // The data stays until a member has it.

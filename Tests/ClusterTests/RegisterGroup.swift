@@ -46,6 +46,7 @@ final class RegisterGroup: SimulatedGroup {
     )
   }
 
+  var isMember: Bool? { ownership.isMember }
   var deadline: BootTime { ownership.deadline }
   var reportsProgress: Bool { ownership.reportsProgress }
 
@@ -138,6 +139,7 @@ final class RegisterGroup: SimulatedGroup {
     case .trim(let trim): process.link.trim(trim)
     case .removeData:
       isRemoved = true
+      process.link.unfollow(id)
       _ = simulation.log.report(id, by: node.id, MemberReport(position: .zero))
       simulation.tally.removals += 1
       process.after(simulation.random.milliseconds(1...50)) { [self] in

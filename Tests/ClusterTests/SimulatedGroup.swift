@@ -5,6 +5,8 @@ import TestSupport
 protocol SimulatedGroup: AnyObject {
   var id: GroupID { get }
   var isOwner: Bool { get }
+  /// Whether the node keeps the group; nil: not known yet.
+  var isMember: Bool? { get }
   /// Whether the node may answer queries now.
   var mayAnswer: Bool { get }
   /// The last record of the snapshot that the node receives; nil: it receives none.

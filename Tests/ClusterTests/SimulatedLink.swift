@@ -64,6 +64,8 @@ final class SimulatedLink: GroupLog {
     request(failed: .failed, done) { simulation in simulation.log.read(group, from: position, max: max) }
   }
 
+  func unfollow(_ group: GroupID) { watches[Int(group.rawValue)] = nil }
+
   func report(
     _ group: GroupID,
     by node: NodeID,

@@ -70,6 +70,8 @@ private final class DirectLog: GroupLog {
     deliver(group)
   }
 
+  func unfollow(_ group: GroupID) { followers[group] = nil }
+
   func trim(_ trim: GroupTrim) { log.trim(trim) }
 
   private func deliver(_ group: GroupID) {

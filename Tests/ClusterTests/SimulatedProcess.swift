@@ -107,8 +107,10 @@ final class SimulatedProcess {
     }
   }
 
+  /// What an owner has that is not a member does not count.
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
     guard group.reportsProgress else { return }
+    let position = group.isMember == true ? position : .zero
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
       ?? MemberReport(position: position, isLeaving ? .leaving : .following)

@@ -102,6 +102,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   // MARK: SimulatedGroup
 
+  var isMember: Bool? { replica.isMember }
   var isOwner: Bool { replica.isOwner }
   var mayAnswer: Bool { replica.mayAnswer }
   var deadline: BootTime { replica.deadline }

@@ -109,6 +109,27 @@ import Testing
     #expect(harness.recorder.replies == [1])
   }
 
+  /// A write that the map of a node causes may find that the node is gone.
+  @Test func nodeThatNamesAnotherOneMayBeLostWhileItsMapIsTaken() {
+    let harness = harness(nodes: 3, ports: [1, 2])
+    harness.announce([0: 1, 1: 2])
+    harness.open()
+    harness.recorder.onEvent = { event in
+      guard case .shards(reopened: [2]) = event else { return }
+      harness.recorder.onEvent = nil
+      harness.down = [0]
+      harness.cut(0)
+    }
+    harness.own(0, [0...0, 2...2], epoch: 2, isAnnounced: false)
+    harness.nodes[0].name([2, 3].map { ShardMap.Peer(node: $0, host: "store", port: $0) })
+    harness.pump()
+    #expect(harness.recorder.onEvent == nil)
+    harness.nodes[1].name([ShardMap.Peer(node: 3, host: "store", port: 3)])
+    harness.own(2, [2...2], epoch: 3)
+    harness.pump()
+    #expect(harness.client.unservedShards.map(\.rawValue) == [0, 3])
+  }
+
   @Test func movedNodeIsReachedAtItsNewAddressAfterTheLoss() {
     let harness = harness(nodes: 3, ports: [1])
     harness.leads = [12: 1]

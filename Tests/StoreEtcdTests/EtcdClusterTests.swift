@@ -123,6 +123,23 @@ struct EtcdClusterTests {
     }
   }
 
+  @Test func nodeIsAnnouncedAgainAfterAnotherProcessOfItsNumber() async throws {
+    try await EtcdProcesses.with(1) { etcd in
+      let configuration = try etcd.configuration()
+      let announcements = [1, 2].map { number in
+        NodeAnnouncement(node: NodeID(1), host: "10.0.0.\(number)", port: 7_410, version: "1.2.3")
+      }
+      let loop = MultiThreadedEventLoopGroup.singleton.next()
+      let first = try await Announcer(configuration, announcements[0], on: loop)
+      try await eventually("a node sees itself") { first.nodes.withLock { $0 } == [announcements[0]] }
+      let second = try await Announcer(configuration, announcements[1], on: loop)
+      try await eventually("it sees the other process") { first.nodes.withLock { $0 } == [announcements[1]] }
+      try await second.withdraw()
+      try await eventually("it sees itself again") { first.nodes.withLock { $0 } == [announcements[0]] }
+      try await first.withdraw()
+    }
+  }
+
   @Test(arguments: [[], [2], [1, 0], [1, 1, 0], [1, 2, 3, 3], [1, 1, 5, 0]] as [[UInt8]])
   func damagedSetIsRefused(bytes: [UInt8]) {
     #expect(throws: EtcdWireError.badValue(.set)) { try EtcdSetValue(bytes) }

@@ -1,6 +1,6 @@
 /// The log that the nodes of a cluster share: one sequence of records for each group, and each group's owner.
 ///
-/// Eight calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back
+/// Nine calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back
 /// on it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does.
 /// After an unclear outcome the engine turns to its next server.
 ///
@@ -31,6 +31,9 @@ package protocol GroupLog: AnyObject {
   /// Deliver every record from a position on, in order, as they are appended. It replaces this node's earlier call for
   /// the group. After ``FollowEvent/ended`` nothing more comes.
   func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void)
+
+  /// End this node's call of ``follow(_:from:receive:)`` for a group. Nothing more comes of it.
+  func unfollow(_ group: GroupID)
 
   /// Store how far this node has a group's log, and read the same of all nodes that have ever reported. nil: the call
   /// failed; the next report covers it.

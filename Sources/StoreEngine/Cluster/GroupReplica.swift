@@ -276,6 +276,7 @@ package final class GroupReplica {
     case .trim(let trim): driver.sharedLog.trim(trim)
     case .removeData:
       end()
+      driver.sharedLog.unfollow(group)
       driver.removeData()
     }
   }

@@ -115,6 +115,8 @@ extension Ownership {
     case (.reading, isMember: true), (.stranded, isMember: true), (.outside, isMember: false): break
     case (.unknownSet, isMember: false), (.reading, isMember: false), (.watching, isMember: false),
       (.stranded, isMember: false):
+      // This node was the last owner: until another one has claimed the group, this may be the only copy.
+      if following.owner.node == node { break }
       return leaveSet(following)
     }
     state = .following(following)

@@ -48,6 +48,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var isLeaving = false
   /// Whether it was reported that the node is outside the set, and keeps the data.
   private var hasKeptData = false
+  /// The last record that a sync of local storage covers; nil: none has ended.
+  private var synced: RecordPosition?
+  /// Whether the shared log knows that this node, which is not a member, has nothing of the group.
+  private var hasReportedNothing = false
   /// Receives a snapshot of the group.
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
@@ -91,12 +95,32 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Report that local storage is synced up to a record (C7).
   func reportSynced(_ cursor: LogCursor) {
     host.readClock()
-    guard let replica, replica.reportsProgress else { return }
-    if replica.isMember == false, !replica.isOwner, !hasKeptData {
-      hasKeptData = true
-      events.kept(host)
+    synced = cursor.position
+    report()
+  }
+
+  private func report() {
+    guard let replica, let isMember = replica.isMember else { return }
+    if isMember {
+      if let synced { replica.report(memberReport(synced: synced)) }
+    } else if replica.reportsProgress {
+      // Its data does not count. It learns here which member has it, or can take the group over.
+      if !replica.isOwner, !hasKeptData {
+        hasKeptData = true
+        events.kept(host)
+      }
+      replica.report(MemberReport(position: .zero))
+    } else {
+      reportNothing(of: replica)
     }
-    replica.report(memberReport(synced: cursor.position))
+  }
+
+  /// Report once that this node has nothing of the group: an earlier report may be of a disk that is lost.
+  private func reportNothing(of replica: GroupReplica) {
+    guard !hasReportedNothing else { return }
+    link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) { [weak host] reports in
+      if reports != nil { host?.cluster?.hasReportedNothing = true }
+    }
   }
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
@@ -104,7 +128,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard let replica else { return }
     isLeaving = true
     host.readClock()
-    replica.report(memberReport(synced: replica.storedCursor.position))
+    report()
     replica.handle(.leaveRequested)
   }
 

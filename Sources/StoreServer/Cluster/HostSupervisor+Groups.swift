@@ -176,6 +176,8 @@ extension HostSupervisor {
         return
       }
       start(made, at: position)
+      // The stop may have begun meanwhile.
+      if state.withLockedValue(\.isLeaving) { made.eventLoop.execute { made.cluster?.leave() } }
       state.withLockedValue { $0.groupRestarts[position]?.started(at: .now) }
     } catch {
       halted(error as? StorageError ?? .failed("\(error)"), generation: generation)

@@ -14,6 +14,7 @@ import Testing
   /// A node's only group, on its own.
   private final class Node {
     let loop = EmbeddedEventLoop()
+    let log = MemoryGroupLog(groupCount: 1)
     let link: SharedLogLink
     let host: LoopHost
 
@@ -21,8 +22,7 @@ import Testing
       let storage = FailingStorage()
       var logger = Logger(label: "test")
       logger.logLevel = .critical
-      let log = MemoryGroupLog(groupCount: 1).connect(loop, node: NodeID(1))
-      link = SharedLogLink(eventLoop: loop, log: log, limits: ClusterLimits())
+      link = SharedLogLink(eventLoop: loop, log: log.connect(loop, node: NodeID(1)), limits: ClusterLimits())
       host = try LoopHost(
         eventLoop: loop,
         storage: storage,
@@ -100,5 +100,35 @@ import Testing
     cluster.joiningAt = RecordPosition(20)
     let joining = MemberReport(position: RecordPosition(20), .joining)
     #expect(cluster.memberReport(synced: position) == joining)
+  }
+
+  /// What is stored may not be synced (C7).
+  @Test func leavingMemberReportsWhatIsSynced() throws {
+    let node = try Node()
+    let cluster = try #require(node.host.cluster)
+    let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero)
+    cluster.replica?.handle(.probeAnswered(end))
+    cluster.leave()
+    #expect(node.log.reports(of: GroupID(0)).isEmpty)
+    cluster.reportSynced(LogCursor(position: RecordPosition(3), epoch: OwnerEpoch(1), hash: RecordHash(5)))
+    cluster.leave()
+    let leaving = MemberReport(position: RecordPosition(3), .leaving)
+    #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): leaving])
+  }
+
+  /// A change of the set must not count on a report of a disk that is lost.
+  @Test func nodeOutsideSetReportsNothingOnce() throws {
+    let node = try Node()
+    let cluster = try #require(node.host.cluster)
+    node.log.report(GroupID(0), by: NodeID(1), synced: 9)
+    let outside = GroupSet(members: [NodeID(2)], revision: 1)
+    let end = GroupEnd(owner: .none, first: RecordPosition.zero.next, last: .zero, set: outside)
+    cluster.replica?.handle(.probeAnswered(end))
+    cluster.reportSynced(.start)
+    node.loop.run()
+    #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): MemberReport(position: .zero)])
+    node.log.report(GroupID(0), by: NodeID(1), synced: 9)
+    cluster.reportSynced(.start)
+    #expect(node.log.reports(of: GroupID(0)) == [NodeID(1): MemberReport(position: RecordPosition(9))])
   }
 }

@@ -194,6 +194,7 @@ import Testing
       #expect(node.storage.removals.isEmpty)
       node.log.report(GroupID(0), by: NodeID(2), synced: 100)
       try await eventually("the data is removed") { node.storage.removals == [GroupID(0)] }
+      #expect(!node.log.isFollowed(GroupID(0), by: NodeID(1)))
       try await eventually("another host") { node.storage.recoveries(of: 0) == 3 }
       #expect(node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero))
       #expect(await node.owned == 1)
@@ -206,6 +207,24 @@ import Testing
       #expect(try await again.gateway.nextReplies(2).sorted() == ["1 known", "2 known"])
       await again.gateway.close()
       await gateway.close()
+    }
+  }
+
+  /// An owner outside of the set has no member to move the group to at first. It moves as soon as one follows.
+  @Test func ownerOutsideSetReleasesItsGroupLater() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      node.log.setMembers(of: GroupID(0), [2])
+      try await eventually("the owner's data counts no more") {
+        node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero)
+      }
+      #expect(await node.owned == 2)
+      var position: UInt64 = 100
+      try await eventually("the group is released") {
+        position += 1
+        node.log.report(GroupID(0), by: NodeID(2), synced: position)
+        return node.log.lastKind(of: GroupID(0)) == .release(to: NodeID(2))
+      }
     }
   }
 

@@ -53,6 +53,11 @@ final class MemoryGroupLog: Sendable {
     change { log in _ = log.report(group, by: node, MemberReport(position: RecordPosition(position))) }
   }
 
+  /// Return whether a node follows a group.
+  func isFollowed(_ group: GroupID, by node: NodeID) -> Bool {
+    state.withLock { state in state.watches[group]?[node] != nil }
+  }
+
   /// Return what the nodes have reported of a group.
   func reports(of group: GroupID) -> [NodeID: MemberReport] { change { log in log[group].reports } }
 
@@ -114,6 +119,10 @@ final class MemoryGroupLog: Sendable {
         }
       }
       log.change { _ in }
+    }
+
+    func unfollow(_ group: GroupID) {
+      log.state.withLock { [node] state in _ = state.watches[group]?.removeValue(forKey: node) }
     }
 
     func report(
