@@ -209,6 +209,8 @@ final class ClusterSimulation {
     run(milliseconds: 3_000, while: isSound)
     clientsIssue = false
     run(milliseconds: 3_000, while: isSound)
+    // A transfer from a node that has nothing is begun again at another one.
+    run(milliseconds: 30_000) { isSound() && hasJoiningMember }
     guard isSound() else { return }
     let ends = (0..<groupCount).map { oracle.length(GroupID(UInt8($0))) }
     run(milliseconds: 500, while: isSound)
@@ -222,6 +224,13 @@ final class ClusterSimulation {
     }
     for client in clients where !client.isIdle {
       oracle.missed(client.group, "client \(client.id) has no answer")
+    }
+  }
+
+  /// Whether a member receives a snapshot.
+  private var hasJoiningMember: Bool {
+    nodes.contains { node in
+      node.process?.groups.contains { $0.joiningAt != nil && members(of: $0.id).contains(node.id) } == true
     }
   }
 

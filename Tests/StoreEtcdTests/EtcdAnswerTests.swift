@@ -41,7 +41,7 @@ import Testing
     let message = GRPCMessage.framed { buffer in
       buffer.writeProtobuf(1) { $0.writeProtobuf(3, 5) }
       buffer.writeProtobuf(2, true)
-      for _ in 0..<3 { buffer.writeProtobuf(3) { $0.writeProtobuf(1) { _ in } } }
+      for _ in 0..<4 { buffer.writeProtobuf(3) { $0.writeProtobuf(1) { _ in } } }
     }
     return Array(message.readableBytesView)
   }()

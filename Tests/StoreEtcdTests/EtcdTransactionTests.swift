@@ -105,7 +105,10 @@ import Testing
     #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
     let synced = EtcdReportValue(MemberReport(position: RecordPosition(1)))
     #expect(Hex.text(synced.encoded().readableBytesView) == "010000000000000001")
-    for bad in [[], [1], [3, 0, 0, 0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0, 0, 0, 0, 1]] as [[UInt8]] {
+    let leaving = EtcdReportValue(MemberReport(position: RecordPosition(2), .leaving))
+    #expect(Hex.text(leaving.encoded().readableBytesView) == "030000000000000002")
+    #expect(try EtcdReportValue(Array(leaving.encoded().readableBytesView)) == leaving)
+    for bad in [[], [1], [4, 0, 0, 0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0, 0, 0, 0, 1]] as [[UInt8]] {
       #expect(throws: EtcdWireError.badValue(.position)) { try EtcdReportValue(bad) }
     }
   }
@@ -233,7 +236,7 @@ import Testing
       succeeded: true,
       [
         Self.found(Self.owner), value.map { Self.found(value: Array($0.readableBytesView)) } ?? Self.nothing,
-        Self.counted(count),
+        Self.counted(count), Self.nothing,
       ]
     )
     let end = GroupEnd(owner: Self.owner, first: RecordPosition(first), last: RecordPosition(last))
