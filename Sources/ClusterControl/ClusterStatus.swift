@@ -82,7 +82,7 @@ package struct ClusterStatus: Hashable, Sendable {
       )
     }
     let size = state.commonSize
-    warnings = state.groups.flatMap { Warning.all(of: $0, commonSize: size) }
+    warnings = state.groups.flatMap { Warning.all(of: $0, in: state, commonSize: size) }
   }
 
   private static func address(_ node: NodeAnnouncement) -> String {
@@ -124,12 +124,12 @@ extension ClusterStatus.Member {
 }
 
 extension ClusterStatus.Warning {
-  fileprivate static func all(of group: GroupState, commonSize: Int) -> [Self] {
+  fileprivate static func all(of group: GroupState, in state: ClusterState, commonSize: Int) -> [Self] {
     var warnings: [Self] = []
     func warn(_ code: Code, _ text: String) { warnings.append(Self(group: group.id, code: code, text: text)) }
-    let copies = group.members.count { group.hasLog($0) }
+    let copies = group.members.count { state.isRunning($0) && group.hasLog($0) }
     if group.owner == .none { warn(.noOwner, "has no owner") }
-    if copies < 2 { warn(.fewCopies, "has \(copies == 0 ? "no member" : "one member only") with all its records") }
+    if copies < 2 { warn(.fewCopies, "has \(copies == 0 ? "no" : "one") running member with all its records") }
     if group.members.count != commonSize {
       warn(.unusualSize, "has \(group.members.count) members, most groups have \(commonSize)")
     }

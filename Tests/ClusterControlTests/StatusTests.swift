@@ -34,7 +34,7 @@ import Testing
         2      43-63   2      2      5        3 no report, 1 no report, 2 owner, 4 joining (lag 1)
 
         warning: group 1 has no owner
-        warning: group 2 has one member only with all its records
+        warning: group 2 has one running member with all its records
         warning: group 2 has 4 members, most groups have 3
         warning: group 2 is owned by node 2, not by its preferred owner, node 3
         """
@@ -65,7 +65,7 @@ import Testing
         {"node":2,"state":"owner","position":9,"lag":0},\
         {"node":4,"state":"joining","position":8,"lag":1}]}],\
         "warnings":[\
-        {"group":0,"code":"few_copies","text":"group 0 has one member only with all its records"},\
+        {"group":0,"code":"few_copies","text":"group 0 has one running member with all its records"},\
         {"group":0,"code":"unusual_size","text":"group 0 has 4 members, most groups have 3"},\
         {"group":0,"code":"not_preferred",\
         "text":"group 0 is owned by node 2, not by its preferred owner, node 3"}]}
