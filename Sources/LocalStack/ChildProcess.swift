@@ -96,13 +96,19 @@ package final class ChildProcess: Sendable {
     // If SIGCHLD is ignored, as inherited from this process's parent, the exit status of children is lost.
     Glibc.signal(SIGCHLD, SIG_DFL)
     var processID: pid_t = 0
-    let result = posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
+    let result = Self.spawning.withLock { _ in
+      posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
+    }
     guard result == 0 else { throw StackError("cannot start \(executable): \(String(cString: strerror(result)))") }
     self.processID = processID
     // waitid blocks, so it gets its own thread. The pools of Dispatch and Swift have only as many threads as cores. If
     // children held them all, a timer or a task would wait up to a second until the pool grows by one.
     Thread.detachNewThread { self.watch() }
   }
+
+  /// Held while a child is started: until it runs its program it has all descriptors of this process. Whoever opens a
+  /// listening socket that no child may have for a moment holds it too.
+  static let spawning = Mutex(())
 
   /// Whether the process is still running.
   package var isRunning: Bool {

@@ -12,15 +12,10 @@ package enum LoopbackPorts {
   /// Find distinct free ports outside the range that the system uses for outgoing connections. A restarted process
   /// therefore finds its port free, however many connections were made meanwhile.
   package static func free(_ count: Int) throws(StackError) -> [Endpoint] {
-    // All ports are held until the last is found, so that a concurrent search in another process finds others.
-    var descriptors: [Int32] = []
-    defer { for descriptor in descriptors { close(descriptor) } }
     var endpoints: [Endpoint] = []
     for _ in candidates where endpoints.count < count {
       let port = nextCandidate()
-      guard let descriptor = bind(port: UInt16(port)) else { continue }
-      descriptors.append(descriptor)
-      endpoints.append(Endpoint(host: host, port: port))
+      if isFree(port) { endpoints.append(Endpoint(host: host, port: port)) }
     }
     guard endpoints.count == count else { throw StackError("no free port on \(host) in \(candidates)") }
     return endpoints
@@ -28,9 +23,12 @@ package enum LoopbackPorts {
 
   /// Return whether a process could listen on the port now.
   package static func isFree(_ port: Int) -> Bool {
-    guard let descriptor = bind(port: UInt16(port)) else { return false }
-    close(descriptor)
-    return true
+    // A child that started now would listen too, until it runs its program.
+    ChildProcess.spawning.withLock { _ in
+      guard let descriptor = bind(port: UInt16(port)) else { return false }
+      close(descriptor)
+      return true
+    }
   }
 
   // MARK: Candidates

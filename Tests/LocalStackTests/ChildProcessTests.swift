@@ -73,12 +73,10 @@ import TestSupport
     #expect(output() == "EADDRINUSE\n")
   }
 
-  @Test func portsAreFreeUntilListenerStarts() async throws {
+  @Test func portsAreFreeUntilListenerStarts() throws {
     let ports = try LoopbackPorts.free(20)
     #expect(Set(ports).count == 20)
-    // A child that another test starts right now inherits this process's descriptors until it has executed its
-    // program.
-    try await eventually("all 20 ports are free") { ports.allSatisfy { LoopbackPorts.isFree($0.port) } }
+    #expect(ports.allSatisfy { LoopbackPorts.isFree($0.port) })
   }
 }
 
