@@ -23,8 +23,7 @@ package struct GroupState: Hashable, Sendable {
 
   /// Whether a node has all records of the group, in its storage or as the next ones in the log.
   package func hasLog(_ node: NodeID) -> Bool {
-    guard let report = reports[node] else { return false }
-    return report.phase != .joining && report.position > .zero && report.position.next >= end.first
+    reports[node]?.hasRecords(before: end.first) ?? false
   }
 
   /// Number of records that a node lacks, by its report; nil without one.

@@ -123,7 +123,7 @@ package struct RunSession: Sendable {
   static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
     let stores =
-      plan.cluster.map { ClusterPlan.etcdNames($0.etcd.count) + (1...$0.nodes.count).map { "tidemark-store-\($0)" } }
+      plan.cluster.map { ClusterPlan.etcdNames($0.etcd.count) + (1...$0.nodes.count).map(ClusterPlan.nodeName) }
       ?? ["tidemark-store"]
     let logs = (stores + plan.gateways.map(\.name)).map { files.log(of: $0) }
     let data = plan.cluster == nil ? files.data : files.directory

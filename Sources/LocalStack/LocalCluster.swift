@@ -34,6 +34,9 @@ package struct ClusterPlan: Sendable {
   /// Names of etcd's servers, for messages and log files.
   package static func etcdNames(_ count: Int) -> [String] { count == 1 ? ["etcd"] : (1...count).map { "etcd-\($0)" } }
 
+  /// Name of a node's process, for messages and log files.
+  package static func nodeName(_ number: Int) -> String { "tidemark-store-\(number)" }
+
   /// URLs of etcd's servers, as `--log` has them.
   package var log: String { etcd.map { "http://\($0.client)" }.joined(separator: ",") }
 }
@@ -101,15 +104,15 @@ actor LocalCluster {
     return nodes[index]
   }
 
-  private func makeNode(_ number: Int) throws(StackError) -> ChildProcess {
-    let node = plan.nodes[number]
-    let name = "tidemark-store-\(number + 1)"
+  private func makeNode(_ index: Int) throws(StackError) -> ChildProcess {
+    let node = plan.nodes[index]
+    let name = ClusterPlan.nodeName(index + 1)
     return try ChildProcess(
       name: name,
       executable: executables.store,
       arguments: [
-        "--cluster", ClusterPlan.name, "--node", "\(number + 1)", "--members", "\(plan.nodes.count)",
-        "--log", plan.log, "--data", files.data(ofNode: number + 1), "--listen", "\(node.listen)",
+        "--cluster", ClusterPlan.name, "--node", "\(index + 1)", "--members", "\(plan.nodes.count)",
+        "--log", plan.log, "--data", files.data(ofNode: index + 1), "--listen", "\(node.listen)",
         "--secret-file", files.frameSecret, "--admin", "\(node.admin)", "--log-level", logLevel,
       ],
       logFile: files.log(of: name)
@@ -122,12 +125,12 @@ actor LocalCluster {
   func keepRunning(note: @escaping @Sendable (String) -> Void) {
     restarts = Task {
       while !Task.isCancelled {
-        for number in nodes.indices where !nodes[number].isRunning {
-          let status = await nodes[number].waitForExit()
-          note("node \(number + 1) \(status): it starts again in \(Self.restartPause.components.seconds) s")
+        for index in nodes.indices where !nodes[index].isRunning {
+          let status = await nodes[index].waitForExit()
+          note("node \(index + 1) \(status): it starts again in \(Self.restartPause.components.seconds) s")
           try? await Task.sleep(for: Self.restartPause)
           guard !Task.isCancelled else { return }
-          do { nodes[number] = try makeNode(number) } catch { note("\(error)") }
+          do { _ = try start(index) } catch { note("\(error)") }
         }
         try? await Task.sleep(for: .milliseconds(100))
       }

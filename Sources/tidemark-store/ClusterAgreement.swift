@@ -13,6 +13,21 @@ internal import StoreRocksDB
 /// All nodes of a cluster have some numbers in common: the first node that starts fixes them, from its flags. Later
 /// nodes take them from etcd, and their flags must not contradict. And no two nodes have the same number.
 struct ClusterAgreement {
+  let configuration: ClusterConfiguration
+  let etcd: EtcdConfiguration
+
+  /// Nil without `cluster`.
+  init?(_ settings: Settings, _ logger: Logger) async throws(SettingsError) {
+    guard let cluster = try settings.string("cluster") else { return nil }
+    etcd = try NodeSettings.etcd(settings, cluster: cluster)
+    let talk = ClusterTalk(etcd: etcd, logger: logger)
+    configuration = try await talk.agree(settings, cluster: cluster)
+    try await talk.checkNumber(settings)
+  }
+}
+
+/// Questions to etcd before a node starts.
+private struct ClusterTalk {
   private static let pause = Duration.milliseconds(500)
   /// A notice of etcd's silence comes with the first attempt, and then with each hundredth.
   private static let attemptsPerNotice = 100
@@ -20,34 +35,31 @@ struct ClusterAgreement {
   /// The announcement of a process that was killed stays for 10 s.
   private static let announcementChecks = 30
 
-  private let etcd: EtcdConfiguration
-  private let logger: Logger
+  let etcd: EtcdConfiguration
+  let logger: Logger
 
-  /// Nil without `cluster`.
-  static func reach(_ settings: Settings, _ logger: Logger) async throws(SettingsError) -> ClusterConfiguration? {
-    guard let cluster = try settings.string("cluster") else { return nil }
-    let agreement = ClusterAgreement(etcd: try NodeSettings.etcd(settings, cluster: cluster), logger: logger)
+  /// Settle the numbers that all nodes have in common.
+  func agree(_ settings: Settings, cluster: String) async throws(SettingsError) -> ClusterConfiguration {
     let asked = (
       nodes: try settings.integer("members", in: 1...GroupSet.membersMax),
       groups: try settings.integer("groups", in: 1...NodeSettings.groupsMax),
       shards: try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
     )
-    let nodes = asked.nodes ?? defaultNodeCount
+    let nodes = asked.nodes ?? Self.defaultNodeCount
     let groups = asked.groups ?? nodes
-    let stored = asked.shards == nil ? try storedShardCount(settings) : nil
+    let stored = asked.shards == nil ? try Self.storedShardCount(settings) : nil
     let shards = asked.shards ?? stored ?? max(RocksDBEngine.shardCountDefault, groups)
     guard groups <= shards else {
       throw SettingsError("groups", "has to be at most \(shards), the number of shards")
     }
     let own = ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
-    let agreed = await agreement.ask { log, done in log.agree(own, done: done) }
+    let agreed = await ask { log, done in log.agree(own, done: done) }
     for (key, asked, agreed) in [
       ("members", asked.nodes, agreed.initialNodeCount), ("groups", asked.groups, agreed.groupCount),
       ("shards", asked.shards, agreed.shardCount),
     ] where asked != nil && asked != agreed {
       throw SettingsError(key, "cluster \(cluster) was created with \(agreed), which is fixed: leave the flag out")
     }
-    try await agreement.checkNumber(settings)
     return agreed
   }
 
@@ -69,10 +81,9 @@ struct ClusterAgreement {
   }
 
   /// Refuse a number that another process has.
-  private func checkNumber(_ settings: Settings) async throws(SettingsError) {
+  func checkNumber(_ settings: Settings) async throws(SettingsError) {
     guard let number = try settings.integer("node", in: 1...NodeSettings.nodesMax) else { return }
-    let listen = try settings.endpoint("listen") ?? NodeSettings.listenDefault
-    let own = try settings.endpoint("advertise") ?? listen
+    let own = try NodeSettings.advertised(settings, try settings.endpoint("listen") ?? NodeSettings.listenDefault)
     var other: NodeAnnouncement?
     for check in 0..<Self.announcementChecks {
       let nodes = await ask { log, done in log.nodes(done: done) }

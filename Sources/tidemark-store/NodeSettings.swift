@@ -32,7 +32,7 @@ struct NodeSettings {
   /// - Parameter agreed: what all nodes of the cluster have in common; nil without `cluster`.
   init?(
     _ settings: Settings,
-    agreed: ClusterConfiguration?,
+    agreed: ClusterAgreement?,
     listen: Endpoint,
     metrics: MetricsRegistry,
     _ logger: Logger
@@ -46,7 +46,7 @@ struct NodeSettings {
       return nil
     }
     self.name = name
-    groupCount = agreed.groupCount
+    groupCount = agreed.configuration.groupCount
     guard let node = try settings.integer("node", in: 1...Self.nodesMax) else {
       throw SettingsError("node", "is missing: give the number of this node; each node has another one")
     }
@@ -55,7 +55,7 @@ struct NodeSettings {
       high: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount)),
       low: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount) << 32)
     )
-    let etcd = try Self.etcd(settings, cluster: name)
+    let etcd = agreed.etcd
     self.etcd = etcd
     adopts = try settings.flag("adopt")
     let report = { @Sendable (failure: EtcdFailure, endpoint: Endpoint) in
@@ -63,7 +63,7 @@ struct NodeSettings {
     }
     var cluster = ClusterSettings(
       node: NodeID(UInt16(node)),
-      configuration: agreed,
+      configuration: agreed.configuration,
       advertised: try Self.advertised(settings, listen),
       makeLog: { eventLoop in
         let log = EtcdGroupLog(configuration: etcd, eventLoop: eventLoop, report: report)
@@ -80,7 +80,7 @@ struct NodeSettings {
   private static let anyAddresses: Set<String> = ["0.0.0.0", "::"]
 
   /// Return the address at which gateways and other nodes reach this one. Port 0: the one that it listens on.
-  private static func advertised(_ settings: Settings, _ listen: Endpoint) throws(SettingsError) -> Endpoint {
+  static func advertised(_ settings: Settings, _ listen: Endpoint) throws(SettingsError) -> Endpoint {
     if let given = try settings.endpoint("advertise") {
       guard given.port > 0, !anyAddresses.contains(given.host) else {
         throw SettingsError("advertise", "\(given): give a HOST:PORT that others can connect to, with a port above 0")

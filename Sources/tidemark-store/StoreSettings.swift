@@ -57,7 +57,7 @@ struct StoreSettings {
   /// - Parameter agreed: what all nodes of the cluster have in common; nil: the store is no node.
   init(
     _ settings: Settings,
-    agreed: ClusterConfiguration?,
+    agreed: ClusterAgreement?,
     metrics: MetricsRegistry,
     _ logger: Logger
   ) throws(SettingsError) {
@@ -76,7 +76,7 @@ struct StoreSettings {
     memoryBytes = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? AvailableMemory.byteCount / 2
     directory = try settings.requiredString("data", for: "the directory that keeps the data")
     let shards = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
-    shardCount = agreed?.shardCount ?? shards
+    shardCount = agreed?.configuration.shardCount ?? shards
     admin = try settings.endpoint("admin")
     erasureLedger = try settings.string("erasure-ledger")
     let loops = try settings.integer("loops", in: 1...64)

@@ -242,7 +242,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
-    let agreed = try await ClusterAgreement.reach(read, logger)
+    let agreed = try await ClusterAgreement(read, logger)
     var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
 
     let readiness = Readiness()

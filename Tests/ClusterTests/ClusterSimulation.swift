@@ -6,8 +6,8 @@ import TestSupport
 /// order determined by the seed.
 ///
 /// Phase 1: messages are delayed, lost, doubled and reordered; links are cut one-way; the log elects leaders; nodes
-/// stop and resume, crash and restart; groups move, and their sets change. Phase 2: all of that ends, and every group must have an owner
-/// within 3 s. ``ClusterOracle`` checks every step.
+/// stop and resume, crash and restart; groups move, and their sets change. Phase 2: all of that ends, and every group
+/// must have an owner within 3 s. ``ClusterOracle`` checks every step.
 final class ClusterSimulation {
   struct Settings {
     var limits: ClusterLimits

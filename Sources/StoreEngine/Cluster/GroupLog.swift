@@ -125,6 +125,13 @@ package struct MemberReport: Hashable, Sendable {
     self.position = position
     self.phase = phase
   }
+
+  /// Return whether the member has all records, in its storage or as the next ones in the log.
+  ///
+  /// - Parameter first: first position of the log.
+  package func hasRecords(before first: RecordPosition) -> Bool {
+    phase != .joining && position > .zero && position.next >= first
+  }
 }
 
 /// Removal of a group's records before a position.

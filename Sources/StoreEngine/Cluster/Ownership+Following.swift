@@ -136,8 +136,7 @@ extension Ownership {
   /// Give the data up if this member has it, or all that the log lacks of it. Until then this node's may be the last.
   private func memberReported(_ member: NodeID, _ report: MemberReport, _ following: Following) -> [Action] {
     guard following.isOutsideWithData, member != node, currentSet?.members.contains(member) == true else { return [] }
-    let hasData = report.phase != .joining && report.position > .zero && report.position.next >= logFirst
-    return hasData ? [.removeData] : []
+    return report.hasRecords(before: logFirst) ? [.removeData] : []
   }
 
   /// Become a follower that continues after `applied`.

@@ -176,13 +176,8 @@ extension RealProcesses {
     func killedOwnersCostLatencyAndNoCommand() async throws {
       try await withCluster { cluster in
         let before = try await cluster.owned("start")
-        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
-        let client = try Companion(
-          TestServices.python,
-          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
-        )
+        let client = try await self.client(of: cluster)
         defer { client.end() }
-        #expect(await client.line() == "begun", "\(client.errors)")
         var slow: [String] = []
         for _ in 0..<2 {
           let owned = try await cluster.owned("before a kill")
@@ -198,11 +193,21 @@ extension RealProcesses {
           try cluster.startNode(victim)
         }
         client.send("stop")
-        var last = await client.line() ?? client.errors
-        while last.hasPrefix("slow ") { last = await client.line() ?? client.errors }
+        let last = await result(of: client)
         print("cluster: \(before) groups, \(slow), \(last)")
         #expect(last.hasPrefix("ok "), "\(last)")
       }
+    }
+
+    /// Start a client that marks messages through the gateway, one request after the other.
+    private func client(of cluster: Cluster) async throws -> Companion {
+      let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+      let client = try Companion(
+        TestServices.python,
+        [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
+      )
+      #expect(await client.line() == "begun", "\(client.errors)")
+      return client
     }
 
     /// The line of the client's result.
@@ -217,13 +222,8 @@ extension RealProcesses {
     func rollingRestartCostsNoRequest() async throws {
       try await withCluster { cluster in
         let before = try await cluster.owned("start")
-        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
-        let client = try Companion(
-          TestServices.python,
-          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
-        )
+        let client = try await self.client(of: cluster)
         defer { client.end() }
-        #expect(await client.line() == "begun", "\(client.errors)")
         for index in 0..<3 {
           await cluster.stop("node\(index)")
           try await cluster.owned("node \(index + 1) is stopped")
@@ -247,13 +247,8 @@ extension RealProcesses {
     func lostDiskIsReplacedBySnapshots() async throws {
       try await withCluster { cluster in
         try await cluster.owned("start")
-        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
-        let client = try Companion(
-          TestServices.python,
-          [TestServices.client("Durability/cluster_marks.py"), "\(cluster.gatewayPort.port)", token]
-        )
+        let client = try await self.client(of: cluster)
         defer { client.end() }
-        #expect(await client.line() == "begun", "\(client.errors)")
         // 256 records, of which a group without commands has two in a second.
         for count in 1...Cluster.groupCount {
           try await eventually("\(count) of the groups' logs are trimmed") {
