@@ -71,7 +71,7 @@ let package = Package(
     .target(name: "ReceiptWire", dependencies: ["ReceiptModel", nioCore], swiftSettings: strict),
     .target(
       name: "StoreEngine",
-      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque, heap],
+      dependencies: ["ReceiptModel", "ReceiptWire", nioCore, deque, heap, crypto],
       swiftSettings: strict
     ),
     .target(

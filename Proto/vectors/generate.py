@@ -211,10 +211,11 @@ KINDS = {
     "acknowledge_push": 0x40, "redeem_ticket": 0x41, "note_webhook": 0x42, "present_ticket": 0x43,
     "list_roster": 0x44, "list_messages": 0x45,
     "deliver_changes": 0x50, "confirm_changes": 0x51, "snapshot_begin": 0x52, "snapshot_read": 0x53,
+    "record_keys": 0x54,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
     "set_member": 0x3A, "mark_unread_since": 0x3B,
 }
-KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50 or kind in (0x52, 0x53)}
+KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54)}
 
 
 def xxh64(data):
@@ -494,7 +495,8 @@ FRAMES = [
     frame("snapshot_begin", [byte("group", 2), number("first", 10), number("count", 6), byte("from", 0)], correlation=1),
     frame("snapshot_begin", [byte("group", 255), number("first", 0), number("count", 65535), byte("from", 1)],
           correlation=1, name="snapshot_begin: also from the owner"),
-    frame("snapshot_begin_reply", [number("position", 2**40), number("epoch", 3), raw("hash", "0123456789abcdef")],
+    frame("snapshot_begin_reply", [number("position", 2**40), number("epoch", 3), raw("hash", "0123456789abcdef"),
+                                   number("key", 300)],
           correlation=1),
     frame("snapshot_read", [], correlation=2),
     frame("snapshot_read_reply", [byte("is_last", 0), number("total", 8),
@@ -503,6 +505,10 @@ FRAMES = [
     frame("snapshot_read_reply", [byte("is_last", 1), number("total", 8),
                                   raw("digest", hashlib.sha256(b"tidemark").hexdigest()), raw("bytes", "")],
           correlation=3, name="snapshot_read_reply: the end"),
+    frame("record_keys", [byte("group", 7)], correlation=4),
+    frame("record_keys_reply", [many("keys", [])], correlation=4, name="record_keys_reply: none"),
+    frame("record_keys_reply", [many("keys", [[number("number", n), raw("secret", bytes(range(n, n + 32)).hex())]
+                                                 for n in (1, 200)])], correlation=4),
     frame("error", [number("code", 4), number("retry_after", 0), string("detail", "")]),
     frame("error", [number("code", 21), number("retry_after", 250), string("detail", "window")],
           shard=3, correlation=0x01020304, name="error: a refused request"),
@@ -1107,12 +1113,13 @@ BAD_FRAMES = [
     bad("kind 0x3f, the one before acknowledge_push", "unknownKind", header(8, 0x3F).hex()),
     bad("kind 0x4b, the one before backup_begin", "unknownKind", header(8, 0x4B).hex()),
     bad("kind 0xcb, its reply", "unknownKind", header(8, 0xCB).hex()),
-    bad("kind 0x54, the one after snapshot_read", "unknownKind", header(8, 0x54).hex()),
+    bad("kind 0x55, the one after record_keys", "unknownKind", header(8, 0x55).hex()),
     bad("kind 0xd1, a reply to confirm_changes", "unknownKind", header(8, 0xD1).hex()),
     bad("snapshot_begin without shards", "badValue:count", altered("snapshot_begin", b"\x02\x0a\x00\x00")),
     bad("snapshot_begin with more shards than there can be", "badValue:count", altered("snapshot_begin", encode_all([
         byte("group", 2), number("first", 1), number("count", 65535), byte("from", 0)]))),
     bad("snapshot_begin from nobody", "badValue:node", altered("snapshot_begin", b"\x02\x0a\x06\x02")),
+    bad("record_keys_reply with a short key", "badValue:count", altered("record_keys_reply", b"\x01\x05" + bytes(31))),
     bad("snapshot_read_reply with a short digest", "truncated", altered("snapshot_read_reply", b"\x00\x08" + bytes(31))),
     bad("snapshot_read_reply with more bytes than in all", "badValue:count", altered(
         "snapshot_read_reply", b"\x00\x01" + bytes(34))),

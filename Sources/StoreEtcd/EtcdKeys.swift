@@ -196,16 +196,32 @@ struct EtcdReportValue: Hashable {
   init(_ report: MemberReport) { self.report = report }
 
   init(_ bytes: [UInt8]) throws(EtcdWireError) {
-    guard let (format, position) = parse(bytes) else { throw .badValue(.position) }
-    switch format {
-    case Self.following: report = MemberReport(position: position, .following)
-    case Self.joining: report = MemberReport(position: position, .joining)
-    case Self.leaving: report = MemberReport(position: position, .leaving)
-    default: throw .badValue(.position)
+    do throws(WireError) {
+      var reader = FieldReader(bytes.span.bytes)
+      let phase: MemberReport.Phase
+      switch try reader.byte() {
+      case Self.following: phase = .following
+      case Self.joining: phase = .joining
+      case Self.leaving: phase = .leaving
+      default: throw .badValue(.format)
+      }
+      report = MemberReport(position: RecordPosition(try reader.varint()), phase)
+      report.key = RecordKeyNumber(try reader.varint())
+      report.purged = RecordPosition(try reader.varint())
+      try reader.end()
+    } catch {
+      throw .badValue(.position)
     }
   }
 
-  func encoded() -> ByteBuffer { encode(format, report.position) }
+  func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.writeInteger(format)
+    buffer.writeVarint(report.position.rawValue)
+    buffer.writeVarint(report.key.rawValue)
+    buffer.writeVarint(report.purged.rawValue)
+    return buffer
+  }
 
   private var format: UInt8 {
     switch report.phase {

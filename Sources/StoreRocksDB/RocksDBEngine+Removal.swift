@@ -27,8 +27,8 @@ extension RocksDBEngine {
 
   // MARK: Purge
 
-  /// Flush all memtables, so that no earlier write-ahead file is needed any more, and compact the log's tables, in
-  /// which trimmed batches are only marked as deleted. Returns when those files are gone.
+  /// Flush all memtables, so that no earlier write-ahead file is needed any more, and compact the tables of
+  /// the log and of the record keys, in which deleted values are only marked as deleted. Returns when those files are gone.
   package func purge() throws(StorageError) {
     purging.lock()
     defer { purging.unlock() }
@@ -44,8 +44,11 @@ extension RocksDBEngine {
     try FreeDescriptors.check(for: directory)
     let faults = backgroundFaults
     merge(log)
+    merge(meta)
     // The call reports no result.
-    guard backgroundFaults == faults else { throw recordFailure("the log's tables cannot be compacted") }
+    guard backgroundFaults == faults else {
+      throw recordFailure("the tables of the log or of the record keys cannot be compacted")
+    }
     // RocksDB deletes the files right after the flush, on its own thread.
     for _ in 0..<1_000 {
       if before.isDisjoint(with: try writeAheadFiles()) { return }

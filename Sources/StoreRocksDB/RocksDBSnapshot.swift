@@ -6,7 +6,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 package import StoreEngine
 
-/// The bytes of a snapshot: entries of the log's family, then of the pages' (Proto/frames.md, "Snapshots").
+/// The bytes of a snapshot: entries of the log's family, then of the pages' (Proto/frames.md, "Snapshots and record
+/// keys").
 enum SnapshotEntry {
   static let log: UInt8 = 0
   static let page: UInt8 = 1

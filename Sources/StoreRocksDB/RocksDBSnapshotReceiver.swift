@@ -213,7 +213,10 @@ extension RocksDBEngine {
   }
 
   package func remove(_ group: GroupShards) throws(StorageError) {
-    try write(isSynced: true) { wipe(group, in: $0) }
+    try write(isSynced: true) { batch in
+      wipe(group, in: batch)
+      deleteRecordKeys(of: group.group, in: batch)
+    }
   }
 
   /// Delete the groups of a process that ended while it installed snapshots.

@@ -11,6 +11,7 @@ internal import StoreEngine
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
 /// | default | `group/`, group (1) | a cluster's group: position, epoch and hash of its last record (8 each) |
+/// | default | `key/`, group (1), number (8) | a record key of the group (32 bytes) |
 /// | default | `joining/`, group (1) | a group being replaced: its first shard, and the one behind it (2 each) |
 ///
 /// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
@@ -99,6 +100,19 @@ struct StorageKey {
   /// The bounds of all groups' positions.
   static var positionFirst: StorageKey { text("group/") }
   static var positionEnd: StorageKey { text("group0") }
+
+  /// Return the key of a group's record key, in the default family.
+  static func recordKey(_ group: GroupID, _ number: RecordKeyNumber) -> StorageKey {
+    var key = text("key/")
+    key.append(group.rawValue)
+    key.append(number.rawValue)
+    return key
+  }
+
+  /// The bounds of a group's record keys. No key has the highest number.
+  static func recordKeys(_ group: GroupID) -> (first: StorageKey, end: StorageKey) {
+    (recordKey(group, .none), recordKey(group, RecordKeyNumber(.max)))
+  }
 
   /// Return the key of the mark of a group whose data is being replaced, in the default family.
   static func joining(_ group: GroupID) -> StorageKey {

@@ -38,9 +38,9 @@ final class ClusterOracle {
   private(set) var partCount = 0
 
   /// Contents of a commit's payload.
-  private let content: ([UInt8], GroupID) -> RecordContent
+  private let content: ([UInt8], RecordKeyNumber, GroupID) -> RecordContent
 
-  init(groupCount: Int, content: @escaping ([UInt8], GroupID) -> RecordContent) {
+  init(groupCount: Int, content: @escaping ([UInt8], RecordKeyNumber, GroupID) -> RecordContent) {
     self.content = content
     histories = Array(repeating: History(), count: groupCount)
   }
@@ -74,7 +74,7 @@ final class ClusterOracle {
       }
       history.epoch = record.epoch.rawValue
       history.isReleased = false
-    case .batches, .part, .alive, .release:
+    case .batches, .part, .alive, .release, .purge:
       if record.epoch.rawValue != history.epoch {
         fault(group, "C1: record of epoch \(record.epoch.rawValue) under \(history.epoch)")
       }
@@ -83,8 +83,11 @@ final class ClusterOracle {
     }
     history.records.append(record)
     if record.kind == .part { partCount += 1 }
+    if let last = history.records.dropLast().last, record.key < last.key {
+      fault(group, "C12: record \(expected) has key \(record.key.rawValue) after \(last.key.rawValue)")
+    }
     guard let payload = try? history.assembly.take(record) else { return }
-    let content = content(payload, group)
+    let content = content(payload, record.key, group)
     for (shard, time) in content.times {
       if time < history.times[shard] ?? 0 { fault(group, "C11: the time of shard \(shard.rawValue) falls") }
       history.times[shard] = time

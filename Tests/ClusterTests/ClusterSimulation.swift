@@ -1,6 +1,17 @@
+import ReceiptModel
 import StoreEngine
 import StoreTestSupport
 import TestSupport
+
+/// All record keys of a simulation.
+final class MadeKeys {
+  private var keys: [GroupID: [RecordKeyNumber: RecordKey]] = [:]
+
+  subscript(group: GroupID, number: RecordKeyNumber) -> RecordKey? {
+    get { keys[group]?[number] }
+    set { keys[group, default: [:]][number] = newValue }
+  }
+}
 
 /// A cluster of three to five nodes, its shared log, clients, and the network between them, in one thread and in an
 /// order determined by the seed.
@@ -62,6 +73,8 @@ final class ClusterSimulation {
     case move
     /// A node hands its groups over and restarts.
     case leave
+    /// A group's log is purged. Registers have no purges.
+    case purge
     /// A group's set gets other members. Needs ``Settings/takesSnapshots``.
     case resize
   }
@@ -91,6 +104,9 @@ final class ClusterSimulation {
     var elections = 0
     /// Only of simulations in which members are away.
     var snapshots = 0
+    /// Only of simulations with purges: those that were asked for, and those that have ended.
+    var purgesAsked = 0
+    var purges = 0
     /// Only of simulations in which sets get other members.
     var removals = 0
 
@@ -112,6 +128,7 @@ final class ClusterSimulation {
   let log: SimulatedLog
   let oracle: ClusterOracle
   private var clients: [SimulatedClient] = []
+  private let keys = MadeKeys()
   /// Of a simulation with store loops.
   private let storeRegisters: StoreRegisters?
   /// Number of connections that clients have opened.
@@ -135,8 +152,11 @@ final class ClusterSimulation {
     groupCount = settings.groupCount ?? 1 + random.below(3)
     let registers = settings.shards == .storeLoops ? StoreRegisters(groupCount: groupCount) : nil
     storeRegisters = registers
-    oracle = ClusterOracle(groupCount: groupCount) { payload, group in
-      registers?.content(payload, of: group) ?? RecordContent(writes: Write.decode(payload))
+    let keys = keys
+    oracle = ClusterOracle(groupCount: groupCount) { payload, key, group in
+      guard let registers else { return RecordContent(writes: Write.decode(payload)) }
+      let opened = keys[group, key].flatMap { $0.open(payload) }
+      return registers.content(opened ?? [], of: group)
     }
     log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
     let drawn = MessageFaults(
@@ -181,6 +201,43 @@ final class ClusterSimulation {
   func deliver(to node: NodeID, _ body: @escaping () -> Void) { self.node(node).run(body) }
 
   private func node(_ id: NodeID) -> SimulatedNode { nodes[Int(id.rawValue) - 1] }
+
+  // MARK: Keys and purges
+
+  /// A node has made a record key.
+  func made(_ key: RecordKey, of group: GroupID) {
+    if let other = keys[group, key.number], other != key {
+      oracle.failed(group, "C12: two keys have the number \(key.number.rawValue)")
+    }
+    keys[group, key.number] = key
+  }
+
+  private func purge(_ group: GroupID) {
+    for node in nodes {
+      guard let process = node.process, process.groups[Int(group.rawValue)].isOwner else { continue }
+      node.run { if !process.isClosed { process.groups[Int(group.rawValue)].askPurge() } }
+    }
+  }
+
+  /// A purge has ended: no member has a key or a logged batch from before it (C12).
+  func purgeEnded(_ group: GroupID, before position: RecordPosition, _ lastBatches: [ShardID: UInt64]) {
+    tally.purges += 1
+    for node in nodes where members(of: group).contains(node.id) {
+      guard let storage = node.storage[Int(group.rawValue)] as? StoreStorage else { continue }
+      for key in storage.keys where key.number.rawValue < position.rawValue {
+        oracle.failed(group, "C12: node \(node.id.rawValue) has \(key) after a purge at \(position.rawValue)")
+      }
+      for (shard, last) in lastBatches {
+        let batches = storage.data.log[shard, default: [:]].keys
+        if let batch = batches.filter({ $0 <= last }).min() {
+          oracle.failed(
+            group,
+            "C12: node \(node.id.rawValue) has batch \(batch) of shard \(shard) after a purge of \(last)"
+          )
+        }
+      }
+    }
+  }
 
   // MARK: Run
 
@@ -306,6 +363,7 @@ final class ClusterSimulation {
         // It then sees the release only after another node has claimed the group.
         if random.oneIn(3) { time.schedule(after: random.milliseconds(0...1_000)) { [self] in stop(node(target)) } }
       case .leave: leave(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .purge: purge(GroupID(UInt8(random.below(groupCount))))
       case .resize: resize(GroupID(UInt8(random.below(groupCount))))
       }
       disturb()

@@ -13,6 +13,8 @@ struct ClusterSimulationTests {
   static let awaySeeds = TestRun.seeds(20, long: 1_000)
   static let storeSeeds = TestRun.seeds(24, long: 600)
 
+  static let purgeSeeds = TestRun.seeds(16, long: 400)
+
   /// Counts over the finished simulations of a test.
   private struct Totals {
     var done = 0
@@ -22,6 +24,8 @@ struct ClusterSimulationTests {
   }
 
   private static let totals = Mutex<[String: Totals]>([:])
+  /// Purges that have ended, over the finished simulations.
+  private static let purgeTotal = Mutex(0)
 
   /// Run a simulation to its end; record its faults, and that it did something.
   ///
@@ -140,6 +144,31 @@ struct ClusterSimulationTests {
     #expect(tally.removals + tally.snapshots > 0, "TIDEMARK_SEED=\(seed)")
   }
 
+  fileprivate static var purgeSettings: ClusterSimulation.Settings {
+    var settings = awaySettings
+    settings.shards = .storeLoops
+    settings.limits.keyMilliseconds = 5_000
+    settings.limits.purgeMilliseconds = 3_000
+    settings.disturbances = [.purge, .purge, .purge, .move, .leave, .away, .crash, .stop, .cut, .election, .resize]
+    return settings
+  }
+
+  /// What was logged before a purge is gone from all members, and every record can be read by those who need it.
+  @Test(
+    "a purge leaves no member a key or a batch from before it, and the cluster loses nothing",
+    arguments: purgeSeeds
+  )
+  func purgesLeaveNothingAndLoseNothing(seed: UInt64) {
+    TestRun.printSeed(seed, of: "purges")
+    let simulation = ClusterSimulation(seed: seed, settings: Self.purgeSettings)
+    let all = Self.run(simulation, "purges", seed)
+    let tally = simulation.tally
+    print("purges \(seed): \(tally.purges) of \(tally.purgesAsked) purges, \(tally.snapshots) snapshots")
+    Self.purgeTotal.withLock { $0 += tally.purges }
+    guard all.done == Self.purgeSeeds.count, all.done >= 16 else { return }
+    #expect(Self.purgeTotal.withLock { $0 } > all.done)
+  }
+
   /// Shows that the simulations above need their snapshots.
   @Test("control: without snapshots a member that was away cannot follow again")
   func membersThatAreAwayWithoutSnapshots() {
@@ -161,6 +190,7 @@ struct ClusterSimulationTests {
     case leaseFromFirstSending, leaseShorterThanWait
     case leaseShorterThanWaitOfStoreLoops, leaseOfStoreLoops
     case trimBehindEveryMember, trimBehindEveryMemberOfStoreLoops
+    case keyOfEnoughMembers, purgeOfEveryMember
 
     var settingsWithout: ClusterSimulation.Settings {
       var settings = ClusterSimulation.Settings()
@@ -205,6 +235,14 @@ struct ClusterSimulationTests {
       case .trimBehindEveryMemberOfStoreLoops:
         settings.shards = .storeLoops
         settings.defects = [.reportsUnsynced]
+      // C12
+      case .keyOfEnoughMembers:
+        settings.shards = .storeLoops
+        settings.limits.keyMilliseconds = 2_000
+        settings.defects = [.reportsKeysEarly]
+      case .purgeOfEveryMember:
+        settings = ClusterSimulationTests.purgeSettings
+        settings.defects = [.reportsPurgesEarly]
       }
       return settings
     }
@@ -220,6 +258,9 @@ struct ClusterSimulationTests {
         .leaseOfStoreLoops:
         ["C4"]
       case .trimBehindEveryMember, .trimBehindEveryMemberOfStoreLoops: ["C7"]
+      // Nobody can read the records.
+      case .keyOfEnoughMembers: ["C7", "liveness"]
+      case .purgeOfEveryMember: ["C12"]
       }
     }
   }

@@ -26,9 +26,9 @@ import Testing
   )
   func payloadIsSplitAndAssembled(_ bytes: Int, _ records: Int) throws {
     let payload = (0..<bytes).map { UInt8(truncatingIfNeeded: $0) }
-    let split = CommitParts.split(payload, bytesMax: 4)
+    let split = CommitParts.split(payload, key: RecordKeyNumber(7), bytesMax: 4)
     #expect(split.count == records)
-    #expect(split.allSatisfy { $0.payload.count <= 4 })
+    #expect(split.allSatisfy { $0.payload.count <= 4 && $0.key == RecordKeyNumber(7) })
     #expect(split.map(\.kind) == Array(repeating: .part, count: records - 1) + [.batches])
     var assembly = CommitAssembly()
     for (index, record) in Self.records(split).enumerated() {
@@ -49,12 +49,12 @@ import Testing
     #expect(try records.map { try assembly.take($0) } == [nil, nil, nil, [4]])
   }
 
-  @Test("alive and release records are no commits") func aliveAndReleaseAreNoCommits() throws {
+  @Test("alive, release and purge records are no commits") func otherRecordsAreNoCommits() throws {
     var assembly = CommitAssembly()
     let records = Self.records([
-      .init(kind: .alive, payload: []), .init(kind: .release(to: NodeID(2)), payload: []),
+      .init(kind: .alive), .init(kind: .release(to: NodeID(2))), .init(kind: .purge),
     ])
-    #expect(try records.map { try assembly.take($0) } == [nil, nil])
+    #expect(try records.map { try assembly.take($0) } == [nil, nil, nil])
     #expect(!assembly.isWithinCommit)
   }
 }

@@ -18,6 +18,7 @@ struct GroupRecordTests {
       position: RecordPosition(300),
       epoch: OwnerEpoch(2),
       previous: RecordHash(0x0102_0304_0506_0708),
+      key: RecordKeyNumber(299),
       kind: .batches,
       payload: [1, 2, 3]
     ),
@@ -35,6 +36,13 @@ struct GroupRecordTests {
       kind: .part,
       payload: [7]
     ),
+    GroupRecord(
+      position: RecordPosition(304),
+      epoch: OwnerEpoch(2),
+      previous: RecordHash(1),
+      key: RecordKeyNumber(5),
+      kind: .purge
+    ),
   ]
 
   private func decode(_ bytes: ByteBuffer) throws(WireError) -> GroupRecord {
@@ -48,11 +56,12 @@ struct GroupRecordTests {
     }
     #expect(
       texts == [
-        "1 1 1 0 0 0 0 0 0 0 0 1 3",
-        "1 ac 2 2 1 2 3 4 5 6 7 8 0 3 1 2 3",
-        "1 ad 2 2 ff ff ff ff ff ff ff ff 2 ff ff 3",
-        "1 ae 2 2 0 0 0 0 0 0 0 1 3",
-        "1 af 2 2 0 0 0 0 0 0 0 1 4 1 7",
+        "2 1 1 0 0 0 0 0 0 0 0 0 1 3",
+        "2 ac 2 2 1 2 3 4 5 6 7 8 ab 2 0 3 1 2 3",
+        "2 ad 2 2 ff ff ff ff ff ff ff ff 0 2 ff ff 3",
+        "2 ae 2 2 0 0 0 0 0 0 0 1 0 3",
+        "2 af 2 2 0 0 0 0 0 0 0 1 0 4 1 7",
+        "2 b0 2 2 0 0 0 0 0 0 0 1 5 5",
       ]
     )
   }
@@ -77,9 +86,9 @@ struct GroupRecordTests {
   @Test("unknown formats, unknown kinds and node 0 are refused")
   func unknownFormatsKindsAndNodeZeroAreRefused() {
     let hash = [UInt8](repeating: 0, count: 8)
-    #expect(throws: WireError.badValue(.format)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [3])) }
-    #expect(throws: WireError.unknownKind(5)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [5])) }
-    #expect(throws: WireError.badValue(.node)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [1, 0])) }
+    #expect(throws: WireError.badValue(.format)) { try decode(ByteBuffer(bytes: [1, 1, 1] + hash + [0, 3])) }
+    #expect(throws: WireError.unknownKind(6)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [0, 6])) }
+    #expect(throws: WireError.badValue(.node)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [0, 1, 0])) }
   }
 
   @Test("random bytes are a record or an error")
@@ -87,7 +96,7 @@ struct GroupRecordTests {
     var random = SplitMix64(printingSeedOf: "random records")
     for _ in 0..<20_000 {
       var bytes = (0..<random.below(40)).map { _ in UInt8(random.below(256)) }
-      if !bytes.isEmpty, random.oneIn(2) { bytes[0] = 1 }
+      if !bytes.isEmpty, random.oneIn(2) { bytes[0] = 2 }
       _ = try? decode(ByteBuffer(bytes: bytes))
       _ = try? CommitGroup.batches(ofRecordPayload: bytes)
     }

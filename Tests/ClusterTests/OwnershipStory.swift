@@ -104,6 +104,7 @@ struct OwnershipStory: CustomTestStringConvertible {
       case .claim(let node): "claim by \(node.rawValue)"
       case .release(let to): "release to \(to.rawValue)"
       case .alive: "alive"
+      case .purge: "purge"
       }
     return "\(record.position.rawValue) \(kind)"
   }

@@ -16,6 +16,12 @@ protocol SimulatedGroup: AnyObject {
   /// When ``handle(_:)`` has to be called with ``Ownership/Event/timerFired``.
   var deadline: BootTime { get }
   func handle(_ event: Ownership.Event)
+  /// Handle all members' reports.
+  func reported(_ reports: [NodeID: MemberReport])
+  /// Return a report with what the group adds to it.
+  func completed(_ report: MemberReport) -> MemberReport
+  /// Remove what is logged so far from all members (R16).
+  func askPurge()
   /// Perform a client's command. `done(false)`: it was refused unapplied. Without an answer its outcome is unknown.
   func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void)
   /// Answer with a register's value, if the node may.
@@ -24,6 +30,15 @@ protocol SimulatedGroup: AnyObject {
 
 extension SimulatedGroup {
   var joiningAt: RecordPosition? { nil }
+
+  func reported(_ reports: [NodeID: MemberReport]) {
+    for (member, report) in reports.sorted(by: { $0.key < $1.key }) { handle(.memberReported(member, report)) }
+  }
+
+  func completed(_ report: MemberReport) -> MemberReport { report }
+
+  /// Registers have no purges.
+  func askPurge() {}
 }
 
 /// A member's storage of one group, which outlives the process. A crash loses what was not synced.

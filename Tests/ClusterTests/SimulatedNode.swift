@@ -18,6 +18,10 @@ final class SimulatedNode {
     case reportsUnsynced
     /// An owner answers without a lease (C4).
     case ignoresLease
+    /// A member reports the newest key before it has it (C12).
+    case reportsKeysEarly
+    /// A member reports purges before they are done (C12).
+    case reportsPurgesEarly
   }
 
   let id: NodeID

@@ -107,6 +107,9 @@ final class SimulatedProcess {
     }
   }
 
+  /// Report a group's synced position between two syncs.
+  func report(_ group: any SimulatedGroup) { report(group, node.storage[Int(group.id.rawValue)].synced) }
+
   /// What an owner has that is not a member does not count.
   private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
     guard group.reportsProgress else { return }
@@ -114,11 +117,9 @@ final class SimulatedProcess {
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
       ?? MemberReport(position: position, isLeaving ? .leaving : .following)
-    link.report(group.id, by: node.id, report) { [self] reports in
+    link.report(group.id, by: node.id, group.completed(report)) { [self] reports in
       guard !isClosed, let reports else { return }
-      for (member, report) in reports.sorted(by: { $0.key < $1.key }) {
-        group.handle(.memberReported(member, report))
-      }
+      group.reported(reports)
     }
   }
 }

@@ -19,6 +19,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private(set) var joiningAt: RecordPosition?
   private var isSliceRequested = false
   private var lastAppended: GroupRecord?
+  private var askedPurge: AskedPurge?
   /// When the last write to storage ends, in the simulation's time.
   private var storedAt: Int64 = 0
 
@@ -41,6 +42,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private func begin() {
     joiningAt = nil
     lanes = [:]
+    askedPurge = nil
     replica = GroupReplica(
       group: id,
       node: process.node.id,
@@ -48,6 +50,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
       limits: simulation.settings.limits,
       loop: newLoop(),
       stored: storage.cursor,
+      keys: storage.keys,
       driver: self
     )
     wasOwner = false
@@ -112,6 +115,19 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     guard !process.isClosed else { return }
     loop.clock = process.node.wallClock
     replica.handle(event)
+  }
+
+  func reported(_ reports: [NodeID: MemberReport]) {
+    guard !process.isClosed else { return }
+    loop.clock = process.node.wallClock
+    replica.reported(reports)
+  }
+
+  func completed(_ report: MemberReport) -> MemberReport {
+    var report = replica.completed(report)
+    if simulation.settings.defects.contains(.reportsKeysEarly) { report.key = RecordKeyNumber(.max) }
+    if simulation.settings.defects.contains(.reportsPurgesEarly) { report.purged = RecordPosition(.max) }
+    return report
   }
 
   func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void) {
@@ -189,7 +205,97 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     }
   }
 
+  // MARK: Purges
+
+  /// A purge that was asked for, and what must be gone after it.
+  private final class AskedPurge {
+    let position: RecordPosition
+    let lastBatches: [ShardID: UInt64]
+    /// The round that each shard's client waits for; 0: it has ended.
+    var rounds: [ShardID: UInt64]
+
+    init(_ storage: StoreStorage, _ shards: [ShardID]) {
+      position = storage.position
+      lastBatches = storage.data.log.mapValues { $0.keys.max() ?? 0 }
+      rounds = Dictionary(uniqueKeysWithValues: shards.map { ($0, 0) })
+    }
+  }
+
+  func askPurge() {
+    guard isOwner, askedPurge == nil else { return }
+    let asked = AskedPurge(storage, registers.shards(of: id))
+    askedPurge = asked
+    simulation.tally.purgesAsked += 1
+    for shard in asked.rounds.keys.sorted(by: { $0.rawValue < $1.rawValue }) { askPurge(asked, shard) }
+  }
+
+  private func askPurge(_ asked: AskedPurge, _ shard: ShardID) {
+    guard isOwner, askedPurge === asked else { return askedPurge = nil }
+    let header = FrameHeader(.purge, shard: shard, correlation: nextCorrelation())
+    replies[header.correlation] = { [self] reply, payload in
+      var reader = FieldReader(payload)
+      guard reply.kind != .error, let round = try? reader.varint() else { return askedPurge = nil }
+      asked.rounds[shard] = round
+      guard round == 0 else {
+        return process.after(.milliseconds(200)) { [self] in askPurge(asked, shard) }
+      }
+      guard askedPurge === asked, asked.rounds.values.allSatisfy({ $0 == 0 }) else { return }
+      askedPurge = nil
+      simulation.purgeEnded(id, before: asked.position, asked.lastBatches)
+    }
+    var payload = ByteBuffer()
+    payload.writeVarint(asked.rounds[shard] ?? 0)
+    send(header, payload, lanes[0] ?? openLane(0))
+  }
+
   // MARK: GroupReplicaDriver
+
+  func makeRecordKey(_ number: RecordKeyNumber) -> RecordKey {
+    let key = RecordKey(number: number, secret: (0..<32).map { _ in UInt8(simulation.random.below(256)) })
+    simulation.made(key, of: id)
+    return key
+  }
+
+  func storeRecordKeys(_ keys: [RecordKey]) {
+    storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...5))
+    let target = replica!
+    later(at: storedAt, writing: { $0.replaceKeys(keys) }) { [self] in
+      if target === replica { target.recordKeysStored(keys, .success(())) }
+    }
+  }
+
+  /// Write to storage, then call `body`.
+  private func later(at time: Int64, writing write: @escaping (StoreStorage) -> Void, then body: @escaping () -> Void) {
+    simulation.time.schedule(at: time) { [self] in
+      guard !process.isClosed else { return }
+      write(storage)
+      process.node.run { [self] in
+        guard !process.isClosed else { return }
+        loop.clock = process.node.wallClock
+        body()
+      }
+    }
+  }
+
+  func fetchRecordKeys(from node: NodeID) {
+    let target = replica!
+    process.after(simulation.random.milliseconds(1...200)) { [self] in
+      guard target === replica else { return }
+      let source = simulation.nodes.first { $0.id == node && $0.process != nil }
+      let storage = source?.storage[Int(id.rawValue)] as? StoreStorage
+      target.recordKeysFetched(simulation.random.percent(20) ? nil : storage?.keys)
+    }
+  }
+
+  func purgeStorage() {
+    storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(1...50))
+    let (target, loop) = (replica!, loop)
+    later(at: storedAt, writing: { $0.sync() }) { [self] in
+      if target === replica, loop === self.loop { target.storagePurged(.success(())) }
+    }
+  }
+
+  func reportNow() { process.report(self) }
 
   var bootTime: BootTime { process.node.clock }
   var sharedLog: any GroupLog { process.link }
@@ -207,15 +313,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   func store(_ group: CommitGroup) {
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
     let target = replica!
-    simulation.time.schedule(at: storedAt) { [self] in
-      guard !process.isClosed else { return }
-      storage.commit(group)
-      process.node.run { [self] in
-        guard !process.isClosed else { return }
-        target.loop.clock = process.node.wallClock
-        target.stored(.success(()))
-      }
-    }
+    later(at: storedAt, writing: { $0.commit(group) }) { target.stored(.success(())) }
   }
 
   func restart() {
@@ -237,6 +335,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     guard let source = simulation.random.pick(others).storage[Int(id.rawValue)] as? StoreStorage else { return }
     let (data, cursor) = (source.data, source.cursor)
     joiningAt = cursor.position
+    _ = simulation.log.report(id, by: process.node.id, MemberReport(position: joiningAt!, .joining))
     begin(after: simulation.random.milliseconds(20...2_000)) { [self] in
       // A snapshot that is older than the node's data does not help.
       guard cursor.position > storage.position else { return }
@@ -263,6 +362,13 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   // MARK: StoreLoopDriver
 
+  func purge() {
+    let target = replica!
+    process.after(0) { [self] in
+      if target === replica { target.purge() }
+    }
+  }
+
   func commit(_ group: CommitGroup) { replica.commit(group) }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
@@ -286,7 +392,6 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   func readSteps(_ request: StepRequest) { simulation.oracle.failed(id, "an unexpected read of steps") }
   func peek(_ request: StorageReadRequest) { simulation.oracle.failed(id, "an unexpected peek") }
-  func purge() { simulation.oracle.failed(id, "an unexpected purge") }
   func deliver(_ deliveries: [MembershipDelivery]) { simulation.oracle.failed(id, "unexpected deliveries") }
   func confirm(_ confirmations: [MembershipConfirmation]) {}
   func report(_ error: StorageError) { simulation.oracle.failed(id, "\(error)") }

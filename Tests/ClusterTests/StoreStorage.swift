@@ -12,6 +12,7 @@ final class StoreStorage: SimulatedStorage {
   private var syncedData: StoredData
   private var syncedCursor = LogCursor.start
   private var unsynced: [CommitGroup] = []
+  private(set) var keys: [RecordKey] = []
 
   init(_ registers: StoreRegisters) {
     self.registers = registers
@@ -35,7 +36,16 @@ final class StoreStorage: SimulatedStorage {
     sync()
   }
 
-  func removeAll() { install(registers.initialData, .start) }
+  func removeAll() {
+    keys = []
+    install(registers.initialData, .start)
+  }
+
+  /// Replace the record keys, durably, with everything before them.
+  func replaceKeys(_ keys: [RecordKey]) {
+    self.keys = keys
+    sync()
+  }
 
   func sync() {
     syncedData = data

@@ -144,6 +144,7 @@ func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .confirmChanges: return _ = try MembershipConfirmation(to: ShardID(0), payload)
   case .snapshotBegin: return _ = try SnapshotRequest(payload)
   case .snapshotRead: break
+  case .recordKeys: return _ = try RecordKeysRequest(payload)
   case .backupRead, .backupDigest: return _ = try BackupPart(payload)
   }
   if flags.contains(.thread) { _ = try reader.string() }
@@ -159,6 +160,7 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .unsubscribe, .announceRow, .backupEnd: break
   case .snapshotBegin: return _ = try SnapshotHead(payload)
   case .snapshotRead: return _ = try SnapshotPart(payload)
+  case .recordKeys: return _ = try RecordKeyList(payload)
   case .setMember: return _ = try SetMemberReply(payload)
   case .getToken, .revokeToken: return _ = try TokenReply(payload)
   case .listRevokedTokens: return _ = try RevokedTokensReply(payload)

@@ -196,7 +196,19 @@ struct FrameRoundTripTests {
       #expect(head.position == vector.fields.number("position"))
       #expect(head.epoch == vector.fields.number("epoch"))
       #expect(head.hash == vector.fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) })
+      #expect(head.key == vector.fields.number("key"))
       head.write(into: &buffer)
+    },
+    .payload(.recordKeys) { payload, vector, buffer in
+      let request = try RecordKeysRequest(payload)
+      #expect(UInt64(request.group) == vector.fields.number("group"))
+      request.write(into: &buffer)
+    },
+    .reply(.recordKeys) { payload, vector, buffer in
+      let list = try RecordKeyList(payload)
+      #expect(list.keys.map(\.number) == vector.fields.list("keys").map { $0.number("number") })
+      #expect(list.keys.map(\.secret) == vector.fields.list("keys").map { $0.bytes("secret") })
+      list.write(into: &buffer)
     },
     .reply(.snapshotRead) { payload, vector, buffer in
       let part = try SnapshotPart(payload)

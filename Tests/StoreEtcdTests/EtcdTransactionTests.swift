@@ -100,15 +100,18 @@ import Testing
   }
 
   @Test func reportsHaveDocumentedBytes() throws {
-    let joining = EtcdReportValue(MemberReport(position: RecordPosition(258), .joining))
-    #expect(Hex.text(joining.encoded().readableBytesView) == "020000000000000102")
+    var report = MemberReport(position: RecordPosition(258), .joining)
+    report.key = RecordKeyNumber(200)
+    report.purged = RecordPosition(3)
+    let joining = EtcdReportValue(report)
+    #expect(Hex.text(joining.encoded().readableBytesView) == "028202c80103")
     #expect(try EtcdReportValue(Array(joining.encoded().readableBytesView)) == joining)
     let synced = EtcdReportValue(MemberReport(position: RecordPosition(1)))
-    #expect(Hex.text(synced.encoded().readableBytesView) == "010000000000000001")
+    #expect(Hex.text(synced.encoded().readableBytesView) == "01010000")
     let leaving = EtcdReportValue(MemberReport(position: RecordPosition(2), .leaving))
-    #expect(Hex.text(leaving.encoded().readableBytesView) == "030000000000000002")
+    #expect(Hex.text(leaving.encoded().readableBytesView) == "03020000")
     #expect(try EtcdReportValue(Array(leaving.encoded().readableBytesView)) == leaving)
-    for bad in [[], [1], [4, 0, 0, 0, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0, 0, 0, 0, 1]] as [[UInt8]] {
+    for bad in [[], [1], [4, 1, 0, 0], [2, 1, 0], [2, 1, 0, 0, 0]] as [[UInt8]] {
       #expect(throws: EtcdWireError.badValue(.position)) { try EtcdReportValue(bad) }
     }
   }

@@ -82,7 +82,7 @@ struct FrameRule {
       .backupEnd:
       nil
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
-      .confirmChanges, .snapshotBegin, .snapshotRead:
+      .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys:
       nil
     }
   }

@@ -194,6 +194,6 @@ package enum WireError: Error, Hashable, Sendable {
   @usableFromInline
   package enum StaticField: String, Sendable {
     case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
-      flags, ping, node, shards, address, change, counter, parent, reason, code, phase
+      flags, ping, node, shards, address, change, counter, parent, reason, code, phase, key
   }
 }

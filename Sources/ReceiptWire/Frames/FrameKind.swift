@@ -70,6 +70,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case confirmChanges = 0x51
   case snapshotBegin = 0x52
   case snapshotRead = 0x53
+  case recordKeys = 0x54
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -80,7 +81,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a backup request. It is about the whole store and names no shard. It carries no counter and is
   /// never resent.
   package var isBackup: Bool { traits.contains(.backup) }
-  /// Whether this is a node's request for another's data. It is about a group and names no shard. It carries no counter
+  /// Whether this is a node's request for another's data or keys. It is about a group and names no shard. It carries no counter
   /// and is never resent.
   package var isSnapshot: Bool { traits.contains(.snapshot) }
   /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
@@ -109,7 +110,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .unreadCounts: [.idempotent, .wide]
     case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.idempotent]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
-    case .snapshotBegin, .snapshotRead: [.snapshot]
+    case .snapshotBegin, .snapshotRead, .recordKeys: [.snapshot]
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: []
     case .deliverChanges, .confirmChanges: []
     }

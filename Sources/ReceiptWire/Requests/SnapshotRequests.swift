@@ -7,13 +7,15 @@ extension RequestSpec {
       .snapshotBegin,
       "snapshot_begin",
       "group:byte first count from:byte",
-      reply: "position epoch hash:bytes(8)"
+      reply: "position epoch hash:bytes(8) key"
     ),
     RequestSpec(.snapshotRead, "snapshot_read", reply: "is_last:byte total digest:bytes(32) bytes:rest"),
+    RequestSpec(.recordKeys, "record_keys", "group:byte", reply: "keys:list(number secret:bytes(32))"),
   ]
 }
 
-/// The fields of *snapshot_begin*: a node asks another for a group's data (Proto/frames.md, "Snapshots").
+/// The fields of *snapshot_begin*: a node asks another for a group's data (Proto/frames.md, "Snapshots and record
+/// keys").
 package struct SnapshotRequest: Hashable, Sendable {
   package var group: UInt8
   /// The group's shards, so that both nodes have the same ones.
@@ -55,11 +57,14 @@ package struct SnapshotHead: Hashable, Sendable {
   package var position: UInt64
   package var epoch: UInt64
   package var hash: UInt64
+  /// Number of the record's key.
+  package var key: UInt64
 
-  package init(position: UInt64, epoch: UInt64, hash: UInt64) {
+  package init(position: UInt64, epoch: UInt64, hash: UInt64, key: UInt64) {
     self.position = position
     self.epoch = epoch
     self.hash = hash
+    self.key = key
   }
 
   package init(_ payload: RawSpan) throws(WireError) {
@@ -67,6 +72,7 @@ package struct SnapshotHead: Hashable, Sendable {
     position = try reader.varint()
     epoch = try reader.varint()
     hash = try reader.fixed64()
+    key = try reader.varint()
     try reader.end()
   }
 
@@ -74,6 +80,61 @@ package struct SnapshotHead: Hashable, Sendable {
     buffer.writeVarint(position)
     buffer.writeVarint(epoch)
     buffer.writeInteger(hash)
+    buffer.writeVarint(key)
+  }
+}
+
+/// The fields of *record_keys*: a node asks another for the keys of a group's records (Proto/frames.md, "Snapshots and
+/// record keys").
+package struct RecordKeysRequest: Hashable, Sendable {
+  package var group: UInt8
+
+  package init(group: UInt8) { self.group = group }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    group = try reader.byte()
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) { buffer.writeInteger(group) }
+}
+
+/// The reply to *record_keys*: the keys that the node has.
+package struct RecordKeyList: Hashable, Sendable {
+  package struct Key: Hashable, Sendable {
+    package var number: UInt64
+    package var secret: [UInt8]
+
+    package init(number: UInt64, secret: [UInt8]) {
+      self.number = number
+      self.secret = secret
+    }
+  }
+
+  private static let secretByteCount = 32
+
+  package var keys: [Key]
+
+  package init(keys: [Key]) { self.keys = keys }
+
+  package init(_ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    keys = []
+    for _ in 0..<(try reader.count(elementBytesMin: 1 + Self.secretByteCount)) {
+      let number = try reader.varint()
+      let secret = try reader.raw(Self.secretByteCount).withUnsafeBytes { Array($0) }
+      keys.append(Key(number: number, secret: secret))
+    }
+    try reader.end()
+  }
+
+  package func write(into buffer: inout ByteBuffer) {
+    buffer.writeVarint(keys.count)
+    for key in keys {
+      buffer.writeVarint(key.number)
+      buffer.writeBytes(key.secret)
+    }
   }
 }
 

@@ -36,6 +36,16 @@ package struct OwnerEpoch: Hashable, Comparable, Sendable, BitwiseCopyable {
   package var next: OwnerEpoch { OwnerEpoch(rawValue + 1) }
 }
 
+/// The number of a record key: the position of the last record before it was made. So the numbers of a group rise, and
+/// no two keys have the same one; 0 is "no key".
+package struct RecordKeyNumber: Hashable, Comparable, Sendable, BitwiseCopyable {
+  package var rawValue: UInt64
+  package init(_ rawValue: UInt64) { self.rawValue = rawValue }
+  /// No key.
+  package static let none = RecordKeyNumber(0)
+  package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+}
+
 /// A reading of one node's own monotonic clock: the time since the machine's boot, sleep included (`CLOCK_BOOTTIME`).
 ///
 /// Readings of two nodes are never compared, so the clocks need not agree.

@@ -54,6 +54,13 @@ package struct ClusterLimits: Hashable, Sendable {
   /// How long the preferred owner has followed in that way before a group moves to it.
   package var steadyMilliseconds: Int64 = 10_000
 
+  // MARK: Record keys and purges
+
+  /// How long an owner seals with one key.
+  package var keyMilliseconds: Int64 = 3_600_000
+  /// How long an owner waits for the members before it appends a purge record again.
+  package var purgeMilliseconds: Int64 = 30_000
+
   // MARK: Constants of one node
 
   /// How long replies wait for an expired lease before queries are refused.

@@ -2,15 +2,15 @@ package import ReceiptWire
 
 /// The records of one group commit, whose payload may be too large for one of them.
 enum CommitParts {
-  /// Return the records' kinds and payloads, in order: parts, then the batches.
-  static func split(_ payload: [UInt8], bytesMax: Int) -> [Ownership.RecordContent] {
+  /// Return the contents of the records of a sealed payload, in order: parts, then the batches.
+  static func split(_ payload: [UInt8], key: RecordKeyNumber, bytesMax: Int) -> [Ownership.RecordContent] {
     var records: [Ownership.RecordContent] = []
     var rest = payload[...]
     while rest.count > bytesMax {
-      records.append(Ownership.RecordContent(kind: .part, payload: Array(rest.prefix(bytesMax))))
+      records.append(Ownership.RecordContent(kind: .part, key: key, payload: Array(rest.prefix(bytesMax))))
       rest = rest.dropFirst(bytesMax)
     }
-    records.append(Ownership.RecordContent(kind: .batches, payload: Array(rest)))
+    records.append(Ownership.RecordContent(kind: .batches, key: key, payload: Array(rest)))
     return records
   }
 }
@@ -42,7 +42,7 @@ package struct CommitAssembly: Sendable {
       // The owner before has ended within a commit, which is lost.
       parts = []
       return nil
-    case .release, .alive: return nil
+    case .release, .alive, .purge: return nil
     }
   }
 }

@@ -120,6 +120,10 @@ package struct MemberReport: Hashable, Sendable {
   /// The last record that its storage has synced. While it joins: the one that its snapshot ends with.
   package var position: RecordPosition
   package var phase: Phase
+  /// The newest record key in its storage.
+  package var key = RecordKeyNumber.none
+  /// The last purge record for which the member's process has purged its storage.
+  package var purged = RecordPosition.zero
 
   package init(position: RecordPosition, _ phase: Phase = .following) {
     self.position = position

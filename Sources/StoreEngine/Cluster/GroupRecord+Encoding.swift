@@ -5,7 +5,7 @@ package import ReceiptWire
 /// The encoding of records in the shared log (Proto/frames.md, "Records of a cluster").
 extension GroupRecord {
   /// First byte of an encoded record.
-  static let formatVersion: UInt8 = 1
+  static let formatVersion: UInt8 = 2
   /// Maximum size of a payload: a record is one value of the shared log.
   package static let payloadBytesMax = 1 << 20
 
@@ -15,6 +15,7 @@ extension GroupRecord {
     let position = RecordPosition(try reader.varint())
     let epoch = OwnerEpoch(try reader.varint())
     let previous = RecordHash(try reader.fixed64())
+    let key = RecordKeyNumber(try reader.varint())
     let kind: Kind
     var payload: [UInt8] = []
     let number = try reader.byte()
@@ -26,19 +27,21 @@ extension GroupRecord {
     case 1: kind = .claim(by: try reader.nodeID())
     case 2: kind = .release(to: try reader.nodeID())
     case 3: kind = .alive
+    case 5: kind = .purge
     default: throw .unknownKind(number)
     }
     try reader.end()
-    self.init(position: position, epoch: epoch, previous: previous, kind: kind, payload: payload)
+    self.init(position: position, epoch: epoch, previous: previous, key: key, kind: kind, payload: payload)
   }
 
   package func encoded() -> ByteBuffer {
     var buffer = ByteBuffer()
-    buffer.reserveCapacity(minimumWritableBytes: payload.count + 40)
+    buffer.reserveCapacity(minimumWritableBytes: payload.count + 50)
     buffer.writeInteger(Self.formatVersion)
     buffer.writeVarint(position.rawValue)
     buffer.writeVarint(epoch.rawValue)
     buffer.writeInteger(previous.rawValue)
+    buffer.writeVarint(key.rawValue)
     switch kind {
     case .batches, .part:
       buffer.writeInteger(UInt8(kind == .part ? 4 : 0))
@@ -50,18 +53,20 @@ extension GroupRecord {
       buffer.writeInteger(UInt8(2))
       buffer.writeVarint(UInt64(node.rawValue))
     case .alive: buffer.writeInteger(UInt8(3))
+    case .purge: buffer.writeInteger(UInt8(5))
     }
     return buffer
   }
 }
 
-/// The value of a stored position: position, epoch and hash, 8 bytes each.
+/// The value of a stored position: position, epoch, hash and key, 8 bytes each.
 extension LogCursor {
   package init(stored bytes: RawSpan) throws(WireError) {
     var reader = FieldReader(bytes)
     let position = RecordPosition(try reader.fixed64())
     let epoch = OwnerEpoch(try reader.fixed64())
-    self.init(position: position, epoch: epoch, hash: RecordHash(try reader.fixed64()))
+    let hash = RecordHash(try reader.fixed64())
+    self.init(position: position, epoch: epoch, hash: hash, key: RecordKeyNumber(try reader.fixed64()))
     try reader.end()
   }
 
@@ -70,6 +75,7 @@ extension LogCursor {
     buffer.writeInteger(position.rawValue)
     buffer.writeInteger(epoch.rawValue)
     buffer.writeInteger(hash.rawValue)
+    buffer.writeInteger(key.rawValue)
     return buffer
   }
 }

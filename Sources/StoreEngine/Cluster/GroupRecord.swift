@@ -19,19 +19,40 @@ package struct GroupRecord: Hashable, Sendable {
     case release(to: NodeID)
     /// The owner is alive and has nothing else to append.
     case alive
+    /// Each member removes what it has logged before this record from its storage, with the keys older than this
+    /// record's (R16).
+    case purge
+
+    /// Whether the payload has a commit's batches, or a part of them, sealed with the record's key.
+    package var isSealed: Bool {
+      switch self {
+      case .batches, .part: true
+      case .claim, .release, .alive, .purge: false
+      }
+    }
   }
 
   package var position: RecordPosition
   package var epoch: OwnerEpoch
   /// Hash of the record before; ``RecordHash/none`` for the first record.
   package var previous: RecordHash
+  /// The key that is in use: the payload is sealed with it. Never lower than that of the record before.
+  package var key: RecordKeyNumber
   package var kind: Kind
   package var payload: [UInt8]
 
-  package init(position: RecordPosition, epoch: OwnerEpoch, previous: RecordHash, kind: Kind, payload: [UInt8] = []) {
+  package init(
+    position: RecordPosition,
+    epoch: OwnerEpoch,
+    previous: RecordHash,
+    key: RecordKeyNumber = .none,
+    kind: Kind,
+    payload: [UInt8] = []
+  ) {
     self.position = position
     self.epoch = epoch
     self.previous = previous
+    self.key = key
     self.kind = kind
     self.payload = payload
   }
@@ -53,23 +74,40 @@ package struct LogCursor: Hashable, Sendable {
   package let position: RecordPosition
   package let epoch: OwnerEpoch
   package let hash: RecordHash
+  /// The record's key.
+  package let key: RecordKeyNumber
 
   /// Before the first record.
   package static let start = LogCursor(position: .zero, epoch: .zero, hash: .none)
 
-  package init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
+  package init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash, key: RecordKeyNumber = .none) {
     self.position = position
     self.epoch = epoch
     self.hash = hash
+    self.key = key
   }
 
   package init(after record: GroupRecord) {
-    self.init(position: record.position, epoch: record.epoch, hash: record.hash)
+    self.init(position: record.position, epoch: record.epoch, hash: record.hash, key: record.key)
   }
 
   /// Return the record of this kind that would follow.
-  package func record(_ kind: GroupRecord.Kind, epoch: OwnerEpoch, payload: [UInt8] = []) -> GroupRecord {
-    GroupRecord(position: position.next, epoch: epoch, previous: hash, kind: kind, payload: payload)
+  ///
+  /// - Parameter key: nil: the key in use.
+  package func record(
+    _ kind: GroupRecord.Kind,
+    epoch: OwnerEpoch,
+    key: RecordKeyNumber? = nil,
+    payload: [UInt8] = []
+  ) -> GroupRecord {
+    GroupRecord(
+      position: position.next,
+      epoch: epoch,
+      previous: hash,
+      key: key ?? self.key,
+      kind: kind,
+      payload: payload
+    )
   }
 }
 

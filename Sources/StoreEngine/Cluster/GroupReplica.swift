@@ -17,8 +17,19 @@ package protocol GroupReplicaDriver: AnyObject {
   /// Make a loop that follows, from local storage, then call ``GroupReplica/restarted(_:stored:)``. Nothing is in
   /// flight at the storage.
   func restart()
-  /// Replace local storage by another member's snapshot.
+  /// Report, then replace local storage by another member's snapshot.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason)
+  /// Make a random record key of this number.
+  func makeRecordKey(_ number: RecordKeyNumber) -> RecordKey
+  /// Replace the group's record keys in local storage by these, durably, then call
+  /// ``GroupReplica/recordKeysStored(_:_:)``.
+  func storeRecordKeys(_ keys: [RecordKey])
+  /// Read the record keys that a node has, then call ``GroupReplica/recordKeysFetched(_:)``.
+  func fetchRecordKeys(from node: NodeID)
+  /// Run ``StorageEngine/purge()``, then call ``GroupReplica/storagePurged(_:)``.
+  func purgeStorage()
+  /// What this node reports about the group has changed.
+  func reportNow()
   /// Remove local storage of the group, of which this node is no member. The replica has ended: make another one once
   /// nothing is in flight there.
   func removeData()
@@ -51,6 +62,8 @@ package final class GroupReplica {
   /// A commit of the owner's loop that is on its way to the shared log, one at a time.
   private enum OwnCommit {
     case none
+    /// No record of it is made. Becomes pending as soon as there is a key.
+    case unsealed(CommitGroup)
     /// Some of its records may be appended, and one in flight; `rest` has the others.
     case pending(CommitGroup, rest: ArraySlice<Ownership.RecordContent>)
   }
@@ -77,6 +90,8 @@ package final class GroupReplica {
   private var ownCommit = OwnCommit.none
   /// The commits of the owner that is followed.
   private var assembly = CommitAssembly()
+  private var keys: RecordKeys
+  private var purges = GroupPurges()
   /// The last record whose batches the loop has; never one within a commit of several records.
   private var applied: LogCursor
   /// The last record that local storage has. A sync that begins now covers it.
@@ -89,6 +104,7 @@ package final class GroupReplica {
   /// - Parameters:
   ///   - loop: a loop that follows, from local storage.
   ///   - stored: the last record in local storage.
+  ///   - keys: the record keys in local storage.
   package init(
     group: GroupID,
     node: NodeID,
@@ -96,11 +112,13 @@ package final class GroupReplica {
     limits: ClusterLimits,
     loop: StoreLoop,
     stored: LogCursor,
+    keys: [RecordKey],
     driver: any GroupReplicaDriver
   ) {
     self.group = group
     self.driver = driver
     self.loop = loop
+    self.keys = RecordKeys(node: node, stored: keys, applied: stored)
     applied = stored
     storedCursor = stored
     ownership = Ownership(
@@ -159,7 +177,9 @@ package final class GroupReplica {
   /// Pass an event to the group's ``Ownership`` and perform what it decides.
   package func handle(_ event: Ownership.Event) {
     guard !hasEnded else { return }
-    for action in ownership.handle(event, at: driver.bootTime) where !hasEnded { perform(action) }
+    if let event = readable(event) {
+      for action in ownership.handle(event, at: driver.bootTime) where !hasEnded { perform(action) }
+    }
     requestCommit()
     updateLease()
     driver.replicaChanged()
@@ -196,8 +216,7 @@ package final class GroupReplica {
     } else if group.batches.count == group.followedCount {
       store(group, .commit)
     } else {
-      let records = CommitParts.split(group.recordPayload(), bytesMax: ownership.limits.payloadBytesMax)
-      ownCommit = .pending(group, rest: records[...])
+      ownCommit = .unsealed(group)
       requestCommit()
     }
   }
@@ -207,18 +226,46 @@ package final class GroupReplica {
     case .owning: break
     case .following, .releasing, .halted, .ended: return
     }
-    guard ownership.acceptsCommit else { return }
-    guard case .pending(let group, var rest) = ownCommit, let record = rest.popFirst() else { return }
-    ownCommit = .pending(group, rest: rest)
+    makeKeyIfDue()
+    guard ownership.acceptsCommit, let record = nextRecord() else { return }
     for action in ownership.handle(.commitRequested(record), at: driver.bootTime) { perform(action) }
   }
 
-  /// Tell the members how far this node has the group's log, and learn the same of them, for trims (C7).
-  package func report(_ report: MemberReport) {
-    driver.sharedLog.report(group, by: ownership.node, report) { [weak self] reports in
-      guard let self, let reports else { return }
-      for (member, report) in reports.sorted(by: { $0.key < $1.key }) { handle(.memberReported(member, report)) }
+  /// Return the next record of the loop's commit, or of a purge between two commits.
+  private func nextRecord() -> Ownership.RecordContent? {
+    if case .pending(let group, var rest) = ownCommit {
+      guard let record = rest.popFirst() else { return nil }
+      ownCommit = .pending(group, rest: rest)
+      return record
     }
+    guard let key = keys.sealing(members, ownership.limits) else { return nil }
+    if purges.takeAppend(key.number, at: driver.bootTime) { return .init(kind: .purge, key: key.number) }
+    guard case .unsealed(let group) = ownCommit else { return nil }
+    let sealed = key.seal(group.recordPayload())
+    let records = CommitParts.split(sealed, key: key.number, bytesMax: ownership.limits.payloadBytesMax)
+    ownCommit = .pending(group, rest: records.dropFirst())
+    return records[0]
+  }
+
+  /// Tell the members how far this node has the group's log, and learn the same of them, for trims (C7), keys and
+  /// purges.
+  package func report(_ report: MemberReport) {
+    let report = completed(report)
+    driver.sharedLog.report(group, by: ownership.node, report) { [weak self] reports in
+      if let reports { self?.reported(reports) }
+    }
+  }
+
+  /// Handle the members' reports, all of one reading.
+  package func reported(_ reports: [NodeID: MemberReport]) {
+    for (member, report) in reports.sorted(by: { $0.key < $1.key }) {
+      keys.reported(report.key, by: member)
+      purges.reported(report.purged, by: member)
+      handle(.memberReported(member, report))
+    }
+    guard !hasEnded else { return }
+    if let source = keys.sourceIfDue() { driver.fetchRecordKeys(from: source) }
+    if purges.endIfDone(members, node: node) { loop.purged(.success(())) }
   }
 
   /// Handle the result of the oldest write to local storage.
@@ -232,8 +279,103 @@ package final class GroupReplica {
     case (.position, .success): break
     }
     restartIfPossible()
+    continuePurge()
     requestCommit()
     driver.replicaChanged()
+  }
+
+  // MARK: Keys
+
+  private var members: [NodeID] { ownership.currentSet?.members ?? [] }
+
+  /// Return an event without the records that this node has no key for, nor those behind them. Nil: nothing is left;
+  /// they are read again until another node has given the key.
+  private func readable(_ event: Ownership.Event) -> Ownership.Event? {
+    switch event {
+    case .recordsRead(let records, reachesEnd: _):
+      guard let count = keys.firstUnreadable(records) else { return event }
+      return count == 0 ? nil : .recordsRead(Array(records.prefix(count)), reachesEnd: false)
+    case .recordsFollowed(let records):
+      guard let count = keys.firstUnreadable(records) else { return event }
+      return .recordsFollowed(Array(records.prefix(count)))
+    default: return event
+    }
+  }
+
+  /// Return a report with what the replica knows of keys and purges.
+  package func completed(_ report: MemberReport) -> MemberReport {
+    var report = report
+    report.key = keys.newest
+    report.purged = purges.done
+    return report
+  }
+
+  private func makeKeyIfDue() {
+    let now = driver.bootTime
+    if purges.needsKey(newerThan: keys.newest) { keys.requestKey(at: now) }
+    guard let number = keys.numberIfDue(after: applied.position, at: now) else { return }
+    driver.storeRecordKeys(keys.keeping(driver.makeRecordKey(number), first: ownership.logFirst))
+  }
+
+  /// The record keys in local storage, for other nodes.
+  package var recordKeys: [RecordKey] { keys.stored }
+
+  /// Take a node's record keys; nil: it has not answered.
+  package func recordKeysFetched(_ fetched: [RecordKey]?) {
+    guard !hasEnded else { return }
+    if let new = keys.fetched(fetched) { driver.storeRecordKeys(new) }
+    guard let fetched, keys.isDestroyed(in: fetched) else { return }
+    // After a purge nobody can read the next record.
+    handle(.readTrimmed(first: ownership.applied.position.next.next))
+  }
+
+  /// Continue after the record keys in local storage were replaced by these.
+  package func recordKeysStored(_ stored: [RecordKey], _ result: Result<Void, StorageError>) {
+    guard !hasEnded else { return }
+    if case .failure(let error) = result { return loop.fail(error) }
+    keys.stored(stored, at: driver.bootTime, ownership.limits)
+    driver.reportNow()
+    continuePurge()
+    requestCommit()
+    driver.replicaChanged()
+  }
+
+  // MARK: Purges
+
+  /// Purge the group (R16): the loop's driver forwards ``StoreLoopDriver/purge()``. The loop's log is trimmed.
+  package func purge() {
+    switch state {
+    case .owning:
+      purges.begin(after: applied.position)
+      requestCommit()
+    case .following:
+      purges.trimmed()
+      continuePurge()
+    case .releasing, .halted, .ended: break
+    }
+  }
+
+  /// Destroy the keys from before a purge record, then purge the storage. What the keys have sealed is in local storage:
+  /// no write is in flight, and the keys' removal syncs the writes before it (C6).
+  private func continuePurge() {
+    guard let target = purges.destroying, writes.isEmpty, !keys.isStoring else { return }
+    if let left = keys.destroying(before: target.key) { return driver.storeRecordKeys(left) }
+    purges.storageBegan()
+    driver.purgeStorage()
+  }
+
+  /// Continue after local storage was purged.
+  package func storagePurged(_ result: Result<Void, StorageError>) {
+    guard !hasEnded else { return }
+    var isDone = false
+    if case .success = result { isDone = true }
+    let hasNext = purges.storageEnded(isDone: isDone)
+    driver.reportNow()
+    // An owner's round ends with the members' reports.
+    if purges.hasRound, isDone { return }
+    purges.failRound()
+    loop.purged(result)
+    if hasNext, loop.isFollowing { loop.purgeFollowed() }
   }
 
   private var storedPosition: GroupPosition { GroupPosition(group: group, cursor: applied) }
@@ -263,15 +405,21 @@ package final class GroupReplica {
         }
       }
     case .apply(let record): follow(record)
-    case .fetchSnapshot(let reason): driver.fetchSnapshot(reason)
+    case .fetchSnapshot(let reason):
+      // The snapshot may be of a node that has not purged yet.
+      purges = GroupPurges()
+      driver.fetchSnapshot(reason)
     case .claim(let claim, let attempt):
       driver.sharedLog.claim(claim) { [weak self] outcome in self?.handle(.answered(attempt, outcome)) }
     case .append(let append, let attempt): driver.append(append, as: attempt)
     case .committed(let record): committed(record)
     case .promote:
       state = .owning
+      keys.promoted(at: driver.bootTime)
       loop.promote()
-    case .yield: state = .releasing
+    case .yield:
+      state = .releasing
+      keys.yielded()
     case .halt: halt()
     case .trim(let trim): driver.sharedLog.trim(trim)
     case .removeData:
@@ -285,10 +433,12 @@ package final class GroupReplica {
     do throws(FollowError) {
       let batches: [CommitGroup.Batch]
       do throws(WireError) {
-        let payload = try assembly.take(record)
+        let sealed = try assembly.take(record)
+        keys.applied(record)
         guard !assembly.isWithinCommit else { return }
         applied = LogCursor(after: record)
-        guard let payload else { return storePosition() }
+        guard let sealed else { return followed(record) }
+        guard let payload = keys.key(record.key)?.open(sealed) else { throw .badValue(.key) }
         batches = try CommitGroup.batches(ofRecordPayload: payload)
       } catch {
         throw .damaged(.corrupt("group \(group.rawValue), record \(record.position.rawValue): \(error)"))
@@ -301,6 +451,12 @@ package final class GroupReplica {
     }
   }
 
+  /// Note a record without batches.
+  private func followed(_ record: GroupRecord) {
+    storePosition()
+    if record.kind == .purge, purges.followed(record) { loop.purgeFollowed() }
+  }
+
   private func end() {
     state = .ended
     ownCommit = .none
@@ -308,6 +464,7 @@ package final class GroupReplica {
   }
 
   private func committed(_ record: GroupRecord) {
+    keys.applied(record)
     switch record.kind {
     case .part: break
     case .claim:
@@ -318,6 +475,11 @@ package final class GroupReplica {
     case .release, .alive:
       applied = LogCursor(after: record)
       storePosition()
+    case .purge:
+      applied = LogCursor(after: record)
+      storePosition()
+      purges.appended(record, at: driver.bootTime, ownership.limits)
+      continuePurge()
     case .batches:
       guard case .pending(var group, let rest) = ownCommit, rest.isEmpty else {
         preconditionFailure("a record of no commit")
@@ -343,6 +505,8 @@ package final class GroupReplica {
   private func halt() {
     state = .halted
     ownCommit = .none
+    keys.yielded()
+    purges = GroupPurges()
     loop.stop()
     restartIfPossible()
   }

@@ -83,7 +83,7 @@ extension Ownership {
   private mutating func continueFlight(_ owning: Owning, at now: BootTime) -> [Action] {
     var owning = owning
     switch owning.flight {
-    case .idle: return append(RecordContent(kind: .alive, payload: []), owning, at: now)
+    case .idle: return append(RecordContent(kind: .alive), owning, at: now)
     case .undecided(var sent):
       let attempt = nextAttempt(of: &sent, at: now)
       owning.flight = .undecided(sent)
@@ -99,7 +99,12 @@ extension Ownership {
 
   private mutating func append(_ content: RecordContent, _ owning: Owning, at now: BootTime) -> [Action] {
     var owning = owning
-    let record = owning.applied.record(content.kind, epoch: owning.owner.epoch, payload: content.payload)
+    let record = owning.applied.record(
+      content.kind,
+      epoch: owning.owner.epoch,
+      key: content.key,
+      payload: content.payload
+    )
     let (sent, attempt) = firstAttempt(of: record, at: now)
     owning.flight = .undecided(sent)
     state = .owning(owning)

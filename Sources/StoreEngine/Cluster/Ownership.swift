@@ -80,13 +80,16 @@ package struct Ownership: Sendable {
     package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
   }
 
-  /// What a record of a commit has: ``GroupRecord/Kind/part`` or ``GroupRecord/Kind/batches``, and the payload.
+  /// What a record has that the owner's loop appends: a part of a commit, the rest of one, or a purge.
   package struct RecordContent: Hashable, Sendable {
     package var kind: GroupRecord.Kind
+    /// nil: the key in use.
+    package var key: RecordKeyNumber?
     package var payload: [UInt8]
 
-    package init(kind: GroupRecord.Kind = .batches, payload: [UInt8]) {
+    package init(kind: GroupRecord.Kind = .batches, key: RecordKeyNumber? = nil, payload: [UInt8] = []) {
       self.kind = kind
+      self.key = key
       self.payload = payload
     }
   }

@@ -50,6 +50,12 @@ extension StorageEngine {
     throw .unusable("this storage makes no snapshots")
   }
 
+  package func recordKeys(of group: GroupID) throws(StorageError) -> [RecordKey] { [] }
+
+  package func replaceRecordKeys(_ keys: [RecordKey], of group: GroupID) throws(StorageError) {
+    throw .unusable("this storage is no node's")
+  }
+
   package func remove(_ group: GroupShards) throws(StorageError) {
     throw .unusable("this storage is no node's")
   }

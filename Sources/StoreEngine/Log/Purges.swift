@@ -32,6 +32,12 @@ final class ShardPurges: ShardPart {
     shard.loop.purges.begin(shard)
   }
 
+  /// Begin to write pages and trim the log up to the last batch that is followed.
+  func beginFollowed() {
+    rounds.beginTrimming(followed: shard.log.followed)
+    shard.loop.purges.begin(shard)
+  }
+
   var isUnderWay: Bool { rounds.isUnderWay }
 
   /// Return whether a page that has been dirty since `since` must be written for the current round.
@@ -83,6 +89,8 @@ final class StoragePurgeQueue: LoopPart {
   /// Start one purge of the storage for all shards that wait for it, unless one is running.
   func start() {
     guard !waiting.isEmpty, current.isEmpty else { return }
+    // A follower's purge is one for all shards.
+    guard !loop.isFollowing || trimming.isEmpty else { return }
     swap(&waiting, &current)
     loop.driver.purge()
   }
@@ -169,6 +177,12 @@ struct PurgeRoundMachine: Equatable {
 
   mutating func beginTrimming(through index: LogIndex) {
     if case .sending = stage { stage = .trimming(through: index) }
+  }
+
+  /// Begin a round that another node has asked for. Requires that none is under way.
+  mutating func beginTrimming(followed index: LogIndex) {
+    assert(stage == .none)
+    stage = .trimming(through: index)
   }
 
   mutating func beginStoring() {

@@ -50,13 +50,20 @@ package protocol StorageEngine: Sendable {
   /// the start of its log.
   func position(of group: GroupID) throws(StorageError) -> LogCursor
 
+  /// Read the record keys of a group, by rising number.
+  func recordKeys(of group: GroupID) throws(StorageError) -> [RecordKey]
+
+  /// Replace the record keys of a group. These, and everything committed before, are on stable storage when this
+  /// returns. The next ``purge()`` removes all traces of the others.
+  func replaceRecordKeys(_ keys: [RecordKey], of group: GroupID) throws(StorageError)
+
   /// Read a group as it is now, for another node. Other calls may be in flight.
   func makeSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshot
 
   /// Begin to receive another node's snapshot of a group, one at a time for each group.
   func receiveSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshotReceiver
 
-  /// Remove all data of a group, durably. Requires that nothing else reads or writes it.
+  /// Remove all data of a group, with its record keys, durably. Requires that nothing else reads or writes it.
   func remove(_ group: GroupShards) throws(StorageError)
 
   /// Make several calls of ``recover(_:)`` quick, while the storage is in use.

@@ -112,6 +112,15 @@ extension StoreLoop {
     replies.deliverNow()
   }
 
+  /// Remove what is followed so far from local storage (R16): write its pages, trim its log, then call
+  /// ``StoreLoopDriver/purge()``.
+  package func purgeFollowed() {
+    precondition(isFollowing, "an owner's shards begin purges")
+    guard !isHalted else { return }
+    for shard in shards { shard.purges.beginFollowed() }
+    endTurn()
+  }
+
   /// Become the owner, from everything that was followed. Nothing is read and nothing is lost: followed batches that
   /// local storage does not have yet go into the next commit, before the loop's own (``CommitGroup/followedCount``).
   package func promote() {

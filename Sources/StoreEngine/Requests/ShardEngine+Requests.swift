@@ -177,7 +177,8 @@ extension ShardEngine {
     case .ticketPlace: kind = .ticketPlace
     // No requests to a shard.
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .backupBegin,
-      .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead:
+      .backupRead, .backupDigest, .backupEnd, .deliverChanges, .confirmChanges, .snapshotBegin, .snapshotRead,
+      .recordKeys:
       throw .unknownKind(request.kind.rawValue)
     }
     return try dispatchOnChannel(&request, kind, wasLookedUp: wasLookedUp)

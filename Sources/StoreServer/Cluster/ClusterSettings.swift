@@ -38,8 +38,10 @@ struct GroupMembership: Sendable {
   let limits: ClusterLimits
   /// How far local storage has the group's log.
   let stored: LogCursor
+  /// The record keys in local storage.
+  let keys: [RecordKey]
   let link: SharedLogLink
   let nodes: NodeLinks
-  let snapshots: SnapshotSources
+  let others: OtherNodes
   let events: GroupEvents
 }

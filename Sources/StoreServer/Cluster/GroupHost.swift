@@ -1,4 +1,6 @@
 internal import NIOCore
+internal import ReceiptWire
+internal import StoreClient
 internal import StoreEngine
 
 /// Callbacks of a group's host to its runtime, on the host's event loop.
@@ -36,8 +38,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private let nodes: NodeLinks
   /// The group's shards.
   let shards: Range<UInt16>
-  /// Where snapshots come from.
-  private let snapshots: SnapshotSources
+  private let others: OtherNodes
   let events: GroupEvents
   /// Nil when the host has stopped.
   private(set) var replica: GroupReplica?
@@ -52,7 +53,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var synced: RecordPosition?
   /// Whether the shared log knows that this node, which is not a member, has nothing of the group.
   private var hasReportedNothing = false
-  /// Receives a snapshot of the group.
+  /// Whether a snapshot of the group is needed, and what receives it.
+  private var isFetching = false
   private var snapshotFetch: Task<Void, Never>?
   /// The last record of the snapshot that is received.
   var joiningAt: RecordPosition?
@@ -64,7 +66,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     self.shards = shards
     link = group.link
     nodes = group.nodes
-    snapshots = group.snapshots
+    others = group.others
     events = group.events
     replica = GroupReplica(
       group: group.id,
@@ -73,6 +75,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       limits: group.limits,
       loop: host.loop,
       stored: group.stored,
+      keys: group.keys,
       driver: self
     )
   }
@@ -142,14 +145,6 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     return MemberReport(position: hasDiverged ? .zero : synced, isLeaving ? .leaving : .following)
   }
 
-  /// Fail a purge (R16): the shared log and the other nodes still have what was erased.
-  func refusePurge() {
-    host.eventLoop.execute { [host] in
-      host.readClock()
-      host.loop.purged(.failure(.failed("erasures cannot be completed in a cluster yet")))
-    }
-  }
-
   // MARK: GroupReplicaDriver
 
   var bootTime: BootTime { BootTime.now() }
@@ -179,12 +174,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) {
       [weak host, snapshotFetch] reports in
       guard let host, host.stopped == nil else { return }
-      guard reports != nil else {
-        host.eventLoop.assumeIsolated().scheduleTask(in: .seconds(1)) { [weak host] in
-          host?.cluster?.forgetPosition()
-        }
-        return
-      }
+      guard reports != nil else { return host.cluster?.afterPause { $0.forgetPosition() } ?? () }
       Task { [weak host] in
         // It may be installing.
         await snapshotFetch?.value
@@ -197,7 +187,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard host.stopped == nil, let replica else { return }
     let group = GroupShards(group: replica.group, shards: shards)
     host.offload(to: host.committer) { [storage = host.storage] in
-      Result { () throws(StorageError) in try storage.remove(group) }
+      Result { () throws(StorageError) in
+        try storage.remove(group)
+        // Its log and keys must not stay in files either (R16).
+        try storage.purge()
+      }
     } then: { host, result in
       switch result {
       case .success: host.cluster?.events.removed(host)
@@ -205,6 +199,54 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       }
     }
   }
+
+  func makeRecordKey(_ number: RecordKeyNumber) -> RecordKey { .random(number) }
+
+  func storeRecordKeys(_ keys: [RecordKey]) {
+    guard let replica else { return }
+    host.offload(to: host.committer) { [storage = host.storage, group = replica.group] in
+      Result { () throws(StorageError) in try storage.replaceRecordKeys(keys, of: group) }
+    } then: { host, result in
+      host.cluster?.replica?.recordKeysStored(keys, result)
+    }
+  }
+
+  func fetchRecordKeys(from node: NodeID) {
+    guard let replica else { return }
+    let (group, address) = (replica.group.rawValue, others.address(node))
+    Task { [weak host, others] in
+      guard let eventLoop = host?.eventLoop else { return }
+      var keys: [RecordKey]?
+      if let address { keys = try? await Self.recordKeys(of: group, address, others, eventLoop) }
+      eventLoop.execute { [weak host, keys] in
+        guard let host else { return }
+        host.readClock()
+        host.cluster?.replica?.recordKeysFetched(keys)
+      }
+    }
+  }
+
+  private static func recordKeys(
+    of group: UInt8,
+    _ address: StoreClientConfiguration.Address,
+    _ others: OtherNodes,
+    _ eventLoop: any EventLoop
+  ) async throws -> [RecordKey] {
+    let connection = try await NodeConnection.open(address, others, on: eventLoop)
+    defer { eventLoop.execute { connection.value.close() } }
+    let reply = try await NodeConnection.request(connection, .recordKeys) {
+      RecordKeysRequest(group: group).write(into: &$0)
+    }
+    return try RecordKeyList(reply.readableBytesSpan).keys.map {
+      RecordKey(number: RecordKeyNumber($0.number), secret: $0.secret)
+    }
+  }
+
+  func purgeStorage() {
+    host.purgeStorage { host, result in host.cluster?.replica?.storagePurged(result) }
+  }
+
+  func reportNow() { report() }
 
   func replicaFailed(_ error: FollowError) { events.failed(host, error) }
 
@@ -235,9 +277,29 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
       case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
       }
-    guard snapshotFetch == nil else { return }
+    guard !isFetching else { return }
+    isFetching = true
     events.joining(text)
-    let fetch = SnapshotFetch(host: host, cluster: self, sources: snapshots)
-    snapshotFetch = Task { await fetch.run() }
+    reportThenFetch()
+  }
+
+  /// Fetch a snapshot once the shared log knows that this node has purged nothing of it: an earlier report is of the
+  /// storage that is replaced.
+  private func reportThenFetch() {
+    guard let replica, host.stopped == nil else { return }
+    let report = replica.completed(memberReport(synced: synced ?? .zero))
+    link.log.report(replica.group, by: replica.node, report) { [weak host] reports in
+      guard let host, let cluster = host.cluster, host.stopped == nil else { return }
+      guard reports != nil else { return cluster.afterPause { $0.reportThenFetch() } }
+      let fetch = SnapshotFetch(host: host, cluster: cluster, sources: cluster.others)
+      cluster.snapshotFetch = Task { await fetch.run() }
+    }
+  }
+
+  /// Call the host's part again in a second, for a question that the shared log has not answered.
+  private func afterPause(_ body: @escaping @Sendable (GroupHost) -> Void) {
+    host.eventLoop.assumeIsolated().scheduleTask(in: .seconds(1)) { [weak host] in
+      if let cluster = host?.cluster { body(cluster) }
+    }
   }
 }

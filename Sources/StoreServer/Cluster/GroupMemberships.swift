@@ -51,11 +51,13 @@ final class GroupMemberships: Sendable {
   /// - Parameters:
   ///   - position: the loop's number. Loops come in order when the node starts.
   ///   - stored: how far local storage has the group's log.
+  ///   - keys: the group's record keys in local storage.
   ///   - events: callbacks of the group's host.
   func membership(
     ofLoop position: Int,
     _ eventLoop: any EventLoop,
     stored: LogCursor,
+    keys: [RecordKey],
     events: GroupEvents
   ) async throws -> GroupMembership {
     if position == state.withLockedValue(\.links.count) {
@@ -70,9 +72,14 @@ final class GroupMemberships: Sendable {
       initialSet: settings.configuration.initialSet(of: id),
       limits: settings.limits,
       stored: stored,
+      keys: keys,
       link: links.log,
       nodes: links.nodes,
-      snapshots: SnapshotSources(store: store) { [self] in currentNodeConfiguration() },
+      others: OtherNodes(
+        store: store,
+        configuration: { [self] in currentNodeConfiguration() },
+        address: { [self] node in state.withLockedValue(\.others).first { $0.node == node }.map(Self.address) }
+      ),
       events: events
     )
   }
@@ -89,8 +96,12 @@ final class GroupMemberships: Sendable {
     var configuration = nodeConfiguration
     let (secrets, others) = state.withLockedValue { ($0.secrets, $0.others) }
     configuration.secrets = secrets
-    configuration.addresses = others.map { StoreClientConfiguration.Address(host: $0.host, port: Int($0.port)) }
+    configuration.addresses = others.map(Self.address)
     return configuration
+  }
+
+  private static func address(_ node: NodeAnnouncement) -> StoreClientConfiguration.Address {
+    StoreClientConfiguration.Address(host: node.host, port: Int(node.port))
   }
 
   /// Probe the shared log for the group of a host, instead of the one before of the same loop.

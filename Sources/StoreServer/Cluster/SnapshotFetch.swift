@@ -22,7 +22,7 @@ struct SnapshotFetch: Sendable {
 
   let host: LoopHost
   let cluster: GroupHost
-  let sources: SnapshotSources
+  let sources: OtherNodes
 
   private var eventLoop: any EventLoop { host.eventLoop }
 
@@ -52,12 +52,12 @@ struct SnapshotFetch: Sendable {
     _ address: StoreClientConfiguration.Address,
     asksOwner: Bool
   ) async throws {
-    let connection = try await SnapshotConnection.open(address, sources, on: eventLoop)
+    let connection = try await NodeConnection.open(address, sources, on: eventLoop)
     defer { eventLoop.execute { connection.value.close() } }
     guard let id = try await eventLoop.submit({ cluster.replica?.group }).get() else { throw CancellationError() }
     let group = GroupShards(group: id, shards: cluster.shards)
     let request = SnapshotRequest(group: id.rawValue, shards: cluster.shards, asksOwner: asksOwner)
-    let reply = try await SnapshotConnection.request(connection, .snapshotBegin) { request.write(into: &$0) }
+    let reply = try await NodeConnection.request(connection, .snapshotBegin) { request.write(into: &$0) }
     let cursor = LogCursor(try SnapshotHead(reply.readableBytesSpan))
     // From here on the owner keeps the records that follow.
     try await eventLoop.submit {
@@ -81,14 +81,14 @@ struct SnapshotFetch: Sendable {
 
   /// Stage the snapshot. One part is in memory at a time.
   private func receive(
-    _ connection: NIOLoopBound<SnapshotConnection>,
+    _ connection: NIOLoopBound<NodeConnection>,
     into receiver: any GroupSnapshotReceiver
   ) async throws -> UInt64 {
     var hash = SHA256()
     var total: UInt64 = 0
     while true {
       try Task.checkCancellation()
-      let reply = try await SnapshotConnection.request(connection, .snapshotRead)
+      let reply = try await NodeConnection.request(connection, .snapshotRead)
       let part = try SnapshotPart(reply.readableBytesSpan)
       part.bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
       total += UInt64(part.bytes.readableBytes)
@@ -184,6 +184,11 @@ struct SnapshotFetch: Sendable {
 
 extension LogCursor {
   fileprivate init(_ head: SnapshotHead) {
-    self.init(position: RecordPosition(head.position), epoch: OwnerEpoch(head.epoch), hash: RecordHash(head.hash))
+    self.init(
+      position: RecordPosition(head.position),
+      epoch: OwnerEpoch(head.epoch),
+      hash: RecordHash(head.hash),
+      key: RecordKeyNumber(head.key)
+    )
   }
 }

@@ -3,7 +3,7 @@ internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Requests for a snapshot on one connection, one at a time.
+/// Requests for a snapshot or for record keys on one connection, one at a time.
 final class SnapshotFrames {
   /// Idle timeout. A node asks for the next part as soon as it has written the last one.
   static let silenceMax = TimeAmount.seconds(30)
@@ -42,7 +42,10 @@ final class SnapshotFrames {
   /// Receive one request. Throws where its payload does not parse.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
     guard isProtected else {
-      return replies.refuse(header, TransferRefusal(code: .unavailable, detail: "a snapshot needs TLS between nodes"))
+      return replies.refuse(
+        header,
+        TransferRefusal(code: .unavailable, detail: "snapshots and record keys need TLS between nodes")
+      )
     }
     guard replies.unanswered == 0 else {
       let detail = "one request at a time"
@@ -65,6 +68,12 @@ final class SnapshotFrames {
         eventLoop.scheduleTask(deadline: notBefore) {
           bound.value.reply(header, result) { $0.0.write(into: &$1) }
         }
+      }
+    case .recordKeys:
+      let request = try RecordKeysRequest(payload)
+      replies.begin()
+      snapshots.keys(of: request.group, serving.current()) { result in
+        eventLoop.execute { bound.value.reply(header, result) { $0.write(into: &$1) } }
       }
     default: throw .unknownKind(header.kind.rawValue)
     }

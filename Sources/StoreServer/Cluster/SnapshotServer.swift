@@ -7,8 +7,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreEngine
 
-/// Gives groups' snapshots to other nodes, one at a time (Proto/frames.md, "Snapshots"). All work runs on one thread,
-/// so that event loops, commits and reads do not wait for it.
+/// Gives groups' snapshots to other nodes, one at a time, and record keys (Proto/frames.md, "Snapshots and record
+/// keys"). Snapshots are read on one thread, so that event loops, commits and reads do not wait for them.
 final class SnapshotServer: Sendable {
   /// A connection that asks.
   typealias Owner = UInt64
@@ -117,7 +117,28 @@ final class SnapshotServer: Sendable {
       "Another node receives a snapshot of a group",
       metadata: ["group": "\(index)", "position": "\(cursor.position.rawValue)"]
     )
-    return SnapshotHead(position: cursor.position.rawValue, epoch: cursor.epoch.rawValue, hash: cursor.hash.rawValue)
+    return SnapshotHead(
+      position: cursor.position.rawValue,
+      epoch: cursor.epoch.rawValue,
+      hash: cursor.hash.rawValue,
+      key: cursor.key.rawValue
+    )
+  }
+
+  /// Read the record keys of a group.
+  func keys(
+    of group: UInt8,
+    _ serving: ServingState.Serving?,
+    _ completion: @escaping Completion<RecordKeyList>
+  ) {
+    guard let serving, Int(group) < serving.hosts.count else {
+      return completion(.failure(Self.unavailable("the node is loading its data, or has no group \(group)")))
+    }
+    let host = serving.hosts[Int(group)]
+    host.eventLoop.execute {
+      let keys = host.cluster?.replica?.recordKeys ?? []
+      completion(.success(RecordKeyList(keys: keys.map { .init(number: $0.number.rawValue, secret: $0.secret) })))
+    }
   }
 
   /// Read the next part.

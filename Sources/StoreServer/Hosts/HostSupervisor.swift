@@ -207,9 +207,12 @@ final class HostSupervisor: Sendable {
     generation: UInt64
   ) async throws -> GroupMembership? {
     guard let memberships else { return nil }
-    let stored = try await opener.runIfActive { try storage.position(of: GroupID(UInt8(position))) }
+    let group = GroupID(UInt8(position))
+    let (stored, keys) = try await opener.runIfActive {
+      (try storage.position(of: group), try storage.recordKeys(of: group))
+    }
     let events = groupEvents(ofHost: position, generation: generation)
-    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored, events: events)
+    return try await memberships.membership(ofLoop: position, eventLoop, stored: stored, keys: keys, events: events)
   }
 
   /// Start a connected host.

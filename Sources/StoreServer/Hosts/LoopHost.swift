@@ -305,11 +305,19 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func purge() {
-    if let cluster, cluster.replica != nil { return cluster.refusePurge() }
+    guard cluster?.replica != nil else { return purgeStorage { host, result in host.loop.purged(result) } }
+    // Not within the loop's turn: its call is answered like others.
+    eventLoop.execute { [self] in
+      readClock()
+      cluster?.replica?.purge()
+    }
+  }
+
+  func purgeStorage(then complete: @escaping @Sendable (LoopHost, Result<Void, StorageError>) -> Void) {
     offload(to: readers) { [storage] in
       Result { () throws(StorageError) in try storage.purge() }
     } then: { host, result in
-      host.loop.purged(result)
+      complete(host, result)
     }
   }
 

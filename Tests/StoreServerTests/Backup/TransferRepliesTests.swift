@@ -89,7 +89,7 @@ import Testing
       try frames.receive(header, [0].span.bytes, ServingState())
       let frame = try #require(written.frames.first)
       let error = try ErrorFrame(frame.readableBytesSpan.extracting(droppingFirst: FrameHeader.byteCount))
-      #expect(error.code == .unavailable && error.detail == "a snapshot needs TLS between nodes")
+      #expect(error.code == .unavailable && error.detail == "snapshots and record keys need TLS between nodes")
     }
     try loop.syncShutdownGracefully()
   }

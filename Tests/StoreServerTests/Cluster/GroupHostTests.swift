@@ -41,11 +41,14 @@ import Testing
           initialSet: GroupSet(members: [NodeID(1), NodeID(2)], revision: 0),
           limits: ClusterLimits(),
           stored: .start,
+          keys: [],
           link: link,
           nodes: NodeLinks(eventLoop: loop),
-          snapshots: SnapshotSources(store: SessionID(high: 1, low: 1)) {
-            StoreClientConfiguration(addresses: [], name: "test", logger: Logger(label: "test"))
-          },
+          others: OtherNodes(
+            store: SessionID(high: 1, low: 1),
+            configuration: { StoreClientConfiguration(addresses: [], name: "test", logger: Logger(label: "test")) },
+            address: { _ in nil }
+          ),
           events: GroupEvents(
             promoted: { _, _ in },
             yielded: { _ in },

@@ -77,6 +77,8 @@ import Testing
     // Take-overs are quick, and a machine may still be slow.
     cluster.limits.leaseMilliseconds = 900
     cluster.limits.waitMilliseconds = 1_200
+    // The other node does not run.
+    cluster.limits.membersMin = 1
     var configuration = StoreServerConfiguration(host: "127.0.0.1", port: 0, loops: 2)
     configuration.cluster = cluster
     let server = StoreServer(
@@ -125,7 +127,9 @@ import Testing
       try await node.owns(2)
       var foreign = CommitGroup()
       foreign.batches = [CommitGroup.Batch(shard: ShardID(0), index: LogIndex(99), bytes: ByteBuffer())]
-      node.log.takeOver(GroupID(0), node: NodeID(2), payload: foreign.recordPayload())
+      let key = try #require(try node.storage.recordKeys(of: GroupID(0)).last)
+      let payload = key.seal(foreign.recordPayload())
+      node.log.takeOver(GroupID(0), node: NodeID(2), payload: payload, key: key.number)
       // It was made at the start, for the other owner, and for three failures.
       try await eventually("three failures") { node.storage.recoveries(of: 0) == 5 }
       #expect(await node.owned == 1)
@@ -216,7 +220,7 @@ import Testing
       try await node.owns(2)
       node.log.setMembers(of: GroupID(0), [2])
       try await eventually("the owner's data counts no more") {
-        node.log.reports(of: GroupID(0))[NodeID(1)] == MemberReport(position: .zero)
+        node.log.reports(of: GroupID(0))[NodeID(1)]?.position == .zero
       }
       #expect(await node.owned == 2)
       var position: UInt64 = 100
@@ -225,6 +229,39 @@ import Testing
         node.log.report(GroupID(0), by: NodeID(2), synced: position)
         return node.log.lastKind(of: GroupID(0)) == .release(to: NodeID(2))
       }
+    }
+  }
+
+  /// An owner's purge ends when all members have reported its record.
+  @Test func purgeEndsWhenAllMembersHavePurged() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      let group = GroupID(0)
+      let gateway = try await node.connect(session: 1).gateway
+      gateway.send { [$0.note("a", of: 0)] }
+      #expect(try await gateway.nextReplies() == ["1 noted"])
+      let before = try #require(try node.storage.recordKeys(of: group).first)
+      gateway.send { [$0.purge(0, of: 0)] }
+      #expect(try await gateway.nextReplies() == ["2 purge 1"])
+      try await eventually("a purge record") { node.log.lastRecord(of: group, .purge) != nil }
+      let record = try #require(node.log.lastRecord(of: group, .purge))
+      #expect(record.key > before.number)
+      try await eventually("the node's own purge") {
+        node.storage.purges == 1 && node.log.reports(of: group)[NodeID(1)]?.purged == record.position
+      }
+      #expect(try node.storage.recordKeys(of: group).map(\.number) == [record.key])
+      // The other member has not.
+      gateway.send { [$0.purge(1, of: 0)] }
+      #expect(try await gateway.nextReplies() == ["3 purge 1"])
+      node.log.report(group, by: NodeID(2), synced: record.position.rawValue, purged: record.position)
+      var number = 3
+      try await eventually("the purge's end") {
+        number += 1
+        gateway.send { [$0.purge(1, of: 0)] }
+        return try await gateway.nextReplies() == ["\(number) purge 0"]
+      }
+      #expect(node.storage.purges == 1)
+      await gateway.close()
     }
   }
 

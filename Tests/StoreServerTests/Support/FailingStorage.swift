@@ -11,6 +11,8 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   private struct State {
     var data = StoredData()
     var positions: [GroupID: LogCursor] = [:]
+    var keys: [GroupID: [RecordKey]] = [:]
+    var purges = 0
     var failure: StorageError?
     var openFailure: StorageError?
     var locationFault: String?
@@ -63,6 +65,9 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
   /// Attempts to open the storage so far.
   var opens: Int { state.withLock { $0.opens } }
 
+  /// Purges so far.
+  var purges: Int { state.withLock { $0.purges } }
+
   /// How many times a shard was read back so far.
   func recoveries(of shard: UInt16) -> Int { state.withLock { $0.recoveries[ShardID(shard)] ?? 0 } }
 
@@ -84,6 +89,7 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
 
   // MARK: StorageEngine
 
+  /// The keys stay, as if another node gave them again.
   func remove(_ group: GroupShards) throws(StorageError) {
     state.withLock { state in
       state.removals.append(group.group)
@@ -121,7 +127,14 @@ final class FailingStorage: StorageEngine, ReopenableStorage {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment] { [] }
 
-  func purge() throws(StorageError) {}
+  func purge() throws(StorageError) { state.withLock { $0.purges += 1 } }
+
+  func recordKeys(of group: GroupID) throws(StorageError) -> [RecordKey] { state.withLock { $0.keys[group] ?? [] } }
+
+  func replaceRecordKeys(_ keys: [RecordKey], of group: GroupID) throws(StorageError) {
+    if let failure { throw failure }
+    state.withLock { $0.keys[group] = keys }
+  }
 
   func makeSnapshot(of group: GroupShards) throws(StorageError) -> any GroupSnapshot {
     guard let snapshot else { throw .unusable("no snapshot can be made") }

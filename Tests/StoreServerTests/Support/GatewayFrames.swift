@@ -73,6 +73,11 @@ struct GatewayFrames {
     request(.webhookKnown, shard) { $0.writeField(Self.key(name, of: shard)) }
   }
 
+  /// A request for a purge, or for its end if it names a round.
+  mutating func purge(_ round: UInt64, of shard: UInt16 = 0) -> ByteBuffer {
+    request(.purge, shard) { $0.writeVarint(round) }
+  }
+
   /// A query whose key has this many bytes. More than 256 are refused as `invalid_field`.
   mutating func known(keyBytes: Int) -> ByteBuffer {
     request(.webhookKnown, 0) { $0.writeField(String(repeating: "k", count: keyBytes)) }
@@ -172,6 +177,7 @@ struct GatewayFrames {
     case .noteWebhook: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
     case .webhookKnown: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"
     case .putChannel: return "\(header.correlation) \(flag == 1 ? "created" : "there already")"
+    case .purge: return "\(header.correlation) purge \(flag ?? 0)"
     case .listChannels:
       // The first field is the number of entries.
       return "\(header.correlation) channels: \(flag ?? 0)"

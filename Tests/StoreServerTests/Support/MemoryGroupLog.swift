@@ -26,14 +26,14 @@ final class MemoryGroupLog: Sendable {
     Connection(self, eventLoop: eventLoop, node: node)
   }
 
-  /// Claim a group for a node that does not run, and append this payload as a commit of it.
-  func takeOver(_ group: GroupID, node: NodeID, payload: [UInt8]? = nil) {
+  /// Claim a group for a node that does not run, and append this sealed payload as a commit of it.
+  func takeOver(_ group: GroupID, node: NodeID, payload: [UInt8]? = nil, key: RecordKeyNumber? = nil) {
     change { log in
       let last = log[group].records[log[group].last].map { LogCursor(after: $0) } ?? .start
       let record = last.record(.claim(by: node), epoch: log[group].owner.epoch.next)
       let claim = GroupClaim(group: group, record: record, seen: log[group].owner.fence)
       guard case .committed(let owner) = log.claim(claim, by: node), let payload else { return }
-      let commit = LogCursor(after: record).record(.batches, epoch: owner.epoch, payload: payload)
+      let commit = LogCursor(after: record).record(.batches, epoch: owner.epoch, key: key, payload: payload)
       _ = log.append([GroupAppend(group: group, record: commit, fence: owner.fence)])
     }
   }
@@ -48,9 +48,16 @@ final class MemoryGroupLog: Sendable {
     change { log in log[group].records[log[group].last]?.kind }
   }
 
+  /// Return a group's last record of a kind.
+  func lastRecord(of group: GroupID, _ kind: GroupRecord.Kind) -> GroupRecord? {
+    change { log in log[group].records.values.filter { $0.kind == kind }.max { $0.position < $1.position } }
+  }
+
   /// Report for a node that does not run.
-  func report(_ group: GroupID, by node: NodeID, synced position: UInt64) {
-    change { log in _ = log.report(group, by: node, MemberReport(position: RecordPosition(position))) }
+  func report(_ group: GroupID, by node: NodeID, synced position: UInt64, purged: RecordPosition = .zero) {
+    var report = MemberReport(position: RecordPosition(position))
+    report.purged = purged
+    change { log in _ = log.report(group, by: node, report) }
   }
 
   /// Return whether a node follows a group.

@@ -3,18 +3,16 @@ internal import NIOPosix
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
+internal import StoreEngine
 
-/// Where a node gets snapshots: from the other nodes.
-struct SnapshotSources: Sendable {
+/// The other nodes, from which a node gets snapshots and record keys.
+struct OtherNodes: Sendable {
   /// Identity of the cluster's data.
   let store: SessionID
-  /// The other nodes' addresses, and how to connect to them now.
+  /// Their addresses, and how to connect to them now.
   let configuration: @Sendable () -> StoreClientConfiguration
-
-  init(store: SessionID, configuration: @escaping @Sendable () -> StoreClientConfiguration) {
-    self.store = store
-    self.configuration = configuration
-  }
+  /// The address of one of them; nil: it does not run.
+  let address: @Sendable (NodeID) -> StoreClientConfiguration.Address?
 }
 
 /// Why a snapshot cannot be received, for the log.
@@ -23,8 +21,8 @@ struct SnapshotFailure: Error, CustomStringConvertible {
   init(_ description: String) { self.description = description }
 }
 
-/// A connection to another node: the handshake of a gateway, then requests about snapshots, one at a time.
-final class SnapshotConnection: ChannelInboundHandler {
+/// A connection to another node: the handshake of a gateway, then requests for its data or keys, one at a time.
+final class NodeConnection: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
@@ -41,7 +39,7 @@ final class SnapshotConnection: ChannelInboundHandler {
   /// Time limit of the handshake, and of each answer.
   private static let timeout = TimeAmount.seconds(30)
 
-  private let sources: SnapshotSources
+  private let sources: OtherNodes
   private let configuration: StoreClientConfiguration
   private let opened: EventLoopPromise<Void>
   private var state: State
@@ -50,7 +48,7 @@ final class SnapshotConnection: ChannelInboundHandler {
   private var correlation: UInt32 = 0
   private var timer: Scheduled<Void>?
 
-  private init(_ sources: SnapshotSources, _ configuration: StoreClientConfiguration, opened: EventLoopPromise<Void>) {
+  private init(_ sources: OtherNodes, _ configuration: StoreClientConfiguration, opened: EventLoopPromise<Void>) {
     self.sources = sources
     self.configuration = configuration
     self.opened = opened
@@ -63,13 +61,13 @@ final class SnapshotConnection: ChannelInboundHandler {
   /// Connect to one node and authenticate both sides.
   static func open(
     _ address: StoreClientConfiguration.Address,
-    _ sources: SnapshotSources,
+    _ sources: OtherNodes,
     on eventLoop: any EventLoop
-  ) async throws -> NIOLoopBound<SnapshotConnection> {
+  ) async throws -> NIOLoopBound<NodeConnection> {
     try await eventLoop.flatSubmit {
       let configuration = sources.configuration()
       let opened = eventLoop.makePromise(of: Void.self)
-      let connection = SnapshotConnection(sources, configuration, opened: opened)
+      let connection = NodeConnection(sources, configuration, opened: opened)
       let bound = NIOLoopBound(connection, eventLoop: eventLoop)
       let transport = configuration.transport
       ClientBootstrap(group: eventLoop)
@@ -89,7 +87,7 @@ final class SnapshotConnection: ChannelInboundHandler {
 
   /// Send a request and return its reply's payload.
   static func request(
-    _ connection: NIOLoopBound<SnapshotConnection>,
+    _ connection: NIOLoopBound<NodeConnection>,
     _ kind: FrameKind,
     _ fields: @escaping @Sendable (inout ByteBuffer) -> Void = { _ in }
   ) async throws -> ByteBuffer {
@@ -190,8 +188,7 @@ final class SnapshotConnection: ChannelInboundHandler {
       state = .open(unanswered: nil)
       timer?.cancel()
       opened.succeed()
-    case (.open(let unanswered?), .snapshotBegin) where header.isReply,
-      (.open(let unanswered?), .snapshotRead) where header.isReply:
+    case (.open(let unanswered?), let kind) where header.isReply && kind.isSnapshot:
       guard header.correlation == correlation else { return close("an answer to no request") }
       state = .open(unanswered: nil)
       timer?.cancel()

@@ -1,0 +1,169 @@
+/// The record keys of a group on one node: which ones it has, which one seals, and when another one is made or fetched
+/// (docs/cluster.md, "Record keys").
+///
+/// An owner makes a key when it is promoted, each hour, and for each purge. It uses the key once enough members have
+/// stored it, and until then the one in use. Members learn from reports that there is another key, and fetch it. A pure
+/// state machine.
+package struct RecordKeys: Sendable {
+  /// The owner's part.
+  private struct Owner: Sendable {
+    /// The first key that it has made; those from here on were given to members by it alone. Nil: none yet.
+    var first: RecordKeyNumber?
+    /// When it makes the next key; ``BootTime/never`` while one is made.
+    var dueAt: BootTime
+  }
+
+  private let node: NodeID
+  /// The keys in local storage, by rising number.
+  package private(set) var stored: [RecordKey]
+  /// Whether keys are being written to local storage, or fetched. One at a time.
+  private(set) var isStoring = false
+  private var isFetching = false
+  /// The node whose keys were fetched last.
+  private var lastSource = NodeID.none
+  /// The newest key of each node, by its latest report.
+  private var reported: [NodeID: RecordKeyNumber] = [:]
+  /// The keys of the applied records, each with the first record that has it; never empty. Records that are trimmed
+  /// need no key.
+  private var uses: [(key: RecordKeyNumber, since: RecordPosition)]
+  /// A key that a record needs and the node does not have.
+  private var missing: RecordKeyNumber?
+  private var owner: Owner?
+
+  /// - Parameters:
+  ///   - stored: the keys in local storage.
+  ///   - applied: the last record in local storage.
+  package init(node: NodeID, stored: [RecordKey], applied: LogCursor) {
+    self.node = node
+    self.stored = stored.sorted { $0.number < $1.number }
+    uses = [(applied.key, applied.position.next)]
+  }
+
+  /// The newest key in local storage.
+  package var newest: RecordKeyNumber { stored.last?.number ?? .none }
+
+  package func key(_ number: RecordKeyNumber) -> RecordKey? { stored.first { $0.number == number } }
+
+  // MARK: Records
+
+  /// Return the first of these records that the node cannot read, and note that its key is missing.
+  mutating func firstUnreadable(_ records: [GroupRecord]) -> Int? {
+    let index = records.firstIndex { $0.kind.isSealed && key($0.key) == nil }
+    missing = index.map { records[$0].key } ?? missing
+    return index
+  }
+
+  mutating func applied(_ record: GroupRecord) {
+    if record.key != uses[uses.count - 1].key { uses.append((record.key, record.position)) }
+  }
+
+  // MARK: Sealing
+
+  mutating func promoted(at now: BootTime) { owner = Owner(first: nil, dueAt: now) }
+
+  mutating func yielded() { owner = nil }
+
+  /// Return the key that seals the next commit; nil: too few members have one.
+  ///
+  /// A number that other members report tells that they have a key only if this node has made it as the owner. The key
+  /// in use was stored by enough members before its first use.
+  ///
+  /// - Parameter members: the group's set.
+  func sealing(_ members: [NodeID], _ limits: ClusterLimits) -> RecordKey? {
+    guard let owner else { return nil }
+    let inUse = uses[uses.count - 1].key
+    if let first = owner.first {
+      let needed = min(limits.membersMin, members.count)
+      for key in stored.reversed() where key.number >= first && key.number > inUse {
+        let count = members.count { $0 == node || reported[$0] ?? .none >= key.number }
+        if count >= needed { return key }
+      }
+    }
+    return key(inUse)
+  }
+
+  /// Make a key as soon as possible.
+  mutating func requestKey(at now: BootTime) {
+    if let dueAt = owner?.dueAt, dueAt != .never { owner?.dueAt = now }
+  }
+
+  /// Return the number of a key that has to be made now, and stored with those that stay (``keeping(_:first:)``).
+  ///
+  /// - Parameter applied: the last record that is committed.
+  mutating func numberIfDue(after applied: RecordPosition, at now: BootTime) -> RecordKeyNumber? {
+    guard !isStoring, let dueAt = owner?.dueAt, dueAt <= now, applied.rawValue > newest.rawValue else { return nil }
+    isStoring = true
+    owner?.dueAt = .never
+    return RecordKeyNumber(applied.rawValue)
+  }
+
+  // MARK: Keys of other nodes
+
+  /// Note the newest key that a node has reported.
+  mutating func reported(_ number: RecordKeyNumber, by other: NodeID) { reported[other] = number }
+
+  /// Return the node whose keys are to be fetched; nil: no node has another one. Nodes are asked in turn, since one
+  /// that has left the group may still report keys that it has no longer.
+  mutating func sourceIfDue() -> NodeID? {
+    guard !isFetching, !isStoring, owner == nil else { return nil }
+    let sources = reported.filter { other, number in
+      other != node && (number > newest || missing.map { number >= $0 } == true)
+    }
+    let sorted = sources.keys.sorted()
+    guard let source = sorted.first(where: { $0 > lastSource }) ?? sorted.first else { return nil }
+    isFetching = true
+    lastSource = source
+    return source
+  }
+
+  /// Take another node's keys.
+  ///
+  /// - Parameter keys: nil: the node has not answered.
+  /// - Returns: the keys to store; nil: nothing is new.
+  mutating func fetched(_ keys: [RecordKey]?) -> [RecordKey]? {
+    isFetching = false
+    guard let keys, !isStoring else { return nil }
+    // Older keys may have been destroyed here.
+    let new = keys.filter { $0.number >= uses[0].key && key($0.number) == nil }
+    guard !new.isEmpty else { return nil }
+    isStoring = true
+    return stored + new
+  }
+
+  /// Whether a key that a record needs was destroyed: the other node has a newer one, and not this one.
+  func isDestroyed(in keys: [RecordKey]) -> Bool {
+    guard let missing, key(missing) == nil else { return false }
+    return !keys.contains { $0.number == missing } && keys.contains { $0.number > missing }
+  }
+
+  // MARK: Storing
+
+  /// Return the keys to store with a new one: those that records in the log may still need.
+  ///
+  /// - Parameter first: first position of the log.
+  mutating func keeping(_ new: RecordKey, first: RecordPosition) -> [RecordKey] {
+    while uses.count > 1, uses[1].since <= first { uses.removeFirst() }
+    return stored.filter { $0.number >= uses[0].key } + [new]
+  }
+
+  /// Return the keys to store so that older ones are destroyed; nil: there are none.
+  mutating func destroying(before number: RecordKeyNumber) -> [RecordKey]? {
+    guard stored.contains(where: { $0.number < number }) else { return nil }
+    isStoring = true
+    uses.removeAll { $0.key < number }
+    if uses.isEmpty { uses = [(number, .zero)] }
+    return stored.filter { $0.number >= number }
+  }
+
+  /// These keys are in local storage now, and no others.
+  mutating func stored(_ keys: [RecordKey], at now: BootTime, _ limits: ClusterLimits) {
+    isStoring = false
+    let before = newest
+    stored = keys.sorted { $0.number < $1.number }
+    if let missing, key(missing) != nil { self.missing = nil }
+    guard var owner, owner.dueAt == .never, newest > before else { return }
+    owner.first = owner.first ?? newest
+    owner.dueAt = now.adding(milliseconds: limits.keyMilliseconds)
+    self.owner = owner
+  }
+}
