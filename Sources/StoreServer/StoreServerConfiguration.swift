@@ -14,6 +14,8 @@ package struct StoreServerConfiguration: Sendable {
   package var secrets: [[UInt8]] = []
   /// Mutual TLS; nil for plaintext.
   package var tls: LinkTLS?
+  /// TLS of this node's connections to other nodes of a cluster.
+  package var nodeTLS: LinkTLS?
   /// Maximum number of unanswered requests per connection.
   package var window: UInt32 = 32_768
   /// Connection limits. Gateways have a connection for each of their loops; an authenticated peer has finished its

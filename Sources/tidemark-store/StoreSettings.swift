@@ -91,6 +91,9 @@ struct StoreSettings {
     server.connections = Self.connections(server.connections)
     server.secrets = try Self.secrets(settings, logger)
     server.tls = try Self.tls(settings, listen, logger)
+    if cluster != nil, let files = try Self.tlsFiles(settings) {
+      server.nodeTLS = try LinkTLS(files, end: .gateway, logger: logger)
+    }
     server.cluster = cluster?.settings
     rocksDB.durability = durability
     rocksDB.cacheBytes = min(max(memoryBytes / 8, 8 << 20), 256 << 20)
@@ -99,11 +102,7 @@ struct StoreSettings {
   /// Log what an operator should know of the settings.
   func log(_ logger: Logger) {
     if cluster != nil {
-      logger.warning(
-        """
-        Clusters are a preview: the shared log is not encrypted, and erasures are not completed (docs/cluster.md)
-        """
-      )
+      logger.warning("Clusters are a preview: see what is not built yet in docs/cluster.md")
     }
     logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
     if let interval = durability.syncIntervalMilliseconds, cluster == nil {

@@ -216,7 +216,7 @@ struct TidemarkStore: AsyncParsableCommand {
     of settings: Settings,
     flags: [String: String],
     server: StoreServer,
-    tls: LinkTLS?,
+    tls: [LinkTLS],
     logger: Logger
   ) -> ReloadService {
     let files = settings.files(StoreSettings.fileKeys)
@@ -227,12 +227,12 @@ struct TidemarkStore: AsyncParsableCommand {
       let logLevel = try ProcessRunner.logLevel(fresh)
       let secrets = try StoreSettings.secrets(fresh, logger)
       let files = try StoreSettings.tlsFiles(fresh)
-      let loaded = try tls.flatMap { tls in try files.map { try tls.load($0) } }
-      if let tls, let loaded { tls.apply(loaded) }
+      let loaded = try files.map { files in try tls.map { try $0.load(files) } } ?? []
+      for (link, loaded) in zip(tls, loaded) { link.apply(loaded) }
       server.replaceSecrets(secrets)
       ProcessRunner.setLogLevel(logLevel)
       let fixed = fresh.differences(from: settings, among: StoreSettings.keys.subtracting(StoreSettings.reloadedKeys))
-      return fixed + ((tls == nil) == (files == nil) ? [] : ["tls-cert", "tls-key", "tls-ca"])
+      return fixed + (tls.isEmpty == (files == nil) ? [] : ["tls-cert", "tls-key", "tls-ca"])
     }
   }
 
@@ -280,7 +280,8 @@ struct TidemarkStore: AsyncParsableCommand {
         erasures: erasures
       )
     )
-    let reloads = Self.reloads(of: read, flags: flags, server: server, tls: settings.server.tls, logger: logger)
+    let links = [settings.server.tls, settings.server.nodeTLS].compactMap { $0 }
+    let reloads = Self.reloads(of: read, flags: flags, server: server, tls: links, logger: logger)
     metrics.register(on: adminGroup.next()) { reloads.collect(into: &$0) }
     services.append(reloads)
     do {

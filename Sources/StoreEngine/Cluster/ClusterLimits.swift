@@ -58,6 +58,8 @@ package struct ClusterLimits: Hashable, Sendable {
 
   /// How long an owner seals with one key.
   package var keyMilliseconds: Int64 = 3_600_000
+  /// Pause before a member asks a new owner for its key, and before a new owner asks whether the members have it.
+  package var keyFetchMilliseconds: Int64 = 200
   /// How long an owner waits for the members before it appends a purge record again.
   package var purgeMilliseconds: Int64 = 30_000
 

@@ -169,7 +169,7 @@ package final class GroupReplica {
   /// When ``timerFired()`` is due.
   package var deadline: BootTime {
     let refusal = expiredSince?.adding(milliseconds: ClusterLimits.replyWaitMilliseconds) ?? .never
-    return min(ownership.deadline, loop.lease == .lost ? .never : refusal)
+    return min(ownership.deadline, keys.deadline, loop.lease == .lost ? .never : refusal)
   }
 
   package func timerFired() { handle(.timerFired) }
@@ -181,6 +181,7 @@ package final class GroupReplica {
       for action in ownership.handle(event, at: driver.bootTime) where !hasEnded { perform(action) }
     }
     requestCommit()
+    spreadKeys()
     updateLease()
     driver.replicaChanged()
   }
@@ -264,7 +265,7 @@ package final class GroupReplica {
       handle(.memberReported(member, report))
     }
     guard !hasEnded else { return }
-    if let source = keys.sourceIfDue() { driver.fetchRecordKeys(from: source) }
+    spreadKeys()
     if purges.endIfDone(members, node: node) { loop.purged(.success(())) }
   }
 
@@ -317,6 +318,19 @@ package final class GroupReplica {
     driver.storeRecordKeys(keys.keeping(driver.makeRecordKey(number), first: ownership.logFirst))
   }
 
+  /// Fetch other nodes' keys, or let them learn of this node's.
+  private func spreadKeys() {
+    guard !hasEnded else { return }
+    let now = driver.bootTime
+    if keys.takeReport(members, at: now, ownership.limits) { driver.reportNow() }
+    if let source = keys.sourceIfDue(at: now, ownership.limits) { driver.fetchRecordKeys(from: source) }
+  }
+
+  /// Whether a commit waits because too few members have a record key.
+  package var waitsForKey: Bool {
+    if case .unsealed = ownCommit { keys.sealing(members, ownership.limits) == nil } else { false }
+  }
+
   /// The record keys in local storage, for other nodes.
   package var recordKeys: [RecordKey] { keys.stored }
 
@@ -324,6 +338,7 @@ package final class GroupReplica {
   package func recordKeysFetched(_ fetched: [RecordKey]?) {
     guard !hasEnded else { return }
     if let new = keys.fetched(fetched) { driver.storeRecordKeys(new) }
+    driver.replicaChanged()
     guard let fetched, keys.isDestroyed(in: fetched) else { return }
     // After a purge nobody can read the next record.
     handle(.readTrimmed(first: ownership.applied.position.next.next))
@@ -434,7 +449,7 @@ package final class GroupReplica {
       let batches: [CommitGroup.Batch]
       do throws(WireError) {
         let sealed = try assembly.take(record)
-        keys.applied(record)
+        keys.applied(record, at: driver.bootTime, ownership.limits)
         guard !assembly.isWithinCommit else { return }
         applied = LogCursor(after: record)
         guard let sealed else { return followed(record) }
@@ -464,7 +479,7 @@ package final class GroupReplica {
   }
 
   private func committed(_ record: GroupRecord) {
-    keys.applied(record)
+    keys.applied(record, at: driver.bootTime, ownership.limits)
     switch record.kind {
     case .part: break
     case .claim:

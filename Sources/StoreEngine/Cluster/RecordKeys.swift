@@ -11,6 +11,8 @@ package struct RecordKeys: Sendable {
     var first: RecordKeyNumber?
     /// When it makes the next key; ``BootTime/never`` while one is made.
     var dueAt: BootTime
+    /// When it reports, to learn of members that have its newest key; ``BootTime/never`` once enough have.
+    var reportAt: BootTime
   }
 
   private let node: NodeID
@@ -28,6 +30,8 @@ package struct RecordKeys: Sendable {
   private var uses: [(key: RecordKeyNumber, since: RecordPosition)]
   /// A key that a record needs and the node does not have.
   private var missing: RecordKeyNumber?
+  /// A node that has claimed the group, and makes a key with this number or a higher one.
+  private var expected: (number: RecordKeyNumber, from: NodeID, askAt: BootTime)?
   private var owner: Owner?
 
   /// - Parameters:
@@ -53,13 +57,16 @@ package struct RecordKeys: Sendable {
     return index
   }
 
-  mutating func applied(_ record: GroupRecord) {
+  mutating func applied(_ record: GroupRecord, at now: BootTime, _ limits: ClusterLimits) {
     if record.key != uses[uses.count - 1].key { uses.append((record.key, record.position)) }
+    guard case .claim(let claimer) = record.kind else { return }
+    let number = RecordKeyNumber(record.position.rawValue)
+    expected = claimer == node ? nil : (number, claimer, now.adding(milliseconds: limits.keyFetchMilliseconds))
   }
 
   // MARK: Sealing
 
-  mutating func promoted(at now: BootTime) { owner = Owner(first: nil, dueAt: now) }
+  mutating func promoted(at now: BootTime) { owner = Owner(first: nil, dueAt: now, reportAt: .never) }
 
   mutating func yielded() { owner = nil }
 
@@ -97,6 +104,20 @@ package struct RecordKeys: Sendable {
     return RecordKeyNumber(applied.rawValue)
   }
 
+  /// Return whether the owner has to report now: members have to learn of its newest key, and it of theirs.
+  mutating func takeReport(_ members: [NodeID], at now: BootTime, _ limits: ClusterLimits) -> Bool {
+    guard let owner, owner.reportAt <= now else { return false }
+    let isSpread = sealing(members, limits)?.number == newest
+    self.owner?.reportAt = isSpread ? .never : now.adding(milliseconds: limits.keyFetchMilliseconds)
+    return !isSpread
+  }
+
+  /// When ``sourceIfDue(at:_:)`` or ``takeReport(_:at:_:)`` are due.
+  var deadline: BootTime {
+    if let owner { return owner.reportAt }
+    return isFetching || isStoring ? .never : expected?.askAt ?? .never
+  }
+
   // MARK: Keys of other nodes
 
   /// Note the newest key that a node has reported.
@@ -104,8 +125,13 @@ package struct RecordKeys: Sendable {
 
   /// Return the node whose keys are to be fetched; nil: no node has another one. Nodes are asked in turn, since one
   /// that has left the group may still report keys that it has no longer.
-  mutating func sourceIfDue() -> NodeID? {
+  mutating func sourceIfDue(at now: BootTime, _ limits: ClusterLimits) -> NodeID? {
     guard !isFetching, !isStoring, owner == nil else { return nil }
+    if let expected, expected.askAt <= now {
+      self.expected?.askAt = now.adding(milliseconds: limits.keyFetchMilliseconds)
+      isFetching = true
+      return expected.from
+    }
     let sources = reported.filter { other, number in
       other != node && (number > newest || missing.map { number >= $0 } == true)
     }
@@ -161,9 +187,11 @@ package struct RecordKeys: Sendable {
     let before = newest
     stored = keys.sorted { $0.number < $1.number }
     if let missing, key(missing) != nil { self.missing = nil }
+    if let expected, newest >= expected.number { self.expected = nil }
     guard var owner, owner.dueAt == .never, newest > before else { return }
     owner.first = owner.first ?? newest
     owner.dueAt = now.adding(milliseconds: limits.keyMilliseconds)
+    owner.reportAt = now
     self.owner = owner
   }
 }

@@ -127,6 +127,8 @@ struct PurgeRoundMachine: Equatable {
   }
 
   private(set) var stage = Stage.none
+  /// Whether another node has asked for the current round. It ends for this node alone, so no request waits for it.
+  private var isFollowed = false
   /// Completed rounds. A failed round does not count.
   private(set) var ended: UInt64 = 0
   /// A request waits for the next round.
@@ -183,6 +185,7 @@ struct PurgeRoundMachine: Equatable {
   mutating func beginTrimming(followed index: LogIndex) {
     assert(stage == .none)
     stage = .trimming(through: index)
+    isFollowed = true
   }
 
   mutating func beginStoring() {
@@ -193,6 +196,7 @@ struct PurgeRoundMachine: Equatable {
   mutating func stored(isDone: Bool) {
     guard case .storing = stage else { return }
     stage = .none
-    if isDone { ended += 1 }
+    if isDone, !isFollowed { ended += 1 }
+    isFollowed = false
   }
 }

@@ -13,6 +13,8 @@ struct GroupEvents: Sendable {
   var deposed: @Sendable (LoopHost) -> Void
   /// The shared log does not fit the loop, which is stopped.
   var failed: @Sendable (LoopHost, FollowError) -> Void
+  /// Commands wait because too few members have a record key.
+  var keyAwaited: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, but keeps its data until a member has it.
   var kept: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
@@ -47,6 +49,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timerDeadline = BootTime.never
   private var wasOwner = false
   private var isLeaving = false
+  /// Reports since commands wait for a record key.
+  private var keyWaits = 0
   /// Whether it was reported that the node is outside the set, and keeps the data.
   private var hasKeptData = false
   /// The last record that a sync of local storage covers; nil: none has ended.
@@ -60,6 +64,9 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   var joiningAt: RecordPosition?
   /// Whether what local storage has of the group is of another history.
   private var hasDiverged = false
+
+  /// Number of reports, one each second, after which a wait for a record key is logged.
+  private static let keyWaitsMax = 5
 
   init(_ group: GroupMembership, shards: Range<UInt16>, host: LoopHost) {
     self.host = host
@@ -104,6 +111,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   private func report() {
     guard let replica, let isMember = replica.isMember else { return }
+    keyWaits = replica.waitsForKey ? keyWaits + 1 : 0
+    if keyWaits == Self.keyWaitsMax { events.keyAwaited(host) }
     if isMember {
       if let synced { replica.report(memberReport(synced: synced)) }
     } else if replica.reportsProgress {

@@ -42,7 +42,7 @@ final class GroupMemberships: Sendable {
       logger: logger
     )
     client.ownNode = settings.node.rawValue
-    client.transport = configuration.tls.map { .tls($0) }
+    client.transport = configuration.nodeTLS.map { .tls($0) }
     nodeConfiguration = client
   }
 

@@ -13,6 +13,12 @@ extension HostSupervisor {
       yielded: { [weak self] host in self?.yielded(host) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
+      keyAwaited: { [logger] _ in
+        logger.warning(
+          "Commands wait: fewer than two members of a group have its newest record key. Start another node",
+          metadata: ["group": "\(position)"]
+        )
+      },
       kept: { [logger] _ in
         logger.warning(
           """

@@ -120,6 +120,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// commit.
   func startSync(everyMilliseconds interval: Int) {
     guard stopped == nil else { return }
+    // A node's first report tells the others where it stands.
+    if cluster != nil { sync() }
     every(.milliseconds(Int64(interval))) { $0.sync() }
   }
 

@@ -113,6 +113,17 @@ extension RealProcesses {
         return log.split(separator: "\n").count { $0.contains(text) }
       }
 
+      /// The directories of nodes and of servers of etcd with a file that contains a text.
+      func directories(with text: String) async throws -> [String] {
+        var found: [String] = []
+        let nodes = (0..<3).map { (name: "node\($0)", path: file("node\($0)")) }
+        for (name, path) in nodes + etcd.servers.map({ ($0.name, etcd.file($0.name)) }) {
+          let output = try await Command.run("grep", ["-rlF", text, path])
+          if !output.out.isEmpty { found.append(name) }
+        }
+        return found
+      }
+
       /// The number of groups that each node owns; nil: it does not run, or does not say.
       private func ownedGroups() async -> [Int?] {
         var owned: [Int?] = []
@@ -239,6 +250,39 @@ extension RealProcesses {
         let last = await result(of: client)
         print("cluster: rolling restart, \(last)")
         #expect(last.hasPrefix("ok "), "\(last)")
+      }
+    }
+
+    /// A user is erased while a member is down, and an owner ends in the middle. Afterwards no file of any node or
+    /// server of etcd has the user.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func erasedUserIsInNoFile() async throws {
+      let user = "erased-user-of-the-cluster"
+      try await withCluster { cluster in
+        try await cluster.owned("start")
+        let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
+        let client = try Companion(
+          TestServices.python,
+          [TestServices.client("Durability/cluster_erasure.py"), "\(cluster.gatewayPort.port)", token, user]
+        )
+        defer { client.end() }
+        #expect(await client.line() == "begun", "\(client.errors)")
+        // Commits are stored within milliseconds, by followers too.
+        try await eventually("all nodes have the user") {
+          try await cluster.directories(with: user).filter { $0.hasPrefix("node") }.count == 3
+        }
+        await cluster.end("node2")
+        try await cluster.owned("without a node")
+        client.send("erase")
+        try await eventually("the members that run have purged") {
+          try await cluster.directories(with: user) == ["node2"]
+        }
+        await cluster.end("node0")
+        try cluster.startNode(2)
+        try await cluster.owned("after the owner's end")
+        try cluster.startNode(0)
+        #expect(await client.line() == "erased", "\(client.errors)")
+        #expect(try await cluster.directories(with: user) == [])
       }
     }
 

@@ -54,6 +54,7 @@ import Testing
             yielded: { _ in },
             deposed: { _ in },
             failed: { _, _ in },
+            keyAwaited: { _ in },
             kept: { _ in },
             removed: { _ in },
             joining: { _ in },

@@ -1,7 +1,8 @@
 """Registers messages, and marks them read and unread, one request after the other, while nodes of a cluster end.
 
-Usage: cluster_marks.py PORT TOKEN [SLOW]. It reads `stop` from its input, and writes `begun`, then a line for each
-request that took SLOW seconds or longer (0.5 by default), then the result with the longest time. It has channels in all shards, and new members, whose lists of channels are in other shards.
+Usage: cluster_marks.py PORT TOKEN [SLOW [NAME]]. It reads `stop` from its input, and writes `begun`, then a line for
+each request that took SLOW seconds or longer (0.5 by default), then the result with the longest time. It has channels
+in all shards, and new members, whose lists of channels are in other shards. NAME is a part of their names.
 Every request must succeed. A message gets the next sequence number and a mark the next unread epoch, so a lost or
 repeated command shows at once. A list of channels that misses one shows at the end."""
 import sys
@@ -15,6 +16,7 @@ CHANNELS = 16
 
 port, token = sys.argv[1], sys.argv[2]
 slow = float(sys.argv[3]) if len(sys.argv) > 3 else 0.5
+name = sys.argv[4] if len(sys.argv) > 4 else "cluster"
 longest = 0.0
 client = httpx.Client(
     http1=False,
@@ -40,7 +42,7 @@ def request(method, path, body=None):
 
 
 def channel(number):
-    return f"/v1/channels/team:cluster-{number}"
+    return f"/v1/channels/team:{name}-{number}"
 
 
 for number in range(CHANNELS):
@@ -56,9 +58,9 @@ while not is_stopped.is_set():
     assert row["read"]["last_read_seq"] == turn, (number, turn, row)
     row = request("POST", channel(number) + "/unread", {"user_id": "bob", "message_id": f"m{turn}"})
     assert row["read"]["unread_epoch"] == turn, (number, turn, row)
-    user = f"user-{rounds % 40}"
+    user = f"{name}-user-{rounds % 40}"
     request("POST", channel(number) + "/members", {"add": [{"user_id": user}]})
-    joined.setdefault(user, set()).add(f"team:cluster-{number}")
+    joined.setdefault(user, set()).add(f"team:{name}-{number}")
     if rounds == 40:
         print("begun", flush=True)
 for number in range(min(rounds, CHANNELS)):

@@ -1,0 +1,329 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
+  /// etcd, and one machine with the gateway and the clients. All links have TLS.
+  ///
+  /// `make test-long` has 20 faults of each kind, `make test` one.
+  @Suite struct ClusterFaults {
+    /// What happens to a machine or a program, and ends after some time.
+    enum Fault: String, CaseIterable, CustomTestStringConvertible {
+      case ownerKilled, ownerStopped, ownerDisconnected
+      case leaderKilled, leaderStopped, leaderDisconnected, majorityStopped
+      case nodeDoesNotReachLog, logDoesNotReachNode
+      case gatewayDoesNotReachNode, nodeDoesNotReachGateway
+      case nodesDoNotReachEachOther
+
+      var testDescription: String { rawValue }
+
+      /// How long it takes, in milliseconds. A majority of the log's servers may be away for less than the deadline of
+      /// a request.
+      var milliseconds: ClosedRange<Int> {
+        switch self {
+        case .ownerKilled, .leaderKilled: 0...3_000
+        case .ownerStopped: 500...10_000
+        case .ownerDisconnected, .leaderDisconnected, .leaderStopped: 500...6_000
+        case .majorityStopped: 300...1_500
+        case .nodeDoesNotReachLog, .logDoesNotReachNode, .nodesDoNotReachEachOther: 500...6_000
+        // The gateway waits for this node's shards.
+        case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: 500...2_500
+        }
+      }
+    }
+
+    /// The programs of a cluster, each on a machine of its own.
+    private final class Cluster {
+      static let groupCount = 3
+      private static let gateway = 7
+
+      let machines: Machines
+      let directory: String
+      private var programs: [Machines.ID: ChildProcess] = [:]
+
+      init(_ machines: Machines, directory: String) async throws {
+        self.machines = machines
+        self.directory = directory
+        for name in ["secret", "jwt"] {
+          let secret = (0..<32).map { _ in String(format: "%02x", UInt8.random(in: .min ... .max)) }.joined()
+          try Data(secret.utf8).write(to: URL(fileURLWithPath: file(name)))
+          try FileManager.default.setAttributes([.posixPermissions: 0o600], ofItemAtPath: file(name))
+        }
+        let script = TestServices.packageRoot + "/Deploy/link-certificates.sh"
+        let names = (1...7).map { "IP:\(Machines.address($0))" }.joined(separator: ",")
+        let made = try await Command.run("/bin/bash", [script, directory, "link", names])
+        try #require(made.status == 0, "\(made)")
+      }
+
+      func file(_ name: String) -> String { directory + "/" + name }
+
+      /// The machines of the nodes and of the log's servers.
+      static let nodes = 1...3
+      static let servers = 4...6
+
+      func start(_ id: Machines.ID) throws {
+        let (program, arguments) =
+          switch id {
+          case Self.nodes: (TestServices.binaries + "/tidemark-store", nodeArguments(id))
+          case Self.servers: ("/usr/bin/etcd", serverArguments(id))
+          default: (TestServices.binaries + "/tidemark-gateway", gatewayArguments)
+          }
+        let command = machines.command(on: id, program, arguments)
+        programs[id] = try ChildProcess(
+          name: "machine \(id)",
+          executable: command.executable,
+          arguments: command.arguments,
+          logFile: file("\(id).log")
+        )
+      }
+
+      func startAll() throws {
+        for id in 1...machines.count { try start(id) }
+      }
+
+      private func serverArguments(_ id: Machines.ID) -> [String] {
+        let client = "https://\(Machines.address(id)):2379"
+        let peer = "http://\(Machines.address(id)):2380"
+        let cluster = Self.servers.map { "e\($0)=http://\(Machines.address($0)):2380" }.joined(separator: ",")
+        return [
+          "--name", "e\(id)", "--data-dir", file("\(id)"), "--listen-client-urls", client,
+          "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+          "--initial-cluster", cluster, "--heartbeat-interval", "50", "--election-timeout", "500",
+          "--snapshot-count", "2000", "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
+          "--cert-file", file("link-cert.pem"), "--key-file", file("link-key.pem"), "--client-cert-auth",
+          "--trusted-ca-file", file("link-ca.pem"),
+        ]
+      }
+
+      private func nodeArguments(_ id: Machines.ID) -> [String] {
+        let log = Self.servers.map { "https://\(Machines.address($0)):2379" }.joined(separator: ",")
+        return [
+          "--cluster", "test", "--node", "\(id)", "--groups", "\(Self.groupCount)", "--shards", "8", "--log", log,
+          "--log-cert", file("link-cert.pem"), "--log-key", file("link-key.pem"), "--log-ca", file("link-ca.pem"),
+          "--tls-cert", file("link-cert.pem"), "--tls-key", file("link-key.pem"), "--tls-ca", file("link-ca.pem"),
+          "--data", file("\(id)"), "--listen", "\(Machines.address(id)):7410", "--admin", "127.0.0.1:7411",
+          "--secret-file", file("secret"),
+        ]
+      }
+
+      private var gatewayArguments: [String] {
+        let stores = Self.nodes.map { "\(Machines.address($0)):7410" }.joined(separator: ",")
+        return [
+          "--listen", "127.0.0.1:8080", "--h2c", "--store", stores, "--tls-ca", file("link-ca.pem"),
+          "--store-tls-cert", file("link-cert.pem"), "--store-tls-key", file("link-key.pem"),
+          "--secret-file", file("secret"), "--jwt-secret-file", file("jwt"),
+        ]
+      }
+
+      func kill(_ id: Machines.ID) async {
+        programs[id]?.kill()
+        await programs[id]?.waitForExit()
+      }
+
+      func endAll() async {
+        for id in programs.keys { await kill(id) }
+      }
+
+      func printLogs() {
+        for id in programs.keys.sorted() {
+          let log = (try? String(contentsOfFile: file("\(id).log"), encoding: .utf8)) ?? ""
+          print("machine \(id): \(log.split(separator: "\n").suffix(6).joined(separator: "\n"))")
+        }
+      }
+
+      // MARK: State
+
+      private func curl(_ id: Machines.ID, _ arguments: [String]) async throws -> String {
+        let command = machines.command(on: id, "/usr/bin/curl", ["-s", "-m", "1"] + arguments)
+        return try await Command.run(command.executable, command.arguments).out
+      }
+
+      /// The number of groups that each node owns.
+      private func owned() async throws -> [Machines.ID: Int] {
+        var owned: [Machines.ID: Int] = [:]
+        for id in Self.nodes {
+          let text = try await curl(id, ["http://127.0.0.1:7411/metrics"])
+          owned[id] = Int(MetricText.sum("tidemark_store_owned_groups", in: text))
+        }
+        return owned
+      }
+
+      /// Wait until nodes own all groups; return the number of each node's.
+      @discardableResult
+      func settled(_ what: String) async throws -> [Machines.ID: Int] {
+        var owned: [Machines.ID: Int] = [:]
+        try await eventually("\(what): all groups have owners") {
+          owned = try await self.owned()
+          return owned.values.reduce(0, +) == Self.groupCount
+        }
+        return owned
+      }
+
+      /// The log's leader.
+      private func leader() async throws -> Machines.ID {
+        var leader: Machines.ID?
+        try await eventually("the log has a leader") {
+          for id in Self.servers {
+            let text = try await curl(
+              id,
+              [
+                "--cacert", file("link-ca.pem"), "--cert", file("link-cert.pem"), "--key", file("link-key.pem"),
+                "https://\(Machines.address(id)):2379/metrics",
+              ]
+            )
+            if MetricText.sum("etcd_server_is_leader", in: text) == 1 { leader = id }
+          }
+          return leader != nil
+        }
+        return try #require(leader)
+      }
+
+      // MARK: Faults
+
+      /// Make a fault, and mend it after a time. Return the machines that it was on.
+      func make(_ fault: Fault, milliseconds: Int) async throws -> [Machines.ID] {
+        let owned = try await settled("before \(fault)")
+        let owner = try #require(owned.max { ($0.value, $1.key) < ($1.value, $0.key) }).key
+        let pause = Duration.milliseconds(milliseconds)
+        switch fault {
+        case .ownerKilled: try await restart(owner, after: pause)
+        case .ownerStopped: try await stop([owner], for: pause)
+        case .ownerDisconnected: try await disconnect(owner, for: pause)
+        case .leaderKilled:
+          let leader = try await leader()
+          try await restart(leader, after: pause)
+          return [leader]
+        case .leaderStopped:
+          let leader = try await leader()
+          try await stop([leader], for: pause)
+          return [leader]
+        case .leaderDisconnected:
+          let leader = try await leader()
+          try await disconnect(leader, for: pause)
+          return [leader]
+        case .majorityStopped:
+          try await stop([4, 5], for: pause)
+          return [4, 5]
+        case .nodeDoesNotReachLog: try await cut(Self.servers.map { (owner, $0) }, for: pause)
+        case .logDoesNotReachNode: try await cut(Self.servers.map { ($0, owner) }, for: pause)
+        case .gatewayDoesNotReachNode: try await cut([(Self.gateway, owner)], for: pause)
+        case .nodeDoesNotReachGateway: try await cut([(owner, Self.gateway)], for: pause)
+        case .nodesDoNotReachEachOther:
+          try await cut(Self.nodes.filter { $0 != owner }.map { (owner, $0) }, for: pause)
+        }
+        return [owner]
+      }
+
+      private func restart(_ id: Machines.ID, after pause: Duration) async throws {
+        await kill(id)
+        try await Task.sleep(for: pause)
+        try start(id)
+      }
+
+      private func stop(_ ids: [Machines.ID], for pause: Duration) async throws {
+        for id in ids { programs[id]?.signal(SIGSTOP) }
+        try await Task.sleep(for: pause)
+        for id in ids { programs[id]?.signal(SIGCONT) }
+      }
+
+      private func disconnect(_ id: Machines.ID, for pause: Duration) async throws {
+        try await machines.setConnected(id, false)
+        try await Task.sleep(for: pause)
+        try await machines.setConnected(id, true)
+      }
+
+      private func cut(_ directions: [(Machines.ID, Machines.ID)], for pause: Duration) async throws {
+        for (from, to) in directions { try await machines.cut(from, to: to) }
+        try await Task.sleep(for: pause)
+        for (from, to) in directions { try await machines.mend(from, to: to) }
+      }
+
+      // MARK: Clients
+
+      /// Start a client that marks messages through the gateway, one request after the other.
+      func startClient(_ name: String) async throws -> Companion {
+        let token = try await TokenIssuer(secretFile: file("jwt")).server(lifetime: .seconds(7_200))
+        let script = TestServices.client("Durability/cluster_marks.py")
+        let command = machines.command(on: Self.gateway, TestServices.python, [script, "8080", token, "0.2", name])
+        let client = try Companion(command.executable, command.arguments, limit: .seconds(7_200))
+        var line = await client.line()
+        while line?.hasPrefix("slow ") == true { line = await client.line() }
+        try #require(line == "begun", "\(client.errors)")
+        return client
+      }
+    }
+
+    private func withCluster(_ body: (Cluster) async throws -> Void) async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-faults-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let machines = try await Machines(7)
+      let cluster = try await Cluster(machines, directory: directory)
+      var failure: (any Error)?
+      do {
+        try cluster.startAll()
+        try await cluster.settled("start")
+        try await body(cluster)
+      } catch {
+        cluster.printLogs()
+        failure = error
+      }
+      await cluster.endAll()
+      await machines.remove()
+      if let failure { throw failure }
+    }
+
+    /// The faults of a run: all kinds once, or so many times.
+    private static let faults: [Fault] = {
+      let rounds = TestRun.count(1, long: 20)
+      return (0..<rounds).flatMap { _ in Fault.allCases }
+    }()
+
+    /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark the next
+    /// epoch.
+    @Test(.needs(EtcdProcesses.isInstalled && Machines.canBeMade, "needs root, iproute2 and Debian's etcd-server"))
+    func faultsCostLatencyAndNoCommand() async throws {
+      var random = SplitMix64(printingSeedOf: "faults of a cluster")
+      try await withCluster { cluster in
+        let clients = [try await cluster.startClient("a"), try await cluster.startClient("b")]
+        defer { for client in clients { client.end() } }
+        let began = Date().timeIntervalSince1970
+        var made: [(fault: Fault, machines: [Machines.ID], at: Double, milliseconds: Int)] = []
+        for fault in Self.faults {
+          let milliseconds = random.number(in: fault.milliseconds)
+          let at = Date().timeIntervalSince1970
+          let machines = try await cluster.make(fault, milliseconds: milliseconds)
+          made.append((fault, machines, at, milliseconds))
+          try await cluster.settled("after \(fault)")
+          try await Task.sleep(for: .milliseconds(500))
+        }
+        var slow: [(ended: Double, seconds: Double)] = []
+        for client in clients {
+          client.send("stop")
+          while let line = await client.line() {
+            let words = line.split(separator: " ")
+            if words.first == "slow", words.count == 4, let ended = Double(words[1]), let seconds = Double(words[2]) {
+              slow.append((ended, seconds))
+            } else {
+              #expect(line.hasPrefix("ok "), "\(line) \(client.errors)")
+              print("faults of a cluster: \(line)")
+              break
+            }
+          }
+        }
+        for (index, fault) in made.enumerated() {
+          let end = index + 1 < made.count ? made[index + 1].at : .infinity
+          let longest = slow.filter { (fault.at..<end).contains($0.ended) }.map(\.seconds).max()
+          print(
+            "faults of a cluster: at \(Int(fault.at - began)) s \(fault.fault) on \(fault.machines) for "
+              + "\(fault.milliseconds) ms: longest request \(longest.map { "\($0) s" } ?? "below 0.2 s")"
+          )
+        }
+      }
+    }
+  }
+}
