@@ -258,6 +258,7 @@ extension RealProcesses {
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
     func erasedUserIsInNoFile() async throws {
       let user = "erased-user-of-the-cluster"
+      var random = SplitMix64(printingSeedOf: "an owner's end within an erasure")
       try await withCluster { cluster in
         try await cluster.owned("start")
         let token = try await TokenIssuer(secretFile: cluster.file("jwt")).server(lifetime: .seconds(3600))
@@ -274,9 +275,9 @@ extension RealProcesses {
         await cluster.end("node2")
         try await cluster.owned("without a node")
         client.send("erase")
-        try await eventually("the members that run have purged") {
-          try await cluster.directories(with: user) == ["node2"]
-        }
+        // The erasure cannot end. The owner ends somewhere in it.
+        try await Task.sleep(for: .milliseconds(random.number(in: 0...3_000)))
+        #expect(try await cluster.directories(with: user).contains("node2"))
         await cluster.end("node0")
         try cluster.startNode(2)
         try await cluster.owned("after the owner's end")
