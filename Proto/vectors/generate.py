@@ -496,7 +496,7 @@ FRAMES = [
     frame("snapshot_begin", [byte("group", 255), number("first", 0), number("count", 65535), byte("from", 1)],
           correlation=1, name="snapshot_begin: also from the owner"),
     frame("snapshot_begin_reply", [number("position", 2**40), number("epoch", 3), raw("hash", "0123456789abcdef"),
-                                   number("key", 300)],
+                                   number("record_key", 300)],
           correlation=1),
     frame("snapshot_read", [], correlation=2),
     frame("snapshot_read_reply", [byte("is_last", 0), number("total", 8),

@@ -108,7 +108,7 @@ package struct ClockRepair: Sendable {
       var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
       try engine.rewrite { entry, bytes throws(StorageError) in try rewriting.repaired(entry, bytes) }
       if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
-      try engine.assignIdentity(newStore)
+      try engine.adopt(store: newStore, [])
     }
     try RepairMarkerFile.remove(directory)
   }

@@ -127,7 +127,8 @@ package struct StoreRestore: Sendable {
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store)
     defer { engine.close() }
-    try engine.assignIdentity(store)
+    // Also if it was a node's of a cluster: it is a single store's now.
+    try engine.adopt(store: store, [])
     return store
   }
 

@@ -10,10 +10,13 @@ package struct Demo: Sendable {
   package var usesColor: Bool
   /// Pause between steps in seconds.
   package var pause: Double
+  /// Number of nodes of a cluster; 1: a single store.
+  package var nodeCount: Int
 
-  package init(usesColor: Bool, pause: Double) {
+  package init(usesColor: Bool, pause: Double, nodeCount: Int = 1) {
     self.usesColor = usesColor
     self.pause = pause
+    self.nodeCount = nodeCount
   }
 
   private static let people = ["alice", "bob", "carol"]
@@ -32,7 +35,9 @@ package struct Demo: Sendable {
   package func run(executables: Executables) async throws -> Bool {
     let directory = NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
     let files = StackFiles(directory: (directory as NSString).standardizingPath)
-    let stack = LocalStack(plan: try .onFreePorts(usesTLS: true), files: files, executables: executables)
+    var plan = try StackPlan.onFreePorts(usesTLS: true)
+    if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode) }
+    let stack = LocalStack(plan: plan, files: files, executables: executables)
     return try await withCleanup {
       try await stack.start()
       return try await play(stack)
@@ -81,7 +86,11 @@ package struct Demo: Sendable {
     )
     try await playPushTicket(text: Self.texts[3], phone: phone, conversation, style)
     try await playTokenDelivery(conversation, style)
-    try await playStoreCrash(conversation, stack, style)
+    if stack.plan.cluster == nil {
+      try await playStoreCrash(conversation, stack, style)
+    } else {
+      try await playNodeCrashes(conversation, stack, style)
+    }
     try await finish(conversation)
     live.end()
     following.cancel()
@@ -92,10 +101,11 @@ package struct Demo: Sendable {
   }
 
   private func printIntroduction(_ style: TextStyle, _ endpoint: Endpoint) {
+    let store = nodeCount > 1 ? "a cluster of \(nodeCount) nodes over etcd, and a gateway" : "a real store and gateway"
     Terminal.print(
       """
       \(style.bold("Tidemark")): who has got it, who has read it
-      \(style.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a new directory"))
+      \(style.grey("\(store) on this machine, HTTP/2 over TLS on \(endpoint), data in a new directory"))
       """
     )
     if usesColor {
@@ -226,6 +236,34 @@ package struct Demo: Sendable {
       conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
     }
     conversation.printLine("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
+    try await showAfterCrash(conversation, before, style)
+  }
+
+  /// Act 5 in a cluster: kill -9 of every node, one after the other, during a request.
+  private func playNodeCrashes(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle) async throws {
+    let client = conversation.client
+    try await conversation.narrate(
+      "\(style.red("kill -9")) of every node, one after the other; carol reads on, and her requests wait for the next owner"
+    )
+    let before = try await conversation.views()
+    for index in 0..<nodeCount {
+      await stack.killNode(index)
+      let began = ContinuousClock.now
+      let row = try await client.read("alice-4", by: "carol")
+      let took = (ContinuousClock.now - began) / .seconds(1)
+      conversation.expect("the answer without node \(index + 1)", 4, row?.last_read_seq ?? -1)
+      conversation.printLine(
+        "without node \(index + 1) carol's read took \(took.formatted(.number.precision(.fractionLength(2)))) s"
+      )
+      try await stack.startNode(index)
+    }
+    conversation.printLine(
+      "every node was lost once; nothing that was acknowledged is lost, and carol's read is there:"
+    )
+    try await showAfterCrash(conversation, before, style)
+  }
+
+  private func showAfterCrash(_ conversation: Conversation, _ before: [MessageView], _ style: TextStyle) async throws {
     try await conversation.show(
       all: true,
       "read by bob and carol, delivered to dan",

@@ -72,10 +72,7 @@ package struct RunSession: Sendable {
       ],
       logLevel: logLevel
     )
-    if nodeCount > 1 {
-      let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
-      plan.cluster = try ClusterPlan(nodes: nodeCount, first: first)
-    }
+    if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode) }
     return plan
   }
 

@@ -49,6 +49,8 @@ package struct StackPlan: Sendable {
   }
 
   /// Addresses of the store, or of all nodes.
+  /// The store's addresses for the first node of a cluster.
+  package var firstNode: ClusterPlan.Node { ClusterPlan.Node(listen: store, admin: storeAdmin) }
   var storeAddresses: [Endpoint] { cluster?.nodes.map(\.listen) ?? [store] }
 
   /// Create a plan for a store and gateways, one by default, on ports that are currently free.

@@ -21,11 +21,15 @@ extension RocksDBEngine {
     }
   }
 
-  /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns.
+  /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns. Event ids,
+  /// tickets and sessions of before are not valid for it.
+  ///
+  /// - Parameter positions: those of a cluster's groups; none: the data is a single store's.
   package func adopt(store: SessionID, _ positions: [GroupPosition]) throws(StorageError) {
     try write(isSynced: true) { batch in
       // Those of a cluster that the directory was copied from.
       deleteRange(batch, from: .positionFirst, to: .positionEnd, in: meta)
+      deleteRange(batch, from: .recordKeyFirst, to: .recordKeyEnd, in: meta)
       for position in positions { put(batch, meta, .position(position.group), position.cursor.stored()) }
       let (key, value) = ("store", Self.text(of: store))
       rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)

@@ -1,7 +1,7 @@
 internal import CRocksDB
 internal import Foundation
-package import ReceiptModel
-package import StoreEngine
+internal import ReceiptModel
+internal import StoreEngine
 
 /// Identity of a data directory, in the default column family: keys `format`, `shards`, `store`.
 extension RocksDBEngine {
@@ -71,12 +71,6 @@ extension RocksDBEngine {
     guard let shards = try get("shards").flatMap({ Int($0) }), (1...shardCountMax).contains(shards), store.count == 2
     else { throw .corrupt("\(directory): its identity cannot be read") }
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
-  }
-
-  /// Give an open directory a new store id: it must not share event ids, tickets and sessions with the store that it
-  /// was copied from.
-  package func assignIdentity(_ store: SessionID) throws(StorageError) {
-    try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)
   }
 
   static func text(of store: SessionID) -> String { "\(store.high) \(store.low)" }

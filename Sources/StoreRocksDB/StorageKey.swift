@@ -103,11 +103,15 @@ struct StorageKey {
 
   /// Return the key of a group's record key, in the default family.
   static func recordKey(_ group: GroupID, _ number: RecordKeyNumber) -> StorageKey {
-    var key = text("key/")
+    var key = recordKeyFirst
     key.append(group.rawValue)
     key.append(number.rawValue)
     return key
   }
+
+  /// The bounds of all groups' record keys.
+  static var recordKeyFirst: StorageKey { text("key/") }
+  static var recordKeyEnd: StorageKey { text("key0") }
 
   /// The bounds of a group's record keys. No key has the highest number.
   static func recordKeys(_ group: GroupID) -> (first: StorageKey, end: StorageKey) {

@@ -79,6 +79,10 @@ struct StoreSettings {
     shardCount = agreed?.configuration.shardCount ?? shards
     admin = try settings.endpoint("admin")
     erasureLedger = try settings.string("erasure-ledger")
+    // A node records only the erasures of the groups that it owns.
+    if cluster != nil, erasureLedger != nil {
+      throw SettingsError("erasure-ledger", "does not go with --cluster yet (docs/cluster.md)")
+    }
     let loops = try settings.integer("loops", in: 1...64)
     let defaultLoops = max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
     server = StoreServerConfiguration(

@@ -94,8 +94,16 @@ struct DemoCommand: AsyncParsableCommand {
 
   @Option(help: "Playback speed on a terminal: 2 is twice as fast, 0 makes no pauses.")
   var speed = 1.0
+  @Option(
+    help: ArgumentHelp(
+      "Nodes of a cluster over one etcd server, 2 to 7, instead of a single store (needs etcd). Each is killed once.",
+      valueName: "n"
+    )
+  )
+  var nodes: Int?
 
   func validate() throws {
+    if let nodes { try validateRanges([("nodes", nodes, 2...7)]) }
     guard speed >= 0 && speed <= 1000 else { throw ValidationError("--speed \(speed): give 0 to 1000") }
   }
 
@@ -103,7 +111,7 @@ struct DemoCommand: AsyncParsableCommand {
     try await reportingErrors("tidemark demo") {
       let executables = try Executables.besideCurrentExecutable()
       let pause = Terminal.outputIsTerminal && speed > 0 ? 0.7 / speed : 0
-      let demo = Demo(usesColor: Terminal.usesColor, pause: pause)
+      let demo = Demo(usesColor: Terminal.usesColor, pause: pause, nodeCount: nodes ?? 1)
       let isRight = try await withInterrupts { try await demo.run(executables: executables) }
       if !isRight { throw ExitCode(1) }
     }

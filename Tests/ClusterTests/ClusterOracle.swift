@@ -140,6 +140,8 @@ final class ClusterOracle {
     switch reason {
     case .trimmed(let first):
       fault(group, "C7: node \(node.rawValue) needs a record before \(first.rawValue)")
+    case .keyDestroyed(let key):
+      fault(group, "C12: node \(node.rawValue) needs the destroyed key \(key.rawValue)")
     case .diverged(let position):
       fault(group, "C6: node \(node.rawValue) has another history before \(position.rawValue)")
     }

@@ -259,7 +259,7 @@ struct ClusterSimulationTests {
         ["C4"]
       case .trimBehindEveryMember, .trimBehindEveryMemberOfStoreLoops: ["C7"]
       // Nobody can read the records.
-      case .keyOfEnoughMembers: ["C7", "liveness"]
+      case .keyOfEnoughMembers: ["C7", "C12", "liveness"]
       case .purgeOfEveryMember: ["C12"]
       }
     }

@@ -83,6 +83,7 @@ struct OwnershipStory: CustomTestStringConvertible {
     case .follow(let from): "follow \(from.rawValue)"
     case .apply(let record): "apply \(text(record))"
     case .fetchSnapshot(.trimmed(let first)): "fetch snapshot, log begins at \(first.rawValue)"
+    case .fetchSnapshot(.keyDestroyed(let key)): "fetch snapshot, key \(key.rawValue) destroyed"
     case .fetchSnapshot(.diverged(let at)): "fetch snapshot, diverged at \(at.rawValue)"
     case .claim(let claim, let attempt): "send \(text(claim.record)) as attempt \(attempt.rawValue)"
     case .append(let append, let attempt): "send \(text(append.record)) as attempt \(attempt.rawValue)"

@@ -328,7 +328,8 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   /// Take what another node has now, and install it later.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
-    guard simulation.settings.takesSnapshots, case .trimmed = reason else {
+    if case .diverged = reason { return simulation.oracle.stranded(process.node.id, id, reason) }
+    guard simulation.settings.takesSnapshots else {
       return simulation.oracle.stranded(process.node.id, id, reason)
     }
     let others = simulation.nodes.filter { $0.id != process.node.id }

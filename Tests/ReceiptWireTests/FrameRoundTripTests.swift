@@ -196,7 +196,7 @@ struct FrameRoundTripTests {
       #expect(head.position == vector.fields.number("position"))
       #expect(head.epoch == vector.fields.number("epoch"))
       #expect(head.hash == vector.fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) })
-      #expect(head.key == vector.fields.number("key"))
+      #expect(head.key == vector.fields.number("record_key"))
       head.write(into: &buffer)
     },
     .payload(.recordKeys) { payload, vector, buffer in

@@ -7,10 +7,10 @@ extension RequestSpec {
       .snapshotBegin,
       "snapshot_begin",
       "group:byte first count from:byte",
-      reply: "position epoch hash:bytes(8) key"
+      reply: "position epoch hash:bytes(8) record_key"
     ),
     RequestSpec(.snapshotRead, "snapshot_read", reply: "is_last:byte total digest:bytes(32) bytes:rest"),
-    RequestSpec(.recordKeys, "record_keys", "group:byte", reply: "keys:list(number secret:bytes(32))"),
+    RequestSpec(.recordKeys, "record_keys", "group:byte", reply: "keys:[number secret:bytes(32)]"),
   ]
 }
 

@@ -56,7 +56,7 @@ package struct ClusterLimits: Hashable, Sendable {
 
   // MARK: Record keys and purges
 
-  /// How long an owner seals with one key.
+  /// How often an owner makes a key.
   package var keyMilliseconds: Int64 = 3_600_000
   /// Pause before a member asks a new owner for its key, and before a new owner asks whether the members have it.
   package var keyFetchMilliseconds: Int64 = 200

@@ -181,7 +181,7 @@ package final class GroupReplica {
       for action in ownership.handle(event, at: driver.bootTime) where !hasEnded { perform(action) }
     }
     requestCommit()
-    spreadKeys()
+    exchangeKeys()
     updateLease()
     driver.replicaChanged()
   }
@@ -265,7 +265,7 @@ package final class GroupReplica {
       handle(.memberReported(member, report))
     }
     guard !hasEnded else { return }
-    spreadKeys()
+    exchangeKeys()
     if purges.endIfDone(members, node: node) { loop.purged(.success(())) }
   }
 
@@ -315,11 +315,11 @@ package final class GroupReplica {
     let now = driver.bootTime
     if purges.needsKey(newerThan: keys.newest) { keys.requestKey(at: now) }
     guard let number = keys.numberIfDue(after: applied.position, at: now) else { return }
-    driver.storeRecordKeys(keys.keeping(driver.makeRecordKey(number), first: ownership.logFirst))
+    driver.storeRecordKeys(keys.beginStoring(driver.makeRecordKey(number), first: ownership.logFirst))
   }
 
   /// Fetch other nodes' keys, or let them learn of this node's.
-  private func spreadKeys() {
+  private func exchangeKeys() {
     guard !hasEnded else { return }
     let now = driver.bootTime
     if keys.takeReport(members, at: now, ownership.limits) { driver.reportNow() }
@@ -339,9 +339,7 @@ package final class GroupReplica {
     guard !hasEnded else { return }
     if let new = keys.fetched(fetched) { driver.storeRecordKeys(new) }
     driver.replicaChanged()
-    guard let fetched, keys.isDestroyed(in: fetched) else { return }
-    // After a purge nobody can read the next record.
-    handle(.readTrimmed(first: ownership.applied.position.next.next))
+    if let fetched, let key = keys.keyDestroyed(in: fetched) { handle(.keyDestroyed(key)) }
   }
 
   /// Continue after the record keys in local storage were replaced by these.
@@ -374,7 +372,7 @@ package final class GroupReplica {
   /// no write is in flight, and the keys' removal syncs the writes before it (C6).
   private func continuePurge() {
     guard let target = purges.destroying, writes.isEmpty, !keys.isStoring else { return }
-    if let left = keys.destroying(before: target.key) { return driver.storeRecordKeys(left) }
+    if let left = keys.beginDestroying(before: target.key) { return driver.storeRecordKeys(left) }
     purges.storageBegan()
     driver.purgeStorage()
   }

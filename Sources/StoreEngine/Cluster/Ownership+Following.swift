@@ -86,6 +86,10 @@ extension Ownership {
       following.intake = .stranded
       state = .following(following)
       return [.fetchSnapshot(.trimmed(first: first))]
+    case .keyDestroyed(let key):
+      following.intake = .stranded
+      state = .following(following)
+      return [.fetchSnapshot(.keyDestroyed(key))]
     case .recordsFollowed(let records): return take(records, following, at: now)
     case .followEnded:
       guard case .watching = following.intake else { return [] }
@@ -241,7 +245,8 @@ extension Ownership {
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
-    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported, .leaveRequested:
+    case .readTrimmed, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
+      .leaveRequested:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

@@ -16,6 +16,8 @@ package struct Ownership: Sendable {
     case recordsRead([GroupRecord], reachesEnd: Bool)
     /// The records that ``Action/read(from:)`` asked for are trimmed. The log begins at `first`.
     case readTrimmed(first: RecordPosition)
+    /// The next record's key is destroyed.
+    case keyDestroyed(RecordKeyNumber)
     /// Records of ``Action/follow(from:)``.
     case recordsFollowed([GroupRecord])
     /// ``Action/follow(from:)`` has ended.
@@ -100,6 +102,8 @@ package struct Ownership: Sendable {
     case trimmed(first: RecordPosition)
     /// The record at this position does not follow what the member has stored.
     case diverged(at: RecordPosition)
+    /// The next record's key is destroyed: a purge has removed what it seals.
+    case keyDestroyed(RecordKeyNumber)
   }
 
   /// Why a node no longer owns a group.
@@ -176,7 +180,7 @@ package struct Ownership: Sendable {
     }
   }
 
-  /// Whether the node may answer queries now (C4). What waits for a commit needs no lease: its record is the proof.
+  /// Whether the node may send replies now (C4), those that have waited for a commit too.
   package func mayAnswer(at now: BootTime) -> Bool {
     switch state {
     case .owning(let owning): now < owning.leaseEnd
@@ -240,7 +244,7 @@ package struct Ownership: Sendable {
     switch event {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
-    case .timerFired, .recordsRead, .readTrimmed, .recordsFollowed, .followEnded, .probeAnswered,
+    case .timerFired, .recordsRead, .readTrimmed, .keyDestroyed, .recordsFollowed, .followEnded, .probeAnswered,
       .logUnresponsive, .answered, .memberReported, .leaveRequested:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []

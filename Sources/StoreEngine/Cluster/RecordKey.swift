@@ -1,8 +1,8 @@
 internal import Crypto
 internal import Foundation
 
-/// A key that seals the records of one group (AES-256-GCM), so that the shared log has no plain text (C12). Only nodes
-/// have it. It is never logged: its description is its number.
+/// A key that seals the records of one group (AES-256-GCM), so that the shared log has no plain text (C12). It is
+/// never logged: its description is its number.
 package struct RecordKey: Hashable, Sendable, CustomStringConvertible {
   /// Size of the secret.
   package static let byteCount = 32
@@ -27,8 +27,9 @@ package struct RecordKey: Hashable, Sendable, CustomStringConvertible {
 
   /// Seal the payload of a commit: nonce (12 bytes), encrypted payload, tag (16).
   ///
-  /// The nonce is random. A key is in use for an hour (``ClusterLimits/keyMilliseconds``), in which a group commits far
-  /// less often than a random nonce allows (2^32 times, NIST SP 800-38D, 8.3).
+  /// The nonce is random, which is safe for 2^32 commits with one key (NIST SP 800-38D, 8.3): 50 days of 1,000 a second.
+  /// An owner makes a key each hour, and uses it once other members have it: a member that is alone for longer goes on
+  /// with the old one.
   func seal(_ payload: [UInt8]) -> [UInt8] {
     do {
       guard let sealed = try AES.GCM.seal(payload, using: symmetric).combined else {

@@ -72,8 +72,8 @@ package struct RecordKeys: Sendable {
 
   /// Return the key that seals the next commit; nil: too few members have one.
   ///
-  /// A number that other members report tells that they have a key only if this node has made it as the owner. The key
-  /// in use was stored by enough members before its first use.
+  /// Members report their newest key alone. If its number is not below that of a key which this node has made as the
+  /// owner, they have that key. The key in use was stored by enough members before its first use.
   ///
   /// - Parameter members: the group's set.
   func sealing(_ members: [NodeID], _ limits: ClusterLimits) -> RecordKey? {
@@ -94,7 +94,7 @@ package struct RecordKeys: Sendable {
     if let dueAt = owner?.dueAt, dueAt != .never { owner?.dueAt = now }
   }
 
-  /// Return the number of a key that has to be made now, and stored with those that stay (``keeping(_:first:)``).
+  /// Return the number of a key that has to be made now, and stored with those that stay (``beginStoring(_:first:)``).
   ///
   /// - Parameter applied: the last record that is committed.
   mutating func numberIfDue(after applied: RecordPosition, at now: BootTime) -> RecordKeyNumber? {
@@ -156,10 +156,10 @@ package struct RecordKeys: Sendable {
     return stored + new
   }
 
-  /// Whether a key that a record needs was destroyed: the other node has a newer one, and not this one.
-  func isDestroyed(in keys: [RecordKey]) -> Bool {
-    guard let missing, key(missing) == nil else { return false }
-    return !keys.contains { $0.number == missing } && keys.contains { $0.number > missing }
+  /// Return the key that a record needs if it was destroyed: the other node has a newer one, and not this one.
+  func keyDestroyed(in keys: [RecordKey]) -> RecordKeyNumber? {
+    guard let missing, key(missing) == nil, !keys.contains(where: { $0.number == missing }) else { return nil }
+    return keys.contains { $0.number > missing } ? missing : nil
   }
 
   // MARK: Storing
@@ -167,13 +167,13 @@ package struct RecordKeys: Sendable {
   /// Return the keys to store with a new one: those that records in the log may still need.
   ///
   /// - Parameter first: first position of the log.
-  mutating func keeping(_ new: RecordKey, first: RecordPosition) -> [RecordKey] {
+  mutating func beginStoring(_ new: RecordKey, first: RecordPosition) -> [RecordKey] {
     while uses.count > 1, uses[1].since <= first { uses.removeFirst() }
     return stored.filter { $0.number >= uses[0].key } + [new]
   }
 
   /// Return the keys to store so that older ones are destroyed; nil: there are none.
-  mutating func destroying(before number: RecordKeyNumber) -> [RecordKey]? {
+  mutating func beginDestroying(before number: RecordKeyNumber) -> [RecordKey]? {
     guard stored.contains(where: { $0.number < number }) else { return nil }
     isStoring = true
     uses.removeAll { $0.key < number }

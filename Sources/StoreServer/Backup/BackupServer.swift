@@ -58,16 +58,26 @@ final class BackupServer: Sendable {
 
   typealias Completion<Value> = @Sendable (Result<Value, TransferRefusal>) -> Void
 
-  /// Make the checkpoint. It contains everything that is durable now.
+  /// Make the checkpoint. It contains everything that is acknowledged now: a node that follows catches up first.
   func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ completion: @escaping Completion<BackupContents>) {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
       return completion(.failure(TransferRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
     }
     let time = clock.now()
-    let indexes = hosts.map { host in host.eventLoop.submit { host.loop.durableIndexes } }
+    let indexes = hosts.map { host in
+      host.eventLoop.flatSubmit {
+        let caughtUp = host.cluster?.catchUp() ?? host.eventLoop.makeSucceededVoidFuture()
+        return caughtUp.map { host.loop.durableIndexes }
+      }
+    }
     guard let first = hosts.first?.eventLoop else { return made(.failure(Self.unavailable), completion) }
     EventLoopFuture.whenAllSucceed(indexes, on: first).whenComplete { [self] result in
-      guard case .success(let parts) = result else { return made(.failure(Self.unavailable), completion) }
+      let parts: [[(shard: ShardID, index: LogIndex)]]
+      switch result {
+      case .success(let read): parts = read
+      case .failure(let refusal as TransferRefusal): return made(.failure(refusal), completion)
+      case .failure: return made(.failure(Self.unavailable), completion)
+      }
       let indexes = parts.flatMap { $0 }.sorted { $0.shard.rawValue < $1.shard.rawValue }.map(\.index)
       thread.submit { [self] _ in make(time, indexes, completion) }
     }

@@ -147,6 +147,42 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Whether another member takes the group over.
   var isHandingOver: Bool { replica?.isHandingOver ?? false }
 
+  // MARK: Backups
+
+  /// How often, and how long at most, a backup waits until the node has what is acknowledged.
+  private static let catchUpInterval = TimeAmount.milliseconds(50)
+  private static let catchUpChecksMax = 200
+
+  /// Return when local storage has all records that the shared log has now. Fails with a ``TransferRefusal`` if this
+  /// node does not keep the group, or does not catch up within 10 s.
+  func catchUp() -> EventLoopFuture<Void> {
+    let promise = host.eventLoop.makePromise(of: Void.self)
+    guard let replica, replica.isMember == true, joiningAt == nil else {
+      let detail = "this node does not keep all groups: back up one that does (tidemark cluster status)"
+      promise.fail(TransferRefusal(code: .backupFailed, detail: detail))
+      return promise.futureResult
+    }
+    link.log.ends(of: [replica.group]) { [weak host] ends in
+      guard let cluster = host?.cluster, let end = ends?.first else {
+        return promise.fail(TransferRefusal(code: .backupFailed, detail: "the shared log does not answer"))
+      }
+      cluster.awaitStored(end.last, Self.catchUpChecksMax, promise)
+    }
+    return promise.futureResult
+  }
+
+  private func awaitStored(_ position: RecordPosition, _ checks: Int, _ promise: EventLoopPromise<Void>) {
+    guard let replica, checks > 0 else {
+      let detail = "this node lags behind the shared log: try again, or another node"
+      return promise.fail(TransferRefusal(code: .backupFailed, detail: detail))
+    }
+    guard replica.storedCursor.position < position else { return promise.succeed() }
+    host.eventLoop.assumeIsolated().scheduleTask(in: Self.catchUpInterval) { [weak host] in
+      guard let cluster = host?.cluster else { return promise.fail(CancellationError()) }
+      cluster.awaitStored(position, checks - 1, promise)
+    }
+  }
+
   /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
   /// Positions of another history are none of this log (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
@@ -284,6 +320,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     let text =
       switch reason {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
+      case .keyDestroyed(let key): "record key \(key.rawValue) is destroyed, and the next record needs it"
       case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
       }
     guard !isFetching else { return }

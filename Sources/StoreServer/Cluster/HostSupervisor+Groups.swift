@@ -15,7 +15,10 @@ extension HostSupervisor {
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
       keyAwaited: { [logger] _ in
         logger.warning(
-          "Commands wait: fewer than two members of a group have its newest record key. Start another node",
+          """
+          Commands wait: fewer than two members of a group have stored a record key. Check that the other nodes run, \
+          and reach each other over TLS
+          """,
           metadata: ["group": "\(position)"]
         )
       },

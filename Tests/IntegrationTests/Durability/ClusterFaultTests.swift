@@ -7,30 +7,29 @@ import Testing
 
 extension RealProcesses {
   /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
-  /// etcd, and one machine with the gateway and the clients. All links have TLS.
+  /// etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS with each other.
   ///
-  /// `make test-long` has 20 faults of each kind, `make test` one.
+  /// `make test-long` has 20 faults of most kinds, `make test` one.
   @Suite struct ClusterFaults {
     /// What happens to a machine or a program, and ends after some time.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {
-      case ownerKilled, ownerStopped, ownerDisconnected
-      case leaderKilled, leaderStopped, leaderDisconnected, majorityStopped
+      case ownerKilled, ownerSuspended, ownerDisconnected
+      case leaderKilled, leaderSuspended, leaderDisconnected, majoritySuspended
       case nodeDoesNotReachLog, logDoesNotReachNode
       case gatewayDoesNotReachNode, nodeDoesNotReachGateway
       case nodesDoNotReachEachOther
 
       var testDescription: String { rawValue }
 
-      /// How long it takes, in milliseconds. A majority of the log's servers may be away for less than the deadline of
-      /// a request.
+      /// How long the fault lasts, in milliseconds. A majority of etcd has to return before a request's deadline of 5 s.
       var milliseconds: ClosedRange<Int> {
         switch self {
         case .ownerKilled, .leaderKilled: 0...3_000
-        case .ownerStopped: 500...10_000
-        case .ownerDisconnected, .leaderDisconnected, .leaderStopped: 500...6_000
-        case .majorityStopped: 300...1_500
+        case .ownerSuspended: 500...10_000
+        case .ownerDisconnected, .leaderDisconnected, .leaderSuspended: 500...6_000
+        case .majoritySuspended: 300...1_500
         case .nodeDoesNotReachLog, .logDoesNotReachNode, .nodesDoNotReachEachOther: 500...6_000
-        // The gateway waits for this node's shards.
+        // No other node takes over, so requests wait for this node.
         case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: 500...2_500
         }
       }
@@ -154,7 +153,7 @@ extension RealProcesses {
 
       /// Wait until nodes own all groups; return the number of each node's.
       @discardableResult
-      func settled(_ what: String) async throws -> [Machines.ID: Int] {
+      func waitForOwners(_ what: String) async throws -> [Machines.ID: Int] {
         var owned: [Machines.ID: Int] = [:]
         try await eventually("\(what): all groups have owners") {
           owned = try await self.owned()
@@ -186,27 +185,27 @@ extension RealProcesses {
 
       /// Make a fault, and mend it after a time. Return the machines that it was on.
       func make(_ fault: Fault, milliseconds: Int) async throws -> [Machines.ID] {
-        let owned = try await settled("before \(fault)")
+        let owned = try await waitForOwners("before \(fault)")
         let owner = try #require(owned.max { ($0.value, $1.key) < ($1.value, $0.key) }).key
         let pause = Duration.milliseconds(milliseconds)
         switch fault {
         case .ownerKilled: try await restart(owner, after: pause)
-        case .ownerStopped: try await stop([owner], for: pause)
+        case .ownerSuspended: try await suspend([owner], for: pause)
         case .ownerDisconnected: try await disconnect(owner, for: pause)
         case .leaderKilled:
           let leader = try await leader()
           try await restart(leader, after: pause)
           return [leader]
-        case .leaderStopped:
+        case .leaderSuspended:
           let leader = try await leader()
-          try await stop([leader], for: pause)
+          try await suspend([leader], for: pause)
           return [leader]
         case .leaderDisconnected:
           let leader = try await leader()
           try await disconnect(leader, for: pause)
           return [leader]
-        case .majorityStopped:
-          try await stop([4, 5], for: pause)
+        case .majoritySuspended:
+          try await suspend([4, 5], for: pause)
           return [4, 5]
         case .nodeDoesNotReachLog: try await cut(Self.servers.map { (owner, $0) }, for: pause)
         case .logDoesNotReachNode: try await cut(Self.servers.map { ($0, owner) }, for: pause)
@@ -224,7 +223,7 @@ extension RealProcesses {
         try start(id)
       }
 
-      private func stop(_ ids: [Machines.ID], for pause: Duration) async throws {
+      private func suspend(_ ids: [Machines.ID], for pause: Duration) async throws {
         for id in ids { programs[id]?.signal(SIGSTOP) }
         try await Task.sleep(for: pause)
         for id in ids { programs[id]?.signal(SIGCONT) }
@@ -266,7 +265,7 @@ extension RealProcesses {
       var failure: (any Error)?
       do {
         try cluster.startAll()
-        try await cluster.settled("start")
+        try await cluster.waitForOwners("start")
         try await body(cluster)
       } catch {
         cluster.printLogs()
@@ -277,14 +276,14 @@ extension RealProcesses {
       if let failure { throw failure }
     }
 
-    /// The faults of a run: all kinds once, or so many times.
+    /// The faults of a run: all kinds once; in the long one 20 of each, and 100 owners are killed.
     private static let faults: [Fault] = {
-      let rounds = TestRun.count(1, long: 20)
-      return (0..<rounds).flatMap { _ in Fault.allCases }
+      guard TestRun.isLong else { return Fault.allCases }
+      return (0..<20).flatMap { _ in Fault.allCases + Array(repeating: .ownerKilled, count: 4) }
     }()
 
-    /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark the next
-    /// epoch.
+    /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark-unread
+    /// the next unread epoch.
     @Test(.needs(EtcdProcesses.isInstalled && Machines.canBeMade, "needs root, iproute2 and Debian's etcd-server"))
     func faultsCostLatencyAndNoCommand() async throws {
       var random = SplitMix64(printingSeedOf: "faults of a cluster")
@@ -298,7 +297,7 @@ extension RealProcesses {
           let at = Date().timeIntervalSince1970
           let machines = try await cluster.make(fault, milliseconds: milliseconds)
           made.append((fault, machines, at, milliseconds))
-          try await cluster.settled("after \(fault)")
+          try await cluster.waitForOwners("after \(fault)")
           try await Task.sleep(for: .milliseconds(500))
         }
         var slow: [(ended: Double, seconds: Double)] = []
@@ -315,12 +314,21 @@ extension RealProcesses {
             }
           }
         }
+        var longestOfKind: [Fault: [Double]] = [:]
         for (index, fault) in made.enumerated() {
           let end = index + 1 < made.count ? made[index + 1].at : .infinity
           let longest = slow.filter { (fault.at..<end).contains($0.ended) }.map(\.seconds).max()
+          longestOfKind[fault.fault, default: []].append(longest ?? 0)
           print(
             "faults of a cluster: at \(Int(fault.at - began)) s \(fault.fault) on \(fault.machines) for "
               + "\(fault.milliseconds) ms: longest request \(longest.map { "\($0) s" } ?? "below 0.2 s")"
+          )
+        }
+        for (kind, times) in longestOfKind.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
+          let sorted = times.sorted()
+          print(
+            "faults of a cluster: \(kind) \(sorted.count) times: longest request median \(sorted[sorted.count / 2]) s, "
+              + "maximum \(sorted[sorted.count - 1]) s"
           )
         }
       }

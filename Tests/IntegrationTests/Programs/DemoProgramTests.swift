@@ -6,6 +6,19 @@ import Testing
 
 extension RealProcesses {
   @Suite struct DemoProgram {
+    /// The same in a cluster, of which each node is killed once.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func demoLosesEachNode() async throws {
+      let output = try await Command.run(TestServices.binaries + "/tidemark", ["demo", "--speed", "0", "--nodes", "3"])
+      #expect(output.status == 0 && output.error.isEmpty, "\(output)")
+      #expect(output.out.hasSuffix(" checks were as they should be.\n"), "\(output.out)")
+      for step in [
+        "without node 1 carol's read took ", "without node 3 carol's read took ", "every node was lost once",
+      ] {
+        #expect(output.out.contains(step), "\(output.out)")
+      }
+    }
+
     /// The demo's own checks pass, and each change of alice's ticks follows the event that caused it.
     @Test func ticksFollowEvents() async throws {
       let output = try await Command.run(TestServices.binaries + "/tidemark", ["demo", "--speed", "0"])

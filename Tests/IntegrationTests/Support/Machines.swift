@@ -7,8 +7,8 @@ import Testing
 /// Machines of a network of their own: network namespaces, joined by a bridge in one more namespace. Nothing of it can
 /// be reached from outside. Needs root, and iproute2.
 ///
-/// A machine is switched off the network at the bridge, as by a pulled cable. It is cut off from another one by a route
-/// that drops what it sends there: the other direction stays open.
+/// A machine is switched off the network at the bridge, as by a pulled cable. It is cut off from another one by a
+/// blackhole route: nothing that it sends arrives there, and the other direction stays open.
 final class Machines: Sendable {
   /// Number of a machine, from 1: the last byte of its address.
   typealias ID = Int
