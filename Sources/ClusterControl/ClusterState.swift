@@ -21,9 +21,11 @@ package struct GroupState: Hashable, Sendable {
   /// The node whose claim is the latest; `.none`: nobody has claimed the group.
   package var owner: NodeID { end.owner.node }
 
-  /// Whether a node has all records of the group, in its storage or as the next ones in the log.
+  /// Whether a node has all records of the group, in its storage or as the next ones in the log, and can read these.
   package func hasLog(_ node: NodeID) -> Bool {
-    reports[node]?.hasRecords(before: end.first) ?? false
+    // A node has a new key some seconds before it is in use.
+    let newest = members.compactMap { reports[$0]?.key }.max() ?? .none
+    return reports[node]?.hasRecords(before: end.first, key: newest) ?? false
   }
 
   /// Number of records that a node lacks, by its report; nil without one.

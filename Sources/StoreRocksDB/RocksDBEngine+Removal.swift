@@ -33,6 +33,10 @@ extension RocksDBEngine {
     purging.lock()
     defer { purging.unlock() }
     try Self.checkSpace(directory)
+    // RocksDB keeps what an open snapshot sees, in all tables.
+    guard !snapshots.withLockedValue(\.areOpen) else {
+      throw .failed("\(directory): another node receives a snapshot, which keeps what a purge removes")
+    }
     guard compactsTables, !hasFoundDamage else {
       throw .failed("\(directory): compaction is off because a table is damaged")
     }
@@ -44,6 +48,7 @@ extension RocksDBEngine {
     try FreeDescriptors.check(for: directory)
     let faults = backgroundFaults
     merge(log)
+    try FreeDescriptors.check(for: directory)
     merge(meta)
     // The call reports no result.
     guard backgroundFaults == faults else {

@@ -88,6 +88,9 @@ final class RocksDBSnapshot: GroupSnapshot {
     state = NIOLockedValueBox(State(database: database, snapshot: snapshot, rest: rest))
   }
 
+  /// Whether it is not closed.
+  var isOpen: Bool { state.withLockedValue { $0.snapshot != nil } }
+
   private static func position(
     of group: GroupID,
     _ families: RocksDBFamilies,
@@ -184,6 +187,9 @@ struct OpenSnapshots {
     entries.removeAll { $0.snapshot == nil }
     entries.append(Entry(snapshot: snapshot))
   }
+
+  /// Whether a snapshot is being read.
+  var areOpen: Bool { entries.contains { $0.snapshot?.isOpen == true } }
 
   mutating func close() {
     isClosed = true

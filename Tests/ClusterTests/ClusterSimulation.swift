@@ -412,7 +412,8 @@ final class ClusterSimulation {
     let before = members(of: group)
     let holders = before.filter { id in
       guard let report = log[group].reports[id], report.phase != .joining else { return false }
-      return report.position.next >= log[group].first
+      let newest = before.compactMap { log[group].reports[$0]?.key }.max() ?? .none
+      return report.position.next >= log[group].first && report.key >= newest
     }
     guard holders.count >= 2 else { return }
     let count = 2 + random.below(nodes.count - 1)

@@ -52,7 +52,7 @@ import Testing
   @Test("alive, release and purge records are no commits") func otherRecordsAreNoCommits() throws {
     var assembly = CommitAssembly()
     let records = Self.records([
-      .init(kind: .alive), .init(kind: .release(to: NodeID(2))), .init(kind: .purge),
+      .init(kind: .alive), .init(kind: .release(to: NodeID(2))), .init(kind: .purge(first: .zero)),
     ])
     #expect(try records.map { try assembly.take($0) } == [nil, nil, nil])
     #expect(!assembly.isWithinCommit)

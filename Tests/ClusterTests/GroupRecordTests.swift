@@ -41,7 +41,7 @@ struct GroupRecordTests {
       epoch: OwnerEpoch(2),
       previous: RecordHash(1),
       key: RecordKeyNumber(5),
-      kind: .purge
+      kind: .purge(first: RecordPosition(300))
     ),
   ]
 
@@ -61,7 +61,7 @@ struct GroupRecordTests {
         "2 ad 2 2 ff ff ff ff ff ff ff ff 0 2 ff ff 3",
         "2 ae 2 2 0 0 0 0 0 0 0 1 0 3",
         "2 af 2 2 0 0 0 0 0 0 0 1 0 4 1 7",
-        "2 b0 2 2 0 0 0 0 0 0 0 1 5 5",
+        "2 b0 2 2 0 0 0 0 0 0 0 1 5 5 ac 2",
       ]
     )
   }

@@ -105,7 +105,7 @@ struct OwnershipStory: CustomTestStringConvertible {
       case .claim(let node): "claim by \(node.rawValue)"
       case .release(let to): "release to \(to.rawValue)"
       case .alive: "alive"
-      case .purge: "purge"
+      case .purge(let first): first == .zero ? "purge" : "purge again of \(first.rawValue)"
       }
     return "\(record.position.rawValue) \(kind)"
   }

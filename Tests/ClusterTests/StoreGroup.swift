@@ -283,7 +283,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
       guard target === replica else { return }
       let source = simulation.nodes.first { $0.id == node && $0.process != nil }
       let storage = source?.storage[Int(id.rawValue)] as? StoreStorage
-      target.recordKeysFetched(simulation.random.percent(20) ? nil : storage?.keys)
+      target.recordKeysFetched(simulation.random.percent(20) ? nil : storage?.keys, from: node)
     }
   }
 
@@ -291,7 +291,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(1...50))
     let (target, loop) = (replica!, loop)
     later(at: storedAt, writing: { $0.sync() }) { [self] in
-      if target === replica, loop === self.loop { target.storagePurged(.success(())) }
+      if target === replica, loop === self.loop { target.storagePurged() }
     }
   }
 

@@ -58,6 +58,8 @@ package struct ClusterLimits: Hashable, Sendable {
 
   /// How often an owner makes a key.
   package var keyMilliseconds: Int64 = 3_600_000
+  /// How long a new key waits for all members, while there is another one. Later ``membersMin`` suffice.
+  package var keySpreadMilliseconds: Int64 = 3_000
   /// Pause before a member asks a new owner for its key, and before a new owner asks whether the members have it.
   package var keyFetchMilliseconds: Int64 = 200
   /// How long an owner waits for the members before it appends a purge record again.

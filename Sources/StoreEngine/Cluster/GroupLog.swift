@@ -130,11 +130,13 @@ package struct MemberReport: Hashable, Sendable {
     self.phase = phase
   }
 
-  /// Return whether the member has all records, in its storage or as the next ones in the log.
+  /// Return whether the member has all records, in its storage or as the next ones in the log, and can read these.
   ///
-  /// - Parameter first: first position of the log.
-  package func hasRecords(before first: RecordPosition) -> Bool {
-    phase != .joining && position > .zero && position.next >= first
+  /// - Parameters:
+  ///   - first: first position of the log.
+  ///   - inUse: the key that is in use.
+  package func hasRecords(before first: RecordPosition, key inUse: RecordKeyNumber) -> Bool {
+    phase != .joining && position > .zero && position.next >= first && key >= inUse
   }
 }
 

@@ -64,13 +64,18 @@ struct GroupPurges: Sendable {
   }
 
   /// Return whether a purge record with this key has to be appended now, and note that it is.
-  mutating func takeAppend(_ key: RecordKeyNumber, at now: BootTime) -> Bool {
+  ///
+  /// - Returns: the round's first record, zero for the first one; nil: none has to be appended.
+  mutating func takeAppend(_ key: RecordKeyNumber, at now: BootTime) -> RecordPosition? {
     switch round {
-    case .awaitsKey(let from) where key >= from: round = .appending(first: nil)
-    case .open(let first, let repeatAt) where repeatAt <= now: round = .appending(first: first)
-    case .none, .awaitsKey, .appending, .open: return false
+    case .awaitsKey(let from) where key >= from:
+      round = .appending(first: nil)
+      return .zero
+    case .open(let first, let repeatAt) where repeatAt <= now:
+      round = .appending(first: first)
+      return first
+    case .none, .awaitsKey, .appending, .open: return nil
     }
-    return true
   }
 
   /// Note that the owner's record is in the log. The first one of a round is work for this node too.
@@ -91,13 +96,13 @@ struct GroupPurges: Sendable {
     return true
   }
 
-  /// End the round without success.
-  mutating func failRound() { round = .none }
-
   // MARK: This node's work
 
   /// Note a purge record of the owner that is followed. Return whether the loop has to trim its log for it now.
-  mutating func followed(_ record: GroupRecord) -> Bool {
+  ///
+  /// - Parameter first: the round's first record; zero: this one. A repetition is for members that lack that one.
+  mutating func followed(_ record: GroupRecord, first: RecordPosition) -> Bool {
+    if first != .zero, (target?.position ?? done) >= first { return false }
     switch work {
     case .none:
       work = .trimming(Target(record))
@@ -113,6 +118,17 @@ struct GroupPurges: Sendable {
     if case .trimming(let target) = work { work = .destroying(target) }
   }
 
+  /// The record for which this node works.
+  private var target: Target? {
+    switch work {
+    case .none: nil
+    case .trimming(let target), .destroying(let target), .purging(let target): target
+    }
+  }
+
+  /// Whether storage has what a purge record removes.
+  var isUnderWay: Bool { target != nil }
+
   /// The record before which keys have to be destroyed now.
   var destroying: Target? {
     if case .destroying(let target) = work { target } else { nil }
@@ -124,9 +140,9 @@ struct GroupPurges: Sendable {
   }
 
   /// The purge of the storage has ended. Return whether the loop has to trim its log for the next record.
-  mutating func storageEnded(isDone: Bool) -> Bool {
+  mutating func storageEnded() -> Bool {
     guard case .purging(let target) = work else { return false }
-    if isDone { done = target.position }
+    done = target.position
     work = next.map { .trimming($0) } ?? .none
     defer { next = nil }
     return next != nil

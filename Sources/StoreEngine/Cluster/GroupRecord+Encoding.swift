@@ -27,7 +27,7 @@ extension GroupRecord {
     case 1: kind = .claim(by: try reader.nodeID())
     case 2: kind = .release(to: try reader.nodeID())
     case 3: kind = .alive
-    case 5: kind = .purge
+    case 5: kind = .purge(first: RecordPosition(try reader.varint()))
     default: throw .unknownKind(number)
     }
     try reader.end()
@@ -53,7 +53,9 @@ extension GroupRecord {
       buffer.writeInteger(UInt8(2))
       buffer.writeVarint(UInt64(node.rawValue))
     case .alive: buffer.writeInteger(UInt8(3))
-    case .purge: buffer.writeInteger(UInt8(5))
+    case .purge(let first):
+      buffer.writeInteger(UInt8(5))
+      buffer.writeVarint(first.rawValue)
     }
     return buffer
   }

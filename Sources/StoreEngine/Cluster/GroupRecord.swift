@@ -20,8 +20,8 @@ package struct GroupRecord: Hashable, Sendable {
     /// The owner is alive and has nothing else to append.
     case alive
     /// Each member removes what it has logged before this record from its storage, with the keys older than this
-    /// record's (R16).
-    case purge
+    /// record's (R16). `first`: the record that this one repeats, for members that have not purged since; zero: none.
+    case purge(first: RecordPosition)
 
     /// Whether the payload has a commit's batches, or a part of them, sealed with the record's key.
     package var isSealed: Bool {

@@ -24,9 +24,9 @@ package protocol GroupReplicaDriver: AnyObject {
   /// Replace the group's record keys in local storage by these, durably, then call
   /// ``GroupReplica/recordKeysStored(_:_:)``.
   func storeRecordKeys(_ keys: [RecordKey])
-  /// Read the record keys that a node has, then call ``GroupReplica/recordKeysFetched(_:)``.
+  /// Read the record keys that a node has, then call ``GroupReplica/recordKeysFetched(_:from:)``.
   func fetchRecordKeys(from node: NodeID)
-  /// Run ``StorageEngine/purge()``, then call ``GroupReplica/storagePurged(_:)``.
+  /// Run ``StorageEngine/purge()`` until it succeeds, then call ``GroupReplica/storagePurged()``.
   func purgeStorage()
   /// What this node reports about the group has changed.
   func reportNow()
@@ -92,6 +92,8 @@ package final class GroupReplica {
   private var assembly = CommitAssembly()
   private var keys: RecordKeys
   private var purges = GroupPurges()
+  /// Writes that were in flight when a purge began to wait for them.
+  private var purgeWrites = 0
   /// The last record whose batches the loop has; never one within a commit of several records.
   private var applied: LogCursor
   /// The last record that local storage has. A sync that begins now covers it.
@@ -239,8 +241,10 @@ package final class GroupReplica {
       ownCommit = .pending(group, rest: rest)
       return record
     }
-    guard let key = keys.sealing(members, ownership.limits) else { return nil }
-    if purges.takeAppend(key.number, at: driver.bootTime) { return .init(kind: .purge, key: key.number) }
+    guard let key = keys.sealing(members, at: driver.bootTime, ownership.limits) else { return nil }
+    if let first = purges.takeAppend(key.number, at: driver.bootTime) {
+      return .init(kind: .purge(first: first), key: key.number)
+    }
     guard case .unsealed(let group) = ownCommit else { return nil }
     let sealed = key.seal(group.recordPayload())
     let records = CommitParts.split(sealed, key: key.number, bytesMax: ownership.limits.payloadBytesMax)
@@ -273,6 +277,7 @@ package final class GroupReplica {
   package func stored(_ result: Result<Void, StorageError>) {
     updateLease()
     let write = writes.removeFirst()
+    if purgeWrites > 0 { purgeWrites -= 1 }
     if case .success = result, let cursor = write.cursor { storedCursor = cursor }
     switch (write.kind, result) {
     case (.commit, _): loop.committed(result)
@@ -294,10 +299,10 @@ package final class GroupReplica {
   private func readable(_ event: Ownership.Event) -> Ownership.Event? {
     switch event {
     case .recordsRead(let records, reachesEnd: _):
-      guard let count = keys.firstUnreadable(records) else { return event }
+      guard let count = keys.firstUnreadable(records, after: ownership.applied.position) else { return event }
       return count == 0 ? nil : .recordsRead(Array(records.prefix(count)), reachesEnd: false)
     case .recordsFollowed(let records):
-      guard let count = keys.firstUnreadable(records) else { return event }
+      guard let count = keys.firstUnreadable(records, after: ownership.applied.position) else { return event }
       return .recordsFollowed(Array(records.prefix(count)))
     default: return event
     }
@@ -328,18 +333,22 @@ package final class GroupReplica {
 
   /// Whether a commit waits because too few members have a record key.
   package var waitsForKey: Bool {
-    if case .unsealed = ownCommit { keys.sealing(members, ownership.limits) == nil } else { false }
+    if case .unsealed = ownCommit { keys.sealing(members, at: driver.bootTime, ownership.limits) == nil } else { false }
   }
 
   /// The record keys in local storage, for other nodes.
   package var recordKeys: [RecordKey] { keys.stored }
 
+  /// The key that a record needs and the node does not have.
+  package var missingKey: RecordKeyNumber? { keys.missingKey }
+
   /// Take a node's record keys; nil: it has not answered.
-  package func recordKeysFetched(_ fetched: [RecordKey]?) {
+  package func recordKeysFetched(_ fetched: [RecordKey]?, from source: NodeID) {
     guard !hasEnded else { return }
-    if let new = keys.fetched(fetched) { driver.storeRecordKeys(new) }
+    let new = keys.fetched(fetched, from: source, at: driver.bootTime, ownership.limits)
+    if let new { driver.storeRecordKeys(new) }
     driver.replicaChanged()
-    if let fetched, let key = keys.keyDestroyed(in: fetched) { handle(.keyDestroyed(key)) }
+    if let key = keys.destroyedKey { handle(.keyDestroyed(key)) }
   }
 
   /// Continue after the record keys in local storage were replaced by these.
@@ -355,6 +364,9 @@ package final class GroupReplica {
 
   // MARK: Purges
 
+  /// Whether local storage has what a purge removes.
+  package var isPurging: Bool { purges.isUnderWay }
+
   /// Purge the group (R16): the loop's driver forwards ``StoreLoopDriver/purge()``. The loop's log is trimmed.
   package func purge() {
     switch state {
@@ -363,31 +375,29 @@ package final class GroupReplica {
       requestCommit()
     case .following:
       purges.trimmed()
+      purgeWrites = writes.count
       continuePurge()
     case .releasing, .halted, .ended: break
     }
   }
 
   /// Destroy the keys from before a purge record, then purge the storage. What the keys have sealed is in local storage:
-  /// no write is in flight, and the keys' removal syncs the writes before it (C6).
+  /// its writes have ended, and the keys' removal syncs the writes before it (C6).
   private func continuePurge() {
-    guard let target = purges.destroying, writes.isEmpty, !keys.isStoring else { return }
+    guard let target = purges.destroying, purgeWrites == 0, !keys.isStoring else { return }
     if let left = keys.beginDestroying(before: target.key) { return driver.storeRecordKeys(left) }
     purges.storageBegan()
     driver.purgeStorage()
   }
 
   /// Continue after local storage was purged.
-  package func storagePurged(_ result: Result<Void, StorageError>) {
+  package func storagePurged() {
     guard !hasEnded else { return }
-    var isDone = false
-    if case .success = result { isDone = true }
-    let hasNext = purges.storageEnded(isDone: isDone)
+    let hasNext = purges.storageEnded()
     driver.reportNow()
     // An owner's round ends with the members' reports.
-    if purges.hasRound, isDone { return }
-    purges.failRound()
-    loop.purged(result)
+    if purges.hasRound { return }
+    loop.purged(.success(()))
     if hasNext, loop.isFollowing { loop.purgeFollowed() }
   }
 
@@ -467,7 +477,8 @@ package final class GroupReplica {
   /// Note a record without batches.
   private func followed(_ record: GroupRecord) {
     storePosition()
-    if record.kind == .purge, purges.followed(record) { loop.purgeFollowed() }
+    guard case .purge(let first) = record.kind, purges.followed(record, first: first) else { return }
+    loop.purgeFollowed()
   }
 
   private func end() {
@@ -492,6 +503,7 @@ package final class GroupReplica {
       applied = LogCursor(after: record)
       storePosition()
       purges.appended(record, at: driver.bootTime, ownership.limits)
+      purgeWrites = writes.count
       continuePurge()
     case .batches:
       guard case .pending(var group, let rest) = ownCommit, rest.isEmpty else {

@@ -87,7 +87,10 @@ extension Ownership {
       state = .following(following)
       return [.fetchSnapshot(.trimmed(first: first))]
     case .keyDestroyed(let key):
-      following.intake = .stranded
+      switch following.intake {
+      case .reading, .watching: following.intake = .stranded
+      case .unknownSet, .stranded, .outside: return []
+      }
       state = .following(following)
       return [.fetchSnapshot(.keyDestroyed(key))]
     case .recordsFollowed(let records): return take(records, following, at: now)
@@ -140,7 +143,7 @@ extension Ownership {
   /// Give the data up if this member has it, or all that the log lacks of it. Until then this node's may be the last.
   private func memberReported(_ member: NodeID, _ report: MemberReport, _ following: Following) -> [Action] {
     guard following.isOutsideWithData, member != node, currentSet?.members.contains(member) == true else { return [] }
-    return report.hasRecords(before: logFirst) ? [.removeData] : []
+    return report.hasRecords(before: logFirst, key: following.applied.key) ? [.removeData] : []
   }
 
   /// Become a follower that continues after `applied`.

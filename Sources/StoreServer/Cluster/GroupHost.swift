@@ -13,8 +13,8 @@ struct GroupEvents: Sendable {
   var deposed: @Sendable (LoopHost) -> Void
   /// The shared log does not fit the loop, which is stopped.
   var failed: @Sendable (LoopHost, FollowError) -> Void
-  /// Commands wait because too few members have a record key.
-  var keyAwaited: @Sendable (LoopHost) -> Void
+  /// A follower waits for this record key; nil: commands wait because too few members have one.
+  var keyAwaited: @Sendable (LoopHost, RecordKeyNumber?) -> Void
   /// This node is not a member of the host's group, but keeps its data until a member has it.
   var kept: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
@@ -49,8 +49,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timerDeadline = BootTime.never
   private var wasOwner = false
   private var isLeaving = false
-  /// Reports since commands wait for a record key.
-  private var keyWaits = 0
+  /// A wait for a record key: of commands, or of a follower.
+  private var keyWait: (since: BootTime, isLogged: Bool)?
   /// Whether it was reported that the node is outside the set, and keeps the data.
   private var hasKeptData = false
   /// The last record that a sync of local storage covers; nil: none has ended.
@@ -63,10 +63,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// The last record of the snapshot that is received.
   var joiningAt: RecordPosition?
   /// Whether what local storage has of the group is of another history.
-  private var hasDiverged = false
+  private(set) var hasDiverged = false
 
-  /// Number of reports, one each second, after which a wait for a record key is logged.
-  private static let keyWaitsMax = 5
+  /// Time after which a wait for a record key is logged.
+  private static let keyWaitMilliseconds: Int64 = 5_000
 
   init(_ group: GroupMembership, shards: Range<UInt16>, host: LoopHost) {
     self.host = host
@@ -111,8 +111,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   private func report() {
     guard let replica, let isMember = replica.isMember else { return }
-    keyWaits = replica.waitsForKey ? keyWaits + 1 : 0
-    if keyWaits == Self.keyWaitsMax { events.keyAwaited(host) }
+    noteKeyWait(of: replica)
     if isMember {
       if let synced { replica.report(memberReport(synced: synced)) }
     } else if replica.reportsProgress {
@@ -125,6 +124,15 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     } else {
       reportNothing(of: replica)
     }
+  }
+
+  /// Log a wait for a record key once it lasts for long.
+  private func noteKeyWait(of replica: GroupReplica) {
+    guard replica.waitsForKey || replica.missingKey != nil else { return keyWait = nil }
+    let since = keyWait?.since ?? bootTime
+    let isLong = since.adding(milliseconds: Self.keyWaitMilliseconds) <= bootTime
+    if isLong, keyWait?.isLogged == false { events.keyAwaited(host, replica.missingKey) }
+    keyWait = (since, isLogged: isLong)
   }
 
   /// Report once that this node has nothing of the group: an earlier report may be of a disk that is lost.
@@ -146,6 +154,12 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Whether another member takes the group over.
   var isHandingOver: Bool { replica?.isHandingOver ?? false }
+
+  /// Why other nodes get no snapshot of the group from this one now; nil: they get one.
+  var snapshotRefusal: String? {
+    guard let replica, replica.isMember == true || replica.isOwner else { return "the node is no member of the group" }
+    return replica.isPurging ? "the node purges the group: try again" : nil
+  }
 
   // MARK: Backups
 
@@ -232,15 +246,23 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard host.stopped == nil, let replica else { return }
     let group = GroupShards(group: replica.group, shards: shards)
     host.offload(to: host.committer) { [storage = host.storage] in
-      Result { () throws(StorageError) in
-        try storage.remove(group)
-        // Its log and keys must not stay in files either (R16).
-        try storage.purge()
-      }
+      Result { () throws(StorageError) in try storage.remove(group) }
     } then: { host, result in
       switch result {
-      case .success: host.cluster?.events.removed(host)
+      case .success: host.cluster?.purgeRemoved()
       case .failure(let error): host.events.halted(error)
+      }
+    }
+  }
+
+  /// What is removed must not stay in files either (R16).
+  private func purgeRemoved() {
+    host.purgeStorage { host, result in
+      switch result {
+      case .success: host.cluster?.events.removed(host)
+      case .failure(let error):
+        host.events.reported(error)
+        host.cluster?.afterPause(.seconds(5)) { $0.purgeRemoved() }
       }
     }
   }
@@ -266,7 +288,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       eventLoop.execute { [weak host, keys] in
         guard let host else { return }
         host.readClock()
-        host.cluster?.replica?.recordKeysFetched(keys)
+        host.cluster?.replica?.recordKeysFetched(keys, from: node)
       }
     }
   }
@@ -288,7 +310,14 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   func purgeStorage() {
-    host.purgeStorage { host, result in host.cluster?.replica?.storagePurged(result) }
+    host.purgeStorage { host, result in
+      switch result {
+      case .success: host.cluster?.replica?.storagePurged()
+      case .failure(let error):
+        host.events.reported(error)
+        host.cluster?.afterPause(.seconds(5)) { $0.purgeStorage() }
+      }
+    }
   }
 
   func reportNow() { report() }
@@ -342,10 +371,12 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
   }
 
-  /// Call the host's part again in a second, for a question that the shared log has not answered.
-  private func afterPause(_ body: @escaping @Sendable (GroupHost) -> Void) {
-    host.eventLoop.assumeIsolated().scheduleTask(in: .seconds(1)) { [weak host] in
-      if let cluster = host?.cluster { body(cluster) }
+  /// Try something again after a pause, if the host still runs then.
+  private func afterPause(_ pause: TimeAmount = .seconds(1), _ body: @escaping @Sendable (GroupHost) -> Void) {
+    host.eventLoop.assumeIsolated().scheduleTask(in: pause) { [weak host] in
+      guard let host, let cluster = host.cluster, host.stopped == nil else { return }
+      host.readClock()
+      body(cluster)
     }
   }
 }

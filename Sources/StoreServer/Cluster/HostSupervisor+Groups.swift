@@ -13,11 +13,12 @@ extension HostSupervisor {
       yielded: { [weak self] host in self?.yielded(host) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
-      keyAwaited: { [logger] _ in
+      keyAwaited: { [logger] _, missing in
+        let what = missing.map { "This node reads no more of a group, since it lacks record key \($0.rawValue)" }
         logger.warning(
           """
-          Commands wait: fewer than two members of a group have stored a record key. Check that the other nodes run, \
-          and reach each other over TLS
+          \(what ?? "Commands wait, since fewer than two members of a group have stored a record key"): check that the \
+          other nodes run, and reach each other over TLS
           """,
           metadata: ["group": "\(position)"]
         )

@@ -59,6 +59,12 @@ struct SnapshotFetch: Sendable {
     let request = SnapshotRequest(group: id.rawValue, shards: cluster.shards, asksOwner: asksOwner)
     let reply = try await NodeConnection.request(connection, .snapshotBegin) { request.write(into: &$0) }
     let cursor = LogCursor(try SnapshotHead(reply.readableBytesSpan))
+    let applied = try await eventLoop.submit {
+      cluster.hasDiverged ? RecordPosition.zero : cluster.replica?.storedCursor.position ?? .zero
+    }.get()
+    guard cursor.position > applied else {
+      throw SnapshotFailure("the snapshot ends with record \(cursor.position.rawValue), which this node has")
+    }
     // From here on the owner keeps the records that follow.
     try await eventLoop.submit {
       cluster.joiningAt = cursor.position
@@ -69,7 +75,7 @@ struct SnapshotFetch: Sendable {
     do {
       let bytes = try await receive(connection, into: receiver)
       try await verify(cursor, of: id)
-      try await install(receiver, cursor)
+      try await install(receiver, cursor, of: id)
       cluster.events.joined(id, cursor.position, bytes)
     } catch {
       receiver.remove()
@@ -117,7 +123,11 @@ struct SnapshotFetch: Sendable {
   }
 
   /// Replace the group's data. The loop ends first, and its commits are before this on the same thread.
-  private func install(_ receiver: any GroupSnapshotReceiver, _ cursor: LogCursor) async throws {
+  private func install(
+    _ receiver: any GroupSnapshotReceiver,
+    _ cursor: LogCursor,
+    of group: GroupID
+  ) async throws {
     try await eventLoop.submit {
       guard host.stopped == nil else { throw CancellationError() }
       host.loop.stop()
@@ -126,11 +136,16 @@ struct SnapshotFetch: Sendable {
     eventLoop.execute {
       guard host.stopped == nil else { return promise.fail(CancellationError()) }
       let shardCount = host.hostOfShard.count
-      host.offload(to: host.committer) {
+      host.offload(to: host.committer) { [storage = host.storage] in
         Result { () throws(StorageError) in
           try receiver.install(cursor) { stored throws(StorageError) in
             try ShardRecovery.check(stored, shardCount: shardCount, follows: true)
           }
+          // Keys that a purge before the snapshot has destroyed elsewhere. What was replaced leaves the files with the
+          // next purge if that fails.
+          let keys = try storage.recordKeys(of: group).filter { $0.number >= cursor.key }
+          try storage.replaceRecordKeys(keys, of: group)
+          try? storage.purge()
         }
       } then: { _, result in
         promise.completeWith(result.mapError { $0 as any Error })

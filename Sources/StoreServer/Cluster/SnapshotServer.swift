@@ -76,6 +76,22 @@ final class SnapshotServer: Sendable {
     _ serving: ServingState.Serving?,
     _ completion: @escaping Completion<SnapshotHead>
   ) {
+    guard let serving, Int(request.group) < serving.hosts.count else {
+      return make(owner, request, serving, completion)
+    }
+    let host = serving.hosts[Int(request.group)]
+    host.eventLoop.execute { [self] in
+      if let refusal = host.cluster?.snapshotRefusal { return completion(.failure(Self.unavailable(refusal))) }
+      make(owner, request, serving, completion)
+    }
+  }
+
+  private func make(
+    _ owner: Owner,
+    _ request: SnapshotRequest,
+    _ serving: ServingState.Serving?,
+    _ completion: @escaping Completion<SnapshotHead>
+  ) {
     thread.submit { [self] _ in
       guard state.withLockedValue({ $0.open == nil }) else {
         let detail = "another node receives a snapshot of this one"

@@ -44,12 +44,16 @@ extension RealProcesses {
 
     /// The help of each program lists every flag of its command lines, and each service gets every secret that it
     /// uses.
-    @Test func commandLinesMatchPrograms() async throws {
-      let lines = try await Self.lines()
-      let programs = Set(lines.map(\.program))
-      #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark", "haproxy"])
+    @Test(arguments: [
+      ("docker-compose.yml", ["haproxy"]),
+      ("Deploy/cluster/docker-compose.yml", ["haproxy", "gcr.io/etcd-development/etcd"]),
+    ])
+    func commandLinesMatchPrograms(file: String, foreign: [String]) async throws {
+      let lines = try await Self.lines(of: file)
+      let programs = Set(lines.map(\.program)).subtracting(foreign)
+      #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark"])
       var flagsSeen = 0
-      for program in programs where program != "haproxy" {
+      for program in programs {
         let help = try await Command.run("\(TestServices.binaries)/\(program)", ["--help"])
         let known = Set(help.out.matches(of: /--[a-z0-9-]+/).map { String($0.output) })
         #expect(known.contains("--help"), "\(help)")
@@ -80,7 +84,7 @@ extension RealProcesses {
     /// A service's compose command is the same as its image's own: `docker run` starts the command that the tests
     /// check.
     @Test func composeAndImagesAgree() async throws {
-      let lines = try await Self.lines()
+      let lines = try await Self.lines(of: "docker-compose.yml")
       func words(_ place: String, _ program: String) throws -> [String] {
         let line = try #require(lines.first { $0.where == place && $0.program == program })
         return line.words.flatMap { $0.split(separator: "=", maxSplits: 1).map(String.init) }
@@ -124,15 +128,18 @@ extension RealProcesses {
     @Test func secretsAreMadeOnce() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-secrets-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      let script = TestServices.packageRoot + "/Deploy/secrets.sh"
       var contents: [[Data]] = []
       for _ in 0...1 {
-        let output = try await Command.run("/bin/bash", [script, directory])
-        #expect(output.status == 0, "\(output)")
+        for script in ["secrets.sh", "cluster/secrets.sh"] {
+          let output = try await Command.run("/bin/bash", [TestServices.packageRoot + "/Deploy/" + script, directory])
+          #expect(output.status == 0, "\(output)")
+        }
         contents.append(
           try [
             "frame-secret", "jwt-secret", "ticket-secret", "haproxy.pem", "haproxy.crt", "link-ca.pem",
             "link-ca-key.pem", "store-cert.pem", "store-key.pem", "gateway-cert.pem", "gateway-key.pem",
+            "node-cert.pem",
+            "node-key.pem", "etcd/link-ca.pem", "etcd/etcd-cert.pem", "etcd/node-key.pem",
           ].map {
             try Data(contentsOf: URL(fileURLWithPath: "\(directory)/\($0)"))
           }
@@ -144,10 +151,10 @@ extension RealProcesses {
       #expect(mode == 0o700)
     }
 
-    /// The command lines of the compose file and of the container file. docker-compose parses the compose file
-    /// without an engine.
-    private static func lines() async throws -> [Line] {
-      let compose = TestServices.packageRoot + "/docker-compose.yml"
+    /// The command lines of a compose file and of the container file. docker-compose parses the compose file without an
+    /// engine.
+    private static func lines(of file: String) async throws -> [Line] {
+      let compose = TestServices.packageRoot + "/" + file
       let output = try await Command.run(
         "/bin/bash",
         [

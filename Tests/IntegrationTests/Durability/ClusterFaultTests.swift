@@ -11,20 +11,23 @@ extension RealProcesses {
   ///
   /// `make test-long` has 20 faults of most kinds, `make test` one.
   @Suite struct ClusterFaults {
-    /// What happens to a machine or a program, and ends after some time.
+    /// What happens to a machine, a program or a group, and ends after some time.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {
       case ownerKilled, ownerSuspended, ownerDisconnected
       case leaderKilled, leaderSuspended, leaderDisconnected, majoritySuspended
       case nodeDoesNotReachLog, logDoesNotReachNode
       case gatewayDoesNotReachNode, nodeDoesNotReachGateway
       case nodesDoNotReachEachOther
+      // Planned
+      case ownerRestarted, groupMoved
 
       var testDescription: String { rawValue }
 
       /// How long the fault lasts, in milliseconds. A majority of etcd has to return before a request's deadline of 5 s.
       var milliseconds: ClosedRange<Int> {
         switch self {
-        case .ownerKilled, .leaderKilled: 0...3_000
+        case .ownerKilled, .leaderKilled, .ownerRestarted: 0...3_000
+        case .groupMoved: 0...0
         case .ownerSuspended: 500...10_000
         case .ownerDisconnected, .leaderDisconnected, .leaderSuspended: 500...6_000
         case .majoritySuspended: 300...1_500
@@ -43,6 +46,7 @@ extension RealProcesses {
       let machines: Machines
       let directory: String
       private var programs: [Machines.ID: ChildProcess] = [:]
+      private var moves = 0
 
       init(_ machines: Machines, directory: String) async throws {
         self.machines = machines
@@ -190,6 +194,11 @@ extension RealProcesses {
         let pause = Duration.milliseconds(milliseconds)
         switch fault {
         case .ownerKilled: try await restart(owner, after: pause)
+        case .ownerRestarted:
+          _ = await programs[owner]?.stop()
+          try await Task.sleep(for: pause)
+          try start(owner)
+        case .groupMoved: return [try await moveGroup(to: owner % 3 + 1)]
         case .ownerSuspended: try await suspend([owner], for: pause)
         case .ownerDisconnected: try await disconnect(owner, for: pause)
         case .leaderKilled:
@@ -215,6 +224,23 @@ extension RealProcesses {
           try await cut(Self.nodes.filter { $0 != owner }.map { (owner, $0) }, for: pause)
         }
         return [owner]
+      }
+
+      /// Move a group in the way of an operator.
+      private func moveGroup(to node: Machines.ID) async throws -> Machines.ID {
+        moves += 1
+        let log = Self.servers.map { "https://\(Machines.address($0)):2379" }.joined(separator: ",")
+        let command = machines.command(
+          on: Self.gateway,
+          TestServices.binaries + "/tidemark",
+          [
+            "cluster", "move", "\(moves % Self.groupCount)", "\(node)", "--cluster", "test", "--log", log,
+            "--log-cert", file("link-cert.pem"), "--log-key", file("link-key.pem"), "--log-ca", file("link-ca.pem"),
+          ]
+        )
+        let output = try await Command.run(command.executable, command.arguments)
+        try #require(output.status == 0, "\(output)")
+        return node
       }
 
       private func restart(_ id: Machines.ID, after pause: Duration) async throws {
@@ -276,10 +302,11 @@ extension RealProcesses {
       if let failure { throw failure }
     }
 
-    /// The faults of a run: all kinds once; in the long one 20 of each, and 100 owners are killed.
+    /// The faults of a run: all kinds once; in the long one 20 of each, with 100 killed owners and 100 moves.
     private static let faults: [Fault] = {
       guard TestRun.isLong else { return Fault.allCases }
-      return (0..<20).flatMap { _ in Fault.allCases + Array(repeating: .ownerKilled, count: 4) }
+      let more = [Fault.ownerKilled, .groupMoved].flatMap { Array(repeating: $0, count: 4) }
+      return (0..<20).flatMap { _ in Fault.allCases + more }
     }()
 
     /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark-unread

@@ -54,7 +54,7 @@ import Testing
             yielded: { _ in },
             deposed: { _ in },
             failed: { _, _ in },
-            keyAwaited: { _ in },
+            keyAwaited: { _, _ in },
             kept: { _ in },
             removed: { _ in },
             joining: { _ in },

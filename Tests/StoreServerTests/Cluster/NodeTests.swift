@@ -243,8 +243,8 @@ import Testing
       let before = try #require(try node.storage.recordKeys(of: group).first)
       gateway.send { [$0.purge(0, of: 0)] }
       #expect(try await gateway.nextReplies() == ["2 purge 1"])
-      try await eventually("a purge record") { node.log.lastRecord(of: group, .purge) != nil }
-      let record = try #require(node.log.lastRecord(of: group, .purge))
+      try await eventually("a purge record") { node.log.lastRecord(of: group, .purge(first: .zero)) != nil }
+      let record = try #require(node.log.lastRecord(of: group, .purge(first: .zero)))
       #expect(record.key > before.number)
       try await eventually("the node's own purge") {
         node.storage.purges == 1 && node.log.reports(of: group)[NodeID(1)]?.purged == record.position

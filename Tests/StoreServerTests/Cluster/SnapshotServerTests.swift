@@ -2,6 +2,7 @@ import Crypto
 import Logging
 import NIOConcurrencyHelpers
 import NIOCore
+import NIOEmbedded
 import NIOPosix
 import ReceiptModel
 import ReceiptWire
@@ -206,7 +207,9 @@ import Testing
       isAnswered.unlock(withValue: true)
     }
     switch request {
-    case .begin(let request): server.begin(owner, request, serving) { complete($0.map { _ in }) }
+    case .begin(let request):
+      server.begin(owner, request, serving) { complete($0.map { _ in }) }
+      for host in serving?.hosts ?? [] { (host.eventLoop as? EmbeddedEventLoop)?.run() }
     case .read: server.read(owner) { complete($0.map { _ in }) }
     }
     try #require(isAnswered.lock(whenValue: true, timeoutSeconds: 60), "the server answers")

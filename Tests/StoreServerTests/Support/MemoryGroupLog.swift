@@ -57,7 +57,11 @@ final class MemoryGroupLog: Sendable {
   func report(_ group: GroupID, by node: NodeID, synced position: UInt64, purged: RecordPosition = .zero) {
     var report = MemberReport(position: RecordPosition(position))
     report.purged = purged
-    change { log in _ = log.report(group, by: node, report) }
+    change { log in
+      // It has the keys of all others.
+      report.key = log[group].reports.values.map(\.key).max() ?? .none
+      _ = log.report(group, by: node, report)
+    }
   }
 
   /// Return whether a node follows a group.
