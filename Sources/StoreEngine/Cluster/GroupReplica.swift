@@ -170,6 +170,7 @@ package final class GroupReplica {
 
   /// When ``timerFired()`` is due.
   package var deadline: BootTime {
+    guard !hasEnded else { return .never }
     let refusal = expiredSince?.adding(milliseconds: ClusterLimits.replyWaitMilliseconds) ?? .never
     return min(ownership.deadline, keys.deadline, loop.lease == .lost ? .never : refusal)
   }

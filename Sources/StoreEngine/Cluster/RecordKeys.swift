@@ -148,7 +148,8 @@ package struct RecordKeys: Sendable {
   /// When ``sourceIfDue(at:_:)`` or ``takeReport(_:at:_:)`` are due.
   var deadline: BootTime {
     if let owner { return owner.reportAt }
-    return isFetching || isStoring ? .never : expected?.askAt ?? .never
+    // A missing key is asked for after reports.
+    return isFetching || isStoring || missing != nil ? .never : expected?.askAt ?? .never
   }
 
   // MARK: Keys of other nodes
