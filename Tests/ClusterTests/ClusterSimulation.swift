@@ -129,6 +129,8 @@ final class ClusterSimulation {
   let oracle: ClusterOracle
   private var clients: [SimulatedClient] = []
   private let keys = MadeKeys()
+  /// The key that each group uses.
+  private var usedKeys: [GroupID: RecordKeyNumber] = [:]
   /// Of a simulation with store loops.
   private let storeRegisters: StoreRegisters?
   /// Number of connections that clients have opened.
@@ -210,6 +212,18 @@ final class ClusterSimulation {
       oracle.failed(group, "C12: two keys have the number \(key.number.rawValue)")
     }
     keys[group, key.number] = key
+  }
+
+  /// Enough members have stored a key before its first use (C12).
+  private func checkKey(of record: GroupRecord, _ group: GroupID) {
+    guard settings.shards == .storeLoops, record.key != usedKeys[group] ?? .none else { return }
+    usedKeys[group] = record.key
+    let holders = nodes.count { node in
+      (node.storage[Int(group.rawValue)] as? StoreStorage)?.keys.contains { $0.number == record.key } == true
+    }
+    if holders < min(settings.limits.membersMin, members(of: group).count) {
+      oracle.failed(group, "C12: key \(record.key.rawValue) is used, and \(holders) nodes have it")
+    }
   }
 
   private func purge(_ group: GroupID) {
@@ -308,6 +322,7 @@ final class ClusterSimulation {
   /// The log has accepted a record: it goes to all watches.
   private func accepted(_ group: GroupID, _ record: GroupRecord) {
     oracle.accepted(group, record)
+    checkKey(of: record, group)
     time.schedule(after: 0) { [self] in
       for node in nodes { node.process?.link.pump(group) }
     }

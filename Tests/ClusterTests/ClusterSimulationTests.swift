@@ -258,8 +258,7 @@ struct ClusterSimulationTests {
         .leaseOfStoreLoops:
         ["C4"]
       case .trimBehindEveryMember, .trimBehindEveryMemberOfStoreLoops: ["C7"]
-      // Nobody can read the records.
-      case .keyOfEnoughMembers: ["C7", "C12", "liveness"]
+      case .keyOfEnoughMembers: ["C12"]
       case .purgeOfEveryMember: ["C12"]
       }
     }
