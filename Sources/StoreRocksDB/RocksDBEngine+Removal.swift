@@ -28,7 +28,8 @@ extension RocksDBEngine {
   // MARK: Purge
 
   /// Flush all memtables, so that no earlier write-ahead file is needed any more, and compact the tables of
-  /// the log and of the record keys, in which deleted values are only marked as deleted. Returns when those files are gone.
+  /// the log and of the record keys, in which deleted values are only marked as deleted. Returns when those files
+  /// are gone.
   package func purge() throws(StorageError) {
     purging.lock()
     defer { purging.unlock() }

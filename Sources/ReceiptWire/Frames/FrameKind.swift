@@ -81,8 +81,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether this is a backup request. It is about the whole store and names no shard. It carries no counter and is
   /// never resent.
   package var isBackup: Bool { traits.contains(.backup) }
-  /// Whether this is a node's request for another's data or keys. It is about a group and names no shard. It carries no counter
-  /// and is never resent.
+  /// Whether this is a node's request for another's data or keys. It is about a group and names no shard. It carries
+  /// no counter and is never resent.
   package var isSnapshot: Bool { traits.contains(.snapshot) }
   /// Whether this is a message between the nodes of a cluster. It has no reply and no counter.
   package var isBetweenNodes: Bool { self == .deliverChanges || self == .confirmChanges }

@@ -382,8 +382,8 @@ package final class GroupReplica {
     }
   }
 
-  /// Destroy the keys from before a purge record, then purge the storage. What the keys have sealed is in local storage:
-  /// its writes have ended, and the keys' removal syncs the writes before it (C6).
+  /// Destroy the keys from before a purge record, then purge the storage. What the keys have sealed is in local
+  /// storage: its writes have ended, and the keys' removal syncs the writes before it (C6).
   private func continuePurge() {
     guard let target = purges.destroying, purgeWrites == 0, !keys.isStoring else { return }
     if let left = keys.beginDestroying(before: target.key) { return driver.storeRecordKeys(left) }

@@ -27,9 +27,9 @@ package struct RecordKey: Hashable, Sendable, CustomStringConvertible {
 
   /// Seal the payload of a commit: nonce (12 bytes), encrypted payload, tag (16).
   ///
-  /// The nonce is random, which is safe for 2^32 commits with one key (NIST SP 800-38D, 8.3): 50 days of 1,000 a second.
-  /// An owner makes a key each hour, and uses it once other members have it: a member that is alone for longer goes on
-  /// with the old one.
+  /// The nonce is random, which is safe for 2^32 commits with one key (NIST SP 800-38D, 8.3): 50 days of 1,000 a
+  /// second. An owner makes a key each hour, and uses it once other members have it: a member that is alone for longer
+  /// goes on with the old one.
   func seal(_ payload: [UInt8]) -> [UInt8] {
     do {
       guard let sealed = try AES.GCM.seal(payload, using: symmetric).combined else {

@@ -23,7 +23,8 @@ extension RealProcesses {
 
       var testDescription: String { rawValue }
 
-      /// How long the fault lasts, in milliseconds. A majority of etcd has to return before a request's deadline of 5 s.
+      /// How long the fault lasts, in milliseconds. A majority of etcd has to return before the deadline of a request,
+      /// 5 s.
       var milliseconds: ClosedRange<Int> {
         switch self {
         case .ownerKilled, .leaderKilled, .ownerRestarted: 0...3_000
