@@ -17,6 +17,8 @@ package enum ClusterCommand: Hashable, Sendable {
   case add(NodeID, members: Int?)
   /// Drop a node from all sets, and put others in its place.
   case remove(NodeID)
+  /// Raise the level to the highest one that all nodes support.
+  case raise
 
   package var name: String {
     switch self {
@@ -25,6 +27,7 @@ package enum ClusterCommand: Hashable, Sendable {
     case .balance: "balance"
     case .add: "add"
     case .remove: "remove"
+    case .raise: "raise"
     }
   }
 
@@ -37,6 +40,7 @@ package enum ClusterCommand: Hashable, Sendable {
       case .balance: try cluster.balance()
       case .add(let node, let members): try cluster.add(node, members: members)
       case .remove(let node): try cluster.remove(node)
+      case .raise: try cluster.raise()
       }
     if case .change(let changes) = step {
       for change in changes { try cluster.check(change) }
@@ -49,6 +53,8 @@ package enum ClusterCommand: Hashable, Sendable {
 package enum ClusterStep: Hashable, Sendable {
   /// Make these changes, then plan anew.
   case change([SetChange])
+  /// Give the cluster this level, then plan anew.
+  case raise(ClusterLevel)
   /// A member of a group has to receive the group's records. Plan anew after a while.
   case waitForMember(NodeID, GroupID)
   /// Groups have to move to another owner, which their nodes do. Plan anew after a while.
@@ -125,6 +131,24 @@ extension ClusterState {
       group.members[0] == owner ? nil : SetChange(group, to: group.members.moving(owner, to: .first))
     }
     return changes.isEmpty ? .done : .change(changes)
+  }
+}
+
+extension ClusterState {
+  // MARK: Raise
+
+  /// The highest level that all nodes that run support; nil: none.
+  var commonLevel: ClusterLevel? {
+    guard let highest = nodes.map(\.levels.upperBound).min() else { return nil }
+    return nodes.allSatisfy { $0.levels.contains(highest) } ? highest : nil
+  }
+
+  /// A member that does not run has told its levels to nobody.
+  fileprivate func raise() throws(ClusterRefusal) -> ClusterStep {
+    let absent = memberships.keys.sorted().filter { !isRunning($0) }
+    guard absent.isEmpty else { throw .membersNotRunning(absent) }
+    guard let commonLevel else { throw .noCommonLevel }
+    return commonLevel > configuration.level ? .raise(commonLevel) : .done
   }
 }
 

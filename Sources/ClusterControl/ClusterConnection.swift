@@ -1,7 +1,7 @@
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
-internal import StoreEngine
+package import StoreEngine
 package import StoreEtcd
 
 /// Calls of ``EtcdGroupLog`` that a command makes, from any thread.
@@ -65,9 +65,15 @@ package final class ClusterConnection: Sendable {
     return try result.get()
   }
 
-  func apply(_ change: SetChange) async -> SetChangeOutcome {
+  func apply(_ change: SetChange) async -> ChangeOutcome {
     await call { state, done in
       state.log.change(change.group, to: change.members, from: change.revision, done: done)
+    }
+  }
+
+  func raise(_ cluster: ClusterState, to level: ClusterLevel) async -> ChangeOutcome {
+    await call { state, done in
+      state.log.raise(cluster.configuration, to: level, from: cluster.revision, done: done)
     }
   }
 
@@ -88,7 +94,9 @@ package enum ClusterFailure: Error, Hashable, Sendable, CustomStringConvertible 
   /// No server of etcd answers, with the last cause.
   case noAnswer(String?)
   /// Others change the same sets, or etcd does not confirm changes.
-  case notChanged(SetChange, SetChangeOutcome)
+  case notChanged(SetChange, ChangeOutcome)
+  /// Others change the level, or etcd does not confirm the change.
+  case notRaised(ClusterLevel, ChangeOutcome)
   /// The groups have not moved in this time.
   case notMoved([PendingOwner], Duration, reasons: [String])
 
@@ -104,6 +112,10 @@ package enum ClusterFailure: Error, Hashable, Sendable, CustomStringConvertible 
       "somebody else keeps changing the set of group \(change.group.rawValue): wait for them, and run this again"
     case .notChanged(let change, _):
       "etcd does not confirm the change of group \(change.group.rawValue): look at its servers, and run this again"
+    case .notRaised(let level, .conflict):
+      "somebody else changes the cluster while it is raised to level \(level.rawValue): run this again"
+    case .notRaised(let level, _):
+      "etcd does not confirm level \(level.rawValue): look at its servers, and run this again"
     case .notMoved(let pending, let time, let reasons):
       """
       the sets are changed, but \(pending.count == 1 ? "a group has" : "\(pending.count) groups have") not moved in \

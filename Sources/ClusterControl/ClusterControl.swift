@@ -2,7 +2,7 @@ package import LocalStack
 package import StoreEngine
 package import StoreEtcd
 
-/// Changes of a cluster: the implementation of `tidemark cluster move`, `drain`, `balance`, `add` and `remove`.
+/// Changes of a cluster: the implementation of `tidemark cluster move`, `drain`, `balance`, `add`, `remove` and `raise`.
 package struct ClusterControl: Sendable {
   package var configuration: EtcdConfiguration
   /// Whether `move`, `drain` and `remove` wait until the groups have moved.
@@ -56,11 +56,14 @@ package struct ClusterSummary: Hashable, Sendable {
   package var command: String
   /// In the order in which they were made. A change whose answer was lost is missing.
   package var changes: [SetChange] = []
+  /// After `raise`; nil: another command.
+  package var level: ClusterLevel?
 
   /// The summary as one line of JSON.
   package var document: String {
-    OrderedJSON.object([
-      ("cluster", .string(cluster)), ("command", .string(command)),
+    let head: [(String, OrderedJSON)] = [("cluster", .string(cluster)), ("command", .string(command))]
+    if let level { return OrderedJSON.object(head + [("level", .integer(Int(level.rawValue)))]).text }
+    return OrderedJSON.object(head + [
       (
         "changes",
         .array(
@@ -71,7 +74,7 @@ package struct ClusterSummary: Hashable, Sendable {
             ])
           }
         )
-      ),
+      )
     ]).text
   }
 }
@@ -113,10 +116,14 @@ private struct ClusterRun {
       try await retry(error)
       return true
     }
+    if command == .raise { summary.level = cluster.configuration.level }
     switch try command.nextStep(cluster) {
     case .change(let changes):
       waitsSince = nil
       try await apply(changes)
+      return true
+    case .raise(let level):
+      try await raise(cluster, to: level)
       return true
     case .waitForMember(let node, let group):
       failures = 0
@@ -141,6 +148,13 @@ private struct ClusterRun {
       summary.changes.append(change)
       note("group \(change.group.rawValue): members are now \(change.members.text)")
     }
+  }
+
+  private mutating func raise(_ cluster: ClusterState, to level: ClusterLevel) async throws {
+    let outcome = await connection.raise(cluster, to: level)
+    guard outcome == .changed else { return try await retry(.notRaised(level, outcome)) }
+    failures = 0
+    note("the cluster's level is now \(level.rawValue)")
   }
 
   /// Pause before the next attempt, or give up.

@@ -37,12 +37,15 @@ package struct GroupState: Hashable, Sendable {
 /// A cluster as a plan sees it.
 package struct ClusterState: Hashable, Sendable {
   package let configuration: ClusterConfiguration
+  /// ``ClusterOverview/revision``
+  let revision: UInt64
   /// The nodes that run.
   package let nodes: [NodeAnnouncement]
   package let groups: [GroupState]
 
   package init(_ overview: ClusterOverview) {
     configuration = overview.configuration
+    revision = overview.revision
     nodes = overview.nodes
     groups = overview.groups.map { group in
       GroupState(

@@ -4,17 +4,18 @@ internal import StoreEngine
 extension ClusterStatus {
   package var text: String {
     let running = nodes.count { $0.address != nil }
-    let head = "cluster \(cluster): \(shardCount) shards in \(groups.count) groups, \(running) nodes running"
+    let head = "cluster \(cluster): \(shardCount) shards in \(groups.count) groups, \(running) nodes running, level \(level.rawValue)"
+    let raise = nextLevel.map { ["", "all nodes support level \($0.rawValue): tidemark cluster raise"] } ?? []
     let warnings = warnings.map { "warning: group \($0.group.rawValue) \($0.text)" }
-    return ([head, "", nodeTable, "", groupTable] + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
+    return ([head, "", nodeTable, "", groupTable] + raise + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
   }
 
   private var nodeTable: String {
     Self.table(
-      [["NODE", "ADDRESS", "VERSION", "STATE", "OWNS", "PREFERRED", "MEMBER OF"]]
+      [["NODE", "ADDRESS", "VERSION", "LEVELS", "STATE", "OWNS", "PREFERRED", "MEMBER OF"]]
         + nodes.map { node in
           [
-            "\(node.node.rawValue)", node.address ?? "-", node.version ?? "-",
+            "\(node.node.rawValue)", node.address ?? "-", node.version ?? "-", node.levels?.text ?? "-",
             node.address == nil ? "not running" : "running", "\(node.groupsOwned)", "\(node.groupsPreferred)",
             "\(node.groupsMember)",
           ]

@@ -8,6 +8,8 @@ package struct ClusterStatus: Hashable, Sendable {
     /// Nil: the node does not run.
     package var address: String?
     package var version: String?
+    /// The levels that it supports.
+    package var levels: ClosedRange<ClusterLevel>?
     package var groupsOwned: Int
     package var groupsPreferred: Int
     package var groupsMember: Int
@@ -59,6 +61,9 @@ package struct ClusterStatus: Hashable, Sendable {
 
   package var cluster: String
   package var shardCount: Int
+  package var level: ClusterLevel
+  /// The level that `tidemark cluster raise` would give the cluster; nil: it has that one.
+  package var nextLevel: ClusterLevel?
   /// Nodes that run, own a group, or are members.
   package var nodes: [Node]
   package var groups: [Group]
@@ -67,6 +72,8 @@ package struct ClusterStatus: Hashable, Sendable {
   package init(cluster: String, _ state: ClusterState) {
     self.cluster = cluster
     shardCount = state.configuration.shardCount
+    level = state.configuration.level
+    nextLevel = state.commonLevel.flatMap { [level] in $0 > level ? $0 : nil }
     groups = state.groups.map { Group($0, shards: state.configuration.shards(of: $0.id)) }
     let (memberships, preferences) = (state.memberships, state.preferences)
     let owners = state.groups.map(\.owner).filter { $0 != .none }
@@ -76,6 +83,7 @@ package struct ClusterStatus: Hashable, Sendable {
         node: node,
         address: announcement.map { Self.address($0) },
         version: announcement?.version,
+        levels: announcement?.levels,
         groupsOwned: owners.count { $0 == node },
         groupsPreferred: preferences[node, default: 0],
         groupsMember: memberships[node, default: 0]
@@ -147,7 +155,8 @@ extension ClusterStatus {
   /// The status as one line of JSON.
   package var document: String {
     OrderedJSON.object([
-      ("cluster", .string(cluster)), ("shards", .integer(shardCount)), ("nodes", .array(nodes.map(\.json))),
+      ("cluster", .string(cluster)), ("shards", .integer(shardCount)), ("level", .integer(Int(level.rawValue))),
+      ("nodes", .array(nodes.map(\.json))),
       ("groups", .array(groups.map(\.json))), ("warnings", .array(warnings.map(\.json))),
     ]).text
   }
@@ -165,6 +174,8 @@ extension ClusterStatus.Node {
   fileprivate var json: OrderedJSON {
     .object([
       ("node", .integer(Int(node.rawValue))), ("address", .text(address)), ("version", .text(version)),
+      ("level_min", .number(levels.map { UInt64($0.lowerBound.rawValue) })),
+      ("level_max", .number(levels.map { UInt64($0.upperBound.rawValue) })),
       ("running", .boolean(address != nil)), ("groups_owned", .integer(groupsOwned)),
       ("groups_preferred", .integer(groupsPreferred)), ("groups_member", .integer(groupsMember)),
     ])

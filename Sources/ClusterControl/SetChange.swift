@@ -55,6 +55,10 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
   case onlyMember(NodeID, GroupID)
   case tooFewCopies(GroupID, dropped: [NodeID], left: [NodeID])
   case noRunningCopy(GroupID, dropped: [NodeID], left: [NodeID])
+  /// The levels that these members support are not known.
+  case membersNotRunning([NodeID])
+  /// There is no level that all nodes support.
+  case noCommonLevel
 
   package var description: String {
     switch self {
@@ -96,6 +100,16 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
       """
       group \(group.rawValue) would have no running copy without node \(dropped.text): start node \(left.text), and \
       run this again
+      """
+    case .membersNotRunning(let nodes):
+      """
+      node \(nodes.text) does not run, so it is not known which levels it supports: start it, or drop it with tidemark \
+      cluster remove, and run this again
+      """
+    case .noCommonLevel:
+      """
+      there is no level that all running nodes support: install the same tidemark-store on all of them, and run this \
+      again
       """
     case .tooFewCopies(let group, let dropped, let left):
       """

@@ -18,22 +18,30 @@ package struct GroupOverview: Hashable, Sendable {
 /// What `tidemark cluster` sees of a cluster.
 package struct ClusterOverview: Hashable, Sendable {
   package var configuration: ClusterConfiguration
+  /// Of the configuration: for ``EtcdGroupLog/raise(_:to:from:done:)``.
+  package var revision: UInt64
   /// The nodes that run, in the order of their numbers.
   package var nodes: [NodeAnnouncement]
   /// In the order of their numbers.
   package var groups: [GroupOverview]
 
-  package init(configuration: ClusterConfiguration, nodes: [NodeAnnouncement], groups: [GroupOverview]) {
+  package init(
+    configuration: ClusterConfiguration,
+    revision: UInt64,
+    nodes: [NodeAnnouncement],
+    groups: [GroupOverview]
+  ) {
     self.configuration = configuration
+    self.revision = revision
     self.nodes = nodes
     self.groups = groups
   }
 }
 
-/// Result of ``EtcdGroupLog/change(_:to:from:done:)``.
-package enum SetChangeOutcome: Hashable, Sendable {
+/// Result of a change of a set, or of the level.
+package enum ChangeOutcome: Hashable, Sendable {
   case changed
-  /// Somebody else has changed the set meanwhile: look at it again.
+  /// Somebody else has changed it meanwhile: look at it again.
   case conflict
   /// The call failed, and may have been applied.
   case unclear
@@ -69,11 +77,16 @@ extension EtcdGroupLog {
       try transactions.cluster(response)
     } done: { [self] found in
       guard let found else { return done(.failure(EtcdUnavailable())) }
-      guard let configuration = found.configuration else { return done(.success(nil)) }
+      guard let (configuration, revision) = found.configuration else { return done(.success(nil)) }
       let groups = (0..<configuration.groupCount).map { GroupID(UInt8($0)) }
       ends(of: groups) { [self] ends in
         guard let ends else { return done(.failure(EtcdUnavailable())) }
-        let empty = ClusterOverview(configuration: configuration, nodes: found.nodes, groups: [])
+        let empty = ClusterOverview(
+          configuration: configuration,
+          revision: revision,
+          nodes: found.nodes,
+          groups: []
+        )
         addGroups(ArraySlice(zip(groups, ends)), to: empty, done: done)
       }
     }
@@ -105,11 +118,26 @@ extension EtcdGroupLog {
     _ group: GroupID,
     to members: [NodeID],
     from revision: UInt64,
-    done: @escaping (SetChangeOutcome) -> Void
+    done: @escaping (ChangeOutcome) -> Void
   ) {
-    transact(.cluster, transactions.change(group, to: members, from: revision)) {
-      response throws(EtcdWireError) in
-      response.succeeded ? SetChangeOutcome.changed : .conflict
+    change(transactions.change(group, to: members, from: revision), done: done)
+  }
+
+  /// Give the cluster another level, if the configuration still is the one of this revision.
+  ///
+  /// - Parameter revision: ``ClusterOverview/revision``.
+  package func raise(
+    _ configuration: ClusterConfiguration,
+    to level: ClusterLevel,
+    from revision: UInt64,
+    done: @escaping (ChangeOutcome) -> Void
+  ) {
+    change(transactions.raise(configuration, to: level, from: revision), done: done)
+  }
+
+  private func change(_ transaction: EtcdTransaction, done: @escaping (ChangeOutcome) -> Void) {
+    transact(.cluster, transaction) { response throws(EtcdWireError) in
+      response.succeeded ? ChangeOutcome.changed : .conflict
     } done: { outcome in
       done(outcome ?? .unclear)
     }
@@ -152,10 +180,10 @@ extension EtcdTransactions {
 
   func cluster(
     _ response: EtcdTransactionResponse
-  ) throws(EtcdWireError) -> (configuration: ClusterConfiguration?, nodes: [NodeAnnouncement]) {
-    var configuration: ClusterConfiguration?
+  ) throws(EtcdWireError) -> (configuration: (ClusterConfiguration, revision: UInt64)?, nodes: [NodeAnnouncement]) {
+    var configuration: (ClusterConfiguration, revision: UInt64)?
     if let stored = try values(response, 0, of: 2).first {
-      configuration = try EtcdConfigurationValue(stored.value).configuration
+      configuration = (try EtcdConfigurationValue(stored.value).configuration, stored.modRevision)
     }
     return (configuration, try nodes(try values(response, 1, of: 2)))
   }
@@ -183,6 +211,19 @@ extension EtcdTransactions {
     EtcdTransaction(
       compares: [EtcdCompare(key: keys.set(group), condition: .modRevision(equals: revision))],
       success: [.put(key: keys.set(group), value: EtcdSetValue(members).encoded())]
+    )
+  }
+
+  func raise(
+    _ configuration: ClusterConfiguration,
+    to level: ClusterLevel,
+    from revision: UInt64
+  ) -> EtcdTransaction {
+    var raised = configuration
+    raised.level = level
+    return EtcdTransaction(
+      compares: [EtcdCompare(key: keys.configuration, condition: .modRevision(equals: revision))],
+      success: [.put(key: keys.configuration, value: EtcdConfigurationValue(raised).encoded())]
     )
   }
 

@@ -6,7 +6,7 @@ internal import StoreEngine
 /// What all nodes have in common, as a value.
 struct EtcdConfigurationValue: Hashable {
   /// First byte of the value.
-  private static let formatVersion: UInt8 = 1
+  private static let formatVersion: UInt8 = 2
   private static let shardsMax: UInt64 = 1 << 16
 
   var configuration: ClusterConfiguration
@@ -18,6 +18,7 @@ struct EtcdConfigurationValue: Hashable {
       var reader = FieldReader(bytes.span.bytes)
       guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
       let (shards, groups, nodes) = (try reader.varint(), try reader.varint(), try reader.varint())
+      let level = ClusterLevel(try reader.byte())
       try reader.end()
       guard (1...Self.shardsMax).contains(shards), (1...min(shards, 256)).contains(groups),
         (1...UInt64(GroupSet.membersMax)).contains(nodes)
@@ -25,7 +26,8 @@ struct EtcdConfigurationValue: Hashable {
       configuration = ClusterConfiguration(
         shardCount: Int(shards),
         groupCount: Int(groups),
-        initialNodeCount: Int(nodes)
+        initialNodeCount: Int(nodes),
+        level: level
       )
     } catch {
       throw .badValue(.configuration)
@@ -38,6 +40,7 @@ struct EtcdConfigurationValue: Hashable {
     buffer.writeVarint(configuration.shardCount)
     buffer.writeVarint(configuration.groupCount)
     buffer.writeVarint(configuration.initialNodeCount)
+    buffer.writeInteger(configuration.level.rawValue)
     return buffer
   }
 }
@@ -45,7 +48,7 @@ struct EtcdConfigurationValue: Hashable {
 /// A node's announcement as a value. Its number is in the key.
 struct EtcdNodeValue: Hashable {
   /// First byte of the value.
-  private static let formatVersion: UInt8 = 1
+  private static let formatVersion: UInt8 = 2
 
   var announcement: NodeAnnouncement
 
@@ -57,8 +60,17 @@ struct EtcdNodeValue: Hashable {
       guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
       let host = try reader.text()
       guard let port = UInt16(exactly: try reader.varint()), port > 0, !host.isEmpty else { throw .badValue(.node) }
-      announcement = NodeAnnouncement(node: node, host: host, port: port, version: try reader.text())
+      let version = try reader.text()
+      let (oldest, newest) = (ClusterLevel(try reader.byte()), ClusterLevel(try reader.byte()))
       try reader.end()
+      guard oldest <= newest else { throw .badValue(.node) }
+      announcement = NodeAnnouncement(
+        node: node,
+        host: host,
+        port: port,
+        version: version,
+        levels: oldest...newest
+      )
     } catch {
       throw .badValue(.node)
     }
@@ -70,6 +82,8 @@ struct EtcdNodeValue: Hashable {
     buffer.writeField(announcement.host)
     buffer.writeVarint(UInt32(announcement.port))
     buffer.writeField(announcement.version)
+    buffer.writeInteger(announcement.levels.lowerBound.rawValue)
+    buffer.writeInteger(announcement.levels.upperBound.rawValue)
     return buffer
   }
 }

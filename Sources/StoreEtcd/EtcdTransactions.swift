@@ -5,7 +5,7 @@ internal import StoreEngine
 /// The shared log's calls as transactions of etcd, and their results from the responses. No I/O.
 struct EtcdTransactions {
   /// Groups whose ends one transaction reads.
-  static let groupsPerRead = EtcdTransaction.operationsMax / 4
+  static let groupsPerRead = (EtcdTransaction.operationsMax - 1) / 4
 
   let keys: EtcdKeys
 
@@ -113,7 +113,8 @@ struct EtcdTransactions {
 
   // MARK: Ends
 
-  /// Reads owner, first position, the number of records from a known position on, and the set.
+  /// Reads owner, first position, the number of records from a known position on, and the set; then the configuration,
+  /// which has the level.
   ///
   /// A group's positions have no gaps, so the number tells the last one. etcd counts keys in its index, and a known
   /// position keeps the count short; to sort keys in descending order it would load every record.
@@ -128,6 +129,7 @@ struct EtcdTransactions {
         .range(EtcdRange(first: keys.set(group))),
       ]
     }
+    transaction.success.append(.range(EtcdRange(first: keys.configuration)))
     return transaction
   }
 
@@ -136,7 +138,8 @@ struct EtcdTransactions {
     known: [RecordPosition],
     _ response: EtcdTransactionResponse
   ) throws(EtcdWireError) -> [GroupEnd] {
-    guard response.responses.count == 4 * groups.count else { throw .unexpectedResponse }
+    guard response.responses.count == 4 * groups.count + 1 else { throw .unexpectedResponse }
+    let level = try level(try range(response, 4 * groups.count))
     var ends: [GroupEnd] = []
     for (index, known) in known.enumerated() {
       let owner = try owner(try range(response, 4 * index))
@@ -146,7 +149,7 @@ struct EtcdTransactions {
       // The records that were counted begin at the known position, or where the log begins now.
       let (end, overflow) = max(known, first).rawValue.addingReportingOverflow(count)
       guard !overflow else { throw .unexpectedResponse }
-      ends.append(GroupEnd(owner: owner, first: first, last: RecordPosition(end - 1), set: set))
+      ends.append(GroupEnd(owner: owner, first: first, last: RecordPosition(end - 1), set: set, level: level))
     }
     return ends
   }
@@ -263,6 +266,11 @@ struct EtcdTransactions {
   private func set(_ range: EtcdRangeResponse) throws(EtcdWireError) -> GroupSet? {
     guard let stored = range.values.first else { return nil }
     return GroupSet(members: try EtcdSetValue(stored.value).members, revision: stored.modRevision)
+  }
+
+  private func level(_ range: EtcdRangeResponse) throws(EtcdWireError) -> ClusterLevel? {
+    guard let stored = range.values.first else { return nil }
+    return try EtcdConfigurationValue(stored.value).configuration.level
   }
 
   private func first(_ range: EtcdRangeResponse) throws(EtcdWireError) -> RecordPosition {

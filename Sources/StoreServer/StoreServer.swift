@@ -163,6 +163,9 @@ package final class StoreServer: Sendable {
     guard supervisor.serving.current() != nil else {
       return "the shards are starting, or reloading after a failed commit"
     }
+    if let level = supervisor.state.withLockedValue(\.unsupportedLevel) {
+      return "the cluster has level \(level.rawValue), which this tidemark-store does not support: install a newer one"
+    }
     guard let silence = memberships?.logSilence, silence >= Self.logSilenceMax else { return nil }
     return "the shared log in etcd has not answered for \(silence.components.seconds) s"
   }

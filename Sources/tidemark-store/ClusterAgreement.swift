@@ -11,7 +11,7 @@ internal import StoreRocksDB
 /// What a node settles with etcd before it starts.
 ///
 /// All nodes of a cluster have some numbers in common: the first node that starts fixes them, from its flags. Later
-/// nodes take them from etcd, and their flags must not contradict. And no two nodes have the same number.
+/// nodes take them from etcd, and their flags must not contradict. They have to support the cluster's level. And no two nodes have the same number.
 struct ClusterAgreement {
   let configuration: ClusterConfiguration
   let etcd: EtcdConfiguration
@@ -21,8 +21,9 @@ struct ClusterAgreement {
     guard let cluster = try settings.string("cluster") else { return nil }
     etcd = try NodeSettings.etcd(settings, cluster: cluster)
     let talk = ClusterTalk(etcd: etcd, logger: logger)
-    configuration = try await talk.agree(settings, cluster: cluster)
     try await talk.checkNumber(settings)
+    // After a wait for another process, so that the level is that of now.
+    configuration = try await talk.agree(settings, cluster: cluster)
   }
 }
 
@@ -54,6 +55,15 @@ private struct ClusterTalk {
     }
     let own = ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
     let agreed = await ask { log, done in log.agree(own, done: done) }
+    guard ClusterLevel.supported.contains(agreed.level) else {
+      throw SettingsError(
+        "cluster",
+        """
+        \(cluster): has level \(agreed.level.rawValue), and this tidemark-store \(ProductVersion.current) supports \
+        \(ClusterLevel.supported.text): install the tidemark-store that the other nodes run (tidemark cluster status)
+        """
+      )
+    }
     for (key, asked, agreed) in [
       ("members", asked.nodes, agreed.initialNodeCount), ("groups", asked.groups, agreed.groupCount),
       ("shards", asked.shards, agreed.shardCount),

@@ -21,7 +21,7 @@ struct ClusterCommands: AsyncParsableCommand {
       """,
     subcommands: [
       ClusterStatusCommand.self, ClusterMoveCommand.self, ClusterDrainCommand.self, ClusterBalanceCommand.self,
-      ClusterAddCommand.self, ClusterRemoveCommand.self,
+      ClusterAddCommand.self, ClusterRemoveCommand.self, ClusterRaiseCommand.self,
     ]
   )
 }
@@ -86,8 +86,8 @@ struct ClusterStatusCommand: AsyncParsableCommand {
     commandName: "status",
     abstract: "Shows the nodes, the groups with their owners and members, and what needs attention.",
     discussion: """
-      With --json, one line: {"cluster","shards","nodes":[{"node","address","version","running","groups_owned",\
-      "groups_preferred","groups_member"}],"groups":[{"group","first_shard","shards","owner","epoch","first_record",\
+      With --json, one line: {"cluster","shards","level","nodes":[{"node","address","version","level_min",\
+      "level_max","running","groups_owned","groups_preferred","groups_member"}],"groups":[{"group","first_shard","shards","owner","epoch","first_record",\
       "last_record","records","set_revision","members":[{"node","state","position","lag"}]}],\
       "warnings":[{"group","code","text"}]}. What is unknown is null. state is owner, following, joining, leaving, \
       behind (needs a snapshot) or no_report; code is no_owner, few_copies, unusual_size or not_preferred.
@@ -235,4 +235,24 @@ struct ClusterRemoveCommand: AsyncParsableCommand {
   var removed: NodeID
 
   func run() async throws { try await options.run(.remove(removed), waitsForOwners: !noWait) }
+}
+
+/// Command `tidemark cluster raise`.
+struct ClusterRaiseCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "raise",
+    abstract: "Raises the cluster's level after an upgrade of all nodes.",
+    discussion: """
+      The level is how nodes encode what they share. After an upgrade the nodes still write the old level, so that one \
+      node after the other can be restarted, and can go back to the older tidemark-store. This command gives the \
+      cluster the highest level that all nodes support. Older programs refuse to start from then on: the level never \
+      falls. All members have to run. The last line on standard output is {"cluster","command","level"} as JSON.
+
+      Example: tidemark cluster raise --cluster demo --log http://127.0.0.1:2379
+      """
+  )
+
+  @OptionGroup var options: ClusterOptions
+
+  func run() async throws { try await options.run(.raise) }
 }

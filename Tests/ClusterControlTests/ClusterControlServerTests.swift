@@ -64,6 +64,7 @@ struct ClusterControlServerTests {
   private static func announcing(
     _ nodes: [UInt16],
     _ configuration: EtcdConfiguration,
+    levels: ClosedRange<ClusterLevel> = ClusterLevel.supported,
     body: () async throws -> Void
   ) async throws {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
@@ -72,7 +73,7 @@ struct ClusterControlServerTests {
         let directory = EtcdNodeDirectory(configuration: configuration, eventLoop: eventLoop)
         let port = 7_410 + node
         directory.announce(
-          NodeAnnouncement(node: NodeID(node), host: "127.0.0.1", port: port, version: "0.9.0")
+          NodeAnnouncement(node: NodeID(node), host: "127.0.0.1", port: port, version: "0.9.0", levels: levels)
         ) { _ in }
         return directory
       }
@@ -82,7 +83,8 @@ struct ClusterControlServerTests {
     let result: Result<Void, any Error>
     do {
       try await eventually("the nodes are announced") {
-        try await control.status().nodes.count { $0.address != nil } == nodes.count
+        let running = try await control.status().nodes.filter { $0.address != nil }.map(\.node.rawValue)
+        return nodes.allSatisfy(running.contains)
       }
       result = .success(try await body())
     } catch {
@@ -127,6 +129,34 @@ struct ClusterControlServerTests {
           )
           // The next one finds nothing to do.
           #expect(try await control.run(.move(0, to: 3)) { _ in }.changes == [])
+        }
+      }
+    }
+  }
+
+  @Test func levelIsRaisedOnceAllNodesSupportIt() async throws {
+    try await EtcdProcesses.with(1) { etcd in
+      let configuration = try Self.configuration(etcd)
+      let next = ClusterLevel(ClusterLevel.supported.upperBound.rawValue + 1)
+      try await Self.withCluster(configuration) { log, _ in
+        let control = Self.control(configuration)
+        func level() async throws -> ClusterLevel? { try await log.ends(of: [Self.group])?[0].level }
+        #expect(try await level() == ClusterLevel.supported.upperBound)
+        try await Self.announcing([1, 2], configuration, levels: .oldest...next) {
+          await #expect(throws: ClusterRefusal.membersNotRunning([NodeID(3)])) {
+            try await control.run(.raise) { _ in }
+          }
+          try await Self.announcing([3], configuration) {
+            let summary = try await control.run(.raise) { _ in }
+            #expect(summary.level == ClusterLevel.supported.upperBound)
+          }
+          #expect(try await level() == ClusterLevel.supported.upperBound)
+        }
+        try await Self.announcing([1, 2, 3], configuration, levels: .oldest...next) {
+          let document = try await control.run(.raise) { _ in }.document
+          #expect(document == #"{"cluster":"test","command":"raise","level":\#(next.rawValue)}"#)
+          #expect(try await level() == next)
+          #expect(try await control.run(.raise) { _ in }.level == next)
         }
       }
     }

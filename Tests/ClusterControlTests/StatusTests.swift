@@ -13,6 +13,7 @@ import Testing
     for node in [1, 3] as [UInt16] { cluster.reports[2][node] = nil }
     cluster.report(4, 2, at: 8, .joining)
     cluster.owners[2] = 2
+    cluster.levels[2] = 2...3
     return cluster
   }
 
@@ -20,13 +21,13 @@ import Testing
     let status = ClusterStatus(cluster: "demo", Self.cluster.state)
     #expect(
       status.text == """
-        cluster demo: 64 shards in 3 groups, 3 nodes running
+        cluster demo: 64 shards in 3 groups, 3 nodes running, level 2
 
-        NODE  ADDRESS        VERSION  STATE        OWNS  PREFERRED  MEMBER OF
-        1     10.0.0.1:7410  0.9.0    running      1     1          3
-        2     10.0.0.2:7410  0.9.0    running      1     1          3
-        3     -              -        not running  0     1          3
-        4     10.0.0.4:7410  0.9.0    running      0     0          1
+        NODE  ADDRESS        VERSION  LEVELS  STATE        OWNS  PREFERRED  MEMBER OF
+        1     10.0.0.1:7410  0.9.0    2       running      1     1          3
+        2     10.0.0.2:7410  0.9.0    2 to 3  running      1     1          3
+        3     -              -        -       not running  0     1          3
+        4     10.0.0.4:7410  0.9.0    2       running      0     0          1
 
         GROUP  SHARDS  OWNER  EPOCH  RECORDS  MEMBERS
         0      0-21    1      2      5        1 owner, 2 following (lag 2), 3 needs a snapshot
@@ -49,15 +50,15 @@ import Testing
     cluster.running = [2]
     #expect(
       ClusterStatus(cluster: "demo", cluster.state).document == """
-        {"cluster":"demo","shards":64,"nodes":[\
-        {"node":1,"address":null,"version":null,"running":false,"groups_owned":0,"groups_preferred":0,\
-        "groups_member":1},\
-        {"node":2,"address":"10.0.0.2:7410","version":"0.9.0","running":true,"groups_owned":1,"groups_preferred":0,\
-        "groups_member":1},\
-        {"node":3,"address":null,"version":null,"running":false,"groups_owned":0,"groups_preferred":1,\
-        "groups_member":1},\
-        {"node":4,"address":null,"version":null,"running":false,"groups_owned":0,"groups_preferred":0,\
-        "groups_member":1}],\
+        {"cluster":"demo","shards":64,"level":2,"nodes":[\
+        {"node":1,"address":null,"version":null,"level_min":null,"level_max":null,"running":false,\
+        "groups_owned":0,"groups_preferred":0,"groups_member":1},\
+        {"node":2,"address":"10.0.0.2:7410","version":"0.9.0","level_min":2,"level_max":3,"running":true,\
+        "groups_owned":1,"groups_preferred":0,"groups_member":1},\
+        {"node":3,"address":null,"version":null,"level_min":null,"level_max":null,"running":false,\
+        "groups_owned":0,"groups_preferred":1,"groups_member":1},\
+        {"node":4,"address":null,"version":null,"level_min":null,"level_max":null,"running":false,\
+        "groups_owned":0,"groups_preferred":0,"groups_member":1}],\
         "groups":[{"group":0,"first_shard":0,"shards":64,"owner":2,"epoch":2,"first_record":5,"last_record":9,\
         "records":5,"set_revision":0,"members":[\
         {"node":3,"state":"no_report","position":null,"lag":null},\
@@ -77,5 +78,15 @@ import Testing
     let status = ClusterStatus(cluster: "demo", TestCluster.initial().state)
     #expect(status.warnings == [])
     #expect(status.text.hasSuffix("3 owner, 1 following (lag 0), 2 following (lag 0)"))
+  }
+
+  @Test func levelThatAllNodesSupportIsNamed() {
+    var cluster = TestCluster.initial()
+    for node in 1...3 as ClosedRange<UInt16> { cluster.levels[node] = 2...4 }
+    cluster.levels[3] = 2...3
+    let status = ClusterStatus(cluster: "demo", cluster.state)
+    #expect(status.text.hasSuffix("\n\nall nodes support level 3: tidemark cluster raise"))
+    cluster.level = 3
+    #expect(ClusterStatus(cluster: "demo", cluster.state).nextLevel == nil)
   }
 }

@@ -10,6 +10,9 @@ struct TestCluster {
   var owners: [UInt16]
   var running: [UInt16]
   var reports: [[UInt16: MemberReport]]
+  var level: UInt8 = 2
+  /// The levels that nodes support; absent: only 2.
+  var levels: [UInt16: ClosedRange<UInt8>] = [:]
   /// Nodes that never receive a snapshot, and so make a command wait.
   var stuck: Set<UInt16> = []
   private var revisions: [UInt64]
@@ -38,9 +41,19 @@ struct TestCluster {
     let configuration = ClusterConfiguration(
       shardCount: 64,
       groupCount: sets.count,
-      initialNodeCount: initialNodeCount
+      initialNodeCount: initialNodeCount,
+      level: ClusterLevel(level)
     )
-    let nodes = running.map { NodeAnnouncement(node: NodeID($0), host: "10.0.0.\($0)", port: 7_410, version: "0.9.0") }
+    let nodes = running.map { node in
+      let levels = levels[node] ?? 2...2
+      return NodeAnnouncement(
+        node: NodeID(node),
+        host: "10.0.0.\(node)",
+        port: 7_410,
+        version: "0.9.0",
+        levels: ClusterLevel(levels.lowerBound)...ClusterLevel(levels.upperBound)
+      )
+    }
     let groups = sets.indices.map { group in
       let owner = GroupOwner(
         node: NodeID(owners[group]),
@@ -56,7 +69,7 @@ struct TestCluster {
         reports: Dictionary(uniqueKeysWithValues: reports)
       )
     }
-    return ClusterOverview(configuration: configuration, nodes: nodes, groups: groups)
+    return ClusterOverview(configuration: configuration, revision: 1, nodes: nodes, groups: groups)
   }
 
   var state: ClusterState { ClusterState(overview) }
@@ -78,6 +91,9 @@ struct TestCluster {
       return changes.map { change in
         "group \(change.group.rawValue): \(change.members.map { "\($0.rawValue)" }.joined(separator: " "))"
       }
+    case .raise(let level):
+      self.level = level.rawValue
+      return ["level \(self.level)"]
     case .waitForMember(let node, let group):
       report(node.rawValue, Int(group.rawValue), at: 9)
       return ["node \(node.rawValue) receives group \(group.rawValue)"]

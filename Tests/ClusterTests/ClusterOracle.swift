@@ -67,6 +67,7 @@ final class ClusterOracle {
     if let last = history.records.last, record.previous != last.hash {
       fault(group, "C1: record \(expected) does not follow the record before it")
     }
+    if let last = history.records.last, record.level < last.level { fault(group, "C13: the level falls") }
     switch record.kind {
     case .claim:
       if record.epoch.rawValue != history.epoch + 1 {
@@ -74,7 +75,7 @@ final class ClusterOracle {
       }
       history.epoch = record.epoch.rawValue
       history.isReleased = false
-    case .batches, .part, .alive, .release, .purge:
+    case .batches, .part, .alive, .release, .purge, .unknown:
       if record.epoch.rawValue != history.epoch {
         fault(group, "C1: record of epoch \(record.epoch.rawValue) under \(history.epoch)")
       }
@@ -134,6 +135,20 @@ final class ClusterOracle {
   }
 
   // MARK: Members
+
+  /// The level of the record at a position; the oldest one before the first record.
+  func level(_ group: GroupID, _ position: RecordPosition) -> ClusterLevel {
+    let records = histories[Int(group.rawValue)].records
+    return position == .zero ? .oldest : records[Int(position.rawValue) - 1].level
+  }
+
+  /// A node has applied the records up to a position (C13).
+  func applied(_ group: GroupID, by node: SimulatedNode, _ position: RecordPosition) {
+    let level = level(group, position)
+    if level > node.levels.upperBound {
+      fault(group, "C13: node \(node.id.rawValue) has applied record \(position.rawValue) of level \(level.rawValue)")
+    }
+  }
 
   /// A member cannot follow any more (C6, C7).
   func stranded(_ node: NodeID, _ group: GroupID, _ reason: Ownership.SnapshotReason) {

@@ -77,6 +77,11 @@ final class ClusterSimulation {
     case purge
     /// A group's set gets other members. Needs ``Settings/takesSnapshots``.
     case resize
+    /// A node restarts with a newer program, or with the older one.
+    case upgrade
+    /// The level is raised if all nodes run and support it, or else a node is upgraded for that. Sometimes an older
+    /// program starts at the same time.
+    case raise
   }
 
   /// Faults of single messages.
@@ -109,6 +114,11 @@ final class ClusterSimulation {
     var purges = 0
     /// Only of simulations in which sets get other members.
     var removals = 0
+    /// Only of simulations with upgrades: programs that were installed, those that refused to start, and groups of nodes
+    /// that did not support the level.
+    var upgrades = 0
+    var refusedStarts = 0
+    var unsupported = 0
 
     /// The values by name.
     var counts: [(name: String, count: Int)] {
@@ -168,6 +178,7 @@ final class ClusterSimulation {
     )
     messageFaults = settings.messageFaults ?? drawn
     self.random = random
+    log.level = .oldest
     log.accepted = { [unowned self] group, record in accepted(group, record) }
     let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
     for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), simulation: self)) }
@@ -322,6 +333,9 @@ final class ClusterSimulation {
   /// The log has accepted a record: it goes to all watches.
   private func accepted(_ group: GroupID, _ record: GroupRecord) {
     oracle.accepted(group, record)
+    if record.level > log.level! {
+      oracle.failed(group, "C13: record \(record.position.rawValue) has level \(record.level.rawValue)")
+    }
     checkKey(of: record, group)
     time.schedule(after: 0) { [self] in
       for node in nodes { node.process?.link.pump(group) }
@@ -353,6 +367,7 @@ final class ClusterSimulation {
     messageFaults = .none
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     electedUntil = 0
+    installSupported()
     for node in nodes {
       node.resume()
       node.start()
@@ -380,6 +395,8 @@ final class ClusterSimulation {
       case .leave: leave(random.oneIn(2) ? owner() : random.pick(nodes))
       case .purge: purge(GroupID(UInt8(random.below(groupCount))))
       case .resize: resize(GroupID(UInt8(random.below(groupCount))))
+      case .upgrade: install(random.oneIn(6) ? SimulatedNode.oldProgram : SimulatedNode.newProgram, random.pick(nodes))
+      case .raise: raise()
       }
       disturb()
     }
@@ -436,6 +453,32 @@ final class ClusterSimulation {
     members += random.shuffled(nodes.map(\.id).filter { !members.contains($0) }).prefix(count - 2)
     nextResize[group] = time.nanoseconds + .milliseconds(6_000)
     log.change(group, members: random.shuffled(members))
+  }
+
+  // MARK: Upgrades
+
+  private func install(_ program: ClosedRange<ClusterLevel>, _ node: SimulatedNode) {
+    tally.upgrades += 1
+    node.install(program)
+    time.schedule(after: random.milliseconds(50...2_000)) { node.start() }
+  }
+
+  private func raise() {
+    let next = SimulatedNode.newProgram.upperBound
+    guard log.level != next else { return }
+    if let old = nodes.first(where: { !$0.levels.contains(next) }) { return install(SimulatedNode.newProgram, old) }
+    guard nodes.allSatisfy({ $0.process != nil }) else { return }
+    log.level = next
+    // It has read the old level before, and announces itself after the check.
+    guard random.oneIn(2) else { return }
+    let node = random.pick(nodes)
+    node.install(SimulatedNode.oldProgram)
+    time.schedule(after: random.milliseconds(0...50)) { node.start(checksLevel: false) }
+  }
+
+  /// Replace programs that do not support the level.
+  private func installSupported() {
+    for node in nodes where !node.levels.contains(log.level!) { node.install(SimulatedNode.newProgram) }
   }
 
   private func leave(_ node: SimulatedNode) {

@@ -169,6 +169,39 @@ struct ClusterSimulationTests {
     #expect(Self.purgeTotal.withLock { $0 } > all.done)
   }
 
+  fileprivate static var upgradeSettings: ClusterSimulation.Settings {
+    var settings = awaySettings
+    settings.disturbances = [.upgrade, .raise, .raise, .raise, .move, .leave, .away, .crash, .stop, .cut, .resize]
+    settings.nodeCount = 4
+    return settings
+  }
+
+  /// Nodes get newer programs, and older ones again, and the level is raised while some of them run.
+  @Test(
+    "no node applies a record of a level that it does not support, and upgrades lose nothing",
+    arguments: TestRun.seeds(8, long: 400), [ClusterSimulation.Shards.registers, .storeLoops]
+  )
+  func upgradesLoseNothing(seed: UInt64, shards: ClusterSimulation.Shards) {
+    TestRun.printSeed(seed, of: "upgrades")
+    var settings = Self.upgradeSettings
+    settings.shards = shards
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    _ = Self.run(simulation, "upgrades of \(shards)", seed)
+    let tally = simulation.tally
+    print("upgrades \(seed): \(tally.upgrades), level \(simulation.log.level!.rawValue), \(tally.refusedStarts) refused")
+    let total = Self.upgradeTotal.withLock { total in
+      total.done += 1
+      total.raised += simulation.log.level == .oldest ? 0 : 1
+      total.unsupported += tally.unsupported
+      return total
+    }
+    guard total.done == 16 else { return }
+    #expect(total.raised >= 8 && total.unsupported >= 4, "\(total)")
+  }
+
+  /// Finished simulations, those whose level was raised, and groups of nodes that did not support it.
+  private static let upgradeTotal = Mutex((done: 0, raised: 0, unsupported: 0))
+
   /// Shows that the simulations above need their snapshots.
   @Test("control: without snapshots a member that was away cannot follow again")
   func membersThatAreAwayWithoutSnapshots() {
@@ -191,6 +224,7 @@ struct ClusterSimulationTests {
     case leaseShorterThanWaitOfStoreLoops, leaseOfStoreLoops
     case trimBehindEveryMember, trimBehindEveryMemberOfStoreLoops
     case keyOfEnoughMembers, purgeOfEveryMember
+    case levelOfCluster, levelOfMember
 
     var settingsWithout: ClusterSimulation.Settings {
       var settings = ClusterSimulation.Settings()
@@ -243,6 +277,13 @@ struct ClusterSimulationTests {
       case .purgeOfEveryMember:
         settings = ClusterSimulationTests.purgeSettings
         settings.defects = [.reportsPurgesEarly]
+      // C13
+      case .levelOfCluster:
+        settings = ClusterSimulationTests.upgradeSettings
+        settings.defects = [.writesNewestLevel]
+      case .levelOfMember:
+        settings = ClusterSimulationTests.upgradeSettings
+        settings.defects = [.followsAnyLevel]
       }
       return settings
     }
@@ -260,6 +301,7 @@ struct ClusterSimulationTests {
       case .trimBehindEveryMember, .trimBehindEveryMemberOfStoreLoops: ["C7"]
       case .keyOfEnoughMembers: ["C12"]
       case .purgeOfEveryMember: ["C12"]
+      case .levelOfCluster, .levelOfMember: ["C13"]
       }
     }
   }
@@ -362,6 +404,7 @@ struct ClusterSimulationTests {
     second.run()
     #expect(first.tally.counts.map(\.count) == second.tally.counts.map(\.count))
     #expect(first.issued > 0 && first.issued == second.issued && first.oracle.reads == second.oracle.reads)
-    #expect(first.log.groups.map(\.end) == second.log.groups.map(\.end))
+    let groups = (0..<first.groupCount).map { GroupID(UInt8($0)) }
+    #expect(first.log.ends(of: groups) == second.log.ends(of: groups))
   }
 }

@@ -91,6 +91,22 @@ struct GroupRecordTests {
     #expect(throws: WireError.badValue(.node)) { try decode(ByteBuffer(bytes: [2, 1, 1] + hash + [0, 1, 0])) }
   }
 
+  @Test("of a record of a higher level only the content is unknown")
+  func contentOfHigherLevelIsUnknown() throws {
+    let bytes = ByteBuffer(bytes: [9, 5, 1, 0, 0, 0, 0, 0, 0, 0, 7, 3, 200, 1, 2])
+    let record = try decode(bytes)
+    let expected = GroupRecord(
+      level: ClusterLevel(9),
+      position: RecordPosition(5),
+      epoch: OwnerEpoch(1),
+      previous: RecordHash(7),
+      key: RecordKeyNumber(3),
+      kind: .unknown,
+      payload: [200, 1, 2]
+    )
+    #expect(record == expected && record.encoded() == bytes)
+  }
+
   @Test("random bytes are a record or an error")
   func randomBytesAreRecordOrError() {
     var random = SplitMix64(printingSeedOf: "random records")

@@ -31,9 +31,12 @@ struct OwnershipStory: CustomTestStringConvertible {
 
   let testDescription: String
   let node: NodeID
+  /// The highest level that the node supports.
+  let levelMax: ClusterLevel
   let rows: [Row]
 
-  init(_ testDescription: String, node: UInt16 = 1, _ rows: [Row]...) {
+  init(_ testDescription: String, node: UInt16 = 1, levelMax: UInt8 = 2, _ rows: [Row]...) {
+    self.levelMax = ClusterLevel(levelMax)
     self.testDescription = testDescription
     self.node = NodeID(node)
     self.rows = rows.flatMap { $0 }
@@ -43,6 +46,7 @@ struct OwnershipStory: CustomTestStringConvertible {
   func check() {
     var limits = ClusterLimits()
     limits.trimRecordsMin = 3
+    limits.levels = .oldest...levelMax
     limits.awayMilliseconds = 3_000
     limits.awayBytesMin = 3
     var ownership = Ownership(
@@ -85,6 +89,7 @@ struct OwnershipStory: CustomTestStringConvertible {
     case .fetchSnapshot(.trimmed(let first)): "fetch snapshot, log begins at \(first.rawValue)"
     case .fetchSnapshot(.keyDestroyed(let key)): "fetch snapshot, key \(key.rawValue) destroyed"
     case .fetchSnapshot(.diverged(let at)): "fetch snapshot, diverged at \(at.rawValue)"
+    case .levelUnsupported(let level): "level \(level.rawValue) unsupported"
     case .claim(let claim, let attempt): "send \(text(claim.record)) as attempt \(attempt.rawValue)"
     case .append(let append, let attempt): "send \(text(append.record)) as attempt \(attempt.rawValue)"
     case .committed(let record): "committed \(record.position.rawValue)"
@@ -106,7 +111,9 @@ struct OwnershipStory: CustomTestStringConvertible {
       case .release(let to): "release to \(to.rawValue)"
       case .alive: "alive"
       case .purge(let first): first == .zero ? "purge" : "purge again of \(first.rawValue)"
+      case .unknown: "unknown"
       }
+    if record.level > .oldest { return "\(record.position.rawValue) \(kind) of level \(record.level.rawValue)" }
     return "\(record.position.rawValue) \(kind)"
   }
 }
@@ -160,14 +167,16 @@ extension OwnershipStory {
   static func probe(
     owner: GroupOwner,
     last: UInt64,
-    set: (members: [UInt16], revision: UInt64)? = nil
+    set: (members: [UInt16], revision: UInt64)? = nil,
+    level: UInt8 = 2
   ) -> Ownership.Event {
     .probeAnswered(
       GroupEnd(
         owner: owner,
         first: RecordPosition(1),
         last: RecordPosition(last),
-        set: set.map { GroupSet(members: $0.members.map { NodeID($0) }, revision: $0.revision) }
+        set: set.map { GroupSet(members: $0.members.map { NodeID($0) }, revision: $0.revision) },
+        level: ClusterLevel(level)
       )
     )
   }

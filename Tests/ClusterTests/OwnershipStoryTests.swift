@@ -7,7 +7,7 @@ import Testing
 struct OwnershipStoryTests {
   private typealias S = OwnershipStory
 
-  static let stories = followingStories + claimingStories + owningStories + releasingStories
+  static let stories = followingStories + claimingStories + owningStories + releasingStories + levelStories
 
   @Test("ownership follows its story", arguments: stories)
   func ownershipFollowsItsStory(story: OwnershipStory) { story.check() }
@@ -394,6 +394,65 @@ struct OwnershipStoryTests {
           "apply 4 release to 3"
         ),
         .init(900, input: .deadline, "2900"),
+      ]
+    ),
+  ]
+
+  /// A record that only programs of level 3 read.
+  private static func newer(after cursor: LogCursor) -> GroupRecord {
+    cursor.record(.unknown, epoch: OwnerEpoch(1), level: ClusterLevel(3), payload: [9])
+  }
+
+  private static let levelStories = [
+    S(
+      "an owner writes the level that the cluster has, and never falls back",
+      levelMax: 3,
+      S.owning,
+      [
+        .init(2_510, .timerFired, "send 5 alive as attempt 2"),
+        .init(2_520, S.committed(2), "committed 5"),
+        .init(2_600, S.probe(owner: S.owner(1, epoch: 2), last: 5, level: 3), "-"),
+        .init(3_010, .timerFired, "send 6 alive of level 3 as attempt 3"),
+        .init(3_020, S.committed(3), "committed 6"),
+        // An older answer.
+        .init(3_100, S.probe(owner: S.owner(1, epoch: 2), last: 5, level: 2), "-"),
+        .init(3_510, .timerFired, "send 7 alive of level 3 as attempt 4"),
+      ]
+    ),
+    S(
+      "a candidate writes the level that it has read",
+      levelMax: 3,
+      S.following,
+      [
+        .init(
+          100,
+          .recordsFollowed([S.end.record(.alive, epoch: OwnerEpoch(1), level: ClusterLevel(3))]),
+          "apply 4 alive of level 3"
+        ),
+        .init(2_100, .timerFired, "send 5 claim by 1 of level 3 as attempt 1"),
+      ]
+    ),
+    S(
+      "a member does not follow a level that it does not support, and claims nothing",
+      S.following,
+      [
+        .init(100, .recordsFollowed([newer(after: S.end)]), "level 3 unsupported"),
+        .init(100, input: .deadline, "never"),
+        .init(200, S.probe(owner: S.owner(2, epoch: 1), last: 4, level: 3), "-"),
+        .init(300, .readTrimmed(first: RecordPosition(5)), "-"),
+      ]
+    ),
+    S(
+      "a node that supports less than the cluster's level owns groups until another one claims them",
+      S.owning,
+      [
+        .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4, level: 3), "level 3 unsupported"),
+        .init(2_510, .timerFired, "send 5 alive as attempt 2"),
+        .init(2_520, S.committed(2), "committed 5"),
+        .init(2_600, S.probe(owner: S.owner(3, epoch: 3), last: 6, level: 3), "halt, deposed"),
+        .init(2_610, .loopReset(S.end), "read 4"),
+        .init(2_620, .recordsRead([newer(after: S.end)], reachesEnd: true), "-"),
+        .init(2_620, input: .deadline, "never"),
       ]
     ),
   ]

@@ -40,7 +40,7 @@ final class RegisterGroup: SimulatedGroup {
       group: id,
       node: process.node.id,
       initialSet: process.simulation.initialSet,
-      limits: process.simulation.settings.limits,
+      limits: process.node.limits,
       stored: storage.cursor,
       now: process.node.clock
     )
@@ -49,6 +49,7 @@ final class RegisterGroup: SimulatedGroup {
   var isMember: Bool? { ownership.isMember }
   var deadline: BootTime { ownership.deadline }
   var reportsProgress: Bool { ownership.reportsProgress }
+  var supportsLevel: Bool { ownership.supportsLevel }
 
   func handle(_ event: Ownership.Event) {
     guard !process.isClosed, !isRemoved else { return }
@@ -125,6 +126,7 @@ final class RegisterGroup: SimulatedGroup {
       }
     case .apply(let record): store(record)
     case .fetchSnapshot(let reason): fetchSnapshot(reason)
+    case .levelUnsupported: simulation.tally.unsupported += 1
     case .claim(let claim, let attempt):
       lastSentAt[claim.record.position] = node.clock
       process.link.claim(claim) { [self] outcome in handle(.answered(attempt, outcome)) }
@@ -161,7 +163,7 @@ final class RegisterGroup: SimulatedGroup {
     process.after(simulation.random.milliseconds(20...2_000)) { [self, generation] in
       guard generation == self.generation, !isRemoved else { return }
       // A snapshot that is older than the node's data does not help.
-      if records.count > storage.records.count {
+      if records.count > storage.records.count, records.last!.level <= node.limits.levels.upperBound {
         storage.install(records)
         shard = storage.shard()
         simulation.tally.snapshots += 1
@@ -180,7 +182,7 @@ final class RegisterGroup: SimulatedGroup {
       group: id,
       node: node.id,
       initialSet: simulation.initialSet,
-      limits: simulation.settings.limits,
+      limits: node.limits,
       stored: storage.cursor,
       now: node.clock
     )
@@ -191,6 +193,7 @@ final class RegisterGroup: SimulatedGroup {
     let isResent = lastSentAt[append.record.position] != nil
     if isResent { simulation.tally.resends += 1 }
     lastSentAt[append.record.position] = node.clock
+    if has(.writesNewestLevel) { append.record.level = node.levels.upperBound }
     if has(.replacesUndecidedRecord), isResent, append.record.kind == .batches, !queue.isEmpty {
       inFlight += queue
       queue = []
@@ -223,6 +226,7 @@ final class RegisterGroup: SimulatedGroup {
   private func store(_ record: GroupRecord) {
     storage.append(record)
     shard.apply(record)
+    simulation.oracle.applied(id, by: node, record.position)
   }
 
   private func halt(_ reason: Ownership.HaltReason) {

@@ -11,6 +11,8 @@ protocol SimulatedGroup: AnyObject {
   var mayAnswer: Bool { get }
   /// The last record of the snapshot that the node receives; nil: it receives none.
   var joiningAt: RecordPosition? { get }
+  /// Whether the node supports the cluster's level.
+  var supportsLevel: Bool { get }
   /// Whether the node reports how far it has the group.
   var reportsProgress: Bool { get }
   /// When ``handle(_:)`` has to be called with ``Ownership/Event/timerFired``.

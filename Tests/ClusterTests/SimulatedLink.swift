@@ -52,7 +52,7 @@ final class SimulatedLink: GroupLog {
   }
 
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
-    request(failed: nil, done) { simulation in groups.map { simulation.log[$0].end } }
+    request(failed: nil, done) { simulation in simulation.log.ends(of: groups) }
   }
 
   func read(

@@ -40,7 +40,7 @@ private final class DirectLog: GroupLog {
   }
 
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
-    answer(groups.map { log[$0].end }, done)
+    answer(log.ends(of: groups), done)
   }
 
   func read(

@@ -1,5 +1,6 @@
 import ReceiptModel
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 
 /// A machine of the cluster: its clock, its storage, and the process that runs on it or does not.
@@ -22,6 +23,10 @@ final class SimulatedNode {
     case reportsKeysEarly
     /// A member reports purges before they are done (C12).
     case reportsPurgesEarly
+    /// An owner writes the newest level that it supports (C13).
+    case writesNewestLevel
+    /// A member applies records of a level that it does not support (C13).
+    case followsAnyLevel
   }
 
   let id: NodeID
@@ -32,6 +37,8 @@ final class SimulatedNode {
   /// How far its time of day is off, in milliseconds.
   private let wallOffset: Int64
   let storage: [any SimulatedStorage]
+  /// The levels that the node's program supports.
+  private(set) var levels = SimulatedNode.oldProgram
   private(set) var process: SimulatedProcess?
   /// Calls that arrived while the process was stopped; nil while it runs.
   private var backlog: [() -> Void]?
@@ -57,6 +64,25 @@ final class SimulatedNode {
     Timestamp(milliseconds: 1_700_000_000_000 + wallOffset + simulation.time.nanoseconds / 1_000_000)
   }
 
+  // MARK: Programs
+
+  static let oldProgram = ClusterLevel.oldest...ClusterLevel.oldest
+  static let newProgram = ClusterLevel.oldest...ClusterLevel(ClusterLevel.oldest.rawValue + 1)
+
+  /// Limits for the node's next process.
+  var limits: ClusterLimits {
+    var limits = simulation.settings.limits
+    limits.levels = levels
+    if simulation.settings.defects.contains(.followsAnyLevel) { limits.levels = levels.lowerBound...ClusterLevel(9) }
+    return limits
+  }
+
+  /// Install another program. The process crashes, and the next one uses it.
+  func install(_ levels: ClosedRange<ClusterLevel>) {
+    crash()
+    self.levels = levels
+  }
+
   /// Runs `body` in the process: now, or when it resumes.
   func run(_ body: @escaping () -> Void) {
     guard backlog == nil else {
@@ -66,8 +92,16 @@ final class SimulatedNode {
     body()
   }
 
-  func start() {
+  /// Start a process. A program that does not support the cluster's level refuses to start, and the new one is
+  /// installed.
+  ///
+  /// - Parameter checksLevel: false: the level was raised since the process has checked it.
+  func start(checksLevel: Bool = true) {
     guard process == nil else { return }
+    if checksLevel, let level = simulation.log.level, !levels.contains(level) {
+      levels = Self.newProgram
+      simulation.tally.refusedStarts += 1
+    }
     process = SimulatedProcess(node: self, simulation: simulation)
     process?.start()
   }

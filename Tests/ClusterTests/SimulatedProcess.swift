@@ -19,7 +19,7 @@ final class SimulatedProcess {
     self.simulation = simulation
     link = SimulatedLink(node: node.id, simulation: simulation)
     writer = GroupWriter(log: link)
-    probe = LogProbe(limits: simulation.settings.limits, now: node.clock)
+    probe = LogProbe(limits: node.limits, now: node.clock)
     for index in 0..<simulation.groupCount {
       groups.append(node.storage[index].makeGroup(GroupID(UInt8(index)), self))
     }
@@ -116,7 +116,7 @@ final class SimulatedProcess {
     let position = group.isMember == true ? position : .zero
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
-      ?? MemberReport(position: position, isLeaving ? .leaving : .following)
+      ?? MemberReport(position: position, isLeaving || !group.supportsLevel ? .leaving : .following)
     link.report(group.id, by: node.id, group.completed(report)) { [self] reports in
       guard !isClosed, let reports else { return }
       group.reported(reports)

@@ -47,7 +47,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
       group: id,
       node: process.node.id,
       initialSet: simulation.initialSet,
-      limits: simulation.settings.limits,
+      limits: process.node.limits,
       loop: newLoop(),
       stored: storage.cursor,
       keys: storage.keys,
@@ -110,6 +110,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   var mayAnswer: Bool { replica.mayAnswer }
   var deadline: BootTime { replica.deadline }
   var reportsProgress: Bool { replica.reportsProgress }
+  var supportsLevel: Bool { replica.supportsLevel }
 
   func handle(_ event: Ownership.Event) {
     guard !process.isClosed else { return }
@@ -311,6 +312,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   }
 
   func store(_ group: CommitGroup) {
+    if let position = group.position { simulation.oracle.applied(id, by: process.node, position.cursor.position) }
     storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
     let target = replica!
     later(at: storedAt, writing: { $0.commit(group) }) { target.stored(.success(())) }
@@ -339,11 +341,15 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
     _ = simulation.log.report(id, by: process.node.id, MemberReport(position: joiningAt!, .joining))
     begin(after: simulation.random.milliseconds(20...2_000)) { [self] in
       // A snapshot that is older than the node's data does not help.
-      guard cursor.position > storage.position else { return }
+      guard cursor.position > storage.position,
+        simulation.oracle.level(id, cursor.position) <= process.node.limits.levels.upperBound
+      else { return }
       storage.install(data, cursor)
       simulation.tally.snapshots += 1
     }
   }
+
+  func levelUnsupported(_ level: ClusterLevel) { simulation.tally.unsupported += 1 }
 
   func removeData() {
     _ = simulation.log.report(id, by: process.node.id, MemberReport(position: .zero))

@@ -36,10 +36,38 @@ struct EtcdClusterTests {
     }
   }
 
+  @Test func levelIsRaisedByCompare() async throws {
+    try await EtcdProcesses.with(1) { etcd in
+      try await AsyncGroupLog.with(try etcd.configuration()) { log in
+        let configuration = ClusterConfiguration(shardCount: 4, groupCount: 2, initialNodeCount: 2)
+        func raise(to level: UInt8, from revision: UInt64) async throws -> ChangeOutcome? {
+          try await Self.etcd(log) { log, done in
+            log.raise(configuration, to: ClusterLevel(level), from: revision) { done($0) }
+          }
+        }
+        func overview() async throws -> ClusterOverview? {
+          try await Self.etcd(log) { log, done in
+            log.overview { result in done((try? result.get()) ?? nil) }
+          }
+        }
+        let groups = [GroupID(0), GroupID(1)]
+        #expect(try await log.availableEnds(of: groups).map(\.level) == [nil, nil])
+        _ = try await Self.etcd(log) { $0.agree(configuration, done: $1) }
+        let before = try #require(try await overview())
+        #expect(try await raise(to: 7, from: before.revision) == .changed)
+        #expect(try await raise(to: 8, from: before.revision) == .conflict)
+        let after = try #require(try await overview())
+        #expect(after.configuration.level == ClusterLevel(7) && after.revision > before.revision)
+        #expect(after.configuration.shardCount == 4 && after.configuration.initialNodeCount == 2)
+        #expect(try await log.availableEnds(of: groups).map(\.level) == [ClusterLevel(7), ClusterLevel(7)])
+      }
+    }
+  }
+
   @Test func setIsChangedByCompare() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
-        func change(_ members: [UInt16], from revision: UInt64) async throws -> SetChangeOutcome? {
+        func change(_ members: [UInt16], from revision: UInt64) async throws -> ChangeOutcome? {
           try await Self.etcd(log) { log, done in
             log.change(GroupID(1), to: members.map { NodeID($0) }, from: revision) { done($0) }
           }
@@ -108,7 +136,13 @@ struct EtcdClusterTests {
     try await EtcdProcesses.with(1) { etcd in
       let configuration = try etcd.configuration()
       let announcements = [1, 2].map { number in
-        NodeAnnouncement(node: NodeID(number), host: "10.0.0.\(number)", port: 7_410, version: "1.2.3")
+        NodeAnnouncement(
+          node: NodeID(number),
+          host: "10.0.0.\(number)",
+          port: 7_410,
+          version: "1.2.3",
+          levels: ClusterLevel(2)...ClusterLevel(UInt8(number) + 2)
+        )
       }
       let loop = MultiThreadedEventLoopGroup.singleton.next()
       let first = try await Announcer(configuration, announcements[0], on: loop)

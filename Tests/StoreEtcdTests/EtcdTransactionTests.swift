@@ -235,14 +235,18 @@ import Testing
   )
   func endsFollowFromTrimAndCount(known: UInt64, trim: UInt64?, count: UInt64, first: UInt64, last: UInt64) throws {
     let value = trim.map { EtcdPositionValue(RecordPosition($0)).encoded() }
+    let configuration = EtcdConfigurationValue(
+      ClusterConfiguration(shardCount: 4, groupCount: 2, initialNodeCount: 3, level: ClusterLevel(7))
+    )
     let response = Self.response(
       succeeded: true,
       [
         Self.found(Self.owner), value.map { Self.found(value: Array($0.readableBytesView)) } ?? Self.nothing,
-        Self.counted(count), Self.nothing,
+        Self.counted(count), Self.nothing, Self.found(value: Array(configuration.encoded().readableBytesView)),
       ]
     )
-    let end = GroupEnd(owner: Self.owner, first: RecordPosition(first), last: RecordPosition(last))
+    var end = GroupEnd(owner: Self.owner, first: RecordPosition(first), last: RecordPosition(last))
+    end.level = ClusterLevel(7)
     #expect(try Self.transactions.ends(of: [Self.group], known: [RecordPosition(known)], response) == [end])
   }
 
@@ -281,7 +285,7 @@ import Testing
   @Test func recordsThatDoNotParseAreNamed() {
     var value = EtcdKeyValue()
     value.key = Self.transactions.keys.record(Self.group, RecordPosition(3))
-    value.value = [9]
+    value.value = [0]
     #expect(throws: EtcdWireError.badRecord(.badValue(.format))) {
       try Self.transactions.record(value, of: Self.group)
     }

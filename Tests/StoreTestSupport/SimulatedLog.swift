@@ -21,11 +21,11 @@ package final class SimulatedLog {
     package var last = RecordPosition.zero
     package var reports: [NodeID: MemberReport] = [:]
     package var set: GroupSet?
-
-    package var end: GroupEnd { GroupEnd(owner: owner, first: first, last: last, set: set) }
   }
 
   package private(set) var groups: [Group]
+  /// The cluster's level.
+  package var level: ClusterLevel?
   private let missing: Set<MissingCheck>
   private var revision: UInt64 = 0
   /// Called for each record before it is in the log.
@@ -39,6 +39,13 @@ package final class SimulatedLog {
   package subscript(group: GroupID) -> Group {
     get { groups[Int(group.rawValue)] }
     set { groups[Int(group.rawValue)] = newValue }
+  }
+
+  package func ends(of groups: [GroupID]) -> [GroupEnd] {
+    groups.map { id in
+      let group = self[id]
+      return GroupEnd(owner: group.owner, first: group.first, last: group.last, set: group.set, level: level)
+    }
   }
 
   package func append(_ appends: [GroupAppend]) -> [AppendOutcome] {

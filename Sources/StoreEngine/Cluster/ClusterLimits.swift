@@ -65,6 +65,11 @@ package struct ClusterLimits: Hashable, Sendable {
   /// How long an owner waits for the members before it appends a purge record again.
   package var purgeMilliseconds: Int64 = 30_000
 
+  // MARK: Levels
+
+  /// The levels that the node supports.
+  package var levels = ClusterLevel.supported
+
   // MARK: Constants of one node
 
   /// How long replies wait for an expired lease before queries are refused.

@@ -42,7 +42,7 @@ package struct CommitAssembly: Sendable {
       // The owner before has ended within a commit, which is lost.
       parts = []
       return nil
-    case .release, .alive, .purge: return nil
+    case .release, .alive, .purge, .unknown: return nil
     }
   }
 }

@@ -22,7 +22,7 @@ package protocol GroupLog: AnyObject {
   /// except for position 1.
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void)
 
-  /// Owner, extent and set of several groups, linearizable; in the same order. `nil`: the call failed.
+  /// Owner, extent and set of several groups, and the cluster's level, linearizable; in the same order. `nil`: the call failed.
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void)
 
   /// Read at most `max` records from a position on, in order.
@@ -166,7 +166,7 @@ package enum AppendOutcome: Hashable, Sendable {
   case unclear
 }
 
-/// Owner, extent and set of a group.
+/// Owner, extent and set of a group, and the level of its cluster.
 package struct GroupEnd: Hashable, Sendable {
   package var owner: GroupOwner
   /// First position that is not trimmed.
@@ -175,8 +175,17 @@ package struct GroupEnd: Hashable, Sendable {
   package var last: RecordPosition
   /// Nil: nobody has changed the group's initial set.
   package var set: GroupSet?
+  /// The cluster's level; nil: none is stored.
+  package var level: ClusterLevel?
 
-  package init(owner: GroupOwner, first: RecordPosition, last: RecordPosition, set: GroupSet? = nil) {
+  package init(
+    owner: GroupOwner,
+    first: RecordPosition,
+    last: RecordPosition,
+    set: GroupSet? = nil,
+    level: ClusterLevel? = nil
+  ) {
+    self.level = level
     self.owner = owner
     self.first = first
     self.last = last

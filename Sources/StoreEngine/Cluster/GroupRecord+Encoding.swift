@@ -4,18 +4,31 @@ package import ReceiptWire
 
 /// The encoding of records in the shared log (Proto/frames.md, "Records of a cluster").
 extension GroupRecord {
-  /// First byte of an encoded record.
-  static let formatVersion: UInt8 = 2
   /// Maximum size of a payload: a record is one value of the shared log.
   package static let payloadBytesMax = 1 << 20
 
+  /// Decode a record of any level from ``ClusterLevel/oldest`` on.
   package init(_ bytes: RawSpan) throws(WireError) {
     var reader = FieldReader(bytes)
-    guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+    let level = ClusterLevel(try reader.byte())
+    guard level >= .oldest else { throw .badValue(.format) }
     let position = RecordPosition(try reader.varint())
     let epoch = OwnerEpoch(try reader.varint())
     let previous = RecordHash(try reader.fixed64())
     let key = RecordKeyNumber(try reader.varint())
+    guard level <= ClusterLevel.supported.upperBound else {
+      let content = try reader.raw(reader.remaining)
+      self.init(
+        level: level,
+        position: position,
+        epoch: epoch,
+        previous: previous,
+        key: key,
+        kind: .unknown,
+        payload: content.withUnsafeBytes { Array($0) }
+      )
+      return
+    }
     let kind: Kind
     var payload: [UInt8] = []
     let number = try reader.byte()
@@ -31,13 +44,21 @@ extension GroupRecord {
     default: throw .unknownKind(number)
     }
     try reader.end()
-    self.init(position: position, epoch: epoch, previous: previous, key: key, kind: kind, payload: payload)
+    self.init(
+      level: level,
+      position: position,
+      epoch: epoch,
+      previous: previous,
+      key: key,
+      kind: kind,
+      payload: payload
+    )
   }
 
   package func encoded() -> ByteBuffer {
     var buffer = ByteBuffer()
     buffer.reserveCapacity(minimumWritableBytes: payload.count + 50)
-    buffer.writeInteger(Self.formatVersion)
+    buffer.writeInteger(level.rawValue)
     buffer.writeVarint(position.rawValue)
     buffer.writeVarint(epoch.rawValue)
     buffer.writeInteger(previous.rawValue)
@@ -56,6 +77,7 @@ extension GroupRecord {
     case .purge(let first):
       buffer.writeInteger(UInt8(5))
       buffer.writeVarint(first.rawValue)
+    case .unknown: buffer.writeBytes(payload)
     }
     return buffer
   }

@@ -22,16 +22,20 @@ package struct GroupRecord: Hashable, Sendable {
     /// Each member removes what it has logged before this record from its storage, with the keys older than this
     /// record's (R16). `first`: the record that this one repeats, for members that have not purged since; zero: none.
     case purge(first: RecordPosition)
+    /// What only programs of a higher level read. The payload has the encoded content, which begins with the kind.
+    case unknown
 
     /// Whether the payload has a commit's batches, or a part of them, sealed with the record's key.
     package var isSealed: Bool {
       switch self {
       case .batches, .part: true
-      case .claim, .release, .alive, .purge: false
+      case .claim, .release, .alive, .purge, .unknown: false
       }
     }
   }
 
+  /// How the content is encoded. Never lower than that of the record before. All levels have the same other fields.
+  package var level: ClusterLevel
   package var position: RecordPosition
   package var epoch: OwnerEpoch
   /// Hash of the record before; ``RecordHash/none`` for the first record.
@@ -42,6 +46,7 @@ package struct GroupRecord: Hashable, Sendable {
   package var payload: [UInt8]
 
   package init(
+    level: ClusterLevel = .oldest,
     position: RecordPosition,
     epoch: OwnerEpoch,
     previous: RecordHash,
@@ -49,6 +54,7 @@ package struct GroupRecord: Hashable, Sendable {
     kind: Kind,
     payload: [UInt8] = []
   ) {
+    self.level = level
     self.position = position
     self.epoch = epoch
     self.previous = previous
@@ -97,10 +103,12 @@ package struct LogCursor: Hashable, Sendable {
   package func record(
     _ kind: GroupRecord.Kind,
     epoch: OwnerEpoch,
+    level: ClusterLevel = .oldest,
     key: RecordKeyNumber? = nil,
     payload: [UInt8] = []
   ) -> GroupRecord {
     GroupRecord(
+      level: level,
       position: position.next,
       epoch: epoch,
       previous: hash,

@@ -19,6 +19,8 @@ package protocol GroupReplicaDriver: AnyObject {
   func restart()
   /// Report, then replace local storage by another member's snapshot.
   func fetchSnapshot(_ reason: Ownership.SnapshotReason)
+  /// The node's program does not support the cluster's level.
+  func levelUnsupported(_ level: ClusterLevel)
   /// Make a random record key of this number.
   func makeRecordKey(_ number: RecordKeyNumber) -> RecordKey
   /// Replace the group's record keys in local storage by these, durably, then call
@@ -158,6 +160,9 @@ package final class GroupReplica {
 
   /// ``Ownership/reportsProgress``
   package var reportsProgress: Bool { ownership.reportsProgress }
+
+  /// ``Ownership/supportsLevel``
+  package var supportsLevel: Bool { ownership.supportsLevel }
 
   /// Whether the node keeps the group; nil: not known yet.
   package var isMember: Bool? { ownership.isMember }
@@ -433,6 +438,7 @@ package final class GroupReplica {
       // The snapshot may be of a node that has not purged yet.
       purges = GroupPurges()
       driver.fetchSnapshot(reason)
+    case .levelUnsupported(let level): driver.levelUnsupported(level)
     case .claim(let claim, let attempt):
       driver.sharedLog.claim(claim) { [weak self] outcome in self?.handle(.answered(attempt, outcome)) }
     case .append(let append, let attempt): driver.append(append, as: attempt)
@@ -500,6 +506,7 @@ package final class GroupReplica {
     case .release, .alive:
       applied = LogCursor(after: record)
       storePosition()
+    case .unknown: preconditionFailure("an owner appended a record that it cannot read")
     case .purge:
       applied = LogCursor(after: record)
       storePosition()

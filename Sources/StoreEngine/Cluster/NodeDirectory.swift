@@ -6,8 +6,17 @@ package struct NodeAnnouncement: Hashable, Sendable {
   package var port: UInt16
   /// Version of its program.
   package var version: String
+  /// The levels that its program supports.
+  package var levels: ClosedRange<ClusterLevel>
 
-  package init(node: NodeID, host: String, port: UInt16, version: String) {
+  package init(
+    node: NodeID,
+    host: String,
+    port: UInt16,
+    version: String,
+    levels: ClosedRange<ClusterLevel> = ClusterLevel.supported
+  ) {
+    self.levels = levels
     self.node = node
     self.host = host
     self.port = port
@@ -26,14 +35,22 @@ package protocol NodeDirectory: AnyObject {
   func withdraw(done: @escaping () -> Void)
 }
 
-/// What all nodes of a cluster have in common, fixed by the first one that starts.
+/// What all nodes of a cluster have in common. The first one that starts fixes it, except the level.
 package struct ClusterConfiguration: Hashable, Sendable {
   package var shardCount: Int
   package var groupCount: Int
   /// The cluster begins with the nodes 1 to this number. They are the members of all initial sets.
   package var initialNodeCount: Int
+  /// `tidemark cluster raise` changes it.
+  package var level: ClusterLevel
 
-  package init(shardCount: Int, groupCount: Int, initialNodeCount: Int) {
+  package init(
+    shardCount: Int,
+    groupCount: Int,
+    initialNodeCount: Int,
+    level: ClusterLevel = ClusterLevel.supported.upperBound
+  ) {
+    self.level = level
     self.shardCount = shardCount
     self.groupCount = groupCount
     self.initialNodeCount = initialNodeCount

@@ -9,7 +9,7 @@ extension Ownership {
       case reading(resendAt: BootTime)
       /// It receives new records. Becomes reading after a gap, a lost connection or a watch that lags.
       case watching
-      /// It waits for a snapshot, and follows no more.
+      /// It waits for a snapshot, or for a program that supports the cluster's level, and follows no more.
       case stranded
       /// The node is not a member. Becomes reading when it is one. Data that it has stays until a member has it.
       case outside
@@ -85,14 +85,14 @@ extension Ownership {
       guard first > following.applied.position.next else { return [] }
       following.intake = .stranded
       state = .following(following)
-      return [.fetchSnapshot(.trimmed(first: first))]
+      return fetchSnapshot(.trimmed(first: first))
     case .keyDestroyed(let key):
       switch following.intake {
       case .reading, .watching: following.intake = .stranded
       case .unknownSet, .stranded, .outside: return []
       }
       state = .following(following)
-      return [.fetchSnapshot(.keyDestroyed(key))]
+      return fetchSnapshot(.keyDestroyed(key))
     case .recordsFollowed(let records): return take(records, following, at: now)
     case .followEnded:
       guard case .watching = following.intake else { return [] }
@@ -167,9 +167,9 @@ extension Ownership {
     return actions + read(following, at: now)
   }
 
-  /// Apply the records that follow the position, skip those that are applied. False after a gap, or where the chain of
-  /// hashes breaks.
-  private func apply(
+  /// Apply the records that follow the position, skip those that are applied. False after a gap, and where the chain of
+  /// hashes breaks or the level is not supported.
+  private mutating func apply(
     _ records: [GroupRecord],
     to following: inout Following,
     at now: BootTime,
@@ -183,7 +183,12 @@ extension Ownership {
       guard record.position == following.applied.position.next else { return false }
       guard record.previous == following.applied.hash else {
         following.intake = .stranded
-        actions.append(.fetchSnapshot(.diverged(at: record.position)))
+        actions += fetchSnapshot(.diverged(at: record.position))
+        return false
+      }
+      actions += noted(record.level)
+      guard record.level <= limits.levels.upperBound else {
+        following.intake = .stranded
         return false
       }
       following.applied = LogCursor(after: record)
@@ -193,6 +198,9 @@ extension Ownership {
     }
     return true
   }
+
+  /// A snapshot of a level that the node does not support does not help.
+  private func fetchSnapshot(_ reason: SnapshotReason) -> [Action] { supportsLevel ? [.fetchSnapshot(reason)] : [] }
 
   // MARK: Claiming
 
@@ -210,7 +218,11 @@ extension Ownership {
   }
 
   private mutating func claim(_ following: Following, at now: BootTime) -> [Action] {
-    let record = following.applied.record(.claim(by: node), epoch: following.owner.epoch.next)
+    let record = following.applied.record(
+      .claim(by: node),
+      epoch: following.owner.epoch.next,
+      level: writtenLevel
+    )
     let (claim, attempt) = firstAttempt(of: record, at: now)
     let claiming = Claiming(applied: following.applied, replaced: following.owner, claim: claim)
     state = .claiming(claiming)

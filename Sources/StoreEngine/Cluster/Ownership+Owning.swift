@@ -102,6 +102,7 @@ extension Ownership {
     let record = owning.applied.record(
       content.kind,
       epoch: owning.owner.epoch,
+      level: writtenLevel,
       key: content.key,
       payload: content.payload
     )
@@ -201,7 +202,7 @@ extension Ownership {
 
   /// Queries end here, not with the answer: the other node may claim as soon as the record is in the log.
   private mutating func release(_ owning: Owning, to: NodeID, at now: BootTime) -> [Action] {
-    let record = owning.applied.record(.release(to: to), epoch: owning.owner.epoch)
+    let record = owning.applied.record(.release(to: to), epoch: owning.owner.epoch, level: writtenLevel)
     let (release, attempt) = firstAttempt(of: record, at: now)
     state = .releasing(Releasing(applied: owning.applied, owner: owning.owner, to: to, release: release))
     return [.yield, send(release, owning.owner, attempt)]

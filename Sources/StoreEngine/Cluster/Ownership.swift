@@ -53,6 +53,9 @@ package struct Ownership: Sendable {
     case apply(GroupRecord)
     /// The member cannot follow: its storage has to be replaced by another member's snapshot.
     case fetchSnapshot(SnapshotReason)
+    /// The cluster has a level that the node does not support. The node neither follows what has this level, nor takes
+    /// snapshots.
+    case levelUnsupported(ClusterLevel)
 
     /// Call ``GroupLog/claim(_:done:)``.
     case claim(GroupClaim, Attempt)
@@ -138,6 +141,8 @@ package struct Ownership: Sendable {
   private(set) var currentSet: GroupSet?
   /// First position of the log, by the latest probe.
   private(set) var logFirst = RecordPosition.zero.next
+  /// The cluster's level, by probes and records.
+  private(set) var clusterLevel: ClusterLevel
   /// Whether this node stops soon.
   private(set) var isLeaving = false
   var state: State
@@ -162,6 +167,7 @@ package struct Ownership: Sendable {
     self.node = node
     self.initialSet = initialSet
     self.limits = limits
+    clusterLevel = limits.levels.lowerBound
     state = .following(Following(applied: stored, owner: .none, intake: .unknownSet, now: now))
   }
 
@@ -220,24 +226,40 @@ package struct Ownership: Sendable {
     }
   }
 
+  /// The level of the records that this node appends.
+  var writtenLevel: ClusterLevel { min(clusterLevel, limits.levels.upperBound) }
+
+  /// Whether this node supports the cluster's level.
+  package var supportsLevel: Bool { clusterLevel <= limits.levels.upperBound }
+
+  /// Note that the cluster has a level.
+  mutating func noted(_ level: ClusterLevel) -> [Action] {
+    guard level > clusterLevel else { return [] }
+    clusterLevel = level
+    return supportsLevel ? [] : [.levelUnsupported(level)]
+  }
+
   /// Take one event and say what to do.
   package mutating func handle(_ event: Event, at now: BootTime) -> [Action] {
+    var actions: [Action] = []
     switch event {
     case .probeAnswered(let end):
       // Answers may overtake one another.
       let found = end.set ?? initialSet
       if found.revision >= currentSet?.revision ?? 0 { currentSet = found }
       logFirst = max(logFirst, end.first)
+      if let level = end.level { actions = noted(level) }
     case .leaveRequested: isLeaving = true
     default: break
     }
-    return switch state {
-    case .following(let following): handle(event, following: following, at: now)
-    case .claiming(let claiming): handle(event, claiming: claiming, at: now)
-    case .owning(let owning): handle(event, owning: owning, at: now)
-    case .releasing(let releasing): handle(event, releasing: releasing, at: now)
-    case .deposed: handleDeposed(event, at: now)
+    switch state {
+    case .following(let following): actions += handle(event, following: following, at: now)
+    case .claiming(let claiming): actions += handle(event, claiming: claiming, at: now)
+    case .owning(let owning): actions += handle(event, owning: owning, at: now)
+    case .releasing(let releasing): actions += handle(event, releasing: releasing, at: now)
+    case .deposed: actions += handleDeposed(event, at: now)
     }
+    return actions
   }
 
   private mutating func handleDeposed(_ event: Event, at now: BootTime) -> [Action] {

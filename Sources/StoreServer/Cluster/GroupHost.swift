@@ -19,6 +19,8 @@ struct GroupEvents: Sendable {
   var kept: @Sendable (LoopHost) -> Void
   /// This node is not a member of the host's group, and has removed its data. The loop is stopped.
   var removed: @Sendable (LoopHost) -> Void
+  /// The cluster has a level that this node does not support.
+  var levelUnsupported: @Sendable (ClusterLevel) -> Void
   /// The group needs a snapshot of another node, for this reason.
   var joining: @Sendable (String) -> Void
   /// An attempt to receive a snapshot has failed, for this reason. Another one follows.
@@ -201,7 +203,9 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Positions of another history are none of this log (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
     if let joiningAt { return MemberReport(position: joiningAt, .joining) }
-    return MemberReport(position: hasDiverged ? .zero : synced, isLeaving ? .leaving : .following)
+    // No group moves to a node that will not follow what comes next.
+    let isStaying = !isLeaving && replica?.supportsLevel != false
+    return MemberReport(position: hasDiverged ? .zero : synced, isStaying ? .following : .leaving)
   }
 
   // MARK: GroupReplicaDriver
@@ -321,6 +325,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   }
 
   func reportNow() { report() }
+
+  func levelUnsupported(_ level: ClusterLevel) { events.levelUnsupported(level) }
 
   func replicaFailed(_ error: FollowError) { events.failed(host, error) }
 

@@ -161,7 +161,8 @@ final class GroupMemberships: Sendable {
       node: settings.node,
       host: address.host,
       port: UInt16(address.port > 0 ? address.port : port),
-      version: ProductVersion.current
+      version: ProductVersion.current,
+      levels: settings.limits.levels
     )
     eventLoop.execute { [self] in
       let directory = settings.makeDirectory(eventLoop)

@@ -33,6 +33,7 @@ extension HostSupervisor {
         )
       },
       removed: { [weak self] host in self?.removed(host, at: position, generation: generation) },
+      levelUnsupported: { [weak self] level in self?.levelUnsupported(level) },
       joining: { [logger] reason in
         logger.notice(
           "A group needs another node's snapshot",
@@ -71,6 +72,19 @@ extension HostSupervisor {
   /// The other nodes of the cluster, or their addresses, have changed: tell the connections. Numbers rise.
   func peersChanged(_ peers: [ShardMap.Peer]) {
     if serving.setPeers(peers) { tellConnections() }
+  }
+
+  /// The cluster has a level that this node does not support: its groups fall behind, and it owns no more of them.
+  func levelUnsupported(_ level: ClusterLevel) {
+    let isNew = state.withLockedValue { state in
+      defer { state.unsupportedLevel = level }
+      return state.unsupportedLevel != level
+    }
+    guard isNew else { return }
+    logger.error(
+      "This node does not support the cluster's level, and stops following: install a newer tidemark-store",
+      metadata: ["level": "\(level.rawValue)", "supported": "\(ClusterLevel.supported.text)"]
+    )
   }
 
   /// This node keeps a group no longer: make a host that waits until it does.

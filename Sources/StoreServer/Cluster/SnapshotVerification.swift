@@ -1,7 +1,7 @@
 internal import StoreEngine
 
 /// Checks a received snapshot against the shared log: the log has the snapshot's last record, or begins with the record
-/// that follows it. A pure state machine.
+/// that follows it, of a level that this node supports. A pure state machine.
 struct SnapshotVerification {
   enum Action: Hashable {
     /// Read one record from this position, at once or after a pause, and pass its outcome to ``handle(_:)``.
@@ -24,13 +24,22 @@ struct SnapshotVerification {
   private var state = State.readingLast
   private var attempts = 1
 
-  init(of cursor: LogCursor) { self.cursor = cursor }
+  /// The highest level that this node supports.
+  private let levelMax: ClusterLevel
+
+  init(of cursor: LogCursor, levelMax: ClusterLevel = ClusterLevel.supported.upperBound) {
+    self.cursor = cursor
+    self.levelMax = levelMax
+  }
 
   /// The action to begin with.
   var first: Action { .read(from: cursor.position, afterPause: false) }
 
   /// - Parameter outcome: nil: the shared log has not answered in time.
   mutating func handle(_ outcome: ReadOutcome?) -> Action {
+    if case .records(let records, _)? = outcome, let level = records.first?.level, level > levelMax {
+      return .reject(reason: "the shared log has level \(level.rawValue), which this tidemark-store does not support")
+    }
     switch (state, outcome) {
     case (.readingLast, .records(let records, _)):
       guard let record = records.first, LogCursor(after: record) == cursor else {

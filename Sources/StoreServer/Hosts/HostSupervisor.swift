@@ -20,6 +20,8 @@ final class HostSupervisor: Sendable {
     var groupRestarts: [Int: RestartBackoff] = [:]
     /// In a cluster: whether the node hands its groups over, since its process stops.
     var isLeaving = false
+    /// In a cluster: its level, if this node does not support it.
+    var unsupportedLevel: ClusterLevel?
   }
 
   private let configuration: StoreServerConfiguration

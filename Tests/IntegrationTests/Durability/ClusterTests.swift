@@ -107,6 +107,30 @@ extension RealProcesses {
         return values
       }
 
+      /// Run a command on the cluster's sets and its level.
+      func clusterCommand(_ name: String) async throws -> Command.Output {
+        let log = "http://\(etcd.servers[0].client)"
+        return try await Command.run(
+          TestServices.binaries + "/tidemark",
+          ["cluster", name, "--cluster", "test", "--log", log]
+        )
+      }
+
+      /// Give the cluster a level that none of its nodes supports, past every check.
+      func force(level: Character) async throws {
+        let configuration = "\u{2}\u{8}\(Character(UnicodeScalar(UInt8(Self.groupCount))))\u{3}\(level)"
+        let output = try await Command.run(
+          "etcdctl",
+          ["--endpoints", "\(etcd.servers[0].client)", "put", "/tm/test/cfg", configuration]
+        )
+        try #require(output.status == 0, "\(output)")
+      }
+
+      /// Why a node is not ready.
+      func notReady(_ index: Int) async throws -> String {
+        try await Command.run("curl", ["-s", "http://\(adminPorts[index])/ready"]).out
+      }
+
       /// The number of lines of a program's log with a text.
       func count(_ text: String, inLogOf name: String) -> Int {
         let log = (try? String(contentsOfFile: file(name + ".log"), encoding: .utf8)) ?? ""
@@ -281,6 +305,36 @@ extension RealProcesses {
         let last = await result(of: client)
         print("cluster: rolling restart, \(last)")
         #expect(last.hasPrefix("ok "), "\(last)")
+      }
+    }
+
+    /// The level of a cluster is raised, and forced to one that no node supports. The nodes say so and go on; one that
+    /// starts then does not.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func nodesDoNotFollowUnsupportedLevel() async throws {
+      try await withCluster { cluster in
+        let owned = try await cluster.owned("start")
+        let raised = try await cluster.clusterCommand("raise")
+        #expect(raised.out == #"{"cluster":"test","command":"raise","level":2}"# + "\n", "\(raised)")
+        let client = try await self.client(of: cluster)
+        defer { client.end() }
+        try await cluster.force(level: "\u{3}")
+        for index in 0..<3 {
+          try await eventually("node \(index + 1) is not ready") {
+            try await cluster.notReady(index).contains("the cluster has level 3, which this tidemark-store does not")
+          }
+          #expect(cluster.count("does not support the cluster's level", inLogOf: "node\(index)") == 1)
+        }
+        #expect(try await cluster.clusterCommand("status").out.contains("3 nodes running, level 3\n"))
+        #expect(try await cluster.owned("after the raise") == owned)
+        client.send("stop")
+        #expect(await result(of: client).hasPrefix("ok "))
+        await cluster.end("node0")
+        try await cluster.owned("after an owner's end")
+        try cluster.startNode(0)
+        try await eventually("the node refuses to start") {
+          cluster.count("test: has level 3, and this tidemark-store", inLogOf: "node0") == 1
+        }
       }
     }
 

@@ -57,6 +57,7 @@ import Testing
             keyAwaited: { _, _ in },
             kept: { _ in },
             removed: { _ in },
+            levelUnsupported: { _ in },
             joining: { _ in },
             joinFailed: { _ in },
             installEnded: { _ in },

@@ -265,6 +265,29 @@ import Testing
     }
   }
 
+  /// A node that runs while the cluster gets a level that it does not support.
+  @Test func nodeSaysThatItDoesNotSupportLevel() async throws {
+    try await withNode { node in
+      try await node.owns(2)
+      #expect(node.server.notReadyReason == nil)
+      node.log.setLevel(200)
+      try await eventually("the node is not ready") { node.server.notReadyReason?.contains("level 200") == true }
+      // Once, not for each group.
+      #expect(node.lines.matching("does not support the cluster's level").map(\.level) == [.error])
+      let group = GroupID(0)
+      try await eventually("no group moves to it") { node.log.reports(of: group)[NodeID(1)]?.phase == .leaving }
+      // It still owns its groups, and writes what it has written.
+      let gateway = try await node.connect(session: 1)
+      gateway.gateway.send { [$0.note("a", of: 0)] }
+      #expect(try await gateway.gateway.nextReplies() == ["1 noted"])
+      node.log.takeOver(group, node: NodeID(2), level: 200)
+      try await eventually("the group is lost") { await node.owned == 1 }
+      try await eventually("a follower that stands still") { node.storage.recoveries(of: 0) == 2 }
+      #expect(await node.owned == 1)
+      await gateway.gateway.close()
+    }
+  }
+
   /// Before a stop the groups go to a member that follows.
   @Test func nodeThatStopsReleasesItsGroups() async throws {
     try await withNode { node in

@@ -27,16 +27,29 @@ final class MemoryGroupLog: Sendable {
   }
 
   /// Claim a group for a node that does not run, and append this sealed payload as a commit of it.
-  func takeOver(_ group: GroupID, node: NodeID, payload: [UInt8]? = nil, key: RecordKeyNumber? = nil) {
+  func takeOver(
+    _ group: GroupID,
+    node: NodeID,
+    payload: [UInt8]? = nil,
+    key: RecordKeyNumber? = nil,
+    level: UInt8 = 2
+  ) {
     change { log in
       let last = log[group].records[log[group].last].map { LogCursor(after: $0) } ?? .start
-      let record = last.record(.claim(by: node), epoch: log[group].owner.epoch.next)
+      let record = last.record(
+        .claim(by: node),
+        epoch: log[group].owner.epoch.next,
+        level: ClusterLevel(level)
+      )
       let claim = GroupClaim(group: group, record: record, seen: log[group].owner.fence)
       guard case .committed(let owner) = log.claim(claim, by: node), let payload else { return }
       let commit = LogCursor(after: record).record(.batches, epoch: owner.epoch, key: key, payload: payload)
       _ = log.append([GroupAppend(group: group, record: commit, fence: owner.fence)])
     }
   }
+
+  /// Give the cluster a level.
+  func setLevel(_ level: UInt8) { change { $0.level = ClusterLevel(level) } }
 
   /// Give a group other members.
   func setMembers(of group: GroupID, _ members: [UInt16]) {
@@ -115,7 +128,7 @@ final class MemoryGroupLog: Sendable {
     }
 
     func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
-      answer(log.change { log in groups.map { log[$0].end } }, done)
+      answer(log.change { $0.ends(of: groups) }, done)
     }
 
     func read(_ group: GroupID, from position: RecordPosition, max: Int, done: @escaping (ReadOutcome) -> Void) {
