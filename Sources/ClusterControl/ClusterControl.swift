@@ -63,19 +63,21 @@ package struct ClusterSummary: Hashable, Sendable {
   package var document: String {
     let head: [(String, OrderedJSON)] = [("cluster", .string(cluster)), ("command", .string(command))]
     if let level { return OrderedJSON.object(head + [("level", .integer(Int(level.rawValue)))]).text }
-    return OrderedJSON.object(head + [
-      (
-        "changes",
-        .array(
-          changes.map {
-            .object([
-              ("group", .integer(Int($0.group.rawValue))),
-              ("members", .array($0.members.map { .integer(Int($0.rawValue)) })),
-            ])
-          }
+    return OrderedJSON.object(
+      head + [
+        (
+          "changes",
+          .array(
+            changes.map {
+              .object([
+                ("group", .integer(Int($0.group.rawValue))),
+                ("members", .array($0.members.map { .integer(Int($0.rawValue)) })),
+              ])
+            }
+          )
         )
-      )
-    ]).text
+      ]
+    ).text
   }
 }
 

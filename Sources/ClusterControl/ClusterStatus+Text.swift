@@ -4,10 +4,12 @@ internal import StoreEngine
 extension ClusterStatus {
   package var text: String {
     let running = nodes.count { $0.address != nil }
-    let head = "cluster \(cluster): \(shardCount) shards in \(groups.count) groups, \(running) nodes running, level \(level.rawValue)"
+    let shape = "\(shardCount) shards in \(groups.count) groups, \(running) nodes running"
+    let head = "cluster \(cluster): \(shape), level \(level.rawValue)"
     let raise = nextLevel.map { ["", "all nodes support level \($0.rawValue): tidemark cluster raise"] } ?? []
     let warnings = warnings.map { "warning: group \($0.group.rawValue) \($0.text)" }
-    return ([head, "", nodeTable, "", groupTable] + raise + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
+    let tables = [head, "", nodeTable, "", groupTable]
+    return (tables + raise + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
   }
 
   private var nodeTable: String {

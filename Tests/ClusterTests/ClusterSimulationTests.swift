@@ -179,7 +179,8 @@ struct ClusterSimulationTests {
   /// Nodes get newer programs, and older ones again, and the level is raised while some of them run.
   @Test(
     "no node applies a record of a level that it does not support, and upgrades lose nothing",
-    arguments: TestRun.seeds(8, long: 400), [ClusterSimulation.Shards.registers, .storeLoops]
+    arguments: TestRun.seeds(8, long: 400),
+    [ClusterSimulation.Shards.registers, .storeLoops]
   )
   func upgradesLoseNothing(seed: UInt64, shards: ClusterSimulation.Shards) {
     TestRun.printSeed(seed, of: "upgrades")
@@ -188,7 +189,9 @@ struct ClusterSimulationTests {
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     _ = Self.run(simulation, "upgrades of \(shards)", seed)
     let tally = simulation.tally
-    print("upgrades \(seed): \(tally.upgrades), level \(simulation.log.level!.rawValue), \(tally.refusedStarts) refused")
+    print(
+      "upgrades \(seed): \(tally.upgrades), level \(simulation.log.level!.rawValue), \(tally.refusedStarts) refused"
+    )
     let total = Self.upgradeTotal.withLock { total in
       total.done += 1
       total.raised += simulation.log.level == .oldest ? 0 : 1
