@@ -11,6 +11,7 @@ extension RealProcesses {
     /// Programs on loopback ports, in a directory of their own.
     private final class Cluster {
       static let groupCount = 3
+      static let shardCount = 8
 
       let directory: String
       private var processes: [String: ChildProcess] = [:]
@@ -51,7 +52,7 @@ extension RealProcesses {
           TestServices.binaries + "/tidemark-store",
           [
             "--cluster", "test", "--log", etcd.servers.map { "http://\($0.client)" }.joined(separator: ","),
-            "--node", "\(index + 1)", "--groups", "\(Self.groupCount)", "--shards", "8", "--data", file("node\(index)"),
+            "--node", "\(index + 1)", "--groups", "\(Self.groupCount)", "--shards", "\(Self.shardCount)", "--data", file("node\(index)"),
             "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
             "--secret-file", file("secret"),
           ] + flags
@@ -64,7 +65,7 @@ extension RealProcesses {
           "node0",
           TestServices.binaries + "/tidemark-store",
           [
-            "--shards", "8", "--data", file("node0"), "--listen", "\(storePorts[0])", "--admin", "\(adminPorts[0])",
+            "--shards", "\(Self.shardCount)", "--data", file("node0"), "--listen", "\(storePorts[0])", "--admin", "\(adminPorts[0])",
             "--secret-file", file("secret"),
           ]
         )
@@ -86,6 +87,25 @@ extension RealProcesses {
       func end(_ name: String) async {
         processes[name]?.kill()
         await processes[name]?.waitForExit()
+      }
+
+      /// Suspend a program for some time.
+      func suspend(_ name: String, for pause: Duration) async throws {
+        processes[name]?.signal(SIGSTOP)
+        try await Task.sleep(for: pause)
+        processes[name]?.signal(SIGCONT)
+      }
+
+      /// Start a client that reads from the nodes in frames.
+      func startReader() async throws -> Companion {
+        let token = try await TokenIssuer(secretFile: file("jwt")).server(lifetime: .seconds(3600))
+        return try Companion(
+          TestServices.python,
+          [
+            TestServices.client("Durability/cluster_stale.py"), "\(gatewayPort.port)", token, file("secret"),
+            "\(Self.shardCount)",
+          ] + storePorts.map { "\($0.port)" }
+        )
       }
 
       /// Stop a program as a service manager does.
@@ -281,6 +301,32 @@ extension RealProcesses {
       var last = await client.line() ?? client.errors
       while last.hasPrefix("slow ") { last = await client.line() ?? client.errors }
       return last
+    }
+
+    /// Owners are suspended for less and for more than their lease, while readers speak frames with all nodes. What a
+    /// node answers when it resumes is not older than what others have acknowledged before the query was sent (C4).
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func suspendedOwnersShowNothingStale() async throws {
+      try await withCluster { cluster in
+        try await cluster.owned("start")
+        let reader = try await cluster.startReader()
+        defer { reader.end() }
+        #expect(await reader.line() == "begun", "\(reader.errors)")
+        let pauses: [Duration] = [.milliseconds(500), .milliseconds(1_600), .milliseconds(2_500), .seconds(10)]
+        for pause in TestRun.isLong ? Array(repeating: pauses, count: 10).flatMap(\.self) : pauses {
+          let owned = try await cluster.owned("before a pause")
+          let owner = try #require(owned.indices.max { owned[$0] < owned[$1] })
+          try await cluster.suspend("node\(owner)", for: pause)
+          try await Task.sleep(for: .seconds(1))
+        }
+        try await cluster.owned("after the pauses")
+        reader.send("stop")
+        let last = await reader.line() ?? ""
+        print("cluster: suspended owners, \(last)")
+        #expect(last.hasPrefix("ok "), "\(last) \(reader.errors)")
+        // Nodes that resumed have found queries.
+        #expect(!last.contains(" 0 of them late") || !last.contains(" 0 refused"), "\(last)")
+      }
     }
 
     /// All nodes are restarted, one after the other, under load.
