@@ -315,6 +315,21 @@ struct OwnershipStoryTests {
       [.init(100, .leaveRequested, "-"), .init(100, input: .deadline, "never")]
     ),
     S(
+      "a node that stays after all claims, and keeps its groups",
+      S.following,
+      [
+        .init(100, .leaveRequested, "-"),
+        .init(200, .stayRequested, "-"),
+        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
+        .init(2_050, S.committed(1), "committed 4, promote to epoch 2"),
+        .init(2_060, .leaveRequested, "-"),
+        .init(2_070, .stayRequested, "-"),
+        .init(2_100, S.synced(2, 3), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        .init(2_120, S.synced(2, 4), "-"),
+      ]
+    ),
+    S(
       "an owner outside the set releases its groups, then removes its data",
       S.owning,
       [

@@ -103,8 +103,8 @@ extension Ownership {
       state = .following(following)
       return []
     case .memberReported(let member, let report): return memberReported(member, report, following)
-    case .answered, .leaveRequested:
-      // Of an ownership that has ended.
+    case .answered, .leaveRequested, .stayRequested:
+      // Answers are of an ownership that has ended.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
     }
@@ -261,7 +261,7 @@ extension Ownership {
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
     case .readTrimmed, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
-      .leaveRequested:
+      .leaveRequested, .stayRequested:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

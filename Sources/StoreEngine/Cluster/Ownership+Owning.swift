@@ -73,7 +73,7 @@ extension Ownership {
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
-    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive:
+    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .stayRequested:
       return []
     case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
     }
@@ -232,7 +232,8 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested:
+    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested,
+      .stayRequested:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
     }

@@ -36,8 +36,11 @@ package struct Ownership: Sendable {
     case memberReported(NodeID, MemberReport)
 
     // Giving up
-    /// This node stops soon. It releases the group if it owns it, and claims nothing any more.
+    /// This node stops soon, or takes no commands. It releases the group if it owns it and another member follows, and
+    /// claims nothing.
     case leaveRequested
+    /// This node takes commands again.
+    case stayRequested
     /// The loop has dropped its memory: the answer to ``Action/halt(_:)``. It continues after this record, the last
     /// one in local storage.
     case loopReset(LogCursor)
@@ -143,7 +146,7 @@ package struct Ownership: Sendable {
   private(set) var logFirst = RecordPosition.zero.next
   /// The cluster's level, by probes and records.
   private(set) var clusterLevel: ClusterLevel
-  /// Whether this node stops soon.
+  /// Whether this node stops soon, or takes no commands.
   private(set) var isLeaving = false
   var state: State
   private var attempts: UInt64 = 0
@@ -250,6 +253,7 @@ package struct Ownership: Sendable {
       logFirst = max(logFirst, end.first)
       if let level = end.level { actions = noted(level) }
     case .leaveRequested: isLeaving = true
+    case .stayRequested: isLeaving = false
     default: break
     }
     switch state {
@@ -267,7 +271,7 @@ package struct Ownership: Sendable {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .keyDestroyed, .recordsFollowed, .followEnded, .probeAnswered,
-      .logUnresponsive, .answered, .memberReported, .leaveRequested:
+      .logUnresponsive, .answered, .memberReported, .leaveRequested, .stayRequested:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a halted loop requested a commit")

@@ -50,6 +50,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timer: Scheduled<Void>?
   private var timerDeadline = BootTime.never
   private var wasOwner = false
+  /// Whether the process stops soon.
+  private var isStopping = false
+  /// Why the store takes no commands; nil: it takes them.
+  private var refusal: ErrorCode?
+  /// Whether the replica gives the group up: the process stops soon, or the store takes no commands.
   private var isLeaving = false
   /// A wait for a record key: of commands, or of a follower.
   private var keyWait: (since: BootTime, isLogged: Bool)?
@@ -147,11 +152,28 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
   func leave() {
-    guard let replica else { return }
-    isLeaving = true
+    isStopping = true
+    updateLeaving()
+  }
+
+  /// Note why the store takes no commands, and return why this group takes none. Another member takes the group over.
+  /// Until then the time that the store holds is as good as any.
+  func commandRefusal(_ refusal: ErrorCode?) -> ErrorCode? {
+    if refusal != self.refusal {
+      self.refusal = refusal
+      host.eventLoop.execute { [weak host] in host?.cluster?.updateLeaving() }
+    }
+    let takesHeldTime = refusal == .clockJump && (!isLeaving || isHandingOver)
+    return takesHeldTime ? nil : refusal
+  }
+
+  private func updateLeaving() {
+    let leaves = isStopping || refusal != nil
+    guard let replica, leaves != isLeaving else { return }
+    isLeaving = leaves
     host.readClock()
     report()
-    replica.handle(.leaveRequested)
+    replica.handle(leaves ? .leaveRequested : .stayRequested)
   }
 
   /// Whether another member takes the group over.

@@ -93,7 +93,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   private func setClock(_ time: Timestamp) {
     loop.clock = time
-    loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
+    let refusal: ErrorCode? = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
+    loop.commandRefusal = if let cluster { cluster.commandRefusal(refusal) } else { refusal }
     cluster?.replica?.updateLease()
   }
 

@@ -18,6 +18,8 @@ extension RealProcesses {
       case nodeDoesNotReachLog, logDoesNotReachNode
       case gatewayDoesNotReachNode, nodeDoesNotReachGateway
       case nodesDoNotReachEachOther
+      case clockSetForward, clockSetBack
+      case ownerDiskFull, followerDiskFull
       // Planned
       case ownerRestarted, groupMoved
 
@@ -33,6 +35,8 @@ extension RealProcesses {
         case .ownerDisconnected, .leaderDisconnected, .leaderSuspended: 500...6_000
         case .majoritySuspended: 300...1_500
         case .nodeDoesNotReachLog, .logDoesNotReachNode, .nodesDoNotReachEachOther: 500...6_000
+        case .clockSetForward, .clockSetBack: 500...6_000
+        case .ownerDiskFull, .followerDiskFull: 500...6_000
         // No other node takes over, so requests wait for this node.
         case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: 500...2_500
         }
@@ -47,11 +51,20 @@ extension RealProcesses {
       let machines: Machines
       let directory: String
       private var programs: [Machines.ID: ChildProcess] = [:]
+      /// Of the nodes.
+      private var clocks: [Machines.ID: FakeClock] = [:]
+      /// Of the nodes. The log's servers use the machine's disk, since they wait for it.
+      private var disks: [Machines.ID: SmallDisk] = [:]
       private var moves = 0
 
       init(_ machines: Machines, directory: String) async throws {
         self.machines = machines
         self.directory = directory
+        for id in Self.nodes {
+          try FileManager.default.createDirectory(atPath: file("clock\(id)"), withIntermediateDirectories: true)
+          clocks[id] = try await FakeClock(in: file("clock\(id)"))
+          disks[id] = try await SmallDisk(at: file("\(id)"))
+        }
         for name in ["secret", "jwt"] {
           let secret = (0..<32).map { _ in String(format: "%02x", UInt8.random(in: .min ... .max)) }.joined()
           try Data(secret.utf8).write(to: URL(fileURLWithPath: file(name)))
@@ -81,7 +94,8 @@ extension RealProcesses {
           name: "machine \(id)",
           executable: command.executable,
           arguments: command.arguments,
-          logFile: file("\(id).log")
+          logFile: file("\(id).log"),
+          variables: clocks[id]?.variables ?? [:]
         )
       }
 
@@ -130,6 +144,7 @@ extension RealProcesses {
 
       func endAll() async {
         for id in programs.keys { await kill(id) }
+        for disk in disks.values { await disk.unmount() }
       }
 
       func printLogs() {
@@ -221,6 +236,21 @@ extension RealProcesses {
         case .logDoesNotReachNode: try await cut(Self.servers.map { ($0, owner) }, for: pause)
         case .gatewayDoesNotReachNode: try await cut([(Self.gateway, owner)], for: pause)
         case .nodeDoesNotReachGateway: try await cut([(owner, Self.gateway)], for: pause)
+        case .clockSetForward:
+          // Above --clock-jump-max: the store takes no commands.
+          try clocks[owner]?.set(aheadSeconds: 7_200)
+          try await eventually("its groups have moved") { try await self.owned()[owner] == 0 }
+          try await Task.sleep(for: pause)
+          try clocks[owner]?.set(aheadSeconds: 0)
+        case .clockSetBack:
+          try clocks[owner]?.set(aheadSeconds: -3_600)
+          try await Task.sleep(for: pause)
+          try clocks[owner]?.set(aheadSeconds: 0)
+        case .ownerDiskFull: try await fillDisk(of: owner, for: pause)
+        case .followerDiskFull:
+          let follower = owner % 3 + 1
+          try await fillDisk(of: follower, for: pause)
+          return [follower]
         case .nodesDoNotReachEachOther:
           try await cut(Self.nodes.filter { $0 != owner }.map { (owner, $0) }, for: pause)
         }
@@ -254,6 +284,12 @@ extension RealProcesses {
         for id in ids { programs[id]?.signal(SIGSTOP) }
         try await Task.sleep(for: pause)
         for id in ids { programs[id]?.signal(SIGCONT) }
+      }
+
+      private func fillDisk(of id: Machines.ID, for pause: Duration) async throws {
+        try await disks[id]?.fill()
+        try await Task.sleep(for: pause)
+        try disks[id]?.free()
       }
 
       private func disconnect(_ id: Machines.ID, for pause: Duration) async throws {
@@ -321,7 +357,9 @@ extension RealProcesses {
         let began = Date().timeIntervalSince1970
         var made: [(fault: Fault, machines: [Machines.ID], at: Double, milliseconds: Int)] = []
         for fault in Self.faults {
-          let milliseconds = random.number(in: fault.milliseconds)
+          // Shorter in `make test`, but longer than a take-over.
+          let longest = TestRun.isLong ? fault.milliseconds.upperBound : min(3_000, fault.milliseconds.upperBound)
+          let milliseconds = random.number(in: fault.milliseconds.lowerBound...longest)
           let at = Date().timeIntervalSince1970
           let machines = try await cluster.make(fault, milliseconds: milliseconds)
           made.append((fault, machines, at, milliseconds))

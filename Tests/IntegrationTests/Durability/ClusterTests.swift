@@ -52,7 +52,8 @@ extension RealProcesses {
           TestServices.binaries + "/tidemark-store",
           [
             "--cluster", "test", "--log", etcd.servers.map { "http://\($0.client)" }.joined(separator: ","),
-            "--node", "\(index + 1)", "--groups", "\(Self.groupCount)", "--shards", "\(Self.shardCount)", "--data", file("node\(index)"),
+            "--node", "\(index + 1)", "--groups", "\(Self.groupCount)", "--shards", "\(Self.shardCount)", "--data",
+            file("node\(index)"),
             "--listen", "\(storePorts[index])", "--admin", "\(adminPorts[index])",
             "--secret-file", file("secret"),
           ] + flags
@@ -65,7 +66,8 @@ extension RealProcesses {
           "node0",
           TestServices.binaries + "/tidemark-store",
           [
-            "--shards", "\(Self.shardCount)", "--data", file("node0"), "--listen", "\(storePorts[0])", "--admin", "\(adminPorts[0])",
+            "--shards", "\(Self.shardCount)", "--data", file("node0"), "--listen", "\(storePorts[0])", "--admin",
+            "\(adminPorts[0])",
             "--secret-file", file("secret"),
           ]
         )
