@@ -41,6 +41,14 @@ extension RealProcesses {
         case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: 500...2_500
         }
       }
+
+      /// Pause before the next fault. TCP sends lost packets again with growing pauses.
+      var recovery: Duration {
+        switch self {
+        case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: .seconds(3)
+        default: .milliseconds(500)
+        }
+      }
     }
 
     /// The programs of a cluster, each on a machine of its own.
@@ -364,7 +372,7 @@ extension RealProcesses {
           let machines = try await cluster.make(fault, milliseconds: milliseconds)
           made.append((fault, machines, at, milliseconds))
           try await cluster.waitForOwners("after \(fault)")
-          try await Task.sleep(for: .milliseconds(500))
+          try await Task.sleep(for: fault.recovery)
         }
         var slow: [(ended: Double, seconds: Double)] = []
         for client in clients {
