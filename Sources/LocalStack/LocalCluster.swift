@@ -22,6 +22,8 @@ package struct ClusterPlan: Sendable {
   package var etcd: [(client: Endpoint, peer: Endpoint)]
   /// In the order of their numbers, from 1.
   package var nodes: [Node]
+  /// Number of groups of shards; nil: as many as nodes.
+  package var groups: Int?
 
   /// Number the nodes from 1, the first at the given addresses, and the others and etcd on free ports.
   package init(nodes count: Int, first: Node, etcdServers: Int = 1) throws(StackError) {
@@ -114,7 +116,7 @@ actor LocalCluster {
         "--cluster", ClusterPlan.name, "--node", "\(index + 1)", "--members", "\(plan.nodes.count)",
         "--log", plan.log, "--data", files.data(ofNode: index + 1), "--listen", "\(node.listen)",
         "--secret-file", files.frameSecret, "--admin", "\(node.admin)", "--log-level", logLevel,
-      ],
+      ] + (plan.groups.map { ["--groups", "\($0)"] } ?? []),
       logFile: files.log(of: name)
     )
   }

@@ -232,6 +232,18 @@ package enum MetricText {
     return nil
   }
 
+  /// Return the buckets of a histogram without other labels: how many values were at most so large, by the bound.
+  package static func buckets(_ name: String, in text: String) -> [Double: Double] {
+    let prefix = name + "_bucket{le=\""
+    var buckets: [Double: Double] = [:]
+    for line in text.split(separator: "\n") where line.hasPrefix(prefix) {
+      let words = line.dropFirst(prefix.count).split(separator: "\"} ")
+      guard words.count == 2, let count = Double(words[1]) else { continue }
+      buckets[words[0] == "+Inf" ? .infinity : Double(words[0]) ?? .nan] = count
+    }
+    return buckets
+  }
+
   /// Return the sum of a metric over its labels.
   package static func sum(_ name: String, in text: String) -> Double {
     text.split(separator: "\n").filter { $0.hasPrefix(name + " ") || $0.hasPrefix(name + "{") }

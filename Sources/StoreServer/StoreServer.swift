@@ -181,26 +181,33 @@ package final class StoreServer: Sendable {
     package var connectionsOpened: UInt64 = 0
     package var failedCommits: UInt64 = 0
     /// Nil except in a cluster.
-    package var ownedGroups: Int?
+    package var cluster: ClusterStatistics?
 
     package init() {}
   }
 
   package func statistics() async -> Statistics {
     var sum = Statistics()
+    if configuration.cluster != nil { sum.cluster = ClusterStatistics() }
     for host in supervisor.hosts {
       let next = try? await host.eventLoop.submit { [sum] in
         var next = sum
         next.loops += host.loop.counters
         host.loop.addGauges(to: &next.now)
+        if next.cluster != nil { host.cluster?.add(to: &next.cluster!) }
         return next
       }.get()
       if let next { sum = next }
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened
-    if configuration.cluster != nil {
-      sum.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
+    if sum.cluster != nil {
+      sum.cluster!.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
+      supervisor.state.withLockedValue { state in
+        sum.cluster!.promotions = state.promotions
+        sum.cluster!.losses = state.losses
+        sum.cluster!.snapshotsInstalled = state.snapshotsInstalled
+      }
     }
     sum.failedCommits = supervisor.failedCommits
     return sum

@@ -170,13 +170,7 @@ struct StoreService: Service {
       help: "Failed commits; each makes the shards reload from storage.",
       Int64(now.failedCommits)
     )
-    if let owned = now.ownedGroups {
-      samples.gauge(
-        "tidemark_store_owned_groups",
-        help: "In a cluster: groups of shards that this node owns.",
-        Double(owned)
-      )
-    }
+    if let cluster = now.cluster { write(cluster, into: &samples) }
     samples.counter(
       "tidemark_store_connections_opened_total",
       help: "Connections accepted.",
@@ -193,6 +187,49 @@ struct StoreService: Service {
       "tidemark_store_tail_channels",
       help: "Channels in the log's tail that are not yet in memory.",
       Double(now.now.tailChannels)
+    )
+  }
+
+  private static func write(_ cluster: ClusterStatistics, into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_store_owned_groups",
+      help: "In a cluster: groups of shards that this node owns.",
+      Double(cluster.ownedGroups)
+    )
+    samples.gauge(
+      "tidemark_store_member_groups",
+      help: "In a cluster: groups of shards of which this node is a member and has data.",
+      Double(cluster.memberGroups)
+    )
+    samples.gauge(
+      "tidemark_store_joining_groups",
+      help: "In a cluster: groups for which this node receives a snapshot.",
+      Double(cluster.joiningGroups)
+    )
+    samples.gauge(
+      "tidemark_store_key_waits",
+      help: "In a cluster: groups that wait for a record key, to take commands or to follow.",
+      Double(cluster.keyWaits)
+    )
+    samples.counter(
+      "tidemark_store_groups_gained_total",
+      help: "In a cluster: times that this node became the owner of a group.",
+      Int64(cluster.promotions)
+    )
+    samples.counter(
+      "tidemark_store_groups_lost_total",
+      help: "In a cluster: times that this node ceased to be the owner of a group.",
+      Int64(cluster.losses)
+    )
+    samples.counter(
+      "tidemark_store_snapshots_installed_total",
+      help: "In a cluster: snapshots of groups that this node has installed.",
+      Int64(cluster.snapshotsInstalled)
+    )
+    samples.histogram(
+      "tidemark_store_follow_age_seconds",
+      help: "In a cluster: age of a commit when this node has applied it as a follower, by the clocks of both nodes.",
+      cluster.followAges
     )
   }
 }

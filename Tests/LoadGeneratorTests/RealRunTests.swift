@@ -86,6 +86,8 @@ import Testing
     #expect(report.measurements.map(\.isCluster) == [false, true, false, true])
     #expect(report.measurements.allSatisfy { $0.figures.requests > 0 && $0.figures.rate > 0 })
     #expect(Set(report.measurements[1].figures.cpu.map(\.process)) == ["generator", "gateway", "store", "etcd"])
+    #expect(report.measurements[1].followAge.map { $0.p50 <= $0.p99 } == true)
+    #expect(report.measurements[0].followAge == nil)
     #expect(report.pauses.killed.count == 1 && report.pauses.stopped.count == 1 && report.pauses.returned.count == 2)
     #expect(report.pauses.requests > 0)
   }

@@ -118,6 +118,12 @@ import Testing
     #expect(output.status == 0 || serious.isEmpty, "\(complaints)")
   }
 
+  @Test func bucketsAreFoundByTheirBounds() {
+    let text = "age_bucket{le=\"0.5\"} 3\nage_bucket{le=\"+Inf\"} 4\nage_sum 2\nages_bucket{le=\"1\"} 9\n"
+    #expect(MetricText.buckets("age", in: text) == [0.5: 3, .infinity: 4])
+    #expect(MetricText.buckets("sum", in: text) == [:])
+  }
+
   @Test func metricIsFoundByWholeName() {
     let text = "# HELP pages Pages.\npages_written 3\npages 12\nother{loop=\"0\"} 1\n"
     #expect(MetricText.value("pages", in: text) == 12)

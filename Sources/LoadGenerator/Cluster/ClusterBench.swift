@@ -23,6 +23,13 @@ struct ClusterBench: Benchmark {
   var rounds = 3
   @Option(help: "Nodes of the cluster.")
   var nodes = 3
+  @Option(
+    help: ArgumentHelp(
+      "Groups of shards. With one, a node owns all shards and the others are standbys.",
+      discussion: "Default: as many as nodes. With fewer no node is ended."
+    )
+  )
+  var groups: Int?
   @Option(help: "Connections.")
   var connections = 16
   @Option(parsing: .upToNextOption, help: "Streams on each connection.")
@@ -42,6 +49,8 @@ struct ClusterBench: Benchmark {
     var round: Int
     var isCluster: Bool
     var figures: RunFigures
+    /// Of a cluster: when the followers had applied a commit; nil where they followed nothing.
+    var followAge: FollowAge?
   }
 
   struct Report: Sendable, Encodable {
@@ -52,7 +61,8 @@ struct ClusterBench: Benchmark {
   func validate() throws {
     try validateRanges([
       ("rounds", rounds, 1...99), ("nodes", nodes, 2...7), ("connections", connections, 1...99),
-      ("requests", requests, 1_000...100_000_000), ("ends", ends, 0...1_000),
+      ("groups", groups ?? nodes, 1...max(nodes, 1)), ("requests", requests, 1_000...100_000_000),
+      ("ends", ends, 0...1_000),
     ])
     guard streams.joined().allSatisfy({ (1...100).contains($0) }) else {
       throw ValidationError("--streams: give 1 to 100")
@@ -64,8 +74,13 @@ struct ClusterBench: Benchmark {
     var report = Report()
     try await run.withStack(logLevel: "warning") { single in
       try await single.start()
-      try await run.withStack(suffix: "-nodes", logLevel: "warning", nodes: nodes, etcdServers: Self.etcdCount) {
-        cluster in
+      try await run.withStack(
+        suffix: "-nodes",
+        logLevel: "warning",
+        nodes: nodes,
+        groups: groups,
+        etcdServers: Self.etcdCount
+      ) { cluster in
         try await cluster.start()
         report = try await measure(run, single: single, cluster: cluster)
       }
@@ -83,13 +98,16 @@ struct ClusterBench: Benchmark {
         for row in Self.rows {
           for (isCluster, stack) in [(false, single), (true, cluster)] {
             let title = "run \(report.measurements.count + 1) of \(count), \(isCluster ? "cluster" : "one store")"
+            let before = await stack.followAges()
             let figures = try await measure(row, streams, stack, run.prefixed(title))
+            let after = await stack.followAges()
             let measurement = Measurement(
               row: row,
               streams: streams,
               round: round,
               isCluster: isCluster,
-              figures: figures
+              figures: figures,
+              followAge: FollowAge(before: before, after: after)
             )
             run.log("\(title), \(streams) streams, \(row.title): \(Figures.count(Int(figures.rate)))/s")
             report.measurements.append(measurement)
@@ -97,7 +115,7 @@ struct ClusterBench: Benchmark {
         }
       }
     }
-    report.pauses = try await pauses.measure(ends: ends)
+    if groups ?? nodes == nodes { report.pauses = try await pauses.measure(ends: ends) }
     return report
   }
 
@@ -136,7 +154,9 @@ struct ClusterBench: Benchmark {
   func text(_ report: Report) -> String {
     let table = ClusterTable(report.measurements)
     return """
-      Medians of \(rounds) rounds, \(connections) connections, \(nodes) nodes, \(Self.etcdCount) servers of etcd.
+      Medians of \(rounds) rounds, \(connections) connections, \(nodes) nodes, \(groups ?? nodes) groups, \
+      \(Self.etcdCount) servers of etcd. "Followed" is the time until the followers had applied a commit: at most this \
+      for half, and for 99 of 100.
 
       \(table.markdown)
 
@@ -146,12 +166,58 @@ struct ClusterBench: Benchmark {
 }
 
 extension LocalStack {
-  /// The measured processes of a stack with their names in reports: those of a cluster have one name each kind.
+  /// The measured processes of a stack with their names in reports: those of a cluster have one name each kind. Nodes
+  /// that own no group are standbys.
   fileprivate func clusterProcesses() async throws -> [(name: String, processID: Int32)] {
     guard plan.cluster != nil else { return try measuredProcesses().named }
     let gateways = gatewayProcesses.map { (name: "gateway", processID: $0.processID) }
-    let nodes = await nodeProcessIDs.map { (name: "store", processID: $0) }
+    var nodes: [(name: String, processID: Int32)] = []
+    for (node, processID) in zip(plan.cluster?.nodes ?? [], await nodeProcessIDs) {
+      let owned = await Self.metric("tidemark_store_owned_groups", at: node.admin)
+      nodes.append((owned == 0 ? "standby" : "store", processID))
+    }
     return gateways + nodes + (await etcdProcessIDs).map { (name: "etcd", processID: $0) }
+  }
+}
+
+/// How old commits were when followers had applied them, in seconds: upper bounds of the metric's buckets.
+struct FollowAge: Sendable, Encodable {
+  var p50: Double
+  var p99: Double
+
+  /// Nil without new values.
+  ///
+  /// - Parameters:
+  ///   - before: the number of commits that were at most so old, by age.
+  init?(before: [Double: Double], after: [Double: Double]) {
+    let counts = after.map { (age: $0.key, count: $0.value - before[$0.key, default: 0]) }.sorted { $0.age < $1.age }
+    guard let total = counts.last?.count, total > 0 else { return nil }
+    func percentile(_ part: Double) -> Double { counts.first { $0.count >= part * total }?.age ?? .infinity }
+    p50 = percentile(0.5)
+    p99 = percentile(0.99)
+  }
+
+  var text: String {
+    [p50, p99].map { "\(Figures.decimal($0 * 1_000, digits: $0 < 0.001 ? 2 : 0)) ms" }.joined(separator: ", ")
+  }
+}
+
+extension [FollowAge] {
+  /// The age with the median p99.
+  fileprivate var median: FollowAge? {
+    guard !isEmpty else { return nil }
+    return sorted { $0.p99 < $1.p99 }[count / 2]
+  }
+}
+
+extension LocalStack {
+  /// The number of commits that followers have applied at most so many seconds after they were made, of all nodes.
+  fileprivate func followAges() async -> [Double: Double] {
+    var ages: [Double: Double] = [:]
+    for node in plan.cluster?.nodes ?? [] {
+      ages.merge(await Self.buckets("tidemark_store_follow_age_seconds", at: node.admin), uniquingKeysWith: +)
+    }
+    return ages
   }
 }
 
@@ -162,6 +228,7 @@ private struct ClusterTable {
     var streams: Int
     var single: [RunFigures]
     var cluster: [RunFigures]
+    var followAges: [FollowAge]
 
     /// CPU time of all processes of a name for a request.
     func cpu(_ runs: [RunFigures], _ name: String) -> Double {
@@ -181,7 +248,8 @@ private struct ClusterTable {
             title: row.title,
             streams: streams,
             single: own.filter { !$0.isCluster }.map(\.figures),
-            cluster: own.filter(\.isCluster).map(\.figures)
+            cluster: own.filter(\.isCluster).map(\.figures),
+            followAges: own.compactMap(\.followAge)
           )
         )
       }
@@ -198,7 +266,9 @@ private struct ClusterTable {
       .time("p99, cluster") { line in line.cluster.median(\.p99) },
       .microseconds("CPU, store") { line in line.cpu(line.single, "store") },
       .microseconds("CPU, nodes") { line in line.cpu(line.cluster, "store") },
+      .microseconds("CPU, standbys") { line in line.cpu(line.cluster, "standby") },
       .microseconds("CPU, etcd") { line in line.cpu(line.cluster, "etcd") },
+      .number("followed") { line in line.followAges.median?.text ?? "" },
     ])
     markdown = table.markdown(lines) ?? ""
   }

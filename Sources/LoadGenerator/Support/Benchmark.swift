@@ -125,12 +125,15 @@ struct BenchRun: Sendable {
   /// Run `body`, which may start the stack, and stop it. Its data is removed after a success and kept after an error,
   /// with the logs.
   ///
-  /// - Parameter nodes: number of a cluster's nodes; 1: a single store.
+  /// - Parameters:
+  ///   - nodes: number of a cluster's nodes; 1: a single store.
+  ///   - groups: number of its groups of shards; nil: as many as nodes.
   func withStack<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
     logLevel: String = "notice",
     nodes: Int = 1,
+    groups: Int? = nil,
     etcdServers: Int = 1,
     _ body: (LocalStack) async throws -> Outcome
   ) async throws -> Outcome {
@@ -140,6 +143,7 @@ struct BenchRun: Sendable {
     if nodes > 1 {
       let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
       plan.cluster = try ClusterPlan(nodes: nodes, first: first, etcdServers: etcdServers)
+      plan.cluster?.groups = groups
     }
     let stack = LocalStack(plan: plan, files: files, executables: executables)
     let outcome = try await withCleanup {

@@ -152,6 +152,12 @@ extension LocalStack {
     return response.flatMap { MetricText.value(name, in: $0.body) }
   }
 
+  /// Return the buckets of an operations listener's histogram; empty if it does not answer.
+  static func buckets(_ name: String, at endpoint: Endpoint) async -> [Double: Double] {
+    let response = await HealthCheck.get("http://\(endpoint)/metrics")
+    return response.map { MetricText.buckets(name, in: $0.body) } ?? [:]
+  }
+
   /// Restart the store with a memory budget.
   func restartStore(memoryBytes: Int) async throws {
     await stopStore()

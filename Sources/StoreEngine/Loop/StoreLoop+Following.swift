@@ -54,6 +54,7 @@ extension StoreLoop {
     do throws(StorageError) {
       for (shard, batch, source) in next {
         try shard.follow(batch, over: nil)
+        followedTime = max(followedTime, batch.time)
         shard.recordFollowed(batch.index, byteCount: source.bytes.readableBytes)
         // The head page keeps the sessions and the last index, as in an owner.
         shard.touchShardPage(.shardHead, batch.index)

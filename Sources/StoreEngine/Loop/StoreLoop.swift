@@ -7,6 +7,8 @@ package final class StoreLoop {
   private var time = LoopClock()
   /// Error code that refuses every incoming command unapplied; nil accepts commands. Work in progress continues.
   package var commandRefusal: ErrorCode?
+  /// The time of the newest batch that was followed.
+  package internal(set) var followedTime = Timestamp.none
   /// Whether the loop may answer queries as the owner of its shards. Always valid without a cluster. The driver sets it
   /// before it passes requests in.
   package var lease = OwnerLease.valid

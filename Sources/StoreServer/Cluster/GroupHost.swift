@@ -1,4 +1,6 @@
 internal import NIOCore
+internal import Operations
+internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 internal import StoreEngine
@@ -50,6 +52,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timer: Scheduled<Void>?
   private var timerDeadline = BootTime.never
   private var wasOwner = false
+  /// The newest batch that was followed.
+  private var followedTime = Timestamp.none
   /// Whether the process stops soon.
   private var isStopping = false
   /// Why the store takes no commands; nil: it takes them.
@@ -357,6 +361,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     if let epoch = replica.ownedEpoch, !wasOwner { events.promoted(host, epoch) }
     if !replica.isOwner, wasOwner { events.yielded(host) }
     wasOwner = replica.isOwner
+    noteFollowed(replica.loop.followedTime)
     let deadline = replica.deadline
     guard deadline != timerDeadline else { return }
     timerDeadline = deadline
@@ -364,6 +369,21 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     timer = host.eventLoop.assumeIsolated().scheduleTask(in: BootTime.now().amount(until: deadline)) { [weak host] in
       host?.cluster?.timerFired()
     }
+  }
+
+  private func noteFollowed(_ time: Timestamp) {
+    guard time > followedTime else { return }
+    followedTime = time
+    link.followAges.record(Double(max(0, host.timeNow.milliseconds - time.milliseconds)) / 1_000)
+  }
+
+  /// Add this group's values.
+  func add(to statistics: inout ClusterStatistics) {
+    statistics.followAges.add(link.followAges)
+    guard let replica else { return }
+    if replica.isMember == true, replica.storedCursor != .start { statistics.memberGroups += 1 }
+    if isFetching { statistics.joiningGroups += 1 }
+    if replica.waitsForKey || replica.missingKey != nil { statistics.keyWaits += 1 }
   }
 
   private func timerFired() {

@@ -44,7 +44,8 @@ extension HostSupervisor {
         logger.info("No snapshot of a group yet", metadata: ["group": "\(position)", "reason": "\(reason)"])
       },
       installEnded: { [weak self] host in self?.installEnded(host, at: position, generation: generation) },
-      joined: { [logger] group, position, bytes in
+      joined: { [weak self, logger] group, position, bytes in
+        self?.state.withLockedValue { $0.snapshotsInstalled += 1 }
         logger.notice(
           "Another node's snapshot of a group is installed",
           metadata: ["group": "\(group.rawValue)", "position": "\(position.rawValue)", "bytes": "\(bytes)"]
@@ -56,6 +57,7 @@ extension HostSupervisor {
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
+    state.withLockedValue { $0.promotions += 1 }
     tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
@@ -66,7 +68,9 @@ extension HostSupervisor {
   /// This node owns the group of a host no longer: its connections lose the group's shards. Gateways resend unanswered
   /// requests to the group's next owner.
   func yielded(_ host: LoopHost) {
-    if serving.demote(host) { tellConnections() }
+    guard serving.demote(host) else { return }
+    state.withLockedValue { $0.losses += 1 }
+    tellConnections()
   }
 
   /// The other nodes of the cluster, or their addresses, have changed: tell the connections. Numbers rise.

@@ -1,5 +1,6 @@
 internal import Glibc
 internal import NIOCore
+internal import Operations
 internal import StoreEngine
 internal import Synchronization
 
@@ -18,6 +19,8 @@ final class SharedLogLink: @unchecked Sendable {
   /// Number of changes of `replicas`.
   private var version: UInt64 = 0
   private var timer: Scheduled<Void>?
+  /// ``ClusterStatistics/followAges`` of the loop's groups.
+  var followAges = Histogram.durations
   /// When a probe was answered last.
   private let answeredAt = Atomic(BootTime.now().nanoseconds)
 

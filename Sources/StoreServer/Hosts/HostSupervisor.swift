@@ -20,6 +20,11 @@ final class HostSupervisor: Sendable {
     var groupRestarts: [Int: RestartBackoff] = [:]
     /// In a cluster: whether the node hands its groups over, since its process stops.
     var isLeaving = false
+    /// In a cluster: groups that this node has become the owner of, those that it has lost, and snapshots that it has
+    /// installed.
+    var promotions = 0
+    var losses = 0
+    var snapshotsInstalled = 0
     /// In a cluster: its level, if this node does not support it.
     var unsupportedLevel: ClusterLevel?
   }

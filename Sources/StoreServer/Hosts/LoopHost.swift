@@ -91,6 +91,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   @inline(__always)
   func readClock() { setClock(clock.now()) }
 
+  /// The clock of now. ``readClock()`` sets the loop's.
+  var timeNow: Timestamp { clock.now() }
+
   private func setClock(_ time: Timestamp) {
     loop.clock = time
     let refusal: ErrorCode? = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil

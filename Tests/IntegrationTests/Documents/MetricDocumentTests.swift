@@ -11,7 +11,14 @@ extension RealProcesses {
     /// Shown only in a cluster, with TLS between gateway and store, or once a push was acknowledged or a rate limit was
     /// exceeded.
     private static let rare: Set<String> = [
+      "tidemark_store_follow_age_seconds",
+      "tidemark_store_groups_gained_total",
+      "tidemark_store_groups_lost_total",
+      "tidemark_store_joining_groups",
+      "tidemark_store_key_waits",
+      "tidemark_store_member_groups",
       "tidemark_store_owned_groups",
+      "tidemark_store_snapshots_installed_total",
       "tidemark_store_log_appended_bytes_total",
       "tidemark_store_log_call_seconds",
       "tidemark_store_log_database_bytes",

@@ -47,7 +47,7 @@ import Testing
     let lines: Lines
 
     var owned: Int {
-      get async { await server.statistics().ownedGroups ?? 0 }
+      get async { await server.statistics().cluster?.ownedGroups ?? 0 }
     }
 
     func owns(_ count: Int) async throws {

@@ -1,0 +1,24 @@
+package import Operations
+
+/// Values of a node for `/metrics`.
+package struct ClusterStatistics: Sendable {
+  // Now
+  package var ownedGroups = 0
+  /// Groups whose set the node is in, and of which it has data.
+  package var memberGroups = 0
+  /// Groups that receive a snapshot.
+  package var joiningGroups = 0
+  /// Groups that wait for a record key: to take commands, or to follow.
+  package var keyWaits = 0
+
+  // Since the start
+  package var promotions = 0
+  /// Owned groups that another node has claimed, or was given.
+  package var losses = 0
+  package var snapshotsInstalled = 0
+  /// Age of the newest batch of a record when this node had applied the record as a follower, by the clocks of both
+  /// nodes.
+  package var followAges = Histogram.durations
+
+  package init() {}
+}
