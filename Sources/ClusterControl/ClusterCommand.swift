@@ -143,7 +143,7 @@ extension ClusterState {
     return nodes.allSatisfy { $0.levels.contains(highest) } ? highest : nil
   }
 
-  /// A member that does not run has told its levels to nobody.
+  /// Return the step to the highest level of all nodes. Refused while a member does not run: its levels are not known.
   fileprivate func raise() throws(ClusterRefusal) -> ClusterStep {
     let absent = memberships.keys.sorted().filter { !isRunning($0) }
     guard absent.isEmpty else { throw .membersNotRunning(absent) }

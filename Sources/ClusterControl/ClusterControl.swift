@@ -2,7 +2,8 @@ package import LocalStack
 package import StoreEngine
 package import StoreEtcd
 
-/// Changes of a cluster: the implementation of `tidemark cluster move`, `drain`, `balance`, `add`, `remove` and `raise`.
+/// Changes of a cluster: the implementation of `tidemark cluster move`, `drain`, `balance`, `add`, `remove` and
+/// `raise`.
 package struct ClusterControl: Sendable {
   package var configuration: EtcdConfiguration
   /// Whether `move`, `drain` and `remove` wait until the groups have moved.

@@ -6,10 +6,12 @@ extension ClusterStatus {
     let running = nodes.count { $0.address != nil }
     let shape = "\(shardCount) shards in \(groups.count) groups, \(running) nodes running"
     let head = "cluster \(cluster): \(shape), level \(level.rawValue)"
-    let raise = nextLevel.map { ["", "all nodes support level \($0.rawValue): tidemark cluster raise"] } ?? []
+    let raise = nextLevel.map { level in
+      ["", "all running nodes support level \(level.rawValue): tidemark cluster raise (then no node can go back)"]
+    }
     let warnings = warnings.map { "warning: group \($0.group.rawValue) \($0.text)" }
     let tables = [head, "", nodeTable, "", groupTable]
-    return (tables + raise + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
+    return (tables + (raise ?? []) + (warnings.isEmpty ? [] : [""]) + warnings).joined(separator: "\n")
   }
 
   private var nodeTable: String {

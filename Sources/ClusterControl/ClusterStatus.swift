@@ -52,6 +52,7 @@ package struct ClusterStatus: Hashable, Sendable {
       case fewCopies = "few_copies"
       case unusualSize = "unusual_size"
       case notPreferred = "not_preferred"
+      case memberNotRunning = "member_not_running"
     }
 
     package var group: GroupID
@@ -138,6 +139,11 @@ extension ClusterStatus.Warning {
     let copies = group.members.count { state.isRunning($0) && group.hasLog($0) }
     if group.owner == .none { warn(.noOwner, "has no owner") }
     if copies < 2 { warn(.fewCopies, "has \(copies == 0 ? "no" : "one") running member with all its records") }
+    let absent = group.members.filter { !state.isRunning($0) }
+    if !absent.isEmpty {
+      let what = absent.count == 1 ? "a member that does" : "members that do"
+      warn(.memberNotRunning, "has \(what) not run: \(absent.text)")
+    }
     if group.members.count != commonSize {
       warn(.unusualSize, "has \(group.members.count) members, most groups have \(commonSize)")
     }
@@ -156,6 +162,7 @@ extension ClusterStatus {
   package var document: String {
     OrderedJSON.object([
       ("cluster", .string(cluster)), ("shards", .integer(shardCount)), ("level", .integer(Int(level.rawValue))),
+      ("next_level", .number(nextLevel.map { UInt64($0.rawValue) })),
       ("nodes", .array(nodes.map(\.json))),
       ("groups", .array(groups.map(\.json))), ("warnings", .array(warnings.map(\.json))),
     ]).text

@@ -11,7 +11,8 @@ internal import StoreRocksDB
 /// What a node settles with etcd before it starts.
 ///
 /// All nodes of a cluster have some numbers in common: the first node that starts fixes them, from its flags. Later
-/// nodes take them from etcd, and their flags must not contradict. They have to support the cluster's level. And no two nodes have the same number.
+/// nodes take them from etcd, and their flags must not contradict. They have to support the cluster's level. And no two
+/// nodes have the same number.
 struct ClusterAgreement {
   let configuration: ClusterConfiguration
   let etcd: EtcdConfiguration
@@ -43,7 +44,7 @@ private struct ClusterTalk {
   func agree(_ settings: Settings, cluster: String) async throws(SettingsError) -> ClusterConfiguration {
     let asked = (
       nodes: try settings.integer("members", in: 1...GroupSet.membersMax),
-      groups: try settings.integer("groups", in: 1...NodeSettings.groupsMax),
+      groups: try settings.integer("groups", in: 1...GroupID.countMax),
       shards: try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
     )
     let nodes = asked.nodes ?? Self.defaultNodeCount
@@ -92,7 +93,7 @@ private struct ClusterTalk {
 
   /// Refuse a number that another process has.
   func checkNumber(_ settings: Settings) async throws(SettingsError) {
-    guard let number = try settings.integer("node", in: 1...NodeSettings.nodesMax) else { return }
+    guard let number = try settings.integer("node", in: 1...NodeID.numberMax) else { return }
     let own = try NodeSettings.advertised(settings, try settings.endpoint("listen") ?? NodeSettings.listenDefault)
     var other: NodeAnnouncement?
     for check in 0..<Self.announcementChecks {

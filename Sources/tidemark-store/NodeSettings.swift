@@ -13,9 +13,6 @@ struct NodeSettings {
   private static let dependentKeys = [
     "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "advertise", "adopt",
   ]
-  /// A group is a byte in the keys of the shared log. Each has an event loop.
-  static let groupsMax = 64
-  static let nodesMax = 999
   static let listenDefault = Endpoint(host: "127.0.0.1", port: 7_410)
 
   let name: String
@@ -47,7 +44,7 @@ struct NodeSettings {
     }
     self.name = name
     groupCount = agreed.configuration.groupCount
-    guard let node = try settings.integer("node", in: 1...Self.nodesMax) else {
+    guard let node = try settings.integer("node", in: 1...NodeID.numberMax) else {
       throw SettingsError("node", "is missing: give the number of this node; each node has another one")
     }
     let bytes = Array(name.utf8)

@@ -76,8 +76,8 @@ struct ClusterOptions: ParsableArguments {
 }
 
 /// Number of a node as an argument.
-private let node = parsing("the number of a node, 1 to 65535") { text in
-  UInt16(text).flatMap { $0 > 0 ? NodeID($0) : nil }
+private let node = parsing("the number of a node, 1 to \(NodeID.numberMax)") { text in
+  UInt16(text).flatMap { (1...NodeID.numberMax).contains(Int($0)) ? NodeID($0) : nil }
 }
 
 /// Command `tidemark cluster status`.
@@ -86,11 +86,12 @@ struct ClusterStatusCommand: AsyncParsableCommand {
     commandName: "status",
     abstract: "Shows the nodes, the groups with their owners and members, and what needs attention.",
     discussion: """
-      With --json, one line: {"cluster","shards","level","nodes":[{"node","address","version","level_min",\
+      With --json, one line: {"cluster","shards","level","next_level","nodes":[{"node","address","version","level_min",\
       "level_max","running","groups_owned","groups_preferred","groups_member"}],"groups":[{"group","first_shard","shards","owner","epoch","first_record",\
       "last_record","records","set_revision","members":[{"node","state","position","lag"}]}],\
       "warnings":[{"group","code","text"}]}. What is unknown is null. state is owner, following, joining, leaving, \
-      behind (needs a snapshot) or no_report; code is no_owner, few_copies, unusual_size or not_preferred.
+      behind (needs a snapshot) or no_report; code is no_owner, few_copies, member_not_running, unusual_size or \
+      not_preferred. next_level is what tidemark cluster raise would give the cluster.
 
       Example: tidemark cluster status --cluster demo --log http://127.0.0.1:2379 --json
       """
@@ -128,7 +129,9 @@ struct ClusterMoveCommand: AsyncParsableCommand {
   var noWait = false
   @Argument(
     help: ArgumentHelp("Number of the group.", valueName: "group"),
-    transform: parsing("the number of a group, 0 to 255") { text in UInt8(text).map { GroupID($0) } }
+    transform: parsing("the number of a group, 0 to \(GroupID.countMax - 1)") { text in
+      UInt8(text).flatMap { $0 < GroupID.countMax ? GroupID($0) : nil }
+    }
   )
   var group: GroupID
   @Argument(help: ArgumentHelp("Number of the member.", valueName: "node"), transform: node)
@@ -218,8 +221,8 @@ struct ClusterRemoveCommand: AsyncParsableCommand {
       Where a node runs that is no member of a group yet, it takes the place: it becomes a member, receives the \
       group's data, and then the removed node is dropped. Otherwise the group goes on with fewer members, but at least \
       two members with all records stay, or one if it is the only one left. A removed node deletes its data of the \
-      groups. The command waits until others own its groups, for 60 s at most, and then says what is missing. Stop the \
-      node afterwards.
+      groups, and logs that for each group: stop the node only then, or it keeps the data. The command waits until \
+      others own its groups, for 60 s at most, and then says what is missing.
 
       An interrupted command continues when it is run again. Its last line on standard output is \
       {"cluster","command","changes":[{"group","members"}]} as JSON.

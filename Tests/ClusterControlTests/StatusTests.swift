@@ -34,8 +34,11 @@ import Testing
         1      22-42   -      0      5        2 following (lag 0), 3 not running (lag 0), 1 leaving (lag 0)
         2      43-63   2      2      5        3 no report, 1 no report, 2 owner, 4 joining (lag 1)
 
+        warning: group 0 has a member that does not run: 3
         warning: group 1 has no owner
+        warning: group 1 has a member that does not run: 3
         warning: group 2 has one running member with all its records
+        warning: group 2 has a member that does not run: 3
         warning: group 2 has 4 members, most groups have 3
         warning: group 2 is owned by node 2, not by its preferred owner, node 3
         """
@@ -50,7 +53,7 @@ import Testing
     cluster.running = [2]
     #expect(
       ClusterStatus(cluster: "demo", cluster.state).document == """
-        {"cluster":"demo","shards":64,"level":2,"nodes":[\
+        {"cluster":"demo","shards":64,"level":2,"next_level":null,"nodes":[\
         {"node":1,"address":null,"version":null,"level_min":null,"level_max":null,"running":false,\
         "groups_owned":0,"groups_preferred":0,"groups_member":1},\
         {"node":2,"address":"10.0.0.2:7410","version":"0.9.0","level_min":2,"level_max":3,"running":true,\
@@ -67,6 +70,7 @@ import Testing
         {"node":4,"state":"joining","position":8,"lag":1}]}],\
         "warnings":[\
         {"group":0,"code":"few_copies","text":"group 0 has one running member with all its records"},\
+        {"group":0,"code":"member_not_running","text":"group 0 has members that do not run: 3, 1, 4"},\
         {"group":0,"code":"unusual_size","text":"group 0 has 4 members, most groups have 3"},\
         {"group":0,"code":"not_preferred",\
         "text":"group 0 is owned by node 2, not by its preferred owner, node 3"}]}
@@ -85,7 +89,11 @@ import Testing
     for node in 1...3 as ClosedRange<UInt16> { cluster.levels[node] = 2...4 }
     cluster.levels[3] = 2...3
     let status = ClusterStatus(cluster: "demo", cluster.state)
-    #expect(status.text.hasSuffix("\n\nall nodes support level 3: tidemark cluster raise"))
+    #expect(
+      status.text.hasSuffix(
+        "\n\nall running nodes support level 3: tidemark cluster raise (then no node can go back)"
+      )
+    )
     cluster.level = 3
     #expect(ClusterStatus(cluster: "demo", cluster.state).nextLevel == nil)
   }

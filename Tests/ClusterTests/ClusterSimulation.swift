@@ -114,8 +114,8 @@ final class ClusterSimulation {
     var purges = 0
     /// Only of simulations in which sets get other members.
     var removals = 0
-    /// Only of simulations with upgrades: programs that were installed, those that refused to start, and groups of nodes
-    /// that did not support the level.
+    /// Only of simulations with upgrades: programs that were installed, those that refused to start, and groups of
+    /// nodes that did not support the level.
     var upgrades = 0
     var refusedStarts = 0
     var unsupported = 0

@@ -3,6 +3,8 @@ package struct GroupID: Hashable, Comparable, Sendable, BitwiseCopyable {
   package var rawValue: UInt8
   package init(_ rawValue: UInt8) { self.rawValue = rawValue }
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  /// Maximum number of groups. A group is a byte in the keys of the shared log, and has an event loop on every node.
+  package static let countMax = 64
 }
 
 /// A store process of a cluster, numbered from 1.
@@ -11,6 +13,7 @@ package struct NodeID: Hashable, Comparable, Sendable, BitwiseCopyable {
   package init(_ rawValue: UInt16) { self.rawValue = rawValue }
   /// No node: the owner of a group that nobody has claimed yet.
   package static let none = NodeID(0)
+  package static let numberMax = 999
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 }
 

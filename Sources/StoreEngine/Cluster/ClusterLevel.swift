@@ -10,6 +10,9 @@ package struct ClusterLevel: Hashable, Comparable, Sendable, BitwiseCopyable {
 
   /// The levels that this program reads and writes.
   ///
+  /// A change that earlier programs cannot read adds a level: extend this range, and write the new encoding only where
+  /// ``Ownership/writtenLevel`` allows it. ``oldest`` rises a release later at the earliest.
+  ///
   /// - Level 1, of preview builds: batches in plain text. No program supports it.
   /// - Level 2: sealed batches, record keys and purges.
   package static let supported = oldest...ClusterLevel(2)

@@ -22,7 +22,8 @@ package protocol GroupLog: AnyObject {
   /// except for position 1.
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void)
 
-  /// Owner, extent and set of several groups, and the cluster's level, linearizable; in the same order. `nil`: the call failed.
+  /// Owner, extent and set of several groups, and the cluster's level, linearizable; in the same order. `nil`: the call
+  /// failed.
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void)
 
   /// Read at most `max` records from a position on, in order.

@@ -104,7 +104,7 @@ extension Ownership {
       return []
     case .memberReported(let member, let report): return memberReported(member, report, following)
     case .answered, .leaveRequested, .stayRequested:
-      // Answers are of an ownership that has ended.
+      // Answers are of an ownership that has ended. Leaving only keeps the node from claiming.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
     }
@@ -140,7 +140,8 @@ extension Ownership {
     return awaitsSnapshot && following.applied == .start ? [.removeData] : []
   }
 
-  /// Give the data up if this member has it, or all that the log lacks of it. Until then this node's may be the last.
+  /// Remove this node's data if a member has every record that the log no longer has. Until then it may be the last
+  /// copy.
   private func memberReported(_ member: NodeID, _ report: MemberReport, _ following: Following) -> [Action] {
     guard following.isOutsideWithData, member != node, currentSet?.members.contains(member) == true else { return [] }
     return report.hasRecords(before: logFirst, key: following.applied.key) ? [.removeData] : []
@@ -199,7 +200,7 @@ extension Ownership {
     return true
   }
 
-  /// A snapshot of a level that the node does not support does not help.
+  /// Return the request for a snapshot; nothing if this node does not support the cluster's level.
   private func fetchSnapshot(_ reason: SnapshotReason) -> [Action] { supportsLevel ? [.fetchSnapshot(reason)] : [] }
 
   // MARK: Claiming
@@ -254,7 +255,8 @@ extension Ownership {
         return []
       }
     case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
-      // The claim's position may be taken by another record. Its own record is left to the answer, which has the fence.
+      // The claim's position may be taken by another record. If the record is the claim itself, the answer follows:
+      // only that has the fence.
       let record = claiming.claim.record
       guard records.contains(where: { $0.position == record.position && $0 != record }) else { return [] }
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)

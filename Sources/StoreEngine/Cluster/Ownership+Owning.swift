@@ -171,7 +171,8 @@ extension Ownership {
 
   // MARK: Moves
 
-  /// Release the group if another member has to own it, or as soon as nothing is in flight.
+  /// Choose the next owner if another member has to own the group, and release it to that one as soon as nothing is in
+  /// flight. The choice is kept.
   private mutating func handOverIfDue(_ owning: Owning, at now: BootTime) -> [Action] {
     var owning = owning
     if owning.handover == nil { owning.handover = nextOwner(owning, at: now) }

@@ -52,7 +52,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timer: Scheduled<Void>?
   private var timerDeadline = BootTime.never
   private var wasOwner = false
-  /// The newest batch that was followed.
+  /// Time of the newest batch that was followed.
   private var followedTime = Timestamp.none
   /// Whether the process stops soon.
   private var isStopping = false
@@ -160,8 +160,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     updateLeaving()
   }
 
-  /// Note why the store takes no commands, and return why this group takes none. Another member takes the group over.
-  /// Until then the time that the store holds is as good as any.
+  /// Note why the store takes no commands, and return why this group takes none.
+  ///
+  /// During a clock jump the group takes commands, with the time that the store holds, until another member owns it. It
+  /// takes none if no member can take it over.
   func commandRefusal(_ refusal: ErrorCode?) -> ErrorCode? {
     if refusal != self.refusal {
       self.refusal = refusal
@@ -398,7 +400,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
       switch reason {
       case .trimmed(let first): "the shared log begins at record \(first.rawValue)"
       case .keyDestroyed(let key): "record key \(key.rawValue) is destroyed, and the next record needs it"
-      case .diverged(let position): "the directory does not fit the shared log from record \(position.rawValue) on"
+      case .diverged(let position): "its data is of another history from record \(position.rawValue) on"
       }
     guard !isFetching else { return }
     isFetching = true
@@ -406,8 +408,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     reportThenFetch()
   }
 
-  /// Fetch a snapshot once the shared log knows that this node has purged nothing of it: an earlier report is of the
-  /// storage that is replaced.
+  /// Replace this node's report, then fetch a snapshot: the earlier report's purge position is of the storage that the
+  /// snapshot replaces.
   private func reportThenFetch() {
     guard let replica, host.stopped == nil else { return }
     let report = replica.completed(memberReport(synced: synced ?? .zero))

@@ -78,7 +78,7 @@ extension HostSupervisor {
     if serving.setPeers(peers) { tellConnections() }
   }
 
-  /// The cluster has a level that this node does not support: its groups fall behind, and it owns no more of them.
+  /// The cluster has a level that this node does not support: it owns its groups until others claim them.
   func levelUnsupported(_ level: ClusterLevel) {
     let isNew = state.withLockedValue { state in
       defer { state.unsupportedLevel = level }
@@ -86,7 +86,10 @@ extension HostSupervisor {
     }
     guard isNew else { return }
     logger.error(
-      "This node does not support the cluster's level, and stops following: install a newer tidemark-store",
+      """
+      This node does not support the cluster's level: it owns its groups until others claim them, and follows nothing of \
+      that level; install a newer tidemark-store
+      """,
       metadata: ["level": "\(level.rawValue)", "supported": "\(ClusterLevel.supported.text)"]
     )
   }
@@ -112,8 +115,9 @@ extension HostSupervisor {
     logger.log(
       level: restart.isNew ? .error : .debug,
       """
-      Local storage does not fit the shared log: this node neither follows nor claims the group, and reads it again \
-      with pauses of up to \(RestartBackoff.pauseMax); if that does not help, stop the node, move its data directory \
+      A group's records cannot be applied to local storage: this node neither follows nor claims the group, and tries \
+      again with pauses of up to \(RestartBackoff.pauseMax); if this repeats, check that another running member has all \
+      records of each of this node's groups (tidemark cluster status), then stop the node, move its data directory \
       away, and start it with an empty one
       """,
       metadata: ["group": "\(position)", "error": "\(error)", "pause": "\(restart.pause)"]

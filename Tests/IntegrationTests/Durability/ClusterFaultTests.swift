@@ -9,18 +9,18 @@ extension RealProcesses {
   /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
   /// etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS with each other.
   ///
-  /// `make test-long` has 20 faults of most kinds, `make test` one.
+  /// `make test` has one fault of each kind, `make test-long` 20, and 100 of killed owners and of moves.
   @Suite struct ClusterFaults {
     /// What happens to a machine, a program or a group, and ends after some time.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {
       case ownerKilled, ownerSuspended, ownerDisconnected
-      case leaderKilled, leaderSuspended, leaderDisconnected, majoritySuspended
-      case nodeDoesNotReachLog, logDoesNotReachNode
-      case gatewayDoesNotReachNode, nodeDoesNotReachGateway
-      case nodesDoNotReachEachOther
+      case etcdLeaderKilled, etcdLeaderSuspended, etcdLeaderDisconnected, etcdMajoritySuspended
+      case ownerDoesNotReachEtcd, etcdDoesNotReachOwner
+      case gatewayDoesNotReachOwner, ownerDoesNotReachGateway
+      case ownerDoesNotReachNodes
       case clockSetForward, clockSetBack
       case ownerDiskFull, followerDiskFull
-      // Planned
+      // Actions of an operator
       case ownerRestarted, groupMoved
 
       var testDescription: String { rawValue }
@@ -29,23 +29,23 @@ extension RealProcesses {
       /// 5 s.
       var milliseconds: ClosedRange<Int> {
         switch self {
-        case .ownerKilled, .leaderKilled, .ownerRestarted: 0...3_000
+        case .ownerKilled, .etcdLeaderKilled, .ownerRestarted: 0...3_000
         case .groupMoved: 0...0
         case .ownerSuspended: 500...10_000
-        case .ownerDisconnected, .leaderDisconnected, .leaderSuspended: 500...6_000
-        case .majoritySuspended: 300...1_500
-        case .nodeDoesNotReachLog, .logDoesNotReachNode, .nodesDoNotReachEachOther: 500...6_000
+        case .ownerDisconnected, .etcdLeaderDisconnected, .etcdLeaderSuspended: 500...6_000
+        case .etcdMajoritySuspended: 300...1_500
+        case .ownerDoesNotReachEtcd, .etcdDoesNotReachOwner, .ownerDoesNotReachNodes: 500...6_000
         case .clockSetForward, .clockSetBack: 500...6_000
         case .ownerDiskFull, .followerDiskFull: 500...6_000
         // No other node takes over, so requests wait for this node.
-        case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: 500...2_500
+        case .gatewayDoesNotReachOwner, .ownerDoesNotReachGateway: 500...2_500
         }
       }
 
       /// Pause before the next fault. TCP sends lost packets again with growing pauses.
       var recovery: Duration {
         switch self {
-        case .gatewayDoesNotReachNode, .nodeDoesNotReachGateway: .seconds(3)
+        case .gatewayDoesNotReachOwner, .ownerDoesNotReachGateway: .seconds(3)
         default: .milliseconds(500)
         }
       }
@@ -61,7 +61,7 @@ extension RealProcesses {
       private var programs: [Machines.ID: ChildProcess] = [:]
       /// Of the nodes.
       private var clocks: [Machines.ID: FakeClock] = [:]
-      /// Of the nodes. The log's servers use the machine's disk, since they wait for it.
+      /// Of the nodes. etcd's servers use the machine's disk: their syncs count.
       private var disks: [Machines.ID: SmallDisk] = [:]
       private var moves = 0
 
@@ -225,25 +225,25 @@ extension RealProcesses {
         case .groupMoved: return [try await moveGroup(to: owner % 3 + 1)]
         case .ownerSuspended: try await suspend([owner], for: pause)
         case .ownerDisconnected: try await disconnect(owner, for: pause)
-        case .leaderKilled:
+        case .etcdLeaderKilled:
           let leader = try await leader()
           try await restart(leader, after: pause)
           return [leader]
-        case .leaderSuspended:
+        case .etcdLeaderSuspended:
           let leader = try await leader()
           try await suspend([leader], for: pause)
           return [leader]
-        case .leaderDisconnected:
+        case .etcdLeaderDisconnected:
           let leader = try await leader()
           try await disconnect(leader, for: pause)
           return [leader]
-        case .majoritySuspended:
+        case .etcdMajoritySuspended:
           try await suspend([4, 5], for: pause)
           return [4, 5]
-        case .nodeDoesNotReachLog: try await cut(Self.servers.map { (owner, $0) }, for: pause)
-        case .logDoesNotReachNode: try await cut(Self.servers.map { ($0, owner) }, for: pause)
-        case .gatewayDoesNotReachNode: try await cut([(Self.gateway, owner)], for: pause)
-        case .nodeDoesNotReachGateway: try await cut([(owner, Self.gateway)], for: pause)
+        case .ownerDoesNotReachEtcd: try await cut(Self.servers.map { (owner, $0) }, for: pause)
+        case .etcdDoesNotReachOwner: try await cut(Self.servers.map { ($0, owner) }, for: pause)
+        case .gatewayDoesNotReachOwner: try await cut([(Self.gateway, owner)], for: pause)
+        case .ownerDoesNotReachGateway: try await cut([(owner, Self.gateway)], for: pause)
         case .clockSetForward:
           // Above --clock-jump-max: the store takes no commands.
           try clocks[owner]?.set(aheadSeconds: 7_200)
@@ -259,7 +259,7 @@ extension RealProcesses {
           let follower = owner % 3 + 1
           try await fillDisk(of: follower, for: pause)
           return [follower]
-        case .nodesDoNotReachEachOther:
+        case .ownerDoesNotReachNodes:
           try await cut(Self.nodes.filter { $0 != owner }.map { (owner, $0) }, for: pause)
         }
         return [owner]

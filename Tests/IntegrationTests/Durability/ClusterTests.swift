@@ -314,11 +314,11 @@ extension RealProcesses {
         let reader = try await cluster.startReader()
         defer { reader.end() }
         #expect(await reader.line() == "begun", "\(reader.errors)")
-        let pauses: [Duration] = [.milliseconds(500), .milliseconds(1_600), .milliseconds(2_500), .seconds(10)]
-        for pause in TestRun.isLong ? Array(repeating: pauses, count: 10).flatMap(\.self) : pauses {
+        let seconds = TestRun.isLong ? Array(repeating: [0.5, 1.6, 2.5, 10], count: 10).flatMap(\.self) : [1.6, 4]
+        for seconds in seconds {
           let owned = try await cluster.owned("before a pause")
           let owner = try #require(owned.indices.max { owned[$0] < owned[$1] })
-          try await cluster.suspend("node\(owner)", for: pause)
+          try await cluster.suspend("node\(owner)", for: .seconds(seconds))
           try await Task.sleep(for: .seconds(1))
         }
         try await cluster.owned("after the pauses")

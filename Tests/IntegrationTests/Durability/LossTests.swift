@@ -15,17 +15,27 @@ extension RealProcesses {
     static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
 
     /// A run ends only after it has reached these counts, so that it cannot pass on quiet streams.
-    static let leastCounts = ["events": 5_000, "resumes": 100, "gateways ended": 2, "slow readers": 10]
-      .mapValues { $0 * seconds / 60 }
+    static func leastCounts(_ seconds: Int) -> [String: Int] {
+      ["events": 5_000, "resumes": 100, "gateways ended": 2, "slow readers": 10].mapValues { $0 * seconds / 60 }
+    }
 
     /// How much longer than ``seconds`` a run may take to reach ``leastCounts``.
     static let extraSeconds = 600
 
     @Test func eventsMatchQueries() async throws {
       try await Self.run("disturbed", seconds: Self.seconds) { tally in
-        for (what, least) in Self.leastCounts {
+        for (what, least) in Self.leastCounts(Self.seconds) {
           #expect(tally[what, default: 0] >= least, "\(what): \(tally)")
         }
+      }
+    }
+
+    /// The same over a cluster whose owners are killed: other nodes take their shards over.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func eventsMatchQueriesWhileOwnersEnd() async throws {
+      // At least one owner ends.
+      try await Self.run("disturbed", seconds: max(10, Self.seconds / 2), nodes: 3) { tally in
+        #expect(tally["stores ended", default: 0] >= 1, "\(tally)")
       }
     }
 
@@ -37,11 +47,14 @@ extension RealProcesses {
     private static func run(
       _ way: String,
       seconds: Int,
+      nodes: Int = 1,
       _ check: ([String: Int]) throws -> Void
     ) async throws {
       let seed = TestRun.printedSeed(of: "losses, \(way)")
       print("losses, \(way): TIDEMARK_LOSS_SECONDS=\(seconds)")
-      try await TestServices.with { services in
+      var least = leastCounts(seconds)
+      if nodes > 1 { least["stores ended"] = max(1, seconds / 30) }
+      try await TestServices.with(nodes: nodes) { services in
         var tokens: [String: String] = [:]
         for number in 0..<70 { tokens["user-\(number)"] = try await services.token("user-\(number)") }
         let specification: [String: Any] = [
@@ -49,7 +62,7 @@ extension RealProcesses {
           "admins": services.stack.plan.gateways.map(\.admin.port), "seed": seed, "seconds": seconds,
           "way": way,
           "server": services.serverToken, "users": tokens, "certificates": [services.certificate, ""],
-          "least_counts": Self.leastCounts, "extra_seconds": Self.extraSeconds,
+          "least_counts": least, "extra_seconds": Self.extraSeconds,
         ]
         let path = services.directory + "/loss.json"
         try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
@@ -61,9 +74,10 @@ extension RealProcesses {
         defer { driver.end() }
         var last = ""
         var tally: [String: Int] = [:]
+        var ended = 0
         for await line in driver.lines {
           last = line
-          if try await performRequest(line, services.stack) {
+          if try await performRequest(line, services.stack, endedNode: &ended) {
             driver.send("done")
           } else {
             print(line)
@@ -79,13 +93,29 @@ extension RealProcesses {
     }
 
     /// Perform a request of the driver; return false where the line is only output.
-    private static func performRequest(_ line: String, _ stack: LocalStack) async throws -> Bool {
+    ///
+    /// - Parameter endedNode: the node of a cluster that was killed for the store.
+    private static func performRequest(
+      _ line: String,
+      _ stack: LocalStack,
+      endedNode: inout Int
+    ) async throws -> Bool {
       let words = line.split(separator: " ").map(String.init)
       switch (words.first, words.dropFirst().first) {
       case ("kill", "store"):
         try await expectAllRun(stack)
-        await stack.killStore()
-      case ("start", "store"): try await stack.startStore()
+        guard let cluster = stack.plan.cluster else {
+          await stack.killStore()
+          break
+        }
+        var owned: [Double] = []
+        for node in cluster.nodes {
+          owned.append(try await Scrape.value("tidemark_store_owned_groups", of: node.admin))
+        }
+        endedNode = owned.indices.max { owned[$0] < owned[$1] } ?? 0
+        await stack.killNode(endedNode)
+      case ("start", "store"):
+        if stack.plan.cluster == nil { try await stack.startStore() } else { try await stack.startNode(endedNode) }
       case ("kill", "gateway"):
         try await expectAllRun(stack)
         await stack.killGateway(Int(words[2])!)

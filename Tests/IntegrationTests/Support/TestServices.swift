@@ -35,11 +35,13 @@ struct TestServices: Sendable {
   ///   - storeFlags: further flags of the store.
   ///   - storeVariables: added to the store's environment.
   ///   - gatewayFlags: further flags of both gateways.
+  ///   - nodes: number of a cluster's nodes; 1: a single store.
   ///   - prepare: writes files into the services' directory before any process starts.
   static func with(
     storeFlags: [String] = [],
     storeVariables: [String: String] = [:],
     gatewayFlags: [String] = [],
+    nodes: Int = 1,
     prepare: (StackFiles) async throws -> Void = { _ in },
     _ body: (TestServices) async throws -> Void
   ) async throws {
@@ -59,6 +61,9 @@ struct TestServices: Sendable {
     plan.storeFlags = storeFlags
     plan.storeVariables = storeVariables
     for index in plan.gateways.indices { plan.gateways[index].flags = gatewayFlags }
+    if nodes > 1 {
+      plan.cluster = try ClusterPlan(nodes: nodes, first: ClusterPlan.Node(listen: ports[0], admin: ports[1]))
+    }
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),

@@ -1,11 +1,11 @@
-"""Reads from the nodes of a cluster directly, in frames, while a gateway registers messages and owners are suspended.
+"""Reads from the nodes of a cluster directly, in frames, while a gateway registers messages.
 
 Usage: cluster_stale.py GATEWAY TOKEN SECRET-FILE SHARDS NODE... (ports). It reads `stop` from its input, and writes
-`begun`, then the result.
+`begun`, then the result. The caller suspends owners meanwhile. Needs xxh64sum.
 
-Each node gets a query for each channel every 10 ms, whether it answers or not, so that a node that was suspended finds
-queries from after it was replaced. No answer may be older than what the gateway acknowledged before the query was
-sent."""
+Each node gets a query for each channel every 10 ms, whether it answers or not. So a node that resumes finds queries
+that were sent after another node had taken over. No answer may be older than what the gateway had acknowledged before
+the query was sent."""
 import hashlib
 import hmac
 import os
@@ -32,7 +32,10 @@ cids = [f"team:stale-{number}" for number in range(CHANNELS)]
 # The newest sequence number that the gateway has acknowledged, by channel.
 acknowledged = [0] * CHANNELS
 is_stopped = threading.Event()
+# Stale answers, and failures of readers.
 faults = []
+# Seconds after which an answer is counted as late: its query has waited in a suspended node.
+LATE = 0.3
 
 
 def shard(cid):
@@ -91,6 +94,9 @@ class Reader:
                     self.serve()
             except OSError:
                 time.sleep(0.05)
+            except Exception as error:
+                faults.append(f"the reader of node {self.port}: {error!r}")
+                return
 
     def send(self, kind, payload, shard=0, correlation=0):
         self.socket.sendall(struct.pack(">IBBHI", len(payload) + 8, kind, 0, shard, correlation) + payload)
@@ -118,7 +124,7 @@ class Reader:
         theirs = fields.bytes(32)
         proof = lambda text: hmac.new(secret, text + nonce + theirs + session, hashlib.sha256).digest()
         assert fields.string() == proof(b"tidemark store 1"), "the node's proof"
-        fields.varint()
+        _frame_length_max = fields.varint()
         window = fields.varint()
         self.send(PROOF, string(proof(b"tidemark gateway 1")))
         kind, _, _ = self.receive()
@@ -161,14 +167,13 @@ class Reader:
             assert kind == GET_CHANNEL | REPLY, kind
             channel, at_least, sent = self.waiting.pop(correlation)
             assert fields.string() == cids[channel].encode()
-            fields.varint()
+            _created_at = fields.varint()
             for _ in range(fields.varint()):
-                fields.varint()
-                fields.string()
-            fields.varint()
+                _option, _value = fields.varint(), fields.string()
+            _member_count = fields.varint()
             newest = fields.varint()
             self.answers += 1
-            if time.monotonic() - sent > 0.3:
+            if time.monotonic() - sent > LATE:
                 self.late += 1
             if newest < at_least:
                 faults.append(f"node {self.port} shows {newest} of {cids[channel]} after {at_least}")
@@ -208,5 +213,5 @@ for fault in faults[:5]:
     print(fault, file=sys.stderr)
 answers, late = sum(reader.answers for reader in readers), sum(reader.late for reader in readers)
 refused = sum(reader.not_owner for reader in readers)
-result = "stale" if faults else "ok"
+result = "fault" if faults else "ok"
 print(f"{result} {answers} answers, {late} of them late, {refused} refused by nodes that were not owners", flush=True)
