@@ -64,7 +64,7 @@ extension ClusterState {
   func remove(_ node: NodeID) throws(ClusterRefusal) -> ClusterStep {
     let groups = groups.filter { $0.members.contains(node) }
     guard !groups.isEmpty else {
-      let isKnown = isRunning(node) || self.groups.contains { $0.reports[node] != nil }
+      let isKnown = isRunning(node) || self.groups.contains { $0.reports[node] != nil || $0.set.revision > 0 }
       guard isKnown else { throw .unknownNode(node, members: memberships.keys.sorted()) }
       return waitForOthers(toOwn: self.groups, of: node)
     }

@@ -148,6 +148,8 @@ extension ClusterState {
     let absent = memberships.keys.sorted().filter { !isRunning($0) }
     guard absent.isEmpty else { throw .membersNotRunning(absent) }
     guard let commonLevel else { throw .noCommonLevel }
+    let unsupporting = nodes.filter { !$0.levels.contains(configuration.level) }
+    guard unsupporting.isEmpty else { throw .levelUnsupported(configuration.level, unsupporting.map(\.node)) }
     return commonLevel > configuration.level ? .raise(commonLevel) : .done
   }
 }

@@ -73,7 +73,7 @@ package final class ClusterConnection: Sendable {
 
   func raise(_ cluster: ClusterState, to level: ClusterLevel) async -> ChangeOutcome {
     await call { state, done in
-      state.log.raise(cluster.configuration, to: level, from: cluster.revision, done: done)
+      state.log.raise(cluster.configuration, to: level, from: cluster.revisions, done: done)
     }
   }
 

@@ -28,6 +28,11 @@ package struct GroupState: Hashable, Sendable {
     return reports[node]?.hasRecords(before: end.first, key: newest) ?? false
   }
 
+  /// Whether a node has all records, but not the newest record key.
+  func lacksOnlyKey(_ node: NodeID) -> Bool {
+    !hasLog(node) && reports[node]?.hasRecords(before: end.first, key: .none) == true
+  }
+
   /// Number of records that a node lacks, by its report; nil without one.
   package func lag(of node: NodeID) -> UInt64? {
     reports[node].map { end.last > $0.position ? end.last.rawValue - $0.position.rawValue : 0 }
@@ -37,15 +42,15 @@ package struct GroupState: Hashable, Sendable {
 /// A cluster as a plan sees it.
 package struct ClusterState: Hashable, Sendable {
   package let configuration: ClusterConfiguration
-  /// ``ClusterOverview/revision``
-  let revision: UInt64
+  /// ``ClusterOverview/revisions``
+  let revisions: ClusterRevisions
   /// The nodes that run.
   package let nodes: [NodeAnnouncement]
   package let groups: [GroupState]
 
   package init(_ overview: ClusterOverview) {
     configuration = overview.configuration
-    revision = overview.revision
+    revisions = overview.revisions
     nodes = overview.nodes
     groups = overview.groups.map { group in
       GroupState(

@@ -67,6 +67,7 @@ extension ClusterStatus.Member {
     case .owner: "\(node.rawValue) owner"
     case .following, .leaving, .joining:
       "\(node.rawValue) \(isRunning ? state.rawValue : "not running") (lag \(lag ?? 0))"
+    case .lacksKey: "\(node.rawValue) \(isRunning ? "waits for a record key" : "not running") (lag \(lag ?? 0))"
     case .behind: "\(node.rawValue) needs a snapshot"
     case .noReport: "\(node.rawValue) no report"
     }

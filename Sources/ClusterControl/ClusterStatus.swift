@@ -20,6 +20,8 @@ package struct ClusterStatus: Hashable, Sendable {
       case owner, following, joining, leaving
       /// It lacks records that are trimmed, or all: it needs a snapshot.
       case behind
+      /// It lacks the newest record key, as for a second after each change of owner.
+      case lacksKey = "lacks_key"
       case noReport = "no_report"
     }
 
@@ -53,6 +55,7 @@ package struct ClusterStatus: Hashable, Sendable {
       case unusualSize = "unusual_size"
       case notPreferred = "not_preferred"
       case memberNotRunning = "member_not_running"
+      case levelUnsupported = "level_unsupported"
     }
 
     package var group: GroupID
@@ -63,7 +66,7 @@ package struct ClusterStatus: Hashable, Sendable {
   package var cluster: String
   package var shardCount: Int
   package var level: ClusterLevel
-  /// The level that `tidemark cluster raise` would give the cluster; nil: it has that one.
+  /// The level that `tidemark cluster raise` would give the cluster; nil: none, or it would be refused.
   package var nextLevel: ClusterLevel?
   /// Nodes that run, own a group, or are members.
   package var nodes: [Node]
@@ -74,7 +77,7 @@ package struct ClusterStatus: Hashable, Sendable {
     self.cluster = cluster
     shardCount = state.configuration.shardCount
     level = state.configuration.level
-    nextLevel = state.commonLevel.flatMap { [level] in $0 > level ? $0 : nil }
+    if case .raise(let next)? = try? ClusterCommand.raise.nextStep(state) { nextLevel = next }
     groups = state.groups.map { Group($0, shards: state.configuration.shards(of: $0.id)) }
     let (memberships, preferences) = (state.memberships, state.preferences)
     let owners = state.groups.map(\.owner).filter { $0 != .none }
@@ -125,8 +128,8 @@ extension ClusterStatus.Member {
         switch report?.phase {
         case nil: .noReport
         case .joining: .joining
-        case .following: group.hasLog(node) ? .following : .behind
-        case .leaving: group.hasLog(node) ? .leaving : .behind
+        case .following: group.hasLog(node) ? .following : group.lacksOnlyKey(node) ? .lacksKey : .behind
+        case .leaving: group.hasLog(node) ? .leaving : group.lacksOnlyKey(node) ? .lacksKey : .behind
         }
       }
   }
@@ -143,6 +146,12 @@ extension ClusterStatus.Warning {
     if !absent.isEmpty {
       let what = absent.count == 1 ? "a member that does" : "members that do"
       warn(.memberNotRunning, "has \(what) not run: \(absent.text)")
+    }
+    let unsupporting = state.nodes.filter {
+      group.members.contains($0.node) && !$0.levels.contains(state.configuration.level)
+    }
+    if !unsupporting.isEmpty {
+      warn(.levelUnsupported, "has members that do not support the cluster's level: \(unsupporting.map(\.node).text)")
     }
     if group.members.count != commonSize {
       warn(.unusualSize, "has \(group.members.count) members, most groups have \(commonSize)")

@@ -59,6 +59,8 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
   case membersNotRunning([NodeID])
   /// There is no level that all nodes support.
   case noCommonLevel
+  /// These nodes do not support the cluster's level.
+  case levelUnsupported(ClusterLevel, [NodeID])
 
   package var description: String {
     switch self {
@@ -105,6 +107,11 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
       """
       node \(nodes.text) does not run, so it is not known which levels it supports: start it, or drop it with tidemark \
       cluster remove, and run this again
+      """
+    case .levelUnsupported(let level, let nodes):
+      """
+      the cluster has level \(level.rawValue), which node \(nodes.text) does not support: install a newer tidemark-store \
+      there, and run this again
       """
     case .noCommonLevel:
       """

@@ -18,8 +18,8 @@ package struct GroupOverview: Hashable, Sendable {
 /// What `tidemark cluster` sees of a cluster.
 package struct ClusterOverview: Hashable, Sendable {
   package var configuration: ClusterConfiguration
-  /// Of the configuration: for ``EtcdGroupLog/raise(_:to:from:done:)``.
-  package var revision: UInt64
+  /// What a raise compares.
+  package var revisions: ClusterRevisions
   /// The nodes that run, in the order of their numbers.
   package var nodes: [NodeAnnouncement]
   /// In the order of their numbers.
@@ -27,14 +27,25 @@ package struct ClusterOverview: Hashable, Sendable {
 
   package init(
     configuration: ClusterConfiguration,
-    revision: UInt64,
+    revisions: ClusterRevisions,
     nodes: [NodeAnnouncement],
     groups: [GroupOverview]
   ) {
     self.configuration = configuration
-    self.revision = revision
+    self.revisions = revisions
     self.nodes = nodes
     self.groups = groups
+  }
+}
+
+/// Revisions of what ``EtcdGroupLog/raise(_:to:from:done:)`` was decided by: it fails if any has changed.
+package struct ClusterRevisions: Hashable, Sendable {
+  package var configuration: UInt64
+  package var nodes: [NodeID: UInt64]
+
+  package init(configuration: UInt64, nodes: [NodeID: UInt64] = [:]) {
+    self.configuration = configuration
+    self.nodes = nodes
   }
 }
 
@@ -60,6 +71,15 @@ extension EtcdGroupLog {
     }
   }
 
+  /// Whether a node of the cluster has ever started; nil: the call failed.
+  package func hasConfiguration(done: @escaping (Bool?) -> Void) {
+    transact(.cluster, transactions.cluster()) { [self] response throws(EtcdWireError) in
+      try transactions.cluster(response).configuration != nil
+    } done: { exists in
+      done(exists)
+    }
+  }
+
   /// Read the nodes that are announced; nil: the call failed.
   package func nodes(done: @escaping ([NodeAnnouncement]?) -> Void) {
     transact(.nodes, transactions.cluster()) { [self] response throws(EtcdWireError) in
@@ -77,13 +97,13 @@ extension EtcdGroupLog {
       try transactions.cluster(response)
     } done: { [self] found in
       guard let found else { return done(.failure(EtcdUnavailable())) }
-      guard let (configuration, revision) = found.configuration else { return done(.success(nil)) }
+      guard let (configuration, revisions) = found.configuration else { return done(.success(nil)) }
       let groups = (0..<configuration.groupCount).map { GroupID(UInt8($0)) }
       ends(of: groups) { [self] ends in
         guard let ends else { return done(.failure(EtcdUnavailable())) }
         let empty = ClusterOverview(
           configuration: configuration,
-          revision: revision,
+          revisions: revisions,
           nodes: found.nodes,
           groups: []
         )
@@ -123,16 +143,23 @@ extension EtcdGroupLog {
     change(transactions.change(group, to: members, from: revision), done: done)
   }
 
-  /// Give the cluster another level, if the configuration still is the one of this revision.
-  ///
-  /// - Parameter revision: ``ClusterOverview/revision``.
+  /// Give the cluster another level, if the configuration and the announcements still are those of these revisions.
   package func raise(
     _ configuration: ClusterConfiguration,
     to level: ClusterLevel,
-    from revision: UInt64,
+    from revisions: ClusterRevisions,
     done: @escaping (ChangeOutcome) -> Void
   ) {
-    change(transactions.raise(configuration, to: level, from: revision), done: done)
+    change(transactions.raise(configuration, to: level, from: revisions), done: done)
+  }
+
+  /// Remove a node's announcement, by an earlier process that has ended. `nil`: the call failed.
+  package func removeAnnouncement(of node: NodeID, done: @escaping (Bool?) -> Void) {
+    transact(.nodes, transactions.removeAnnouncement(of: node)) { response throws(EtcdWireError) in
+      response.succeeded
+    } done: { removed in
+      done(removed)
+    }
   }
 
   private func change(_ transaction: EtcdTransaction, done: @escaping (ChangeOutcome) -> Void) {
@@ -180,19 +207,25 @@ extension EtcdTransactions {
 
   func cluster(
     _ response: EtcdTransactionResponse
-  ) throws(EtcdWireError) -> (configuration: (ClusterConfiguration, revision: UInt64)?, nodes: [NodeAnnouncement]) {
-    var configuration: (ClusterConfiguration, revision: UInt64)?
+  ) throws(EtcdWireError) -> (configuration: (ClusterConfiguration, ClusterRevisions)?, nodes: [NodeAnnouncement]) {
+    let nodes = try values(response, 1, of: 2)
+    var configuration: (ClusterConfiguration, ClusterRevisions)?
     if let stored = try values(response, 0, of: 2).first {
-      configuration = (try EtcdConfigurationValue(stored.value).configuration, stored.modRevision)
+      var revisions = ClusterRevisions(configuration: stored.modRevision)
+      for node in nodes {
+        if let id = keys.node(ofKey: node.key) { revisions.nodes[id] = node.modRevision }
+      }
+      configuration = (try EtcdConfigurationValue(stored.value).configuration, revisions)
     }
-    return (configuration, try nodes(try values(response, 1, of: 2)))
+    return (configuration, try self.nodes(nodes))
   }
 
+  /// Return the announcements that parse: one of a program that is not known must not hide the others.
   func nodes(_ values: [EtcdKeyValue]) throws(EtcdWireError) -> [NodeAnnouncement] {
     var nodes: [NodeAnnouncement] = []
     for stored in values {
       guard let node = keys.node(ofKey: stored.key) else { throw .badValue(.node) }
-      nodes.append(try EtcdNodeValue(stored.value, node: node).announcement)
+      if let value = try? EtcdNodeValue(stored.value, node: node) { nodes.append(value.announcement) }
     }
     return nodes
   }
@@ -217,14 +250,22 @@ extension EtcdTransactions {
   func raise(
     _ configuration: ClusterConfiguration,
     to level: ClusterLevel,
-    from revision: UInt64
+    from revisions: ClusterRevisions
   ) -> EtcdTransaction {
     var raised = configuration
     raised.level = level
+    var compares = [EtcdCompare(key: keys.configuration, condition: .modRevision(equals: revisions.configuration))]
+    for (node, revision) in revisions.nodes.sorted(by: { $0.key < $1.key }).prefix(EtcdTransaction.operationsMax - 1) {
+      compares.append(EtcdCompare(key: keys.node(node), condition: .modRevision(equals: revision)))
+    }
     return EtcdTransaction(
-      compares: [EtcdCompare(key: keys.configuration, condition: .modRevision(equals: revision))],
+      compares: compares,
       success: [.put(key: keys.configuration, value: EtcdConfigurationValue(raised).encoded())]
     )
+  }
+
+  func removeAnnouncement(of node: NodeID) -> EtcdTransaction {
+    EtcdTransaction(success: [.deleteRange(first: keys.node(node), end: [])])
   }
 
   /// Return the values of a range in a response with `count` parts.

@@ -3,10 +3,11 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreEngine
 
-/// What all nodes have in common, as a value.
+/// What all nodes have in common, as a value. Later programs may add fields at its end.
 struct EtcdConfigurationValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 2
+  private static let formatWithoutLevel: UInt8 = 1
   private static let shardsMax: UInt64 = 1 << 16
 
   var configuration: ClusterConfiguration
@@ -16,10 +17,10 @@ struct EtcdConfigurationValue: Hashable {
   init(_ bytes: [UInt8]) throws(EtcdWireError) {
     do throws(WireError) {
       var reader = FieldReader(bytes.span.bytes)
-      guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+      let format = try reader.byte()
+      guard format == Self.formatVersion || format == Self.formatWithoutLevel else { throw .badValue(.format) }
       let (shards, groups, nodes) = (try reader.varint(), try reader.varint(), try reader.varint())
-      let level = ClusterLevel(try reader.byte())
-      try reader.end()
+      let level = format == Self.formatWithoutLevel ? .oldest : ClusterLevel(try reader.byte())
       guard (1...Self.shardsMax).contains(shards), (1...min(shards, 256)).contains(groups),
         (1...UInt64(GroupSet.membersMax)).contains(nodes)
       else { throw .badValue(.count) }
@@ -45,7 +46,7 @@ struct EtcdConfigurationValue: Hashable {
   }
 }
 
-/// A node's announcement as a value. Its number is in the key.
+/// A node's announcement as a value. Its number is in the key. Later programs may add fields at its end.
 struct EtcdNodeValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 2
@@ -62,7 +63,6 @@ struct EtcdNodeValue: Hashable {
       guard let port = UInt16(exactly: try reader.varint()), port > 0, !host.isEmpty else { throw .badValue(.node) }
       let version = try reader.text()
       let (oldest, newest) = (ClusterLevel(try reader.byte()), ClusterLevel(try reader.byte()))
-      try reader.end()
       guard oldest <= newest else { throw .badValue(.node) }
       announcement = NodeAnnouncement(
         node: node,

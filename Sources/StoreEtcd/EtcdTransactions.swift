@@ -139,7 +139,7 @@ struct EtcdTransactions {
     _ response: EtcdTransactionResponse
   ) throws(EtcdWireError) -> [GroupEnd] {
     guard response.responses.count == 4 * groups.count + 1 else { throw .unexpectedResponse }
-    let level = try level(try range(response, 4 * groups.count))
+    let level = level(try range(response, 4 * groups.count))
     var ends: [GroupEnd] = []
     for (index, known) in known.enumerated() {
       let owner = try owner(try range(response, 4 * index))
@@ -268,9 +268,10 @@ struct EtcdTransactions {
     return GroupSet(members: try EtcdSetValue(stored.value).members, revision: stored.modRevision)
   }
 
-  private func level(_ range: EtcdRangeResponse) throws(EtcdWireError) -> ClusterLevel? {
+  /// Return the cluster's level. Nil also for a value that does not parse: the groups go on at the level that they know.
+  private func level(_ range: EtcdRangeResponse) -> ClusterLevel? {
     guard let stored = range.values.first else { return nil }
-    return try EtcdConfigurationValue(stored.value).configuration.level
+    return try? EtcdConfigurationValue(stored.value).configuration.level
   }
 
   private func first(_ range: EtcdRangeResponse) throws(EtcdWireError) -> RecordPosition {

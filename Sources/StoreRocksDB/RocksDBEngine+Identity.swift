@@ -1,9 +1,10 @@
 internal import CRocksDB
 internal import Foundation
 internal import ReceiptModel
-internal import StoreEngine
+package import StoreEngine
 
-/// Identity of a data directory, in the default column family: keys `format`, `shards`, `store`.
+/// Identity of a data directory, in the default column family: keys `format`, `shards`, `store`; in a cluster also
+/// `node`, the node's number followed by the store's identity: it counts for that store only.
 extension RocksDBEngine {
   private static let formatVersion = "1"
   /// Number of shards of a new directory if none is given.
@@ -46,23 +47,7 @@ extension RocksDBEngine {
     in families: RocksDBFamilies,
     _ read: RocksDBReadOptions
   ) throws(StorageError) -> Identity? {
-    func get(_ key: String) throws(StorageError) -> String? {
-      var failure: UnsafeMutablePointer<CChar>?
-      var count = 0
-      let value = rocksdb_get_cf(
-        families.database.pointer,
-        read.pointer,
-        families.meta.pointer,
-        key,
-        key.utf8.count,
-        &count,
-        &failure
-      )
-      if let text = consumeError(&failure) { throw .failed("\(directory): \(text)") }
-      guard let value else { return nil }
-      defer { rocksdb_free(value) }
-      return String(decoding: UnsafeRawBufferPointer(start: value, count: count), as: UTF8.self)
-    }
+    func get(_ key: String) throws(StorageError) -> String? { try text(of: key, directory, in: families, read) }
     guard let format = try get("format") else { return nil }
     guard format == formatVersion else {
       throw .unusable("--data \(directory): has format \(format); this tidemark-store reads format \(formatVersion)")
@@ -71,6 +56,46 @@ extension RocksDBEngine {
     guard let shards = try get("shards").flatMap({ Int($0) }), (1...shardCountMax).contains(shards), store.count == 2
     else { throw .corrupt("\(directory): its identity cannot be read") }
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
+  }
+
+  /// Return the value of a key of the identity; nil: there is none.
+  private static func text(
+    of key: String,
+    _ directory: String,
+    in families: RocksDBFamilies,
+    _ read: RocksDBReadOptions
+  ) throws(StorageError) -> String? {
+    var failure: UnsafeMutablePointer<CChar>?
+    var count = 0
+    let value = rocksdb_get_cf(
+      families.database.pointer,
+      read.pointer,
+      families.meta.pointer,
+      key,
+      key.utf8.count,
+      &count,
+      &failure
+    )
+    if let text = consumeError(&failure) { throw .failed("\(directory): \(text)") }
+    guard let value else { return nil }
+    defer { rocksdb_free(value) }
+    return String(decoding: UnsafeRawBufferPointer(start: value, count: count), as: UTF8.self)
+  }
+
+  /// Make the directory that of a node; one of another node of the same cluster is refused.
+  package func take(asNode node: NodeID) throws(StorageError) {
+    let store = Self.text(of: identity.store)
+    let text = try Self.text(of: "node", directory, in: families, RocksDBReadOptions())
+    let stored = text?.split(separator: " ", maxSplits: 1)
+    guard let stored, stored.count == 2, stored[1] == store else {
+      let value = [("node", "\(node.rawValue) \(store)")]
+      return try Self.put(value, directory, database: families.database.pointer, meta: families.meta.pointer)
+    }
+    guard stored[0] == "\(node.rawValue)" else {
+      throw .unusable(
+        "--data \(directory): is that of node \(stored[0]): give --node \(stored[0]), or an empty directory"
+      )
+    }
   }
 
   static func text(of store: SessionID) -> String { "\(store.high) \(store.low)" }

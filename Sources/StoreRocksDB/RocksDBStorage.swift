@@ -44,6 +44,11 @@ package final class RocksDBStorage: ReopenableStorage {
       return try engine.isOfCluster
     }
   }
+  /// Make the directory that of a node; one of another node of the same cluster is refused. Requires that it is open.
+  package func take(asNode node: NodeID) throws(StorageError) {
+    try engine.withLockedValue({ $0 })?.take(asNode: node)
+  }
+
   package var locationFault: String? { directoryIdentity.fault }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 

@@ -202,6 +202,7 @@ package final class StoreServer: Sendable {
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened
     if sum.cluster != nil {
+      if let ages = await memberships?.followAges() { sum.cluster!.followAges = ages }
       sum.cluster!.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
       supervisor.state.withLockedValue { state in
         sum.cluster!.promotions = state.promotions

@@ -17,6 +17,13 @@ struct ClusterAgreement {
   let configuration: ClusterConfiguration
   let etcd: EtcdConfiguration
 
+  /// The numbers of the settings alone; nil without `cluster`.
+  init?(assumedFor settings: Settings) throws(SettingsError) {
+    guard let cluster = try settings.string("cluster") else { return nil }
+    etcd = try NodeSettings.etcd(settings, cluster: cluster)
+    configuration = try AskedNumbers(settings).configuration(storedShards: nil)
+  }
+
   /// Nil without `cluster`.
   init?(_ settings: Settings, _ logger: Logger) async throws(SettingsError) {
     guard let cluster = try settings.string("cluster") else { return nil }
@@ -28,12 +35,39 @@ struct ClusterAgreement {
   }
 }
 
+/// The numbers that a node's settings ask for; nil: it takes those of the cluster.
+private struct AskedNumbers {
+  private static let defaultNodeCount = 3
+
+  let nodes: Int?
+  let groups: Int?
+  let shards: Int?
+
+  init(_ settings: Settings) throws(SettingsError) {
+    nodes = try settings.integer("members", in: 1...GroupSet.membersMax)
+    groups = try settings.integer("groups", in: 1...GroupID.countMax)
+    shards = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
+  }
+
+  /// Return the numbers of a cluster that this node begins.
+  ///
+  /// - Parameter storedShards: number of shards of the data directory; nil: it is new.
+  func configuration(storedShards: Int?) throws(SettingsError) -> ClusterConfiguration {
+    let nodes = nodes ?? Self.defaultNodeCount
+    let groups = groups ?? nodes
+    let shards = shards ?? storedShards ?? max(RocksDBEngine.shardCountDefault, groups)
+    guard groups <= shards else {
+      throw SettingsError("groups", "has to be at most \(shards), the number of shards")
+    }
+    return ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
+  }
+}
+
 /// Questions to etcd before a node starts.
 private struct ClusterTalk {
   private static let pause = Duration.milliseconds(500)
   /// A notice of etcd's silence comes with the first attempt, and then with each hundredth.
   private static let attemptsPerNotice = 100
-  private static let defaultNodeCount = 3
   /// The announcement of a process that was killed stays for 10 s.
   private static let announcementChecks = 30
 
@@ -42,19 +76,21 @@ private struct ClusterTalk {
 
   /// Settle the numbers that all nodes have in common.
   func agree(_ settings: Settings, cluster: String) async throws(SettingsError) -> ClusterConfiguration {
-    let asked = (
-      nodes: try settings.integer("members", in: 1...GroupSet.membersMax),
-      groups: try settings.integer("groups", in: 1...GroupID.countMax),
-      shards: try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
-    )
-    let nodes = asked.nodes ?? Self.defaultNodeCount
-    let groups = asked.groups ?? nodes
-    let stored = asked.shards == nil ? try Self.storedShardCount(settings) : nil
-    let shards = asked.shards ?? stored ?? max(RocksDBEngine.shardCountDefault, groups)
-    guard groups <= shards else {
-      throw SettingsError("groups", "has to be at most \(shards), the number of shards")
+    let asked = try AskedNumbers(settings)
+    let stored = try Self.storedShardCount(settings)
+    if stored != nil, try !settings.flag("adopt") {
+      let exists = await ask { log, done in log.hasConfiguration(done: done) }
+      guard exists else {
+        throw SettingsError(
+          "cluster",
+          """
+          \(cluster): etcd has no such cluster, and the data directory is not empty: correct --cluster or --log, or give \
+          --adopt with a single store's directory; if etcd has lost its data see docs/cluster.md
+          """
+        )
+      }
     }
-    let own = ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
+    let own = try asked.configuration(storedShards: stored)
     let agreed = await ask { log, done in log.agree(own, done: done) }
     guard ClusterLevel.supported.contains(agreed.level) else {
       throw SettingsError(
@@ -96,9 +132,14 @@ private struct ClusterTalk {
     guard let number = try settings.integer("node", in: 1...NodeID.numberMax) else { return }
     let own = try NodeSettings.advertised(settings, try settings.endpoint("listen") ?? NodeSettings.listenDefault)
     var other: NodeAnnouncement?
+    let node = NodeID(UInt16(number))
     for check in 0..<Self.announcementChecks {
       let nodes = await ask { log, done in log.nodes(done: done) }
-      other = nodes.first { $0.node.rawValue == number && ($0.host != own.host || Int($0.port) != own.port) }
+      // An earlier process of this one has ended. A raise must not count on the levels that it supported.
+      if nodes.contains(where: { $0.node == node }), !nodes.contains(where: { isOther($0, node, own) }) {
+        _ = await ask { log, done in log.removeAnnouncement(of: node, done: done) }
+      }
+      other = nodes.first { isOther($0, node, own) }
       guard let other else { return }
       if check == 0 {
         logger.notice(
@@ -114,6 +155,11 @@ private struct ClusterTalk {
         "\(number): is used by the process at \(other.host):\(other.port): give each node another number"
       )
     }
+  }
+
+  /// Whether an announcement is of another process with this number.
+  private func isOther(_ announcement: NodeAnnouncement, _ node: NodeID, _ own: Endpoint) -> Bool {
+    announcement.node == node && (announcement.host != own.host || Int(announcement.port) != own.port)
   }
 
   /// Ask etcd until it answers.
@@ -137,7 +183,10 @@ private struct ClusterTalk {
       if let answer { return answer }
       if attempt % Self.attemptsPerNotice == 0 {
         let reason = failure.withLockedValue { $0 }
-        logger.warning("etcd does not answer: start it, or correct --log", metadata: ["error": "\(reason)"])
+        logger.warning(
+          "etcd does not answer, or has no values of this version: start it, or correct --log and --cluster",
+          metadata: ["error": "\(reason)"]
+        )
       }
       try? await Task.sleep(for: Self.pause)
     }

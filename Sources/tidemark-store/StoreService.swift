@@ -208,7 +208,7 @@ struct StoreService: Service {
     )
     samples.gauge(
       "tidemark_store_key_waits",
-      help: "In a cluster: groups that wait for a record key, to take commands or to follow.",
+      help: "In a cluster: groups whose commands, or whose followers, wait for a record key.",
       Double(cluster.keyWaits)
     )
     samples.counter(
@@ -228,7 +228,10 @@ struct StoreService: Service {
     )
     samples.histogram(
       "tidemark_store_follow_age_seconds",
-      help: "In a cluster: age of a commit when this node has applied it as a follower, by the clocks of both nodes.",
+      help: """
+        In a cluster: age of a commit when this node has applied it as a follower, by the clocks of both nodes, in \
+        whole milliseconds.
+        """,
       cluster.followAges
     )
   }

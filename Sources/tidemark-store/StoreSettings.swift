@@ -54,6 +54,13 @@ struct StoreSettings {
     )
   }
 
+  /// Check what a node's settings say by themselves, before it writes to etcd.
+  static func check(_ settings: Settings) throws(SettingsError) {
+    guard let assumed = try ClusterAgreement(assumedFor: settings) else { return }
+    let silent = Logger(label: "tidemark-store") { _ in SwiftLogNoOpLogHandler() }
+    _ = try StoreSettings(settings, agreed: assumed, metrics: MetricsRegistry(), silent)
+  }
+
   /// - Parameter agreed: what all nodes of the cluster have in common; nil: the store is no node.
   init(
     _ settings: Settings,
@@ -84,6 +91,9 @@ struct StoreSettings {
       throw SettingsError("erasure-ledger", "does not go with --cluster yet (docs/cluster.md)")
     }
     let loops = try settings.integer("loops", in: 1...64)
+    if cluster != nil, loops != nil {
+      throw SettingsError("loops", "does not go with --cluster: a node has an event loop for each group (--groups)")
+    }
     let defaultLoops = max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
     server = StoreServerConfiguration(
       host: listen.host,

@@ -242,6 +242,7 @@ struct TidemarkStore: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
+    try StoreSettings.check(read)
     let agreed = try await ClusterAgreement(read, logger)
     var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
 
@@ -305,6 +306,11 @@ struct TidemarkStore: AsyncParsableCommand {
       )
     } catch {
       throw SettingsError(error.description)
+    }
+    if let cluster = settings.cluster, storage.store == cluster.store {
+      do throws(StorageError) { try storage.take(asNode: cluster.settings.node) } catch {
+        throw SettingsError(error.description)
+      }
     }
     if let cluster = settings.cluster, storage.store != cluster.store {
       throw SettingsError(

@@ -84,6 +84,16 @@ import Testing
     #expect(status.text.hasSuffix("3 owner, 1 following (lag 0), 2 following (lag 0)"))
   }
 
+  /// After a change of owner the others lack its key for a second.
+  @Test func memberWithoutNewestKeyIsNamed() {
+    var cluster = TestCluster.initial(groups: 1)
+    cluster.reports[0][1]?.key = RecordKeyNumber(7)
+    cluster.reports[0][2]?.key = RecordKeyNumber(7)
+    let status = ClusterStatus(cluster: "demo", cluster.state)
+    #expect(status.groups[0].members.map(\.state) == [.owner, .following, .lacksKey])
+    #expect(status.text.hasSuffix("1 owner, 2 following (lag 0), 3 waits for a record key (lag 0)"))
+  }
+
   @Test func levelThatAllNodesSupportIsNamed() {
     var cluster = TestCluster.initial()
     for node in 1...3 as ClosedRange<UInt16> { cluster.levels[node] = 2...4 }

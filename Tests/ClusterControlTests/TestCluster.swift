@@ -69,7 +69,12 @@ struct TestCluster {
         reports: Dictionary(uniqueKeysWithValues: reports)
       )
     }
-    return ClusterOverview(configuration: configuration, revision: 1, nodes: nodes, groups: groups)
+    return ClusterOverview(
+      configuration: configuration,
+      revisions: ClusterRevisions(configuration: 1),
+      nodes: nodes,
+      groups: groups
+    )
   }
 
   var state: ClusterState { ClusterState(overview) }

@@ -1,4 +1,6 @@
+import NIOCore
 import ReceiptModel
+import ReceiptWire
 import StoreEngine
 import StoreTestSupport
 import TestSupport
@@ -28,7 +30,7 @@ final class ClusterSimulation {
     var seconds = 60
     /// What happens in phase 1, each as often as it stands here.
     var disturbances: [Disturbance] = [
-      .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .move, .move, .leave,
+      .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .move, .move, .leave, .refuse,
     ]
     /// Faults of messages in phase 1; nil: by the seed.
     var messageFaults: MessageFaults?
@@ -77,6 +79,8 @@ final class ClusterSimulation {
     case purge
     /// A group's set gets other members. Needs ``Settings/takesSnapshots``.
     case resize
+    /// Some nodes, or all of them, refuse commands for a while.
+    case refuse
     /// A node restarts with a newer program, or with the older one.
     case upgrade
     /// The level is raised if all nodes run and support it, or else a node is upgraded for that. Sometimes an older
@@ -107,6 +111,7 @@ final class ClusterSimulation {
     var crashes = 0
     var cuts = 0
     var elections = 0
+    var refusals = 0
     /// Only of simulations in which members are away.
     var snapshots = 0
     /// Only of simulations with purges: those that were asked for, and those that have ended.
@@ -125,7 +130,7 @@ final class ClusterSimulation {
       [
         ("claims", claims), ("promotions", promotions), ("depositions", depositions), ("releases", releases),
         ("resends", resends), ("trims", trims), ("stops", stops), ("crashes", crashes), ("cuts", cuts),
-        ("elections", elections),
+        ("elections", elections), ("refusals", refusals),
       ]
     }
   }
@@ -397,6 +402,7 @@ final class ClusterSimulation {
       case .resize: resize(GroupID(UInt8(random.below(groupCount))))
       case .upgrade: install(random.oneIn(6) ? SimulatedNode.oldProgram : SimulatedNode.newProgram, random.pick(nodes))
       case .raise: raise()
+      case .refuse: for node in nodes where random.oneIn(2) { refuse(node) }
       }
       disturb()
     }
@@ -455,7 +461,29 @@ final class ClusterSimulation {
     log.change(group, members: random.shuffled(members))
   }
 
+  private func refuse(_ node: SimulatedNode) {
+    guard let process = node.process else { return }
+    tally.refusals += 1
+    node.run { process.setRefusal(true) }
+    time.schedule(after: random.milliseconds(100...8_000)) {
+      node.run { process.setRefusal(false) }
+    }
+  }
+
   // MARK: Upgrades
+
+  /// Records as a node's program decodes them: of a higher level it knows no content.
+  func decoded(_ records: [GroupRecord], by node: NodeID) -> [GroupRecord] {
+    let levelMax = self.node(node).levels.upperBound
+    guard let last = records.last, last.level > levelMax else { return records }
+    return records.map { record in
+      do throws(WireError) {
+        return try GroupRecord(record.encoded().readableBytesSpan, levelMax: levelMax)
+      } catch {
+        preconditionFailure("\(record): \(error)")
+      }
+    }
+  }
 
   private func install(_ program: ClosedRange<ClusterLevel>, _ node: SimulatedNode) {
     tally.upgrades += 1

@@ -315,18 +315,42 @@ struct OwnershipStoryTests {
       [.init(100, .leaveRequested, "-"), .init(100, input: .deadline, "never")]
     ),
     S(
-      "a node that stays after all claims, and keeps its groups",
+      "a node that refuses commands claims after all others, also what is released to it",
       S.following,
       [
-        .init(100, .leaveRequested, "-"),
-        .init(200, .stayRequested, "-"),
-        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
-        .init(2_050, S.committed(1), "committed 4, promote to epoch 2"),
-        .init(2_060, .leaveRequested, "-"),
-        .init(2_070, .stayRequested, "-"),
+        .init(100, .refusalChanged(true), "-"),
+        // Ranks 1 and 2 claim at 2,300 and 2,600.
+        .init(100, input: .deadline, "2900"),
+        .init(
+          900,
+          .recordsFollowed(S.records(after: S.end, [(.release(to: NodeID(1)), 1)])),
+          "apply 4 release to 1"
+        ),
+        .init(900, input: .deadline, "3800"),
+        .init(1_000, .refusalChanged(false), "-"),
+        .init(1_000, input: .deadline, "900"),
+      ]
+    ),
+    S(
+      "an owner that refuses commands releases its groups to a member that follows, or keeps them",
+      S.owning,
+      [
+        .init(2_060, .refusalChanged(true), "-"),
+        .init(2_070, S.leaving(2, 4), "-"),
+        .init(2_080, S.leaving(2, 4), "-"),
+        .init(2_090, S.probe(owner: S.owner(1, epoch: 2), last: 4), "-"),
+        .init(2_100, S.synced(3, 3), "-"),
+        .init(2_110, S.synced(3, 4), "yield, send 5 release to 3 as attempt 2"),
+      ]
+    ),
+    S(
+      "an owner that takes commands again keeps its groups",
+      S.owning,
+      [
+        .init(2_060, .refusalChanged(true), "-"),
+        .init(2_070, .refusalChanged(false), "-"),
         .init(2_100, S.synced(2, 3), "-"),
         .init(2_110, S.synced(2, 4), "-"),
-        .init(2_120, S.synced(2, 4), "-"),
       ]
     ),
     S(
@@ -458,7 +482,7 @@ struct OwnershipStoryTests {
       ]
     ),
     S(
-      "a node that supports less than the cluster's level owns groups until another one claims them",
+      "a node that supports less than the cluster's level owns groups until another one can",
       S.owning,
       [
         .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4, level: 3), "level 3 unsupported"),

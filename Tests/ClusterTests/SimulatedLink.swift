@@ -61,7 +61,11 @@ final class SimulatedLink: GroupLog {
     max: Int,
     done: @escaping (ReadOutcome) -> Void
   ) {
-    request(failed: .failed, done) { simulation in simulation.log.read(group, from: position, max: max) }
+    request(failed: .failed, done) { [node] simulation in
+      let outcome = simulation.log.read(group, from: position, max: max)
+      guard case .records(let records, let reachesEnd) = outcome else { return outcome }
+      return .records(simulation.decoded(records, by: node), reachesEnd: reachesEnd)
+    }
   }
 
   func unfollow(_ group: GroupID) { watches[Int(group.rawValue)] = nil }
@@ -147,7 +151,7 @@ final class SimulatedLink: GroupLog {
     case .records(let records, reachesEnd: _):
       guard !records.isEmpty else { return }
       watch.next = records[records.count - 1].position.next
-      send(.records(records), watch)
+      send(.records(simulation.decoded(records, by: node)), watch)
     case .trimmed:
       watches[Int(group.rawValue)] = nil
       send(.ended, watch)

@@ -13,6 +13,7 @@ final class SimulatedProcess {
   private var timer = BootTime.never
   private(set) var isClosed = false
   private var isLeaving = false
+  private var refusesCommands = false
 
   init(node: SimulatedNode, simulation: ClusterSimulation) {
     self.node = node
@@ -49,6 +50,12 @@ final class SimulatedProcess {
   func leave() {
     isLeaving = true
     for group in groups { group.handle(.leaveRequested) }
+  }
+
+  /// Refuse commands, as a node whose clock has jumped, or take them again.
+  func setRefusal(_ refuses: Bool) {
+    refusesCommands = refuses
+    for group in groups { group.handle(.refusalChanged(refuses)) }
   }
 
   // MARK: Time
@@ -116,7 +123,7 @@ final class SimulatedProcess {
     let position = group.isMember == true ? position : .zero
     let report =
       group.joiningAt.map { MemberReport(position: $0, .joining) }
-      ?? MemberReport(position: position, isLeaving || !group.supportsLevel ? .leaving : .following)
+      ?? MemberReport(position: position, isLeaving || refusesCommands || !group.supportsLevel ? .leaving : .following)
     link.report(group.id, by: node.id, group.completed(report)) { [self] reports in
       guard !isClosed, let reports else { return }
       group.reported(reports)

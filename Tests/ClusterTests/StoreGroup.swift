@@ -298,6 +298,8 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
 
   func reportNow() { process.report(self) }
 
+  func followed(_ time: Timestamp) {}
+
   var bootTime: BootTime { process.node.clock }
   var sharedLog: any GroupLog { process.link }
 

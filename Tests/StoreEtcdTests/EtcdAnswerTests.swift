@@ -36,12 +36,12 @@ import Testing
     Array(GRPCMessage.framed { $0.writeBytes(bytes) }.readableBytesView)
   }
 
-  /// The response to a transaction that reads the end of an empty log.
+  /// The response to a transaction that reads the end of an empty log, without a configuration.
   private static let emptyEnd: [UInt8] = {
     let message = GRPCMessage.framed { buffer in
       buffer.writeProtobuf(1) { $0.writeProtobuf(3, 5) }
       buffer.writeProtobuf(2, true)
-      for _ in 0..<4 { buffer.writeProtobuf(3) { $0.writeProtobuf(1) { _ in } } }
+      for _ in 0..<5 { buffer.writeProtobuf(3) { $0.writeProtobuf(1) { _ in } } }
     }
     return Array(message.readableBytesView)
   }()

@@ -40,9 +40,9 @@ struct EtcdClusterTests {
     try await EtcdProcesses.with(1) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
         let configuration = ClusterConfiguration(shardCount: 4, groupCount: 2, initialNodeCount: 2)
-        func raise(to level: UInt8, from revision: UInt64) async throws -> ChangeOutcome? {
+        func raise(to level: UInt8, from revisions: ClusterRevisions) async throws -> ChangeOutcome? {
           try await Self.etcd(log) { log, done in
-            log.raise(configuration, to: ClusterLevel(level), from: revision) { done($0) }
+            log.raise(configuration, to: ClusterLevel(level), from: revisions) { done($0) }
           }
         }
         func overview() async throws -> ClusterOverview? {
@@ -54,10 +54,15 @@ struct EtcdClusterTests {
         #expect(try await log.availableEnds(of: groups).map(\.level) == [nil, nil])
         _ = try await Self.etcd(log) { $0.agree(configuration, done: $1) }
         let before = try #require(try await overview())
-        #expect(try await raise(to: 7, from: before.revision) == .changed)
-        #expect(try await raise(to: 8, from: before.revision) == .conflict)
+        // A node was announced when the levels were read, and is gone.
+        var other = before.revisions
+        other.nodes[NodeID(1)] = 1
+        #expect(try await raise(to: 7, from: other) == .conflict)
+        #expect(try await raise(to: 7, from: before.revisions) == .changed)
+        #expect(try await raise(to: 8, from: before.revisions) == .conflict)
         let after = try #require(try await overview())
-        #expect(after.configuration.level == ClusterLevel(7) && after.revision > before.revision)
+        #expect(after.configuration.level == ClusterLevel(7))
+        #expect(after.revisions.configuration > before.revisions.configuration)
         #expect(after.configuration.shardCount == 4 && after.configuration.initialNodeCount == 2)
         #expect(try await log.availableEnds(of: groups).map(\.level) == [ClusterLevel(7), ClusterLevel(7)])
       }
@@ -185,11 +190,14 @@ struct EtcdClusterTests {
     let configuration = ClusterConfiguration(shardCount: 4_096, groupCount: 64, initialNodeCount: 16)
     let stored = Array(EtcdConfigurationValue(configuration).encoded().readableBytesView)
     #expect(try EtcdConfigurationValue(stored).configuration == configuration)
-    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([1, 4, 5, 1]) }
-    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue(stored + [0]) }
+    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([2, 4, 5, 1, 2]) }
+    // Of a later program, and of builds without levels.
+    #expect(try EtcdConfigurationValue(stored + [0]).configuration == configuration)
+    #expect(try EtcdConfigurationValue([1, 4, 2, 3]).configuration.level == .oldest)
     let node = NodeAnnouncement(node: NodeID(9), host: "store-9.example", port: 65_535, version: "0.9.0")
     let value = Array(EtcdNodeValue(node).encoded().readableBytesView)
     #expect(try EtcdNodeValue(value, node: NodeID(9)).announcement == node)
+    #expect(try EtcdNodeValue(value + [0], node: NodeID(9)).announcement == node)
     #expect(throws: EtcdWireError.badValue(.node)) { try EtcdNodeValue(Array(value.dropLast()), node: NodeID(9)) }
   }
 

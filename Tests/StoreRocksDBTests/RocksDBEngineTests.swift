@@ -43,6 +43,24 @@ struct RocksDBEngineTests {
     engine.close()
   }
 
+  @Test("a directory is one node's of one cluster")
+  func directoryIsOneNodes() throws {
+    let directory = TestDirectory()
+    var engine = try directory.open()
+    try engine.take(asNode: NodeID(2))
+    engine.close()
+    engine = try directory.open()
+    try engine.take(asNode: NodeID(2))
+    let error = #expect(throws: StorageError.self) { try engine.take(asNode: NodeID(3)) }
+    #expect(error?.description.contains("is that of node 2: give --node 2, or an empty directory") == true)
+    // Another cluster's nodes have numbers of their own.
+    try engine.adopt(store: SessionID(high: 7, low: 9), [])
+    engine.close()
+    engine = try directory.open()
+    try engine.take(asNode: NodeID(3))
+    engine.close()
+  }
+
   @Test("log, pages and directory round-trip, also after reopening")
   func storageRoundTrips() throws {
     let directory = TestDirectory()

@@ -98,16 +98,14 @@ struct ClusterBench: Benchmark {
         for row in Self.rows {
           for (isCluster, stack) in [(false, single), (true, cluster)] {
             let title = "run \(report.measurements.count + 1) of \(count), \(isCluster ? "cluster" : "one store")"
-            let before = await stack.followAges()
-            let figures = try await measure(row, streams, stack, run.prefixed(title))
-            let after = await stack.followAges()
+            let (figures, followAge) = try await measure(row, streams, stack, run.prefixed(title))
             let measurement = Measurement(
               row: row,
               streams: streams,
               round: round,
               isCluster: isCluster,
               figures: figures,
-              followAge: FollowAge(before: before, after: after)
+              followAge: followAge
             )
             run.log("\(title), \(streams) streams, \(row.title): \(Figures.count(Int(figures.rate)))/s")
             report.measurements.append(measurement)
@@ -124,7 +122,7 @@ struct ClusterBench: Benchmark {
     _ streams: Int,
     _ stack: LocalStack,
     _ run: BenchRun
-  ) async throws -> RunFigures {
+  ) async throws -> (RunFigures, FollowAge?) {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
     let warmup = min(connections * streams * 4, requests / 4)
     let bench = try GatewayBench(
@@ -142,11 +140,13 @@ struct ClusterBench: Benchmark {
     plan.duration = seconds.seconds
     plan.processes = try await stack.clusterProcesses()
     run.note("under load")
+    let before = await stack.followAges()
     let report = try await LoadGenerator.run(plan) { _, _ in }
+    let followAge = FollowAge(before: before, after: await stack.followAges())
     run.note("checking")
     let problems = try await bench.verify(report)
     guard problems.isEmpty else { throw LoadError("wrong results:\n  " + problems.joined(separator: "\n  ")) }
-    return report.figures
+    return (report.figures, followAge)
   }
 
   // MARK: Report

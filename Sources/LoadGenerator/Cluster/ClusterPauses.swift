@@ -53,8 +53,10 @@ struct ClusterPauseBench: Sendable {
     }
   }
 
-  /// A cluster begins with as many groups as nodes.
-  private func isComplete(_ owned: [Int?]) -> Bool { owned.reduce(0) { $0 + ($1 ?? 0) } == nodes.count }
+  /// Whether all groups have owners.
+  private func isComplete(_ owned: [Int?]) -> Bool {
+    owned.reduce(0) { $0 + ($1 ?? 0) } == stack.plan.cluster?.groups ?? nodes.count
+  }
 
   /// Wait until all groups have owners.
   func waitForOwners() async throws { try await wait(until: "all groups have owners", isComplete) }

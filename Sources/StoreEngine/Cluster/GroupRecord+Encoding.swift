@@ -8,7 +8,12 @@ extension GroupRecord {
   package static let payloadBytesMax = 1 << 20
 
   /// Decode a record of any level from ``ClusterLevel/oldest`` on.
-  package init(_ bytes: RawSpan) throws(WireError) {
+  ///
+  /// - Parameter levelMax: highest level whose content is decoded.
+  package init(
+    _ bytes: RawSpan,
+    levelMax: ClusterLevel = ClusterLevel.supported.upperBound
+  ) throws(WireError) {
     var reader = FieldReader(bytes)
     let level = ClusterLevel(try reader.byte())
     guard level >= .oldest else { throw .badValue(.format) }
@@ -16,7 +21,7 @@ extension GroupRecord {
     let epoch = OwnerEpoch(try reader.varint())
     let previous = RecordHash(try reader.fixed64())
     let key = RecordKeyNumber(try reader.varint())
-    guard level <= ClusterLevel.supported.upperBound else {
+    guard level <= levelMax else {
       let content = try reader.raw(reader.remaining)
       self.init(
         level: level,

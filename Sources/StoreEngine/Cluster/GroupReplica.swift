@@ -1,5 +1,5 @@
 internal import DequeModule
-internal import ReceiptModel
+package import ReceiptModel
 internal import ReceiptWire
 
 /// I/O that a replica of a group requests. Each request is made on the group's event loop, and its result comes back on
@@ -32,6 +32,8 @@ package protocol GroupReplicaDriver: AnyObject {
   func purgeStorage()
   /// What this node reports about the group has changed.
   func reportNow()
+  /// A commit of another owner is applied; its newest batch has this time.
+  func followed(_ time: Timestamp)
   /// Remove local storage of the group, of which this node is no member. The replica has ended: make another one once
   /// nothing is in flight there.
   func removeData()
@@ -474,6 +476,7 @@ package final class GroupReplica {
         throw .damaged(.corrupt("group \(group.rawValue), record \(record.position.rawValue): \(error)"))
       }
       try loop.follow(batches)
+      driver.followed(loop.followedTime)
     } catch {
       // A position is ahead of a record that is not applied: it must not reach local storage (C6).
       end()

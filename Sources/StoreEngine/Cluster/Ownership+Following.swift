@@ -103,8 +103,8 @@ extension Ownership {
       state = .following(following)
       return []
     case .memberReported(let member, let report): return memberReported(member, report, following)
-    case .answered, .leaveRequested, .stayRequested:
-      // Answers are of an ownership that has ended. Leaving only keeps the node from claiming.
+    case .answered, .leaveRequested, .refusalChanged:
+      // Answers are of an ownership that has ended. The others only change when the node claims.
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
     }
@@ -205,15 +205,17 @@ extension Ownership {
 
   // MARK: Claiming
 
-  /// Return when the node claims. A release needs no wait: its owner answers nothing since it sent the release.
+  /// Return when the node claims. A release needs no wait: its owner answers nothing since it sent the release. A node
+  /// that is the last choice claims after all other members.
   func claimTime(_ following: Following) -> BootTime {
     guard !isLeaving, case .watching = following.intake, let rank = currentSet?.members.firstIndex(of: node),
       following.owner.epoch == following.applied.epoch
     else { return .never }
     switch following.turn {
-    case .released: return following.quietSince
-    case .silence:
-      let wait = limits.waitMilliseconds + limits.rankMilliseconds * Int64(rank)
+    case .released where !isLastChoice: return following.quietSince
+    case .released, .silence:
+      let before = isLastChoice ? rank + (currentSet?.members.count ?? 0) : rank
+      let wait = limits.waitMilliseconds + limits.rankMilliseconds * Int64(before)
       return following.quietSince.adding(milliseconds: wait)
     }
   }
@@ -263,7 +265,7 @@ extension Ownership {
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
     case .readTrimmed, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
-      .leaveRequested, .stayRequested:
+      .leaveRequested, .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
     }

@@ -68,12 +68,12 @@ extension Ownership {
       owning.trims.reported(report, by: member, last: owning.applied.position, limits, at: now)
       let trim = trimIfDue(&owning, at: now)
       return trim + handOverIfDue(owning, at: now)
-    case .leaveRequested: return handOverIfDue(owning, at: now)
+    case .leaveRequested, .refusalChanged: return handOverIfDue(owning, at: now)
     case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
-    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .stayRequested:
+    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive:
       return []
     case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
     }
@@ -184,7 +184,7 @@ extension Ownership {
   /// Return the member that has to own the group instead of this node; nil: none, or it does not follow closely.
   private func nextOwner(_ owning: Owning, at now: BootTime) -> NodeID? {
     guard let members = currentSet?.members else { return nil }
-    guard isLeaving || !members.contains(node) else {
+    guard isLeaving || isLastChoice || !members.contains(node) else {
       guard let preferred = members.first, preferred != node else { return nil }
       let isSteady = owning.trims.follows(preferred, forMilliseconds: limits.steadyMilliseconds, limits, at: now)
       return isSteady ? preferred : nil
@@ -195,7 +195,7 @@ extension Ownership {
   /// Whether this node owns the group and another member can take it over, or it is on its way there.
   package func isHandingOver(at now: BootTime) -> Bool {
     switch state {
-    case .owning(let owning): isLeaving && nextOwner(owning, at: now) != nil
+    case .owning(let owning): (isLeaving || isLastChoice) && nextOwner(owning, at: now) != nil
     case .releasing: true
     case .following, .claiming, .deposed: false
     }
@@ -234,7 +234,7 @@ extension Ownership {
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
     case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested,
-      .stayRequested:
+      .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
     }

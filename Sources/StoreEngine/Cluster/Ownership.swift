@@ -36,11 +36,11 @@ package struct Ownership: Sendable {
     case memberReported(NodeID, MemberReport)
 
     // Giving up
-    /// This node stops soon, or takes no commands. It releases the group if it owns it and another member follows, and
-    /// claims nothing.
+    /// This node stops soon. It releases the group if it owns it, and claims nothing any more.
     case leaveRequested
-    /// This node takes commands again.
-    case stayRequested
+    /// Whether this node refuses commands. Then it releases the group to a member that follows, and claims after all
+    /// other members.
+    case refusalChanged(Bool)
     /// The loop has dropped its memory: the answer to ``Action/halt(_:)``. It continues after this record, the last
     /// one in local storage.
     case loopReset(LogCursor)
@@ -146,8 +146,10 @@ package struct Ownership: Sendable {
   private(set) var logFirst = RecordPosition.zero.next
   /// The cluster's level, by probes and records.
   private(set) var clusterLevel: ClusterLevel
-  /// Whether this node stops soon, or takes no commands.
+  /// Whether this node stops soon.
   private(set) var isLeaving = false
+  /// Whether this node refuses commands.
+  private var refusesCommands = false
   var state: State
   private var attempts: UInt64 = 0
 
@@ -235,6 +237,9 @@ package struct Ownership: Sendable {
   /// Whether this node supports the cluster's level.
   package var supportsLevel: Bool { clusterLevel <= limits.levels.upperBound }
 
+  /// Whether every other member is a better owner: this node refuses commands, or does not support the cluster's level.
+  var isLastChoice: Bool { refusesCommands || !supportsLevel }
+
   /// Note that the cluster has a level.
   mutating func noted(_ level: ClusterLevel) -> [Action] {
     guard level > clusterLevel else { return [] }
@@ -253,7 +258,7 @@ package struct Ownership: Sendable {
       logFirst = max(logFirst, end.first)
       if let level = end.level { actions = noted(level) }
     case .leaveRequested: isLeaving = true
-    case .stayRequested: isLeaving = false
+    case .refusalChanged(let refuses): refusesCommands = refuses
     default: break
     }
     switch state {
@@ -271,7 +276,7 @@ package struct Ownership: Sendable {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .keyDestroyed, .recordsFollowed, .followEnded, .probeAnswered,
-      .logUnresponsive, .answered, .memberReported, .leaveRequested, .stayRequested:
+      .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a halted loop requested a commit")

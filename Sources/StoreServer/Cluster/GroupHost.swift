@@ -52,14 +52,10 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   private var timer: Scheduled<Void>?
   private var timerDeadline = BootTime.never
   private var wasOwner = false
-  /// Time of the newest batch that was followed.
-  private var followedTime = Timestamp.none
   /// Whether the process stops soon.
-  private var isStopping = false
-  /// Why the store takes no commands; nil: it takes them.
-  private var refusal: ErrorCode?
-  /// Whether the replica gives the group up: the process stops soon, or the store takes no commands.
   private var isLeaving = false
+  /// Why the store takes no commands, and since when; nil: it takes them.
+  private var refusal: (code: ErrorCode, since: BootTime)?
   /// A wait for a record key: of commands, or of a follower.
   private var keyWait: (since: BootTime, isLogged: Bool)?
   /// Whether it was reported that the node is outside the set, and keeps the data.
@@ -156,30 +152,35 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
   func leave() {
-    isStopping = true
-    updateLeaving()
+    guard let replica else { return }
+    isLeaving = true
+    host.readClock()
+    report()
+    replica.handle(.leaveRequested)
   }
+
+  /// Time for which an owner that is about to refuse commands waits for a member that can take the group over.
+  private static let handOverMilliseconds: Int64 = 3_000
 
   /// Note why the store takes no commands, and return why this group takes none.
   ///
   /// During a clock jump the group takes commands, with the time that the store holds, until another member owns it. It
   /// takes none if no member can take it over.
-  func commandRefusal(_ refusal: ErrorCode?) -> ErrorCode? {
-    if refusal != self.refusal {
-      self.refusal = refusal
-      host.eventLoop.execute { [weak host] in host?.cluster?.updateLeaving() }
+  func commandRefusal(_ code: ErrorCode?) -> ErrorCode? {
+    if code != refusal?.code {
+      refusal = code.map { ($0, bootTime) }
+      host.eventLoop.execute { [weak host] in host?.cluster?.refusalChanged() }
     }
-    let takesHeldTime = refusal == .clockJump && (!isLeaving || isHandingOver)
-    return takesHeldTime ? nil : refusal
+    guard let refusal, refusal.code == .clockJump else { return code }
+    let isEarly = bootTime < refusal.since.adding(milliseconds: Self.handOverMilliseconds)
+    return isEarly || isHandingOver ? nil : code
   }
 
-  private func updateLeaving() {
-    let leaves = isStopping || refusal != nil
-    guard let replica, leaves != isLeaving else { return }
-    isLeaving = leaves
+  private func refusalChanged() {
+    guard let replica else { return }
     host.readClock()
     report()
-    replica.handle(leaves ? .leaveRequested : .stayRequested)
+    replica.handle(.refusalChanged(refusal != nil))
   }
 
   /// Whether another member takes the group over.
@@ -231,9 +232,11 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   /// Positions of another history are none of this log (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
     if let joiningAt { return MemberReport(position: joiningAt, .joining) }
-    // No group moves to a node that will not follow what comes next.
-    let isStaying = !isLeaving && replica?.supportsLevel != false
-    return MemberReport(position: hasDiverged ? .zero : synced, isStaying ? .following : .leaving)
+    // What is written to a lost directory is on no disk.
+    let isStored = !hasDiverged && refusal?.code != .dataDirectoryLost
+    // No group moves to a node that refuses commands, or will not follow what comes next.
+    let canOwn = !isLeaving && refusal == nil && replica?.supportsLevel != false
+    return MemberReport(position: isStored ? synced : .zero, canOwn ? .following : .leaving)
   }
 
   // MARK: GroupReplicaDriver
@@ -363,7 +366,6 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     if let epoch = replica.ownedEpoch, !wasOwner { events.promoted(host, epoch) }
     if !replica.isOwner, wasOwner { events.yielded(host) }
     wasOwner = replica.isOwner
-    noteFollowed(replica.loop.followedTime)
     let deadline = replica.deadline
     guard deadline != timerDeadline else { return }
     timerDeadline = deadline
@@ -373,15 +375,12 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
   }
 
-  private func noteFollowed(_ time: Timestamp) {
-    guard time > followedTime else { return }
-    followedTime = time
+  func followed(_ time: Timestamp) {
     link.followAges.record(Double(max(0, host.timeNow.milliseconds - time.milliseconds)) / 1_000)
   }
 
   /// Add this group's values.
   func add(to statistics: inout ClusterStatistics) {
-    statistics.followAges.add(link.followAges)
     guard let replica else { return }
     if replica.isMember == true, replica.storedCursor != .start { statistics.memberGroups += 1 }
     if isFetching { statistics.joiningGroups += 1 }

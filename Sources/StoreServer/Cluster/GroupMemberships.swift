@@ -113,6 +113,16 @@ final class GroupMemberships: Sendable {
   /// The longest time since the shared log has answered a probe.
   var logSilence: Duration { state.withLockedValue(\.links).map(\.log.silence).max() ?? .zero }
 
+  /// ``ClusterStatistics/followAges`` of all loops.
+  func followAges() async -> Histogram {
+    var ages = Histogram.durations
+    for links in state.withLockedValue(\.links) {
+      let log = links.log
+      if let own = try? await log.eventLoop.submit({ log.followAges }).get() { ages.add(own) }
+    }
+    return ages
+  }
+
   func stopProbes() {
     for links in state.withLockedValue(\.links) { links.log.eventLoop.execute { links.log.stop() } }
   }

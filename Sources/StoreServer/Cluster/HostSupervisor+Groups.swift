@@ -9,7 +9,7 @@ extension HostSupervisor {
   /// Return the callbacks of a group's host.
   func groupEvents(ofHost position: Int, generation: UInt64) -> GroupEvents {
     GroupEvents(
-      promoted: { [weak self] host, epoch in self?.promoted(host, epoch) },
+      promoted: { [weak self] host, epoch in self?.promoted(host, at: position, epoch) },
       yielded: { [weak self] host in self?.yielded(host) },
       deposed: { [weak self] host in self?.deposed(host, at: position, generation: generation) },
       failed: { [weak self] host, error in self?.failed(host, at: position, error, generation: generation) },
@@ -55,13 +55,13 @@ extension HostSupervisor {
   }
 
   /// This node owns the group of a host now, and answers for its shards.
-  func promoted(_ host: LoopHost, _ epoch: OwnerEpoch) {
+  func promoted(_ host: LoopHost, at position: Int, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
     state.withLockedValue { $0.promotions += 1 }
     tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
-      metadata: ["epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
+      metadata: ["group": "\(position)", "epoch": "\(epoch.rawValue)", "owned_groups": "\(owned)"]
     )
   }
 
@@ -78,7 +78,7 @@ extension HostSupervisor {
     if serving.setPeers(peers) { tellConnections() }
   }
 
-  /// The cluster has a level that this node does not support: it owns its groups until others claim them.
+  /// The cluster has a level that this node does not support: it hands its groups over.
   func levelUnsupported(_ level: ClusterLevel) {
     let isNew = state.withLockedValue { state in
       defer { state.unsupportedLevel = level }
@@ -87,8 +87,8 @@ extension HostSupervisor {
     guard isNew else { return }
     logger.error(
       """
-      This node does not support the cluster's level: it owns its groups until others claim them, and follows nothing of \
-      that level; install a newer tidemark-store
+      This node does not support the cluster's level: it hands its groups over, and follows nothing of that level; \
+      install a newer tidemark-store
       """,
       metadata: ["level": "\(level.rawValue)", "supported": "\(ClusterLevel.supported.text)"]
     )
@@ -194,6 +194,10 @@ extension HostSupervisor {
   private func makeReplacement(of host: LoopHost, at position: Int, generation: UInt64, pause: Duration) async {
     try? await host.eventLoop.flatSubmit { host.stop() }.get()
     await sleep(pause) { $0.lifecycle.serves(generation) }
+    // A host cannot be made from a directory that is lost. The other groups' owners go on without it.
+    while directory.isLost, state.withLockedValue({ $0.lifecycle.serves(generation) }) {
+      await sleep(.seconds(1)) { $0.lifecycle.serves(generation) }
+    }
     // The storage stays open while this runs.
     let storage = state.withLockedValue { $0.lifecycle.serves(generation) ? $0.storage : nil }
     guard let storage else { return }

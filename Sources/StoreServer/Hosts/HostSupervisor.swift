@@ -40,7 +40,7 @@ final class HostSupervisor: Sendable {
   let registry: ConnectionRegistry
   private let backups: BackupServer
   private let clock: StoreClock
-  private let directory: DataDirectoryMonitor
+  let directory: DataDirectoryMonitor
   /// Nil except in a cluster.
   let memberships: GroupMemberships?
   let state = NIOLockedValueBox(State())
@@ -253,7 +253,9 @@ final class HostSupervisor: Sendable {
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
   /// storage.
   func stopLoops() async {
-    let hosts = serving.replace(nil)?.hosts ?? []
+    let served = serving.replace(nil)
+    let hosts = served?.hosts ?? []
+    state.withLockedValue { $0.losses += served?.epochs?.count { $0 != nil } ?? 0 }
     // None begins any more. One that runs ends early, and leaves nothing behind.
     for replacement in state.withLockedValue({ Array($0.replacements.values) }) { await replacement.value }
     memberships?.stopProbes()

@@ -133,7 +133,7 @@ import Testing
       // It was made at the start, for the other owner, and for three failures.
       try await eventually("three failures") { node.storage.recoveries(of: 0) == 5 }
       #expect(await node.owned == 1)
-      let failures = node.lines.matching("does not fit the shared log")
+      let failures = node.lines.matching("cannot be applied to local storage")
       #expect(failures.map(\.level).prefix(3) == [.error, .debug, .debug])
       for (failure, pause) in zip(failures, ["0.0 seconds", "0.5 seconds", "1.0 seconds"]) {
         #expect(failure.text.contains("batches in between are missing") && failure.text.contains(pause), "\(failure)")

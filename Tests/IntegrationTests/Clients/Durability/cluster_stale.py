@@ -209,9 +209,12 @@ while not is_stopped.is_set():
     acknowledged[channel] = message["message"]["seq"]
     if count == 40:
         print("begun", flush=True)
-for fault in faults[:5]:
-    print(fault, file=sys.stderr)
 answers, late = sum(reader.answers for reader in readers), sum(reader.late for reader in readers)
 refused = sum(reader.not_owner for reader in readers)
+for reader in readers:
+    if reader.answers == 0 or reader.not_owner == 0:
+        faults.append(f"node {reader.port}: {reader.answers} answers, {reader.not_owner} refusals")
 result = "fault" if faults else "ok"
+for fault in faults[:5]:
+    print(fault, file=sys.stderr)
 print(f"{result} {answers} answers, {late} of them late, {refused} refused by nodes that were not owners", flush=True)
