@@ -31,8 +31,6 @@ struct StoreSettings {
   let listen: Endpoint
   /// Nil: that of the directory, or the default for a new one.
   let shardCount: Int?
-  /// Nil: no operations listener.
-  let admin: Endpoint?
   let durability: Durability
   /// Memory for channels.
   let memoryBytes: Int
@@ -54,9 +52,9 @@ struct StoreSettings {
     )
   }
 
-  /// Check what a node's settings say by themselves, before it writes to etcd.
+  /// Check what the settings say by themselves, before anything starts and a node writes to etcd.
   static func check(_ settings: Settings) throws(SettingsError) {
-    guard let assumed = try ClusterAgreement(assumedFor: settings) else { return }
+    let assumed = try ClusterAgreement(assumedFor: settings)
     let silent = Logger(label: "tidemark-store") { _ in SwiftLogNoOpLogHandler() }
     _ = try StoreSettings(settings, agreed: assumed, metrics: MetricsRegistry(), silent)
   }
@@ -84,7 +82,6 @@ struct StoreSettings {
     directory = try settings.requiredString("data", for: "the directory that keeps the data")
     let shards = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
     shardCount = agreed?.configuration.shardCount ?? shards
-    admin = try settings.endpoint("admin")
     erasureLedger = try settings.string("erasure-ledger")
     // A node records only the erasures of the groups that it owns.
     if cluster != nil, erasureLedger != nil {

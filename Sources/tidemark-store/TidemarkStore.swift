@@ -243,13 +243,12 @@ struct TidemarkStore: AsyncParsableCommand {
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
     try StoreSettings.check(read)
-    let agreed = try await ClusterAgreement(read, logger)
-    var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
-
     let readiness = Readiness()
+    readiness.set("process", "starting")
     var services: [any Service] = []
     let adminGroup = MultiThreadedEventLoopGroup.singleton
-    if let endpoint = settings.admin {
+    // A node may wait for etcd.
+    if let endpoint = try read.endpoint("admin") {
       let admin = try await AdminServer.start(
         at: endpoint,
         group: adminGroup,
@@ -260,6 +259,8 @@ struct TidemarkStore: AsyncParsableCommand {
       logger.info("Operations listener started", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
+    let agreed = try await ClusterAgreement(read, logger)
+    var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
     settings.log(logger)
     if let cluster = settings.cluster, cluster.adopts { try await Adoption.run(settings, cluster, logger) }
     if settings.leavesCluster { try Adoption.leave(settings, logger) }

@@ -22,6 +22,7 @@ struct ClusterPauses: Sendable, Encodable {
           + "\(Figures.decimal(times.median { $0 }, digits: 0)) ms, "
           + "maximum \(Figures.decimal(times.max() ?? 0, digits: 0)) ms"
       }
+    guard requests > 0 else { return "" }
     return (lines + ["- \(Figures.count(requests)) requests of that client, none failed"]).joined(separator: "\n")
   }
 }
