@@ -77,8 +77,8 @@ private struct ClusterTalk {
   /// Settle the numbers that all nodes have in common.
   func agree(_ settings: Settings, cluster: String) async throws(SettingsError) -> ClusterConfiguration {
     let asked = try AskedNumbers(settings)
-    let stored = try Self.storedShardCount(settings)
-    if stored != nil, try !settings.flag("adopt") {
+    let adopts = try settings.flag("adopt")
+    if !adopts, let directory = try settings.string("data"), RocksDBEngine.hasStore(directory) {
       let exists = await ask { log, done in log.hasConfiguration(done: done) }
       guard exists else {
         throw SettingsError(
@@ -90,6 +90,8 @@ private struct ClusterTalk {
         )
       }
     }
+    // Of a directory that is not adopted the cluster knows the number already.
+    let stored = adopts && asked.shards == nil ? try Self.storedShardCount(settings) : nil
     let own = try asked.configuration(storedShards: stored)
     let agreed = await ask { log, done in log.agree(own, done: done) }
     guard ClusterLevel.supported.contains(agreed.level) else {

@@ -30,7 +30,7 @@ extension RealProcesses {
       }
     }
 
-    /// The same over a cluster whose owners are killed: other nodes take their shards over.
+    /// The same over a cluster whose owners are killed, sometimes with a gateway: other nodes take their shards over.
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
     func eventsMatchQueriesWhileOwnersEnd() async throws {
       // At least one owner ends.
@@ -60,7 +60,7 @@ extension RealProcesses {
         let specification: [String: Any] = [
           "gateways": services.stack.plan.gateways.map(\.listen.port),
           "admins": services.stack.plan.gateways.map(\.admin.port), "seed": seed, "seconds": seconds,
-          "way": way,
+          "way": way, "ends": nodes > 1 ? ["store", "both", "gateway"] : ["store", "gateway", "gateway"],
           "server": services.serverToken, "users": tokens, "certificates": [services.certificate, ""],
           "least_counts": least, "extra_seconds": Self.extraSeconds,
         ]

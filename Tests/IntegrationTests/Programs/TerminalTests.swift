@@ -36,7 +36,7 @@ extension RealProcesses {
       #expect(remote.status == 78 && remote.out.isEmpty, "\(remote)")
       #expect(remote.error.hasPrefix("tidemark cluster status: --log 10.0.0.1:2379: is not on this machine"))
       let group = try await tidemark(["cluster", "move", "x", "1", "--cluster", "demo", "--log", "http://[::1]:1"])
-      #expect(group.status == 64 && group.error.contains("give the number of a group, 0 to 255"), "\(group)")
+      #expect(group.status == 64 && group.error.contains("give the number of a group, 0 to 63"), "\(group)")
     }
 
     /// A failure that a retry cannot fix is not retried.

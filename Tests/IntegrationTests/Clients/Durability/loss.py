@@ -5,7 +5,8 @@ picture must equal the answers of the queries.
 
 usage: loss.py SPECIFICATION
 
-SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `certificates` (of the gateways with TLS, else
+SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `ends` (what ends: `store`, `gateway` or `both`, as
+often as it stands there), `certificates` (of the gateways with TLS, else
 empty), `seed`, `seconds`, `least_counts` (name in the tally: count), `extra_seconds`, `server` (a token), `users`
 (name: token), and `way`: `disturbed` or `control`. A disturbed run lasts `seconds`, and then until it has reached the
 counts, for at most `extra_seconds`. In the control the history is short and without disturbances. Each client of a user
@@ -29,8 +30,9 @@ def say(line):
 class Stack:
     """The processes, which the test controls on request."""
 
-    def __init__(self, backend, admins):
+    def __init__(self, backend, admins, choices):
         self.backend, self.admins, self.random = backend, admins, backend.generator("the processes")
+        self.choices = choices
         self.queue_max = 0
         self.counters = collections.Counter()
 
@@ -51,21 +53,25 @@ class Stack:
         """Kills one process after another, until the time is over."""
         while not self.backend.is_over:
             await asyncio.sleep(self.random.uniform(1, 6))
-            what = self.random.choice(["store", "gateway", "gateway"])
+            what = self.random.choice(self.choices)
             number, is_killed = self.random.randrange(len(self.admins)), self.random.random() < 0.75
             down = self.random.uniform(5.5, 7) if self.random.random() < 0.1 else self.random.uniform(0, 2)
             if self.backend.calm or self.backend.is_over:
                 continue
             self.backend.is_down = True
-            if what == "store":
+            ended = []
+            if what in ("store", "both"):
                 await self.order("kill store")
-            else:
+                ended.append("store")
+            if what in ("gateway", "both"):
                 await self.collect_metrics([number])
                 await self.order(f"{'kill' if is_killed else 'stop'} gateway {number}")
-                what = f"gateway {number}"
-            self.backend.tally[f"{what.split()[0]}s ended"] += 1
+                ended.append(f"gateway {number}")
+            for process in ended:
+                self.backend.tally[f"{process.split()[0]}s ended"] += 1
             await asyncio.sleep(down)
-            await self.order(f"start {what}")
+            for process in reversed(ended):
+                await self.order(f"start {process}")
             self.backend.is_down = False
 
 
@@ -164,7 +170,7 @@ async def main():
     lives = [start(client.live()) for client in clients]
     if left := await backend.until(clients, lambda client: client.is_live and not client.is_asking, 60):
         raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
-    stack = Stack(backend, specification["admins"])
+    stack = Stack(backend, specification["admins"], specification["ends"])
     if backend.is_control:
         await story.play(
             [client.viewer for client in clients[: len(backend.users)] if client.drops == "notification.mark_unread"]
