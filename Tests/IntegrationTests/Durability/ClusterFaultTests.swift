@@ -9,7 +9,8 @@ extension RealProcesses {
   /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
   /// etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS with each other.
   ///
-  /// `make test` has one fault of each kind, `make test-long` 20, and 100 of killed owners and of moves.
+  /// `make test` has one fault of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed owners
+  /// and moves.
   @Suite struct ClusterFaults {
     /// What happens to a machine, a program or a group, and ends after some time.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {
@@ -351,7 +352,7 @@ extension RealProcesses {
     private static let faults: [Fault] = {
       guard TestRun.isLong else { return Fault.allCases }
       let more = [Fault.ownerKilled, .groupMoved].flatMap { Array(repeating: $0, count: 4) }
-      return (0..<20).flatMap { _ in Fault.allCases + more }
+      return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 20)).flatMap { _ in Fault.allCases + more }
     }()
 
     /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark-unread
