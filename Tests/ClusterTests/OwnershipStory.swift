@@ -11,6 +11,8 @@ struct OwnershipStory: CustomTestStringConvertible {
     /// Whether the node may answer queries, and when it wants to be called.
     case lease
     case deadline
+    /// Whether a stop waits for the hand-over.
+    case handOver
   }
 
   struct Row {
@@ -63,6 +65,7 @@ struct OwnershipStory: CustomTestStringConvertible {
       switch row.input {
       case .event(let event): found = Self.text(ownership.handle(event, at: now))
       case .lease: found = ownership.mayAnswer(at: now) ? "answers" : "answers nothing"
+      case .handOver: found = ownership.isHandingOver(at: now) ? "waits" : "does not wait"
       case .deadline:
         let deadline = ownership.deadline
         found = deadline == .never ? "never" : "\(deadline.nanoseconds / 1_000_000)"

@@ -310,6 +310,16 @@ struct OwnershipStoryTests {
       ]
     ),
     S(
+      "a node that has just become the owner waits for its members' reports before it stops",
+      S.owning,
+      [
+        .init(2_100, input: .handOver, "does not wait"),
+        .init(2_100, .leaveRequested, "-"),
+        .init(4_999, input: .handOver, "waits"),
+        .init(5_000, input: .handOver, "does not wait"),
+      ]
+    ),
+    S(
       "a node that leaves claims nothing",
       S.following,
       [.init(100, .leaveRequested, "-"), .init(100, input: .deadline, "never")]

@@ -14,6 +14,7 @@ extension Ownership {
     /// The last record that is committed.
     var applied: LogCursor
     let owner: GroupOwner
+    let claimedAt: BootTime
     var leaseEnd: BootTime
     var flight: Flight
     /// The member that the group moves to, as soon as nothing is in flight; nil: the group stays.
@@ -23,6 +24,7 @@ extension Ownership {
     init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
       applied = LogCursor(after: claim.record)
       self.owner = owner
+      claimedAt = claim.firstSentAt
       leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
       flight = .idle(since: claim.firstSentAt)
       trims = Trims(since: claim.firstSentAt)
@@ -192,12 +194,16 @@ extension Ownership {
     return members.first { $0 != node && owning.trims.follows($0, forMilliseconds: 0, limits, at: now) }
   }
 
-  /// Whether this node owns the group and another member can take it over, or it is on its way there.
+  /// Whether this node is handing its group over, or will as soon as nothing is in flight, or may soon: a new owner
+  /// learns only from the members' second reports whether they keep up.
   package func isHandingOver(at now: BootTime) -> Bool {
     switch state {
-    case .owning(let owning): (isLeaving || isLastChoice) && nextOwner(owning, at: now) != nil
-    case .releasing: true
-    case .following, .claiming, .deposed: false
+    case .owning(let owning):
+      guard isLeaving || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
+      return nextOwner(owning, at: now) != nil
+        || now < owning.claimedAt.adding(milliseconds: limits.followLagMilliseconds)
+    case .releasing: return true
+    case .following, .claiming, .deposed: return false
     }
   }
 
