@@ -64,7 +64,9 @@ extension ClusterState {
   func remove(_ node: NodeID) throws(ClusterRefusal) -> ClusterStep {
     let groups = groups.filter { $0.members.contains(node) }
     guard !groups.isEmpty else {
-      let isKnown = isRunning(node) || self.groups.contains { $0.reports[node] != nil || $0.set.revision > 0 }
+      // A node that the cluster begins with may never have run.
+      let isInitial = node.rawValue <= configuration.initialNodeCount
+      let isKnown = isInitial || isRunning(node) || self.groups.contains { $0.reports[node] != nil }
       guard isKnown else { throw .unknownNode(node, members: memberships.keys.sorted()) }
       return waitForOthers(toOwn: self.groups, of: node)
     }

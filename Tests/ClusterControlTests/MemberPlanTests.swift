@@ -181,6 +181,15 @@ import Testing
     )
   }
 
+  /// One of the nodes that the cluster begins with was never started.
+  @Test func nodeThatNeverRanIsRemoved() {
+    var cluster = TestCluster([[1, 2, 3]], running: [1, 2])
+    cluster.reports[0][3] = nil
+    #expect(cluster.story(.remove(3)) == ["group 0: 1 2"])
+    #expect(cluster.story(.remove(3)) == [])
+    #expect(cluster.story(.remove(7)) == ["refused: node 7 is a member of no group: give one of 1, 2"])
+  }
+
   @Test func unknownNodeIsNotRemoved() {
     var cluster = TestCluster.initial()
     #expect(cluster.story(.remove(7)) == ["refused: node 7 is a member of no group: give one of 1, 2, 3"])
