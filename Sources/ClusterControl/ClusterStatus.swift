@@ -128,8 +128,9 @@ extension ClusterStatus.Member {
         switch report?.phase {
         case nil: .noReport
         case .joining: .joining
-        case .following: group.hasLog(node) ? .following : group.lacksOnlyKey(node) ? .lacksKey : .behind
-        case .leaving: group.hasLog(node) ? .leaving : group.lacksOnlyKey(node) ? .lacksKey : .behind
+        case .following where group.hasLog(node): .following
+        case .leaving where group.hasLog(node): .leaving
+        case .following, .leaving: group.lacksOnlyKey(node) ? .lacksKey : .behind
         }
       }
   }
@@ -171,8 +172,7 @@ extension ClusterStatus {
   package var document: String {
     OrderedJSON.object([
       ("cluster", .string(cluster)), ("shards", .integer(shardCount)), ("level", .integer(Int(level.rawValue))),
-      ("next_level", .number(nextLevel.map { UInt64($0.rawValue) })),
-      ("nodes", .array(nodes.map(\.json))),
+      ("next_level", .number(nextLevel.map { UInt64($0.rawValue) })), ("nodes", .array(nodes.map(\.json))),
       ("groups", .array(groups.map(\.json))), ("warnings", .array(warnings.map(\.json))),
     ]).text
   }

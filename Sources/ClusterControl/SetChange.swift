@@ -110,8 +110,8 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
       """
     case .levelUnsupported(let level, let nodes):
       """
-      the cluster has level \(level.rawValue), which node \(nodes.text) does not support: install a newer tidemark-store \
-      there, and run this again
+      the cluster has level \(level.rawValue), which node \(nodes.text) does not support: install a newer \
+      tidemark-store there, and run this again
       """
     case .noCommonLevel:
       """

@@ -268,7 +268,8 @@ struct EtcdTransactions {
     return GroupSet(members: try EtcdSetValue(stored.value).members, revision: stored.modRevision)
   }
 
-  /// Return the cluster's level. Nil also for a value that does not parse: the groups go on at the level that they know.
+  /// Return the cluster's level. Nil also for a value that does not parse: the groups go on at the level that they
+  /// know.
   private func level(_ range: EtcdRangeResponse) -> ClusterLevel? {
     guard let stored = range.values.first else { return nil }
     return try? EtcdConfigurationValue(stored.value).configuration.level

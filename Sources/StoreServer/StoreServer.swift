@@ -205,8 +205,8 @@ package final class StoreServer: Sendable {
       if let ages = await memberships?.followAges() { sum.cluster!.followAges = ages }
       sum.cluster!.ownedGroups = supervisor.serving.current()?.epochs?.count { $0 != nil } ?? 0
       supervisor.state.withLockedValue { state in
-        sum.cluster!.promotions = state.promotions
-        sum.cluster!.losses = state.losses
+        sum.cluster!.groupsGained = state.groupsGained
+        sum.cluster!.groupsLost = state.groupsLost
         sum.cluster!.snapshotsInstalled = state.snapshotsInstalled
       }
     }

@@ -84,8 +84,8 @@ private struct ClusterTalk {
         throw SettingsError(
           "cluster",
           """
-          \(cluster): etcd has no such cluster, and the data directory is not empty: correct --cluster or --log, or give \
-          --adopt with a single store's directory; if etcd has lost its data see docs/cluster.md
+          \(cluster): etcd has no such cluster, and the data directory is not empty: correct --cluster or --log, or \
+          give --adopt with a single store's directory; if etcd has lost its data see docs/cluster.md
           """
         )
       }

@@ -214,12 +214,12 @@ struct StoreService: Service {
     samples.counter(
       "tidemark_store_groups_gained_total",
       help: "In a cluster: times that this node became the owner of a group.",
-      Int64(cluster.promotions)
+      Int64(cluster.groupsGained)
     )
     samples.counter(
       "tidemark_store_groups_lost_total",
       help: "In a cluster: times that this node ceased to be the owner of a group.",
-      Int64(cluster.losses)
+      Int64(cluster.groupsLost)
     )
     samples.counter(
       "tidemark_store_snapshots_installed_total",

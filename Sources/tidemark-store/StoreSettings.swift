@@ -52,13 +52,6 @@ struct StoreSettings {
     )
   }
 
-  /// Check what the settings say by themselves, before anything starts and a node writes to etcd.
-  static func check(_ settings: Settings) throws(SettingsError) {
-    let assumed = try ClusterAgreement(assumedFor: settings)
-    let silent = Logger(label: "tidemark-store") { _ in SwiftLogNoOpLogHandler() }
-    _ = try StoreSettings(settings, agreed: assumed, metrics: MetricsRegistry(), silent)
-  }
-
   /// - Parameter agreed: what all nodes of the cluster have in common; nil: the store is no node.
   init(
     _ settings: Settings,

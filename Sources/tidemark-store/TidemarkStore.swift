@@ -242,7 +242,10 @@ struct TidemarkStore: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read))
     let logger = Logger(label: "tidemark-store")
-    try StoreSettings.check(read)
+    // A node's settings are checked before it writes to etcd, by the numbers that they ask for.
+    let assumed = try ClusterAgreement(assumedFor: read)
+    let silent = Logger(label: "tidemark-store") { _ in SwiftLogNoOpLogHandler() }
+    var settings = try StoreSettings(read, agreed: assumed, metrics: metrics, assumed == nil ? logger : silent)
     let readiness = Readiness()
     readiness.set("process", "starting")
     var services: [any Service] = []
@@ -259,8 +262,9 @@ struct TidemarkStore: AsyncParsableCommand {
       logger.info("Operations listener started", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
-    let agreed = try await ClusterAgreement(read, logger)
-    var settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
+    if let agreed = try await ClusterAgreement(read, logger) {
+      settings = try StoreSettings(read, agreed: agreed, metrics: metrics, logger)
+    }
     settings.log(logger)
     if let cluster = settings.cluster, cluster.adopts { try await Adoption.run(settings, cluster, logger) }
     if settings.leavesCluster { try Adoption.leave(settings, logger) }
@@ -308,19 +312,19 @@ struct TidemarkStore: AsyncParsableCommand {
     } catch {
       throw SettingsError(error.description)
     }
-    if let cluster = settings.cluster, storage.store == cluster.store {
+    if let cluster = settings.cluster {
+      guard storage.store == cluster.store else {
+        throw SettingsError(
+          "data",
+          """
+          \(settings.directory): is not of cluster \(cluster.name): give the node an empty directory, or make that of a \
+          single store the cluster's with --adopt
+          """
+        )
+      }
       do throws(StorageError) { try storage.take(asNode: cluster.settings.node) } catch {
         throw SettingsError(error.description)
       }
-    }
-    if let cluster = settings.cluster, storage.store != cluster.store {
-      throw SettingsError(
-        "data",
-        """
-        \(settings.directory): is not of cluster \(cluster.name): give the node an empty directory, or make that of a \
-        single store the cluster's with --adopt
-        """
-      )
     }
     if settings.cluster == nil {
       let isOfCluster: Bool

@@ -87,11 +87,13 @@ struct ClusterStatusCommand: AsyncParsableCommand {
     abstract: "Shows the nodes, the groups with their owners and members, and what needs attention.",
     discussion: """
       With --json, one line: {"cluster","shards","level","next_level","nodes":[{"node","address","version","level_min",\
-      "level_max","running","groups_owned","groups_preferred","groups_member"}],"groups":[{"group","first_shard","shards","owner","epoch","first_record",\
+      "level_max","running","groups_owned","groups_preferred","groups_member"}],"groups":[{"group","first_shard",\
+      "shards","owner","epoch","first_record",\
       "last_record","records","set_revision","members":[{"node","state","position","lag"}]}],\
       "warnings":[{"group","code","text"}]}. What is unknown is null. state is owner, following, joining, leaving, \
       behind (needs a snapshot), lacks_key (lacks the newest record key) or no_report; code is no_owner, few_copies, \
-      member_not_running, level_unsupported, unusual_size or not_preferred. next_level is what tidemark cluster raise would give the cluster.
+      member_not_running, level_unsupported, unusual_size or not_preferred. next_level is what tidemark \
+      cluster raise would give the cluster.
 
       Example: tidemark cluster status --cluster demo --log http://127.0.0.1:2379 --json
       """

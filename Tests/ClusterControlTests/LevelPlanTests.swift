@@ -28,8 +28,8 @@ import Testing
         [1: 2...3, 2: 2...3], [1, 2],
         [
           """
-          refused: node 3 does not run, so it is not known which levels it supports: start it, or drop it with tidemark \
-          cluster remove, and run this again
+          refused: node 3 does not run, so it is not known which levels it supports: start it, or drop it with \
+          tidemark cluster remove, and run this again
           """
         ]
       ),
@@ -37,8 +37,8 @@ import Testing
         [1: 2...3, 2: 4...5, 3: 4...5], [1, 2, 3],
         [
           """
-          refused: there is no level that all running nodes support: install the same tidemark-store on all of them, and \
-          run this again
+          refused: there is no level that all running nodes support: install the same tidemark-store on all of them, \
+          and run this again
           """
         ]
       ),

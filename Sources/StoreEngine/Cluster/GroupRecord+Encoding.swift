@@ -21,32 +21,25 @@ extension GroupRecord {
     let epoch = OwnerEpoch(try reader.varint())
     let previous = RecordHash(try reader.fixed64())
     let key = RecordKeyNumber(try reader.varint())
-    guard level <= levelMax else {
-      let content = try reader.raw(reader.remaining)
-      self.init(
-        level: level,
-        position: position,
-        epoch: epoch,
-        previous: previous,
-        key: key,
-        kind: .unknown,
-        payload: content.withUnsafeBytes { Array($0) }
-      )
-      return
-    }
     let kind: Kind
     var payload: [UInt8] = []
-    let number = try reader.byte()
-    switch number {
-    case 0, 4:
-      kind = number == 0 ? .batches : .part
-      let content = try reader.string()
+    if level > levelMax {
+      kind = .unknown
+      let content = try reader.raw(reader.remaining)
       payload = content.withUnsafeBytes { Array($0) }
-    case 1: kind = .claim(by: try reader.nodeID())
-    case 2: kind = .release(to: try reader.nodeID())
-    case 3: kind = .alive
-    case 5: kind = .purge(first: RecordPosition(try reader.varint()))
-    default: throw .unknownKind(number)
+    } else {
+      let number = try reader.byte()
+      switch number {
+      case 0, 4:
+        kind = number == 0 ? .batches : .part
+        let content = try reader.string()
+        payload = content.withUnsafeBytes { Array($0) }
+      case 1: kind = .claim(by: try reader.nodeID())
+      case 2: kind = .release(to: try reader.nodeID())
+      case 3: kind = .alive
+      case 5: kind = .purge(first: RecordPosition(try reader.varint()))
+      default: throw .unknownKind(number)
+      }
     }
     try reader.end()
     self.init(

@@ -339,9 +339,11 @@ package final class GroupReplica {
     if let source = keys.sourceIfDue(at: now, ownership.limits) { driver.fetchRecordKeys(from: source) }
   }
 
-  /// Whether a commit waits because too few members have a record key.
+  /// Whether a commit waits because too few members have a record key, or a follower because this node lacks one.
   package var waitsForKey: Bool {
-    if case .unsealed = ownCommit { keys.sealing(members, at: driver.bootTime, ownership.limits) == nil } else { false }
+    if missingKey != nil { return true }
+    guard case .unsealed = ownCommit else { return false }
+    return keys.sealing(members, at: driver.bootTime, ownership.limits) == nil
   }
 
   /// The record keys in local storage, for other nodes.

@@ -14,7 +14,6 @@ extension Ownership {
     /// The last record that is committed.
     var applied: LogCursor
     let owner: GroupOwner
-    let claimedAt: BootTime
     var leaseEnd: BootTime
     var flight: Flight
     /// The member that the group moves to, as soon as nothing is in flight; nil: the group stays.
@@ -24,7 +23,6 @@ extension Ownership {
     init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
       applied = LogCursor(after: claim.record)
       self.owner = owner
-      claimedAt = claim.firstSentAt
       leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
       flight = .idle(since: claim.firstSentAt)
       trims = Trims(since: claim.firstSentAt)
@@ -201,7 +199,7 @@ extension Ownership {
     case .owning(let owning):
       guard isLeaving || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
       return nextOwner(owning, at: now) != nil
-        || now < owning.claimedAt.adding(milliseconds: limits.followLagMilliseconds)
+        || now < owning.trims.since.adding(milliseconds: limits.followLagMilliseconds)
     case .releasing: return true
     case .following, .claiming, .deposed: return false
     }

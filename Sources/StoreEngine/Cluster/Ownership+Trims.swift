@@ -16,7 +16,7 @@ extension Ownership {
     private var members: [NodeID: Member] = [:]
     /// Ends of the log in the last seconds, the oldest first.
     private var ends: [(at: BootTime, last: RecordPosition)] = []
-    private let since: BootTime
+    let since: BootTime
     /// Payload bytes that this owner has appended.
     private var bytes = 0
     /// The same when it trimmed last.

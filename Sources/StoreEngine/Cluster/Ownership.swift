@@ -249,26 +249,32 @@ package struct Ownership: Sendable {
 
   /// Take one event and say what to do.
   package mutating func handle(_ event: Event, at now: BootTime) -> [Action] {
-    var actions: [Action] = []
+    let first = note(event)
+    let next =
+      switch state {
+      case .following(let following): handle(event, following: following, at: now)
+      case .claiming(let claiming): handle(event, claiming: claiming, at: now)
+      case .owning(let owning): handle(event, owning: owning, at: now)
+      case .releasing(let releasing): handle(event, releasing: releasing, at: now)
+      case .deposed: handleDeposed(event, at: now)
+      }
+    return first.isEmpty ? next : first + next
+  }
+
+  /// Note what an event tells in every state.
+  private mutating func note(_ event: Event) -> [Action] {
     switch event {
     case .probeAnswered(let end):
       // Answers may overtake one another.
       let found = end.set ?? initialSet
       if found.revision >= currentSet?.revision ?? 0 { currentSet = found }
       logFirst = max(logFirst, end.first)
-      if let level = end.level { actions = noted(level) }
+      if let level = end.level { return noted(level) }
     case .leaveRequested: isLeaving = true
     case .refusalChanged(let refuses): refusesCommands = refuses
     default: break
     }
-    switch state {
-    case .following(let following): actions += handle(event, following: following, at: now)
-    case .claiming(let claiming): actions += handle(event, claiming: claiming, at: now)
-    case .owning(let owning): actions += handle(event, owning: owning, at: now)
-    case .releasing(let releasing): actions += handle(event, releasing: releasing, at: now)
-    case .deposed: actions += handleDeposed(event, at: now)
-    }
-    return actions
+    return []
   }
 
   private mutating func handleDeposed(_ event: Event, at now: BootTime) -> [Action] {

@@ -8,13 +8,13 @@ package struct ClusterStatistics: Sendable {
   package var memberGroups = 0
   /// Groups that receive a snapshot.
   package var joiningGroups = 0
-  /// Groups that wait for a record key: to take commands, or to follow.
+  /// Groups whose commands, or whose followers, wait for a record key.
   package var keyWaits = 0
 
   // Since the start
-  package var promotions = 0
+  package var groupsGained = 0
   /// Owned groups that another node has claimed, or was given.
-  package var losses = 0
+  package var groupsLost = 0
   package var snapshotsInstalled = 0
   /// Age of the newest batch of a record when this node had applied the record as a follower, by the clocks of both
   /// nodes.

@@ -135,7 +135,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Log a wait for a record key once it lasts for long.
   private func noteKeyWait(of replica: GroupReplica) {
-    guard replica.waitsForKey || replica.missingKey != nil else { return keyWait = nil }
+    guard replica.waitsForKey else { return keyWait = nil }
     let since = keyWait?.since ?? bootTime
     let isLong = since.adding(milliseconds: Self.keyWaitMilliseconds) <= bootTime
     if isLong, keyWait?.isLogged == false { events.keyAwaited(host, replica.missingKey) }
@@ -152,11 +152,16 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Give the group up if this node owns it, and claim it no more: the process stops soon.
   func leave() {
-    guard let replica else { return }
+    guard replica != nil else { return }
     isLeaving = true
+    reportThenHandle(.leaveRequested)
+  }
+
+  /// Report that no group moves to this node, or that they may, then decide about this group.
+  private func reportThenHandle(_ event: Ownership.Event) {
     host.readClock()
     report()
-    replica.handle(.leaveRequested)
+    replica?.handle(event)
   }
 
   /// Time for which an owner that is about to refuse commands waits for a member that can take the group over.
@@ -169,18 +174,14 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
   func commandRefusal(_ code: ErrorCode?) -> ErrorCode? {
     if code != refusal?.code {
       refusal = code.map { ($0, bootTime) }
-      host.eventLoop.execute { [weak host] in host?.cluster?.refusalChanged() }
+      host.eventLoop.execute { [weak host] in
+        guard let cluster = host?.cluster, cluster.replica != nil else { return }
+        cluster.reportThenHandle(.refusalChanged(cluster.refusal != nil))
+      }
     }
     guard let refusal, refusal.code == .clockJump else { return code }
     let isEarly = bootTime < refusal.since.adding(milliseconds: Self.handOverMilliseconds)
     return isEarly || isHandingOver ? nil : code
-  }
-
-  private func refusalChanged() {
-    guard let replica else { return }
-    host.readClock()
-    report()
-    replica.handle(.refusalChanged(refusal != nil))
   }
 
   /// Whether another member takes the group over.
@@ -384,7 +385,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     guard let replica else { return }
     if replica.isMember == true, replica.storedCursor != .start { statistics.memberGroups += 1 }
     if isFetching { statistics.joiningGroups += 1 }
-    if replica.waitsForKey || replica.missingKey != nil { statistics.keyWaits += 1 }
+    if replica.waitsForKey { statistics.keyWaits += 1 }
   }
 
   private func timerFired() {

@@ -57,7 +57,7 @@ extension HostSupervisor {
   /// This node owns the group of a host now, and answers for its shards.
   func promoted(_ host: LoopHost, at position: Int, _ epoch: OwnerEpoch) {
     guard let owned = serving.promote(host, epoch) else { return }
-    state.withLockedValue { $0.promotions += 1 }
+    state.withLockedValue { $0.groupsGained += 1 }
     tellConnections()
     logger.info(
       "This node owns a group and serves its shards",
@@ -69,7 +69,7 @@ extension HostSupervisor {
   /// requests to the group's next owner.
   func yielded(_ host: LoopHost) {
     guard serving.demote(host) else { return }
-    state.withLockedValue { $0.losses += 1 }
+    state.withLockedValue { $0.groupsLost += 1 }
     tellConnections()
   }
 
@@ -116,8 +116,8 @@ extension HostSupervisor {
       level: restart.isNew ? .error : .debug,
       """
       A group's records cannot be applied to local storage: this node neither follows nor claims the group, and tries \
-      again with pauses of up to \(RestartBackoff.pauseMax); if this repeats, check that another running member has all \
-      records of each of this node's groups (tidemark cluster status), then stop the node, move its data directory \
+      again with pauses of up to \(RestartBackoff.pauseMax); if this repeats, check that another running member has \
+      all records of each of this node's groups (tidemark cluster status), then stop the node, move its data directory \
       away, and start it with an empty one
       """,
       metadata: ["group": "\(position)", "error": "\(error)", "pause": "\(restart.pause)"]

@@ -24,20 +24,16 @@ struct SnapshotVerification {
   private var state = State.readingLast
   private var attempts = 1
 
-  /// The highest level that this node supports.
-  private let levelMax: ClusterLevel
-
-  init(of cursor: LogCursor, levelMax: ClusterLevel = ClusterLevel.supported.upperBound) {
-    self.cursor = cursor
-    self.levelMax = levelMax
-  }
+  init(of cursor: LogCursor) { self.cursor = cursor }
 
   /// The action to begin with.
   var first: Action { .read(from: cursor.position, afterPause: false) }
 
   /// - Parameter outcome: nil: the shared log has not answered in time.
   mutating func handle(_ outcome: ReadOutcome?) -> Action {
-    if case .records(let records, _)? = outcome, let level = records.first?.level, level > levelMax {
+    if case .records(let records, _)? = outcome, let level = records.first?.level,
+      level > ClusterLevel.supported.upperBound
+    {
       return .reject(reason: "the shared log has level \(level.rawValue), which this tidemark-store does not support")
     }
     switch (state, outcome) {

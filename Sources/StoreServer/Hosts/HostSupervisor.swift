@@ -22,8 +22,8 @@ final class HostSupervisor: Sendable {
     var isLeaving = false
     /// In a cluster: groups that this node has become the owner of, those that it has lost, and snapshots that it has
     /// installed.
-    var promotions = 0
-    var losses = 0
+    var groupsGained = 0
+    var groupsLost = 0
     var snapshotsInstalled = 0
     /// In a cluster: its level, if this node does not support it.
     var unsupportedLevel: ClusterLevel?
@@ -255,7 +255,7 @@ final class HostSupervisor: Sendable {
   func stopLoops() async {
     let served = serving.replace(nil)
     let hosts = served?.hosts ?? []
-    state.withLockedValue { $0.losses += served?.epochs?.count { $0 != nil } ?? 0 }
+    state.withLockedValue { $0.groupsLost += served?.epochs?.count { $0 != nil } ?? 0 }
     // None begins any more. One that runs ends early, and leaves nothing behind.
     for replacement in state.withLockedValue({ Array($0.replacements.values) }) { await replacement.value }
     memberships?.stopProbes()

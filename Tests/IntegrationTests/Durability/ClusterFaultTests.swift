@@ -9,8 +9,8 @@ extension RealProcesses {
   /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
   /// etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS with each other.
   ///
-  /// `make test` has one fault of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed owners
-  /// and moves. `TIDEMARK_FAULT_KINDS` names kinds, separated by commas, in their order.
+  /// `make test` has one fault of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed
+  /// owners and moves. `TIDEMARK_FAULT_KINDS` names kinds, separated by commas, in their order.
   @Suite struct ClusterFaults {
     /// What happens to a machine, a program or a group, and ends after some time.
     enum Fault: String, CaseIterable, CustomTestStringConvertible {
@@ -43,8 +43,8 @@ extension RealProcesses {
         }
       }
 
-      /// Pause before the next fault, so that two do not add up. TCP sends lost packets again with growing pauses, and a
-      /// node leaves out a server of etcd that has failed for up to a second.
+      /// Pause before the next fault, so that two do not add up. TCP sends lost packets again with growing pauses, and
+      /// a node leaves out a server of etcd that has failed for up to a second.
       var recovery: Duration {
         switch self {
         case .gatewayDoesNotReachOwner, .ownerDoesNotReachGateway: .seconds(3)
