@@ -182,10 +182,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         put(batch, pages, StorageKey.directory(page.key.shard, cid), ByteBuffer(integer: page.key.channel.rawValue))
       }
     }
+    // The ranges of a shard do not overlap. Of ranges that all begin at the log's start, RocksDB keeps each pair when it
+    // flushes them: a thousand such trims of 16 shards took 1.1 GiB and stopped all commits for seconds.
     for trim in group.logTrims {
       deleteRange(
         batch,
-        from: StorageKey.log(trim.shard, .zero),
+        from: StorageKey.log(trim.shard, trim.after.next),
         to: StorageKey.log(trim.shard, trim.through.next),
         in: log
       )

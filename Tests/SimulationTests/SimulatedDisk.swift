@@ -40,6 +40,8 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private(set) var faults: [String] = []
   private(set) var pageWrites = 0
   private(set) var logTrims = 0
+  /// Where the log of each shard was trimmed.
+  private var trimmed: [ShardID: LogIndex] = [:]
   private(set) var logLengthMost = 0
 
   static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
@@ -73,8 +75,14 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       if trim.through.rawValue > last[trim.shard, default: 0] {
         faults.append("trim beyond the log: \(trim)")
       }
-      let end = fails(.trimsWholeLog) ? .max : trim.through.rawValue
-      data.trimLog(of: trim.shard, through: end)
+      if let first = data.log[trim.shard]?.keys.min(), first <= trim.after.rawValue {
+        faults.append("batch \(first) is left behind: \(trim)")
+      }
+      // RocksDB keeps each pair of trims that overlap.
+      if let last = trimmed.updateValue(trim.through, forKey: trim.shard), trim.after < last {
+        faults.append("trims overlap at \(last.rawValue): \(trim)")
+      }
+      data.apply(fails(.trimsWholeLog) ? trim.ofAll : trim)
     case .drop(let drop): data.apply(drop)
     case .trim(let trim): data.apply(trim)
     }

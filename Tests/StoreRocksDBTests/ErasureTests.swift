@@ -302,7 +302,8 @@ struct ErasureTests {
       // similar text precedes it.
       if round == 1 { try engine.purge() }
       var trim = CommitGroup()
-      trim.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
+      let after = LogIndex(round == 0 ? 0 : (round - 1) * 100 + 20)
+      trim.logTrims = [CommitGroup.LogTrim(shard: ShardID(0), after: after, through: LogIndex(round * 100 + 20))]
       if round == 1 {
         let (inTables, inLogs) = (try has(".sst"), try has(".log"))
         #expect(inTables && !inLogs)

@@ -193,14 +193,14 @@ struct RocksDBEngineTests {
     var engine = try directory.open()
     for index in 1...9 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
     var group = CommitGroup()
-    group.logTrims.append(CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(6)))
+    group.logTrims.append(CommitGroup.LogTrim(shard: ShardID(0), after: .zero, through: LogIndex(6)))
     try engine.commit(group)
     #expect(try engine.indices(0) == [7, 8, 9] && engine.indices(1) == Array(1...9))
     // A batch and a trim in one group, and a trim of everything.
     group = CommitGroup(index: 10)
     group.logTrims = [
-      CommitGroup.LogTrim(shard: ShardID(0), through: LogIndex(9)),
-      CommitGroup.LogTrim(shard: ShardID(1), through: LogIndex(9)),
+      CommitGroup.LogTrim(shard: ShardID(0), after: LogIndex(6), through: LogIndex(9)),
+      CommitGroup.LogTrim(shard: ShardID(1), after: .zero, through: LogIndex(9)),
     ]
     try engine.commit(group)
     engine.close()

@@ -19,7 +19,7 @@ package struct StoredData {
     for batch in group.batches { apply(batch) }
     for drop in group.drops { apply(drop) }
     for page in group.pages { apply(page) }
-    for trim in group.logTrims { trimLog(of: trim.shard, through: trim.through.rawValue) }
+    for trim in group.logTrims { apply(trim) }
     for trim in group.stepTrims { apply(trim) }
   }
 
@@ -43,11 +43,13 @@ package struct StoredData {
     }
   }
 
-  /// Remove a shard's batches up to and including `index`.
-  package mutating func trimLog(of shard: ShardID, through index: UInt64) {
-    log[shard]?.keys.filter { $0 <= index }.forEach { log[shard]![$0] = nil }
+  /// Remove the batches of a trim, and no earlier ones: none should be there.
+  package mutating func apply(_ trim: CommitGroup.LogTrim) {
+    log[trim.shard]?.keys.filter { $0 > trim.after.rawValue && $0 <= trim.through.rawValue }
+      .forEach { log[trim.shard]![$0] = nil }
   }
 
+  /// Remove everything of a shard.
   package mutating func removeAll(of shard: ShardID) {
     log[shard] = nil
     directory[shard] = nil
@@ -166,4 +168,9 @@ extension MemoryBackedStorage {
   package func purge() throws(StorageError) {}
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
+}
+
+extension CommitGroup.LogTrim {
+  /// A trim of everything, for storage with a defect.
+  package var ofAll: Self { Self(shard: shard, after: .zero, through: LogIndex(.max)) }
 }

@@ -86,12 +86,12 @@ struct ShardLog: ~Copyable {
 
   /// Trim the log before a batch that must stay, if that removes at least `batchesMin` batches.
   ///
-  /// - Returns: the last batch that is trimmed; nil if the log stays as it is.
-  mutating func takeLogTrim(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
-    let possible = LogIndex(min(oldest.rawValue - 1, durable.rawValue))
-    guard possible > trimmed, possible.rawValue - trimmed.rawValue >= batchesMin else { return nil }
+  /// - Returns: the last batches that were trimmed before and are now; nil if the log stays as it is.
+  mutating func takeLogTrim(before oldest: LogIndex, batchesMin: UInt64) -> (after: LogIndex, through: LogIndex)? {
+    let (before, possible) = (trimmed, LogIndex(min(oldest.rawValue - 1, durable.rawValue)))
+    guard possible > before, possible.rawValue - before.rawValue >= batchesMin else { return nil }
     trimmed = possible
-    return possible
+    return (before, possible)
   }
 
   // MARK: Following

@@ -193,10 +193,19 @@ package struct CommitGroup: Sendable {
     package var bytes: ByteBuffer
   }
 
-  /// Trim of a shard's log up to an index, inclusive.
+  /// Trim of a shard's log up to an index.
   package struct LogTrim: Sendable {
     package var shard: ShardID
+    /// The log was trimmed up to here, inclusive: nothing before is there.
+    package var after: LogIndex
+    /// The log is trimmed up to here, inclusive.
     package var through: LogIndex
+
+    package init(shard: ShardID, after: LogIndex, through: LogIndex) {
+      self.shard = shard
+      self.after = after
+      self.through = through
+    }
   }
 
   /// Deletion of a row page's step segments below `before`. It may become durable later than the batches of its group,

@@ -142,8 +142,9 @@ extension ShardEngine {
     var oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
     if loop.isFollowing { oldest = min(oldest, oldestFollowed ?? oldest) }
     let batchesMin = purges.isUnderWay ? 1 : batchesMin
-    guard let possible = trimLog(before: oldest, batchesMin: batchesMin) else { return nil }
-    return CommitGroup.LogTrim(shard: state.id, through: possible)
+    return trimLog(before: oldest, batchesMin: batchesMin).map { after, through in
+      CommitGroup.LogTrim(shard: state.id, after: after, through: through)
+    }
   }
 
   /// Return nil for a segment of steps that was trimmed before it was written.

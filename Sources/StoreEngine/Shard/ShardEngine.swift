@@ -441,8 +441,8 @@ final class ShardEngine {
 
   /// Trim the log before `oldest`, if that removes at least `batchesMin` batches.
   ///
-  /// - Returns: the last batch that is removed.
-  func trimLog(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
+  /// - Returns: the last batches that were removed before and are now.
+  func trimLog(before oldest: LogIndex, batchesMin: UInt64) -> (after: LogIndex, through: LogIndex)? {
     log.takeLogTrim(before: oldest, batchesMin: batchesMin)
   }
 

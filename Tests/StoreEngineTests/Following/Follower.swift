@@ -128,7 +128,7 @@ final class Follower {
       if defect == .losesPage, defectiveSteps.isMultiple(of: 10) { return }
       storage.data.apply(page)
     case .logTrim(let trim):
-      storage.data.trimLog(of: trim.shard, through: defect == .trimsWholeLog ? .max : trim.through.rawValue)
+      storage.data.apply(defect == .trimsWholeLog ? trim.ofAll : trim)
     case .trim(let trim): storage.data.apply(trim)
     }
   }
