@@ -12,6 +12,7 @@ package struct BenchCommand: AsyncParsableCommand {
     subcommands: [
       LoadCommand.self, Comparison.self, RecoveryBench.self, MemoryBench.self, ChannelBench.self,
       UserBench.self, EventBench.self, PushBench.self, ClusterBench.self,
+      SoakBench.self,
     ],
     defaultSubcommand: LoadCommand.self
   )

@@ -138,7 +138,7 @@ struct ClusterBench: Benchmark {
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
     plan.duration = seconds.seconds
-    plan.processes = try await stack.clusterProcesses()
+    plan.processes = try await stack.namedProcesses()
     run.note("under load")
     let before = await stack.followAges()
     let report = try await LoadGenerator.run(plan) { _, _ in }
@@ -166,17 +166,20 @@ struct ClusterBench: Benchmark {
 }
 
 extension LocalStack {
-  /// The measured processes of a stack with their names in reports: those of a cluster have one name each kind. Nodes
-  /// that own no group are standbys.
-  fileprivate func clusterProcesses() async throws -> [(name: String, processID: Int32)] {
-    guard plan.cluster != nil else { return try measuredProcesses().named }
-    let gateways = gatewayProcesses.map { (name: "gateway", processID: $0.processID) }
-    var nodes: [(name: String, processID: Int32)] = []
-    for (node, processID) in zip(plan.cluster?.nodes ?? [], await nodeProcessIDs) {
-      let owned = await Self.metric("tidemark_store_owned_groups", at: node.admin)
-      nodes.append((owned == 0 ? "standby" : "store", processID))
+  /// The measured processes of a stack with their names in reports. Nodes that own no group are standbys.
+  fileprivate func namedProcesses() async throws -> [(name: String, processID: Int32)] {
+    guard let cluster = plan.cluster else { return try measuredProcesses().named }
+    var named: [(name: String, processID: Int32)] = []
+    var nodes = cluster.nodes.makeIterator()
+    for process in await runningProcesses() {
+      var name = process.kind.rawValue
+      if process.kind == .store, let node = nodes.next() {
+        let owned = await Self.metric("tidemark_store_owned_groups", at: node.admin)
+        if owned == 0 { name = "standby" }
+      }
+      named.append((name, process.processID))
     }
-    return gateways + nodes + (await etcdProcessIDs).map { (name: "etcd", processID: $0) }
+    return named
   }
 }
 
