@@ -22,6 +22,17 @@ extension ClusterState {
     return .change([SetChange(group, to: group.members + [node])])
   }
 
+  /// Nobody leaves the groups, and the preferred owners stay.
+  func addToAll(_ node: NodeID) throws(ClusterRefusal) -> ClusterStep {
+    if let joining = groups.first(where: { $0.members.contains(node) && !$0.hasLog(node) }) {
+      return .waitForMember(node, joining.id)
+    }
+    guard let group = groups.first(where: { !$0.members.contains(node) }) else { return .done }
+    guard group.members.count < GroupSet.membersMax else { throw .setFull(group.id) }
+    guard isRunning(node) else { throw .notRunning(node) }
+    return .change([SetChange(group, to: group.members + [node])])
+  }
+
   /// The group that a node joins next: one whose set is too small, or one with a member of many groups. Sets that are
   /// larger than others stay as they are.
   private func groupToJoin(_ node: NodeID, size: Int) -> GroupState? {

@@ -15,6 +15,8 @@ package enum ClusterCommand: Hashable, Sendable {
   ///
   /// - Parameter members: size that sets grow to; nil: the size that most of them have.
   case add(NodeID, members: Int?)
+  /// Make a node a member of all groups, the last one of each.
+  case addToAll(NodeID)
   /// Drop a node from all sets, and put others in its place.
   case remove(NodeID)
   /// Raise the level to the highest one that all nodes support.
@@ -25,7 +27,7 @@ package enum ClusterCommand: Hashable, Sendable {
     case .move: "move"
     case .drain: "drain"
     case .balance: "balance"
-    case .add: "add"
+    case .add, .addToAll: "add"
     case .remove: "remove"
     case .raise: "raise"
     }
@@ -39,6 +41,7 @@ package enum ClusterCommand: Hashable, Sendable {
       case .drain(let node): try cluster.drain(node)
       case .balance: try cluster.balance()
       case .add(let node, let members): try cluster.add(node, members: members)
+      case .addToAll(let node): try cluster.addToAll(node)
       case .remove(let node): try cluster.remove(node)
       case .raise: try cluster.raise()
       }

@@ -50,6 +50,8 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
   case notRunning(NodeID)
   /// There are fewer places in sets than nodes.
   case noShare(NodeID, places: Int, nodes: Int)
+  /// The set has as many members as sets can have.
+  case setFull(GroupID)
   /// Sets do not shrink.
   case sizeBelowCommon(Int, common: Int)
   case onlyMember(NodeID, GroupID)
@@ -90,6 +92,11 @@ package enum ClusterRefusal: Error, Hashable, Sendable, CustomStringConvertible 
       """
       node \(node.rawValue) would get no group: the sets have \(places) places for \(nodes) nodes: give --members with \
       a larger number of members of each group
+      """
+    case .setFull(let group):
+      """
+      group \(group.rawValue) has \(GroupSet.membersMax) members, and no more are possible: drop one with tidemark \
+      cluster remove
       """
     case .sizeBelowCommon(let size, let common):
       "--members \(size): groups have \(common) members: give at least as many; tidemark cluster remove drops members"

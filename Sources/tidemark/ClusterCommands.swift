@@ -188,11 +188,14 @@ struct ClusterBalanceCommand: AsyncParsableCommand {
 struct ClusterAddCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "add",
-    abstract: "Makes a running node a member of its share of the groups.",
+    abstract: "Makes a running node a member of its share of the groups, or of all.",
     discussion: """
       Start the node first. It joins one group after the other: it becomes a member, receives the group's data from \
       another node, and then the member of the most groups leaves the group in its place. In the end the preferred \
       owners are balanced. With --members, sets with fewer members grow by the node instead, and nobody leaves them.
+
+      With --all-groups the node becomes a member of every group, and nobody leaves. It owns a group only while no \
+      other member can. tidemark backup can then copy the cluster from this node.
 
       An interrupted command continues when it is run again with the same options. Its last line on standard output is \
       {"cluster","command","changes":[{"group","members"}]} as JSON.
@@ -204,14 +207,19 @@ struct ClusterAddCommand: AsyncParsableCommand {
   @OptionGroup var options: ClusterOptions
   @Option(help: ArgumentHelp("Number of members that groups grow to. Default: as many as most have.", valueName: "n"))
   var members: Int?
+  @Flag(help: "Add the node to all groups, as their last member.")
+  var allGroups = false
   @Argument(help: ArgumentHelp("Number of the node.", valueName: "node"), transform: node)
   var added: NodeID
 
   func validate() throws {
+    if allGroups, members != nil { throw ValidationError("--all-groups: leave --members out, all sets grow by one") }
     if let members { try validateRanges([("members", members, 1...GroupSet.membersMax)]) }
   }
 
-  func run() async throws { try await options.run(.add(added, members: members)) }
+  func run() async throws {
+    try await options.run(allGroups ? .addToAll(added) : .add(added, members: members))
+  }
 }
 
 /// Command `tidemark cluster remove`.

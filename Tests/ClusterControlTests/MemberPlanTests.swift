@@ -63,6 +63,29 @@ import Testing
     )
   }
 
+  /// Backups need a node that keeps all groups.
+  @Test func nodeJoinsAllGroups() {
+    var cluster = TestCluster([[1, 2, 3], [2, 3, 4], [3, 4, 1]], running: [1, 2, 3, 4, 5])
+    let story = [
+      "group 0: 1 2 3 5", "node 5 receives group 0", "group 1: 2 3 4 5", "node 5 receives group 1",
+      "group 2: 3 4 1 5", "node 5 receives group 2",
+    ]
+    var interrupted = cluster
+    #expect(cluster.story(.addToAll(NodeID(5))) == story)
+    #expect(cluster.story(.addToAll(NodeID(5))) == [])
+    _ = interrupted.story(.addToAll(NodeID(5)), stepsMax: 3)
+    _ = interrupted.story(.addToAll(NodeID(5)))
+    #expect(interrupted.sets == cluster.sets)
+    let refusal = "refused: node 6 does not run: start it with --node 6, and run this again"
+    #expect(cluster.story(.addToAll(NodeID(6))) == [refusal])
+    cluster.sets[0] = Array(1...16)
+    cluster.running.append(17)
+    #expect(
+      cluster.story(.addToAll(NodeID(17))).first
+        == "refused: group 0 has 16 members, and no more are possible: drop one with tidemark cluster remove"
+    )
+  }
+
   @Test func storeOfOneNodeGetsASecond() {
     var cluster = TestCluster([[1]], running: [1, 2], initialNodeCount: 1)
     #expect(
