@@ -182,8 +182,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         put(batch, pages, StorageKey.directory(page.key.shard, cid), ByteBuffer(integer: page.key.channel.rawValue))
       }
     }
-    // The ranges of a shard do not overlap. Of ranges that all begin at the log's start, RocksDB keeps each pair when it
-    // flushes them: a thousand such trims of 16 shards took 1.1 GiB and stopped all commits for seconds.
+    // Trims of one log or row page do not overlap. Of ranges that all begin at the log's start, RocksDB keeps each pair
+    // when it flushes them: a thousand such trims of 16 shards took 1.1 GiB and stopped all commits for seconds.
     for trim in group.logTrims {
       deleteRange(
         batch,
@@ -195,8 +195,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     for trim in group.stepTrims {
       deleteRange(
         batch,
-        from: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, 0)),
-        to: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, trim.before)),
+        from: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, trim.segments.lowerBound)),
+        to: StorageKey.page(trim.shard, trim.channel, .steps(trim.rowPage, trim.segments.upperBound)),
         in: pages
       )
     }

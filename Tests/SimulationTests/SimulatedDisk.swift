@@ -84,7 +84,11 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       }
       data.apply(fails(.trimsWholeLog) ? trim.ofAll : trim)
     case .drop(let drop): data.apply(drop)
-    case .trim(let trim): data.apply(trim)
+    case .trim(let trim):
+      let segments = trim.segments
+      let left = data.readSteps(trim.shard, trim.channel, rowPage: trim.rowPage, segments: 0..<segments.lowerBound)
+      if let first = left.first { faults.append("segment \(first.segment) is left behind: \(trim)") }
+      data.apply(trim)
     }
   }
 

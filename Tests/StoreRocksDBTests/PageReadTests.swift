@@ -108,7 +108,7 @@ struct StepSegmentTests {
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(5)))?.pages.map(\.page) == [.head])
     var trim = CommitGroup()
     trim.stepTrims = [
-      CommitGroup.StepTrim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, before: 256)
+      CommitGroup.StepTrim(shard: ShardID(1), channel: ChannelNumber(5), rowPage: 7, segments: 0..<256)
     ]
     #expect(!trim.isEmpty)
     try engine.commit(trim)

@@ -39,7 +39,7 @@ package struct StoredData {
 
   package mutating func apply(_ trim: CommitGroup.StepTrim) {
     for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
-      if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
+      if case .steps(trim.rowPage, let segment) = key.page, trim.segments.contains(segment) { pages[key] = nil }
     }
   }
 

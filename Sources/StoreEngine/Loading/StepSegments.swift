@@ -50,6 +50,10 @@ final class StepSegments: ShardPart {
   private var trimsInFlight: Set<TrimKey> = []
   /// Segments to delete once the batch with this index is durable.
   private var stepTrims: [(index: LogIndex, trim: CommitGroup.StepTrim)] = []
+  /// The end of each row page's last deletion since the start, or since this had ``deletedBeforeMax`` entries. So
+  /// deletions do not overlap, and the first one also deletes what an earlier run has left.
+  private var deletedBefore: [TrimKey: UInt32] = [:]
+  private static let deletedBeforeMax = 4_096
   /// Step segments in the commit in flight.
   private var segmentsInFlight: [(slot: ChannelSlot, channel: ChannelNumber, page: PageID)] = []
 
@@ -271,8 +275,13 @@ final class StepSegments: ShardPart {
 
   /// Delete the segments before `first` from storage once the batch with this index is durable.
   func deleteSegments(of channel: ChannelNumber, _ rowPage: UInt32, before first: UInt32, at index: LogIndex) {
+    if deletedBefore.count >= Self.deletedBeforeMax { deletedBefore = [:] }
+    let key = TrimKey(channel: channel, rowPage: rowPage)
+    let from = deletedBefore[key] ?? 0
+    guard from < first else { return }
+    deletedBefore[key] = first
     if stepTrims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
-    let trim = CommitGroup.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
+    let trim = CommitGroup.StepTrim(shard: shard.state.id, channel: channel, rowPage: rowPage, segments: from..<first)
     stepTrims.append((index, trim))
   }
 

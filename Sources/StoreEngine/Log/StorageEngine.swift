@@ -6,6 +6,7 @@ package import ReceiptModel
 package protocol StorageEngine: Sendable {
   /// Make a group durable: its batches are on stable storage when this returns. Pages and log trims may become durable
   /// later than the batches, never before them. A log trim never becomes durable before the pages of earlier groups.
+  /// Trims become durable in their order: each one begins where the last one of its log or row page ended.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
   func commit(_ group: CommitGroup) throws(StorageError)
@@ -208,19 +209,19 @@ package struct CommitGroup: Sendable {
     }
   }
 
-  /// Deletion of a row page's step segments below `before`. It may become durable later than the batches of its group,
-  /// never earlier.
+  /// Deletion of step segments of a row page. It may become durable later than the batches of its group, never earlier.
   package struct StepTrim: Hashable, Sendable {
     package var shard: ShardID
     package var channel: ChannelNumber
     package var rowPage: UInt32
-    package var before: UInt32
+    /// All segments before these are deleted already.
+    package var segments: Range<UInt32>
 
-    package init(shard: ShardID, channel: ChannelNumber, rowPage: UInt32, before: UInt32) {
+    package init(shard: ShardID, channel: ChannelNumber, rowPage: UInt32, segments: Range<UInt32>) {
       self.shard = shard
       self.channel = channel
       self.rowPage = rowPage
-      self.before = before
+      self.segments = segments
     }
   }
 

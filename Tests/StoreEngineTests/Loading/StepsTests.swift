@@ -282,7 +282,7 @@ struct StepsTests {
     #expect(harness.commits[0].stepTrims.isEmpty)
     try harness.persist()
     try #require(harness.commits.count == 1)
-    #expect(harness.commits[0].stepTrims.map(\.before) == [4])
+    #expect(harness.commits[0].stepTrims.map(\.segments) == [0..<4])
     try harness.persistAll()
     try harness.writePages()
     #expect(try segments(harness) == (4..<6, [], [4, 5]))
