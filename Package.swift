@@ -357,7 +357,8 @@ let package = Package(
     .testTarget(
       name: "ClusterTests",
       dependencies: [
-        "StoreEngine", "StoreTestSupport", "ReceiptModel", "ReceiptWire", "TestSupport", heap, nioCore,
+        "StoreEngine", "StoreClient", "StoreTestSupport", "ReceiptModel", "ReceiptWire", "TestSupport", deque, heap,
+        nioCore, nioEmbedded, logging,
       ],
       swiftSettings: strict
     ),

@@ -15,6 +15,8 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Retained until ``close()``.
   private(set) var delegate: Delegate?
   let connector: Connector
+  /// Random numbers for session ids and pauses.
+  private let randomNumber: () -> UInt64
 
   /// At least one. The first is the only one, except in a cluster.
   private var nodes: [StoreNode<Delegate>] = []
@@ -76,14 +78,16 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     eventLoop: any EventLoop,
     configuration: StoreClientConfiguration,
     delegate: Delegate,
-    connector: @escaping Connector
+    connector: @escaping Connector,
+    randomNumber: @escaping () -> UInt64 = { .random(in: .min ... .max) }
   ) {
     precondition(!configuration.addresses.isEmpty, "a store client needs an address")
     self.connector = connector
+    self.randomNumber = randomNumber
     self.eventLoop = eventLoop
     self.configuration = configuration
     self.delegate = delegate
-    session = StoreSession(.random())
+    session = StoreSession(SessionID(high: randomNumber(), low: randomNumber()))
     unrouted = configuration.makeTable()
     sources = ShardSources(shardCount: 0, now: eventLoop.now)
     first = StoreNode(self, index: 0, addresses: configuration.addresses)
@@ -238,6 +242,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     return EventLoopFuture.andAllComplete(nodes.map(\.closeFuture), on: eventLoop)
   }
 
+  /// A random number from 0 to 1 for a pause.
+  var jitter: Double { Double(randomNumber() >> 11) * 0x1p-53 }
+
   /// Report dropped requests to the delegate.
   func deliver(_ failed: [RequestTable.FailedRequest]) {
     guard !failed.isEmpty, let delegate else { return }
@@ -277,7 +284,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Begin another session, with the store that answers next.
   private func endSession(except node: StoreNode<Delegate>) -> [RequestTable.FailedRequest] {
-    session = StoreSession(.random())
+    session = StoreSession(SessionID(high: randomNumber(), low: randomNumber()))
     counters = CommandCounters()
     // Epochs of another cluster say nothing about this one's.
     if let routes {
@@ -448,12 +455,6 @@ private struct ConnectionReadiness {
     isReady = value
     disconnectedSince = value ? nil : since
     return true
-  }
-}
-
-extension SessionID {
-  fileprivate static func random() -> SessionID {
-    SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
   }
 }
 

@@ -291,7 +291,7 @@ final class StoreNode<Delegate: StoreClientDelegate> {
   }
 
   private func lost(_ failure: LinkFailure) {
-    guard let client, case .retry(let wait) = link.lost(failure, jitter: .random(in: 0..<1)) else { return }
+    guard let client, case .retry(let wait) = link.lost(failure, jitter: client.jitter) else { return }
     log(failure)
     connection = nil
     acceptsReplies = false

@@ -120,8 +120,8 @@ final class ClusterOracle {
     histories[Int(group.rawValue)].acknowledged[register]
   }
 
-  /// A node has answered a read (C4).
-  func readEnds(_ group: GroupID, by node: NodeID, _ answer: Write?, atLeast: Int) {
+  /// A read was answered (C4).
+  func readEnds(_ group: GroupID, by reader: String, _ answer: Write?, atLeast: Int) {
     reads += 1
     var place = 0
     if let answer {
@@ -131,7 +131,7 @@ final class ClusterOracle {
       }
       place = known
     }
-    if place < atLeast { fault(group, "C4: node \(node.rawValue) showed write \(place) after \(atLeast)") }
+    if place < atLeast { fault(group, "C4: \(reader) showed write \(place) after \(atLeast)") }
   }
 
   // MARK: Members

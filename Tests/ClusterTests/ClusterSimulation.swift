@@ -40,6 +40,11 @@ final class ClusterSimulation {
     var groupCount: Int?
     /// What stands for a group's shards.
     var shards = Shards.registers
+    /// Number of gateways, whose clients send all requests; 0: clients send them to nodes. Needs store loops.
+    var gatewayCount = 0
+    /// Pauses between disturbances, and between the writes of a client, in milliseconds.
+    var pauses = 200...3_000
+    var clientPauses = 0...60
     /// Whether a member whose next record is trimmed takes another node's storage. Otherwise that is a fault.
     var takesSnapshots = false
 
@@ -81,6 +86,10 @@ final class ClusterSimulation {
     case resize
     /// Some nodes, or all of them, refuse commands for a while.
     case refuse
+    /// A gateway's connection to a node is reset, or what it carries arrives late.
+    case cutGateway
+    /// An owner releases a group and owns it again, before gateways hear of either.
+    case bounce
     /// A node restarts with a newer program, or with the older one.
     case upgrade
     /// The level is raised if all nodes run and support it, or else a node is upgraded for that. Sometimes an older
@@ -124,6 +133,10 @@ final class ClusterSimulation {
     var upgrades = 0
     var refusedStarts = 0
     var unsupported = 0
+    /// Only of simulations with gateways: refused writes of which nothing was applied, and those whose outcome is not
+    /// known.
+    var unavailable = 0
+    var unknown = 0
 
     /// The values by name.
     var counts: [(name: String, count: Int)] {
@@ -148,6 +161,7 @@ final class ClusterSimulation {
   private var usedKeys: [GroupID: RecordKeyNumber] = [:]
   /// Of a simulation with store loops.
   private let storeRegisters: StoreRegisters?
+  private(set) var gateways: SimulatedGateways?
   /// Number of connections that clients have opened.
   var connections: UInt64 = 0
   private(set) var messageFaults = MessageFaults.none
@@ -188,8 +202,11 @@ final class ClusterSimulation {
     let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
     for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), simulation: self)) }
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
+    if settings.gatewayCount > 0, let registers {
+      gateways = SimulatedGateways(count: settings.gatewayCount, registers: registers, simulation: self)
+    }
     for group in 0..<groupCount {
-      for _ in 0..<(4 + self.random.below(12)) {
+      for _ in 0..<(settings.gatewayCount == 0 ? 4 + self.random.below(12) : 10 + self.random.below(10)) {
         clients.append(
           SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), simulation: self)
         )
@@ -219,6 +236,8 @@ final class ClusterSimulation {
   func deliver(to node: NodeID, _ body: @escaping () -> Void) { self.node(node).run(body) }
 
   private func node(_ id: NodeID) -> SimulatedNode { nodes[Int(id.rawValue) - 1] }
+
+  func group(of shard: ShardID) -> GroupID { storeRegisters!.group(of: shard) }
 
   // MARK: Keys and purges
 
@@ -274,6 +293,7 @@ final class ClusterSimulation {
   /// Starts nodes, clients and disturbances.
   func start() {
     for node in nodes { node.start() }
+    gateways?.start()
     for client in clients { client.issue() }
     for group in 0..<groupCount { read(GroupID(UInt8(group))) }
     disturb()
@@ -349,15 +369,19 @@ final class ClusterSimulation {
 
   /// Reads a register of a group on some node, again and again.
   private func read(_ group: GroupID) {
-    time.schedule(after: random.milliseconds(1...15)) { [self] in
+    time.schedule(after: random.milliseconds(1...(gateways == nil ? 15 : 50))) { [self] in
       let node = random.pick(nodes)
       let register = random.below(Write.registerCount)
       let atLeast = oracle.readBegins(group, register)
-      if let process = node.process {
+      if let gateways = gateways?.gateways {
+        random.pick(gateways).read(register, group) { [self] answer in
+          oracle.readEnds(group, by: "a gateway", answer, atLeast: atLeast)
+        }
+      } else if let process = node.process {
         node.run { [self] in
           guard !process.isClosed else { return }
           process.groups[Int(group.rawValue)].read(register) { [self] answer in
-            oracle.readEnds(group, by: node.id, answer, atLeast: atLeast)
+            oracle.readEnds(group, by: "node \(node.id.rawValue)", answer, atLeast: atLeast)
           }
         }
       }
@@ -373,6 +397,7 @@ final class ClusterSimulation {
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     electedUntil = 0
     installSupported()
+    for gateway in gateways?.gateways ?? [] { gateway.heal() }
     for node in nodes {
       node.resume()
       node.start()
@@ -381,7 +406,7 @@ final class ClusterSimulation {
 
   private func disturb() {
     guard !settings.disturbances.isEmpty else { return }
-    time.schedule(after: random.milliseconds(200...3_000)) { [self] in
+    time.schedule(after: random.milliseconds(settings.pauses)) { [self] in
       guard isDisturbed else { return }
       switch random.pick(settings.disturbances) {
       case .stop: stop(random.oneIn(2) ? owner() : random.pick(nodes))
@@ -402,6 +427,8 @@ final class ClusterSimulation {
       case .resize: resize(GroupID(UInt8(random.below(groupCount))))
       case .upgrade: install(random.oneIn(6) ? SimulatedNode.oldProgram : SimulatedNode.newProgram, random.pick(nodes))
       case .raise: raise()
+      case .cutGateway: cutGateway()
+      case .bounce: bounce()
       case .refuse: for node in nodes where random.oneIn(2) { refuse(node) }
       }
       disturb()
@@ -414,11 +441,13 @@ final class ClusterSimulation {
   }
 
   private func stop(_ node: SimulatedNode) {
+    stop(node, milliseconds: random.pick([300, 1_000, 1_600, 2_500, 4_000, 8_000]))
+  }
+
+  private func stop(_ node: SimulatedNode, milliseconds: Int) {
     tally.stops += 1
     node.stop()
-    time.schedule(after: random.pick([300, 1_000, 1_600, 2_500, 4_000, 8_000].map(Int64.milliseconds))) {
-      node.resume()
-    }
+    time.schedule(after: .milliseconds(milliseconds)) { node.resume() }
   }
 
   func crash(_ node: SimulatedNode, milliseconds: ClosedRange<Int> = 50...4_000) {
@@ -435,6 +464,35 @@ final class ClusterSimulation {
     if sides & 1 != 0 { linkCuts[index].requestsUntil = end }
     if sides & 2 != 0 { linkCuts[index].answersUntil = end }
     if sides & 4 != 0 { linkCuts[index].watchesUntil = end }
+  }
+
+  private func cutGateway() {
+    guard let gateway = gateways.map({ random.pick($0.gateways) }) else { return }
+    let node = (random.oneIn(2) ? owner() : random.pick(nodes)).id
+    if random.oneIn(2) { return gateway.reset(node) }
+    let end = time.nanoseconds + random.milliseconds(100...5_000)
+    let sides = 1 + random.below(3)
+    gateway.cut(node, toNode: sides & 1 != 0 ? end : 0, fromNode: sides & 2 != 0 ? end : 0)
+    if random.oneIn(3) { time.schedule(at: end) { gateway.reset(node) } }
+  }
+
+  /// The next owner is stopped before it can claim.
+  private func bounce() {
+    let group = GroupID(UInt8(random.below(groupCount)))
+    func owns(_ node: SimulatedNode) -> Bool { node.process?.groups[Int(group.rawValue)].isOwner == true }
+    guard let owner = nodes.first(where: owns), let target = members(of: group).first(where: { $0 != owner.id }) else {
+      return
+    }
+    for gateway in gateways?.gateways ?? [] {
+      gateway.cut(owner.id, toNode: 0, fromNode: time.nanoseconds + .milliseconds(4_500))
+    }
+    move(group, to: target)
+    let limit = time.nanoseconds + .milliseconds(1_500)
+    func look() {
+      if !owns(owner) { return stop(node(target), milliseconds: 3_500) }
+      if time.nanoseconds < limit { time.schedule(after: .milliseconds(1), look) }
+    }
+    look()
   }
 
   /// Make a member the preferred owner.

@@ -11,7 +11,8 @@ import Testing
 struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
   static let awaySeeds = TestRun.seeds(20, long: 1_000)
-  static let storeSeeds = TestRun.seeds(24, long: 600)
+  static let storeSeeds = TestRun.seeds(6, long: 200)
+  static let gatewaySeeds = TestRun.seeds(20, long: 600)
 
   static let purgeSeeds = TestRun.seeds(16, long: 400)
 
@@ -80,10 +81,48 @@ struct ClusterSimulationTests {
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     let all = Self.run(simulation, "store loops", seed)
     if isSplit { #expect(simulation.oracle.partCount > 20, "TIDEMARK_SEED=\(seed)") }
-    guard all.done == Self.storeSeeds.count, all.done >= 24 else { return }
     print("store loops: \(all.commands) commands, \(all.reads) reads, \(all.tally) under \(all.done) seeds")
-    #expect(all.commands >= 40_000 && all.reads >= 30_000)
+  }
+
+  fileprivate static var gatewaySettings: ClusterSimulation.Settings {
+    var settings = ClusterSimulation.Settings()
+    settings.shards = .storeLoops
+    settings.gatewayCount = 2
+    settings.disturbances += [.cutGateway, .cutGateway, .cutGateway, .bounce]
+    return settings
+  }
+
+  /// The gateways' code before the nodes' code; the same faults, and those of the connections between them.
+  @Test(
+    "gateways before store loops lose no acknowledged command, apply none twice, and show no stale state",
+    arguments: gatewaySeeds
+  )
+  func gatewaysLoseNoCommand(seed: UInt64) {
+    TestRun.printSeed(seed, of: "gateways")
+    var settings = Self.gatewaySettings
+    // Every second one has commits of several records.
+    if seed % 2 == 0 { settings.limits.payloadBytesMax = 60 }
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    let all = Self.run(simulation, "gateways", seed)
+    print("gateways \(seed): \(simulation.tally.unavailable) unavailable, \(simulation.tally.unknown) unknown")
+    guard all.done == Self.gatewaySeeds.count, all.done >= 20 else { return }
+    print("gateways: \(all.commands) commands, \(all.reads) reads, \(all.tally) under \(all.done) seeds")
+    #expect(all.commands >= 100_000 && all.reads >= 100_000)
     for (name, count) in all.tally { #expect(count > 40, "only \(count) \(name)") }
+  }
+
+  /// One fault at a time: no client notices more than a pause.
+  @Test("no request fails when nodes crash, stop, leave or give groups away", arguments: TestRun.seeds(4, long: 200))
+  func singleFaultsFailNoRequest(seed: UInt64) {
+    TestRun.printSeed(seed, of: "single faults")
+    var settings = Self.gatewaySettings
+    settings.disturbances = [.crash, .crash, .stop, .leave, .move, .election]
+    settings.pauses = 8_000...10_000
+    settings.seconds = 90
+    settings.messageFaults = ClusterSimulation.MessageFaults.none
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    _ = Self.run(simulation, "single faults", seed)
+    #expect(simulation.tally.unavailable == 0 && simulation.tally.unknown == 0, "TIDEMARK_SEED=\(seed)")
   }
 
   /// Members that are away hold the trims for a few seconds only, and take snapshots when they are back.
@@ -230,6 +269,7 @@ struct ClusterSimulationTests {
     case trimBehindEveryMember, trimBehindEveryMemberOfStoreLoops
     case keyOfEnoughMembers, purgeOfEveryMember
     case levelOfCluster, levelOfMember, levelOfMemberOfStoreLoops
+    case lossConfirmedByGateway
 
     var settingsWithout: ClusterSimulation.Settings {
       var settings = ClusterSimulation.Settings()
@@ -293,6 +333,15 @@ struct ClusterSimulationTests {
         settings = ClusterSimulationTests.upgradeSettings
         settings.shards = .storeLoops
         settings.defects = [.followsAnyLevel]
+      // Proto/frames.md, "Shards of a cluster"
+      case .lossConfirmedByGateway:
+        // Commands have to be under way all the time.
+        settings = ClusterSimulationTests.gatewaySettings
+        settings.disturbances = [.bounce]
+        settings.nodeCount = 3
+        settings.pauses = 4_000...9_000
+        settings.clientPauses = 0...3_000
+        settings.defects = [.takesRequestsBeforePong]
       }
       return settings
     }
@@ -311,6 +360,7 @@ struct ClusterSimulationTests {
       case .keyOfEnoughMembers: ["C12"]
       case .purgeOfEveryMember: ["C12"]
       case .levelOfCluster, .levelOfMember, .levelOfMemberOfStoreLoops: ["C13"]
+      case .lossConfirmedByGateway: ["C3"]
       }
     }
   }

@@ -1,7 +1,8 @@
 import StoreEngine
 import TestSupport
 
-/// A client with one write at a time. It repeats a write until some node acknowledges it.
+/// A client with one write at a time. It repeats a write until some node acknowledges it. With gateways it sends it to
+/// one of them, and again if nothing was applied.
 final class SimulatedClient {
   let id: UInt16
   let group: GroupID
@@ -24,7 +25,7 @@ final class SimulatedClient {
   var isIdle: Bool { outstanding == nil }
 
   func issue() {
-    simulation.time.schedule(after: simulation.random.milliseconds(0...60)) { [self] in
+    simulation.time.schedule(after: simulation.random.milliseconds(simulation.settings.clientPauses)) { [self] in
       guard simulation.clientsIssue else { return }
       issued += 1
       outstanding = Write(
@@ -39,6 +40,7 @@ final class SimulatedClient {
 
   private func send() {
     guard let write = outstanding else { return }
+    if let gateways = simulation.gateways?.gateways { return send(write, gateways[Int(id) % gateways.count]) }
     attempt += 1
     let sent = attempt
     let node = simulation.nodes[target]
@@ -55,6 +57,27 @@ final class SimulatedClient {
     }
   }
 
+  private func send(_ write: Write, _ gateway: SimulatedGateway) {
+    gateway.submit(write, group) { [self] outcome in
+      switch outcome {
+      case .answered:
+        simulation.oracle.acknowledged(group, write)
+        next()
+      case .unavailable:
+        simulation.tally.unavailable += 1
+        simulation.time.schedule(after: .milliseconds(20)) { [self] in send() }
+      case .unknown:
+        simulation.tally.unknown += 1
+        next()
+      }
+    }
+  }
+
+  private func next() {
+    outstanding = nil
+    issue()
+  }
+
   private func tryNext(_ sent: Int, after delay: Int64) {
     simulation.time.schedule(after: delay) { [self] in
       guard sent == attempt, outstanding != nil else { return }
@@ -67,8 +90,7 @@ final class SimulatedClient {
   private func acknowledged(_ write: Write, _ sent: Int) {
     simulation.oracle.acknowledged(group, write)
     guard write == outstanding else { return }
-    outstanding = nil
     attempt += 1
-    issue()
+    next()
   }
 }

@@ -27,6 +27,8 @@ final class SimulatedNode {
     case writesNewestLevel
     /// A member applies records of a level that it does not support (C13).
     case followsAnyLevel
+    /// A node that lost a group and owns it again takes requests before the gateway has confirmed the loss.
+    case takesRequestsBeforePong
   }
 
   let id: NodeID

@@ -3,11 +3,22 @@ import TestSupport
 
 /// A store process: its groups, one probe, and one writer that sends what several groups append in one transaction.
 final class SimulatedProcess {
+  /// A group that a node owns.
+  struct ServedGroup {
+    let epoch: OwnerEpoch
+    let group: StoreGroup
+    let loop: StoreLoop
+  }
+
   unowned let node: SimulatedNode
   unowned let simulation: ClusterSimulation
   let link: SimulatedLink
   let writer: GroupWriter
   private(set) var groups: [any SimulatedGroup] = []
+  /// Gateways' connections.
+  var connections: [SimulatedConnection] = []
+  /// The groups that this node owns, with the loop that has each.
+  private(set) var served: [GroupID: ServedGroup] = [:]
   private var probe: LogProbe
   /// Time for which the timer is set. Later timers find nothing to do.
   private var timer = BootTime.never
@@ -34,6 +45,14 @@ final class SimulatedProcess {
   func close() {
     isClosed = true
     link.close()
+    for connection in connections { connection.ended() }
+    connections = []
+  }
+
+  /// Serve a group from now on, or no longer, and tell the connections.
+  func serve(_ id: GroupID, _ group: ServedGroup?) {
+    served[id] = group
+    for connection in connections { connection.fromLoop { connection.servedGroupsChanged() } }
   }
 
   /// Calls the process later, unless it has crashed by then.

@@ -186,13 +186,21 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   }
 
   private func send(_ header: FrameHeader, _ payload: ByteBuffer, _ lane: ReplyLane) {
+    receive(header, payload, on: loop, lane)
+  }
+
+  /// Receive a request.
+  ///
+  /// - Parameter target: the group's loop when the lane was opened.
+  func receive(_ header: FrameHeader, _ payload: ByteBuffer, on target: StoreLoop, _ lane: ReplyLane) {
     beginTurn()
+    target.clock = process.node.wallClock
     do throws(WireError) {
-      try loop.receive(header, payload.readableBytesSpan, lane: lane)
+      try target.receive(header, payload.readableBytesSpan, lane: lane)
     } catch {
       simulation.oracle.failed(id, "a request does not parse: \(error)")
     }
-    loop.endTurn()
+    target.endTurn()
   }
 
   private func delivered(_ bytes: ByteBuffer) {
@@ -364,7 +372,11 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   }
 
   func replicaChanged() {
-    if isOwner, !wasOwner { simulation.tally.promotions += 1 }
+    if let epoch = replica.ownedEpoch, !wasOwner {
+      simulation.tally.promotions += 1
+      process.serve(id, SimulatedProcess.ServedGroup(epoch: epoch, group: self, loop: loop))
+    }
+    if !isOwner, wasOwner { process.serve(id, nil) }
     wasOwner = isOwner
     process.setTimer()
   }

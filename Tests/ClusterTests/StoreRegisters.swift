@@ -49,7 +49,11 @@ final class StoreRegisters {
     return (0..<UInt16(Self.shardsPerGroup)).map { ShardID(first + $0) }
   }
 
+  func group(of shard: ShardID) -> GroupID { GroupID(UInt8(Int(shard.rawValue) / Self.shardsPerGroup)) }
+
   // MARK: Frames
+
+  func cid(_ group: GroupID, _ register: Int) -> String { cids[Int(group.rawValue)][register] }
 
   func shard(_ group: GroupID, _ register: Int) -> ShardID {
     ShardID(UInt16(Self.shard(cids[Int(group.rawValue)][register], shardCount)))
@@ -70,23 +74,33 @@ final class StoreRegisters {
   /// The payload of set_member.
   func payload(_ write: Write, _ group: GroupID) -> ByteBuffer {
     var payload = ByteBuffer()
-    payload.writeField(cids[Int(group.rawValue)][Int(write.register)])
+    payload.writeField(cid(group, Int(write.register)))
     payload.writeVarint(UInt64(write.counter))
+    writeFields(write, into: &payload)
+    return payload
+  }
+
+  /// The fields of set_member after the counter.
+  func writeFields(_ write: Write, into payload: inout ByteBuffer) {
     payload.writeField(Self.user)
     payload.writeField(Self.role(write))
     payload.writeVarint(UInt64(0))
-    return payload
   }
 
   /// The payload of list_roster, as a server.
   func queryPayload(_ group: GroupID, _ register: Int) -> ByteBuffer {
     var payload = ByteBuffer()
-    payload.writeField(cids[Int(group.rawValue)][register])
+    payload.writeField(cid(group, register))
+    writeQueryFields(into: &payload)
+    return payload
+  }
+
+  /// The fields of list_roster after the channel.
+  func writeQueryFields(into payload: inout ByteBuffer) {
     payload.writeVarint(UInt64(1))
     payload.writeField("")
     payload.writeVarint(UInt64(10))
     payload.writeVarint(UInt64(0))
-    return payload
   }
 
   /// Contents of the reply to list_roster.
