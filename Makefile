@@ -4,11 +4,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The libraries that the services link against, then the foreign tools that tests and bench run.
-LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
+LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev zlib1g-dev
 TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 \
   strace xxhash haproxy docker-compose
-# A browser, the server of a cluster's shared log, and network namespaces, which only the tests use.
-TEST_TOOLS := chromium-headless-shell etcd-client etcd-server iproute2
+# A browser, JavaScript and its types, the server of a cluster's shared log, and network namespaces, which only the
+# tests use.
+TEST_TOOLS := chromium-headless-shell nodejs node-typescript etcd-client etcd-server iproute2
 # The servers that bench compares with ours.
 BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 

@@ -115,7 +115,7 @@ let package = Package(
     ),
     .target(name: "CRapidJSON"),
     // Proto/openapi.yaml as bytes of the program.
-    .target(name: "CAPIDocument"),
+    .target(name: "CEmbeddedFiles", linkerSettings: [.linkedLibrary("z")]),
     .target(
       name: "Operations",
       dependencies: [
@@ -134,7 +134,7 @@ let package = Package(
     .target(
       name: "Gateway",
       dependencies: [
-        "CAPIDocument", "CMalloc", "CRapidJSON", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
+        "CEmbeddedFiles", "CMalloc", "CRapidJSON", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
         "ReceiptModel", "ReceiptWire", "StoreClient",
         nioCore, nioPosix, logging, crypto, jwt, lifecycle, deque, yams,
       ],

@@ -45,6 +45,8 @@ package struct HTTP2ContentType: Sendable {
   package static var eventStream: Self { Self("text/event-stream") }
   /// `application/yaml`, RFC 9512.
   package static var yaml: Self { Self("application/yaml") }
+  /// `text/javascript; charset=utf-8`, RFC 9239.
+  package static var javaScript: Self { Self("text/javascript; charset=utf-8") }
   /// `text/plain; charset=utf-8`.
   package static var text: Self { Self("text/plain; charset=utf-8") }
   /// `application/octet-stream`.

@@ -32,7 +32,8 @@ extension GatewayLoop {
     case .putChannelType: try ChannelRoutes(loop: self).putChannelType(match, context, request)
     case .getChannelType: try ChannelRoutes(loop: self).getChannelType(match, context)
     case .listChannelTypes: try ChannelRoutes(loop: self).listChannelTypes(match, context)
-    case .apiDocument: DocumentRoute(loop: self).apiDocument(match, context, request)
+    case .apiDocument: FileRoutes(loop: self).apiDocument(match, context, request)
+    case .sdkFile: try FileRoutes(loop: self).sdkFile(match, context, request)
     case .readState: try MessageRoutes(loop: self).readState(match, context)
     case .readStates: try ChannelRoutes(loop: self).readStates(match, context, request)
     case .listRoster: try ChannelRoutes(loop: self).listRoster(match, context)
@@ -62,7 +63,7 @@ extension GatewayLoop {
     case .issueTickets: try push.issueTickets(match, context, request)
     case .acknowledgePushes: try push.acknowledgePushes(match, context, request)
     case .receiveHook: try hooks.receiveHook(match, context, request)
-    case .notImplemented, .notImplementedPublic: throw Problem(.notImplemented, "this route is not implemented yet")
+    case .notImplemented: throw Problem(.notImplemented, "this route is not implemented yet")
     }
   }
 

@@ -20,6 +20,7 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case getChannelType
   case listChannelTypes
   case apiDocument
+  case sdkFile
   case readStates
   case listRoster
   case listMessages
@@ -53,11 +54,9 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case receiveHook
   /// A route of the public API that is not implemented yet: 501.
   case notImplemented
-  /// The same, without authentication.
-  case notImplementedPublic
 
   /// Whether this build implements the route.
-  package var isImplemented: Bool { self != .notImplemented && self != .notImplementedPublic }
+  package var isImplemented: Bool { self != .notImplemented }
 }
 
 extension RouteSpec {
@@ -97,6 +96,7 @@ extension RouteSpec {
     case .getChannelType: RouteSpec("get_channel_type", .get, "/v1/channel-types/{type}", .server)
     case .listChannelTypes: page("list_channel_types", "/v1/channel-types", .server, cost: 1)
     case .apiDocument: RouteSpec("api_document", .get, "/v1/openapi.yaml", .unauthenticated, cost: 10)
+    case .sdkFile: RouteSpec("sdk_file", .get, "/sdk/{name}", .unauthenticated)
     case .readStates: batch("read_states", "/v1/read-state", .user, query: viewer, body: .readStates)
     case .listRoster: page("list_roster", "/v1/channels/{cid}/members", query: ["limit", "cursor", "user_id"])
     case .listMessages: page("list_messages", "/v1/channels/{cid}/messages", .server, query: paging)
@@ -188,7 +188,6 @@ extension RouteSpec {
         .user,
         query: nil
       )
-    case .notImplementedPublic: RouteSpec("not_built_for_browsers", .get, "/sdk/{name}", .unauthenticated, query: nil)
     }
   }
 

@@ -27,7 +27,7 @@ import Yams
   private let operations: [(path: String, method: HTTP2Method, operation: Object)]
 
   init() throws {
-    document = try #require(try Yams.load(yaml: String(buffer: ServedDocument.body)) as? Object)
+    document = try #require(try Yams.load(yaml: String(buffer: EmbeddedFile.apiDocument.plain.body)) as? Object)
     var operations: [(path: String, method: HTTP2Method, operation: Object)] = []
     for (path, item) in try #require(document["paths"] as? [String: Object]) {
       for (name, method) in Self.methods {
@@ -93,7 +93,7 @@ import Yams
         (statuses["403"]?.contains("server_token_required") ?? false)
           == (route.callers == .server || [.putUser, .putMember, .acknowledgePushes].contains(route))
       )
-      #expect((statuses["401"] != nil) == (route != .apiDocument), "\(route)")
+      #expect((statuses["401"] != nil) == (route != .apiDocument && route != .sdkFile), "\(route)")
     }
   }
 
@@ -123,7 +123,7 @@ import Yams
       "ticket_expired", "line_too_long", "not_a_member",
     ]
     #expect(known.subtracting(used) == entries.union(Self.codesOfHTTP1))
-    let text = String(buffer: ServedDocument.body)
+    let text = String(buffer: EmbeddedFile.apiDocument.plain.body)
     for code in entries {
       #expect(
         text.split(separator: "enum: [").dropFirst().contains { $0.prefix { $0 != "]" }.contains(code) }
@@ -289,7 +289,7 @@ import Yams
   /// The program contains the file of this source tree, not of an earlier build.
   @Test func servedDocumentEqualsRepositoryFile() throws {
     let file = packageRoot.appendingPathComponent("Proto/openapi.yaml")
-    #expect(try Data(contentsOf: file) == Data(ServedDocument.body.readableBytesView))
+    #expect(try Data(contentsOf: file) == Data(EmbeddedFile.apiDocument.plain.body.readableBytesView))
   }
 
   @Test func documentIsServedWithoutToken() async throws {
@@ -298,14 +298,14 @@ import Yams
       let path = "/v1/openapi.yaml"
       let response = try await client.get(path, token: nil)
       #expect(response.status == 200 && response.contentType == "application/yaml")
-      #expect(response.body == String(buffer: ServedDocument.body))
+      #expect(response.body == String(buffer: EmbeddedFile.apiDocument.plain.body))
       let tag = try #require(response.headers["etag"])
-      #expect(tag == ServedDocument.tag && tag.wholeMatch(of: /"[0-9a-f]{1,16}"/) != nil)
+      #expect(tag == EmbeddedFile.apiDocument.plain.tag && tag.wholeMatch(of: /"[0-9a-f]{1,16}"/) != nil)
       // The route ignores tokens, so an invalid one is accepted.
       #expect(try await client.get(path, token: "nonsense").status == 200)
       let head = try await client.request(.head, path, nil, token: nil)
       #expect(head.status == 200 && head.body.isEmpty && head.headers["etag"] == tag)
-      #expect(head.headers["content-length"] == "\(ServedDocument.body.readableBytes)")
+      #expect(head.headers["content-length"] == "\(EmbeddedFile.apiDocument.plain.body.readableBytes)")
       #expect(try await client.post(path, nil, token: nil).status == 405)
     }
   }
@@ -315,8 +315,8 @@ import Yams
     (#""x" ,  W/tag  "#, true), ("tagtag", false),
   ])
   func ifNoneMatchIsComparedWithTag(header: String, isMatch: Bool) {
-    let bytes = Array(header.replacingOccurrences(of: "tag", with: ServedDocument.tag).utf8)
-    #expect(ServedDocument.isAmong(bytes.span.bytes) == isMatch)
+    let bytes = Array(header.replacingOccurrences(of: "tag", with: EmbeddedFile.apiDocument.plain.tag).utf8)
+    #expect(EmbeddedFile.apiDocument.plain.isAmong(bytes.span.bytes) == isMatch)
   }
 }
 

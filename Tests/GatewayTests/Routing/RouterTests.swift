@@ -50,7 +50,7 @@ import Testing
     (.post, "/v1/push/acks", "acknowledge_pushes"),
     (.post, "/v1/push/hooks/fcm", "receive_hook fcm"),
     (.post, "/v1/frames", "frames"),
-    (.get, "/v1/openapi.yaml", "api_document"),
+    (.get, "/v1/openapi.yaml", "api_document"), (.get, "/sdk/tidemark.js", "sdk_file tidemark.js"),
     (.get, "/v1/channels/messaging:c1/messages/m1/acknowledged", "list_acknowledged messaging:c1 m1"),
     (.get, "/v1/channels/messaging:c1/messages/m1/unacknowledged", "list_unacknowledged messaging:c1 m1"),
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),
@@ -61,7 +61,6 @@ import Testing
     (.delete, "/v1/feed/consumers/x", "not_built x"),
     (.post, "/v1/feed/consumers/x/commit", "not_built x"),
     (.post, "/v1/import", "not_built"), (.get, "/v1/export", "not_built"),
-    (.get, "/sdk/tidemark.js", "not_built_for_browsers tidemark.js"),
     // HEAD matches the routes of GET.
     (.head, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
     // Queries and escapes.
