@@ -112,13 +112,13 @@ struct ClusterSimulationTests {
   }
 
   /// One fault at a time: no client notices more than a pause.
-  @Test("no request fails when nodes crash, stop, leave or give groups away", arguments: TestRun.seeds(4, long: 200))
+  @Test("no request fails when nodes crash, stop, leave or give groups away", arguments: TestRun.seeds(2, long: 200))
   func singleFaultsFailNoRequest(seed: UInt64) {
     TestRun.printSeed(seed, of: "single faults")
     var settings = Self.gatewaySettings
     settings.disturbances = [.crash, .crash, .stop, .leave, .move, .election]
     settings.pauses = 8_000...10_000
-    settings.seconds = 90
+    settings.seconds = 60
     settings.messageFaults = ClusterSimulation.MessageFaults.none
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     _ = Self.run(simulation, "single faults", seed)
