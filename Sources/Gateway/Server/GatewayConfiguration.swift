@@ -46,7 +46,8 @@ package struct GatewayConfiguration: Sendable {
     self.connections = Self.connectionLimits(total: Self.connectionsDefault, memoryByteCount: memoryByteCount)
     // Request headers that routes read by name.
     http2.retainedHeaders = [
-      "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp", "webhook-signature",
+      "if-none-match", "accept-encoding", "access-control-request-method", "webhook-id", "webhook-timestamp",
+      "webhook-signature",
     ]
   }
 

@@ -44,6 +44,35 @@ extension RealProcesses {
     }
   }
 
+  /// The files as a client gets them.
+  @Suite struct SDKFiles {
+    @Test func filesAreCompressedAndCached() async throws {
+      try await TestServices.with { services in
+        let file = services.directory + "/tidemark.js"
+        func curl(_ headers: String...) async throws -> String {
+          let written = "%{http_code} %header{content-encoding} %header{etag}"
+          let options = ["-sS", "--http2", "--cacert", services.certificate, "-o", file, "-w", written]
+          let url = services.tlsURL + "/sdk/tidemark.js"
+          let output = try await Command.run("curl", options + headers.flatMap { ["-H", $0] } + [url])
+          try #require(output.status == 0, "\(output)")
+          return output.out
+        }
+        let plain = try await curl()
+        #expect(plain.hasPrefix("200  "))
+        let compressed = try await curl("accept-encoding: gzip")
+        let tag = try #require(compressed.split(separator: " ").last)
+        #expect(compressed.hasPrefix("200 gzip ") && !plain.hasSuffix(tag))
+        let same = try await Command.run(
+          "/bin/bash",
+          ["-c", "zcat < '\(file)' | cmp - '\(TestServices.packageRoot)/SDK/js/tidemark.js'"]
+        )
+        #expect(same.status == 0, "\(same)")
+        let known = try await curl("accept-encoding: gzip", "if-none-match: \(tag)")
+        #expect(known.hasPrefix("304 "))
+      }
+    }
+  }
+
   /// The types of the module, checked by TypeScript's compiler.
   @Suite struct SDKTypes {
     @Test func examplesCompileWithTheTypes() async throws {
