@@ -66,8 +66,8 @@ struct SoakBench: Benchmark {
       for number in 1...minutes {
         let minute = try await measure(stack, run.prefixed("minute \(number) of \(minutes)"))
         report.minutes.append(minute)
-        if number == 1 { run.log(Self.table.heading) }
-        run.log(Self.table.line((number, minute)))
+        if number == 1 { run.log(table.heading) }
+        run.log(table.line((number, minute)))
       }
       return report
     }
@@ -120,8 +120,8 @@ struct SoakBench: Benchmark {
 
   // MARK: Report
 
-  private static var table: ReportTable<(number: Int, minute: Minute)> {
-    ReportTable(columns: [
+  private var table: ReportTable<(number: Int, minute: Minute)> {
+    let own: [ReportTable<(number: Int, minute: Minute)>.Column] = [
       .count("minute", \.number),
       .count("marks/s") { Int($0.minute.figures.rate) },
       .time("p50") { $0.minute.figures.p50 },
@@ -130,12 +130,15 @@ struct SoakBench: Benchmark {
       .time("longest") { $0.minute.max },
       .microseconds("CPU, gateway") { $0.minute.cpu(.gateway) },
       .microseconds("CPU, store") { $0.minute.cpu(.store) },
-      .microseconds("CPU, etcd") { $0.minute.cpu(.etcd) },
       .mebibytes("store") { $0.minute.storeBytes },
       .mebibytes("gateway") { $0.minute.gatewayBytes },
+    ]
+    let cluster: [ReportTable<(number: Int, minute: Minute)>.Column] = [
+      .microseconds("CPU, etcd") { $0.minute.cpu(.etcd) },
       .mebibytes("server of etcd") { $0.minute.etcdBytes },
       .mebibytes("database") { $0.minute.databaseBytes },
-    ])
+    ]
+    return ReportTable(columns: nodes == 1 ? own : own + cluster)
   }
 
   func text(_ report: Report) -> String {
@@ -150,9 +153,9 @@ struct SoakBench: Benchmark {
     let cluster = nodes == 1 ? "" : ", \(nodes) nodes, \(Self.etcdCount) servers of etcd"
     let etcd = nodes == 1 ? "" : ", etcd"
     return """
-      \(Self.table.markdown(all.enumerated().map { ($0.offset + 1, $0.element) }) ?? "")
+      \(table.markdown(all.enumerated().map { ($0.offset + 1, $0.element) }) ?? "")
 
-      \(all.count) minutes at \(Figures.count(report.rate)) marks/s, \(connections) connections\(cluster): \
+      \(all.count) min at \(Figures.count(report.rate)) marks/s, \(connections) connections\(cluster): \
       \(Figures.count(all.reduce(0) { $0 + $1.figures.requests })) marks, none failed, every watermark as expected.
 
       - Medians of the minutes: p50 \(time(\.figures.p50)), p99 \(time(\.figures.p99)), \
