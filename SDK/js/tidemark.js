@@ -427,7 +427,7 @@ class ReadState {
     /** Statuses of own messages by number, as the server has told them. */
     this.statuses = new Map()
     /** Numbers whose status was told while statuses were queried; undefined: they are not. */
-    this.told_statuses = undefined
+    this.freshStatuses = undefined
     /** Number of queries of the rows that are under way, and the events that came meanwhile. */
     this.queries = 0
     this.waiting = []
@@ -522,15 +522,14 @@ class ReadState {
         for (const seq of this.statuses.keys()) {
           if (seq < event.from_seq || seq > event.to_seq) continue
           this.statuses.set(seq, event.status)
-          this.told_statuses?.add(seq)
+          this.freshStatuses?.add(seq)
         }
         return 0
       case 'member.added': {
-        const joined = { joined_seq: event.joined_seq, last_read: at, last_delivered_at: at }
         if (this.thread) return 0
         this.rows.set(user, {
-          ...joined, last_read_seq: read, last_read_message_id: readID,
-          last_delivered_seq: read, last_delivered_message_id: readID,
+          joined_seq: event.joined_seq, last_read: at, last_read_seq: read, last_read_message_id: readID,
+          last_delivered_at: at, last_delivered_seq: read, last_delivered_message_id: readID,
         })
         return user === this.user ? OWN_ROW : 0
       }
@@ -664,6 +663,11 @@ class Outbox {
       this.refused(mark, error)
     })
     this.flush()
+  }
+
+  /** Change a mark that waits, while marks are being sent. */
+  async change({ key, ...value }, changes) {
+    await this.store.put(key, { ...value, ...changes })
   }
 
   /** Send what is due, now or as soon as it may be. */
@@ -837,8 +841,10 @@ export class Tidemark {
   #backoff
   #unreadByHand = new Set()
   #ownEpochs = new Map()
-  #automatic = new Set()
+  /** The checks of automatic reads, each with what stops it. */
+  #automatic = new Map()
   #started
+  #finishStart
   #isClosed = false
   #settings
 
@@ -864,7 +870,7 @@ export class Tidemark {
       lock: (body) => withLock(store, body),
       seqOf: ({ place, id, seq }) => seq ?? this.#states.get(place)?.seqOf(id),
       mayDeliver: () => this.#settings !== undefined,
-      send: (marks, all) => this.#send(marks, all, store),
+      send: (marks, all) => this.#send(marks, all),
       refused: (mark, error) => this.#refused(mark, error),
     })
     /** Totals over all channels; undefined before the first are known. */
@@ -907,7 +913,7 @@ export class Tidemark {
    */
   start() {
     this.#started ??= new Promise((resolve, reject) => {
-      this.finishStart = resolve
+      this.#finishStart = resolve
       this.#stream = new EventStream(this.#requests, this.#random, {
         opened: (isResumed) => {
           this.#emit('online')
@@ -936,10 +942,10 @@ export class Tidemark {
     this.#isClosed = true
     this.#stream?.stop()
     clearTimeout(this.#staleTimer)
-    for (const stop of [...this.#automatic]) stop()
+    for (const stop of [...this.#automatic.values()]) stop()
     await this.#outbox.close()
     this.#requests.close()
-    this.finishStart?.()
+    this.#finishStart?.()
   }
 
   /** Number of marks that the server has not answered yet. */
@@ -1049,15 +1055,15 @@ export class Tidemark {
   async #loadStatuses(state) {
     const ids = [...state.messages.values()].filter((message) => message.user === this.user).map(({ id }) => id)
     if (ids.length === 0) return
-    state.told_statuses ??= new Set()
+    state.freshStatuses ??= new Set()
     for (let first = 0; first < ids.length; first += 100) {
       const body = { message_ids: ids.slice(first, first + 100) }
       const { statuses } = await this.#requests.json('POST', `${pathOf(state.cid)}/receipts/query`, body)
       for (const { seq, status } of statuses) {
-        if (status && !state.told_statuses?.has(seq)) state.statuses.set(seq, status)
+        if (status && !state.freshStatuses?.has(seq)) state.statuses.set(seq, status)
       }
     }
-    state.told_statuses = undefined
+    state.freshStatuses = undefined
     this.#changed(state)
   }
 
@@ -1078,7 +1084,7 @@ export class Tidemark {
     this.#takeSettings(await this.#requests.json('GET', path))
     this.#takeTotals(await this.#requests.json('GET', `${path}/unread?limit=1`))
     this.#needsBasics = false
-    this.finishStart?.()
+    this.#finishStart?.()
     this.#outbox.flush()
   }
 
@@ -1177,7 +1183,7 @@ export class Tidemark {
       // The counts are the channel's.
       const state = this.#states.get(keyOf(cid, thread))
       if (state) this.#needs(state, OWN_ROW)
-      return this.#deliver(this.#states.get(cid), { ...event, thread_id: undefined, last_read_message_id: undefined })
+      return this.#deliver(this.#states.get(cid), event)
     }
     this.#deliver(this.#states.get(keyOf(cid, thread)), event)
     if (['member.removed', 'channel.truncated', 'message.deleted'].includes(type)) this.#toThreads(event)
@@ -1336,7 +1342,7 @@ export class Tidemark {
    *
    * @returns the refused ones
    */
-  async #send(marks, all, store) {
+  async #send(marks, all) {
     const [mark] = marks
     const { cid, thread, id, epoch } = mark
     const post = (path, body) => this.#requests.json('POST', path, body)
@@ -1355,8 +1361,7 @@ export class Tidemark {
         // Reads that were made after it know of it.
         for (const later of all.slice(all.indexOf(mark) + 1)) {
           if (later.kind !== 'read' || later.place !== mark.place) continue
-          const { key, ...value } = later
-          await store.put(key, { ...value, epoch: answer.read.unread_epoch })
+          await this.#outbox.change(later, { epoch: answer.read.unread_epoch })
         }
         return []
       }
@@ -1371,13 +1376,16 @@ export class Tidemark {
         return []
       case 'acknowledge': {
         const { errors } = await post(`${pathOf(cid)}/receipts`, { message_ids: mark.ids, note: mark.note })
-        const again = errors.filter(({ code }) => RETRIED.has(code) || code === 'message_not_found')
+        const again = []
         for (const { message_id, code } of errors) {
-          if (!again.some((other) => other.message_id === message_id)) {
-            this.#refused({ ...mark, ids: [message_id] }, refusal(mark, code).error)
-          }
+          const { error } = refusal(mark, code)
+          if (error.isTemporary) again.push({ message_id, error })
+          else this.#refused({ ...mark, ids: [message_id] }, error)
         }
-        return again.length > 0 ? [refusal(mark, again[0].code)] : []
+        if (again.length === 0) return []
+        // The others are answered.
+        await this.#outbox.change(mark, { ids: again.map(({ message_id }) => message_id) })
+        return [{ mark, error: again[0].error }]
       }
       default:
         return []
@@ -1428,19 +1436,18 @@ export class Tidemark {
     }
     const stop = () => {
       clearInterval(timer)
-      this.#automatic.delete(stop)
+      this.#automatic.delete(check)
       if (typeof document !== 'undefined') document.removeEventListener('visibilitychange', check)
     }
-    stop.check = check
     const timer = setInterval(check, this.interval)
-    this.#automatic.add(stop)
+    this.#automatic.set(check, stop)
     if (typeof document !== 'undefined') document.addEventListener('visibilitychange', check)
     check()
     return stop
   }
 
   #readAutomatically() {
-    for (const { check } of [...this.#automatic]) check()
+    for (const check of [...this.#automatic.keys()]) check()
   }
 }
 

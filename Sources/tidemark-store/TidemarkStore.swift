@@ -317,8 +317,8 @@ struct TidemarkStore: AsyncParsableCommand {
         throw SettingsError(
           "data",
           """
-          \(settings.directory): is not of cluster \(cluster.name): give the node an empty directory, or make that of a \
-          single store the cluster's with --adopt
+          \(settings.directory): is not of cluster \(cluster.name): give the node an empty directory, or make that of \
+          a single store the cluster's with --adopt
           """
         )
       }

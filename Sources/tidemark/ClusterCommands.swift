@@ -195,7 +195,8 @@ struct ClusterAddCommand: AsyncParsableCommand {
       owners are balanced. With --members, sets with fewer members grow by the node instead, and nobody leaves them.
 
       With --all-groups the node becomes a member of every group, and nobody leaves. It owns a group only while no \
-      other member can. tidemark backup can then copy the cluster from this node.
+      other member can, until the preferred owners are balanced again. tidemark backup can then copy the cluster from \
+      this node.
 
       An interrupted command continues when it is run again with the same options. Its last line on standard output is \
       {"cluster","command","changes":[{"group","members"}]} as JSON.

@@ -9,8 +9,9 @@ import TestSupport
 @testable import StoreClient
 
 /// The outcome of a request through a gateway.
-enum GatewayOutcome<Value> {
-  case answered(Value)
+enum GatewayOutcome {
+  /// The reply's fields.
+  case answered([UInt8])
   /// Nothing was applied.
   case unavailable
   /// A command may have been applied.
@@ -58,7 +59,7 @@ final class SimulatedGateway: StoreClientDelegate {
   private unowned let simulation: ClusterSimulation
   private var client: StoreClient<SimulatedGateway>!
   private var sockets: [SimulatedSocket] = []
-  private var requests: [UInt64: (GatewayOutcome<[UInt8]>) -> Void] = [:]
+  private var requests: [UInt64: (GatewayOutcome) -> Void] = [:]
   private var requestCount: UInt64 = 0
   /// Bytes to and from a node arrive no sooner than then.
   private var cutUntil: [NodeID: (toNode: Int64, fromNode: Int64)] = [:]
@@ -92,16 +93,9 @@ final class SimulatedGateway: StoreClientDelegate {
 
   // MARK: Requests
 
-  func submit(_ write: Write, _ group: GroupID, done: @escaping (GatewayOutcome<Void>) -> Void) {
-    request(.setMember, group, Int(write.register)) { [registers] in
-      registers.writeFields(write, into: &$0)
-    } done: { outcome in
-      switch outcome {
-      case .answered: done(.answered(()))
-      case .unavailable: done(.unavailable)
-      case .unknown: done(.unknown)
-      }
-    }
+  func submit(_ write: Write, _ group: GroupID, done: @escaping (GatewayOutcome) -> Void) {
+    let fields = { [registers] (payload: inout ByteBuffer) in registers.writeFields(write, into: &payload) }
+    request(.setMember, group, Int(write.register), fields, done: done)
   }
 
   func read(_ register: Int, _ group: GroupID, done: @escaping (Write?) -> Void) {
@@ -122,7 +116,7 @@ final class SimulatedGateway: StoreClientDelegate {
     _ group: GroupID,
     _ register: Int,
     _ fields: (inout ByteBuffer) -> Void,
-    done: @escaping (GatewayOutcome<[UInt8]>) -> Void
+    done: @escaping (GatewayOutcome) -> Void
   ) {
     all.turn {
       requestCount += 1

@@ -232,7 +232,7 @@ for (const step of scenario.steps) {
     else throw new Error('no such step')
   } catch (error) {
     const code = error instanceof TidemarkError ? error.code : ''
-    console.log(`step ${number}, ${JSON.stringify(step)}: ${code} ${error.stack}`)
+    console.log(`step ${number}, ${JSON.stringify(step)}: ${code} ${error.message}`)
     process.exit(1)
   }
 }

@@ -138,7 +138,7 @@ struct ClusterBench: Benchmark {
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
     plan.duration = seconds.seconds
-    plan.processes = try await stack.namedProcesses()
+    plan.processes = await stack.namedProcesses()
     run.note("under load")
     let before = await stack.followAges()
     let report = try await LoadGenerator.run(plan) { _, _ in }
@@ -167,10 +167,9 @@ struct ClusterBench: Benchmark {
 
 extension LocalStack {
   /// The measured processes of a stack with their names in reports. Nodes that own no group are standbys.
-  fileprivate func namedProcesses() async throws -> [(name: String, processID: Int32)] {
-    guard let cluster = plan.cluster else { return try measuredProcesses().named }
+  fileprivate func namedProcesses() async -> [(name: String, processID: Int32)] {
     var named: [(name: String, processID: Int32)] = []
-    var nodes = cluster.nodes.makeIterator()
+    var nodes = (plan.cluster?.nodes ?? []).makeIterator()
     for process in await runningProcesses() {
       var name = process.kind.rawValue
       if process.kind == .store, let node = nodes.next() {
