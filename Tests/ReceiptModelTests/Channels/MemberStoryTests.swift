@@ -1,5 +1,7 @@
 import Testing
 
+@testable import NaiveReceiptModel
+
 /// R6, R12 and R18: membership and the read state.
 @Suite("Stories of members and the read state")
 struct MemberStoryTests {

@@ -1,5 +1,6 @@
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// R7 and R8: the view that others have of a hidden user, and of a kind that is switched off.

@@ -1,3 +1,4 @@
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// A client's view of a channel, built from its events alone. Comparing it with the answers to queries shows missing

@@ -1,13 +1,14 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Events are complete: a picture built from events alone agrees with every query. For `TIDEMARK_SEED` and the other
 /// variables see ``RandomHistoryTests``.
 @Suite("Random watched histories", .computing)
 struct EventHistoryTests {
-  static let seeds = TestRun.seeds(28, long: 140)
+  static let seeds = TestRun.seeds(14, long: 140)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
 
   private func expect(_ seed: UInt64, _ delivery: EventHistory.Delivery) {

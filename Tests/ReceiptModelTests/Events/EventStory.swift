@@ -1,5 +1,6 @@
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Stories of events: commands as in ``ThreadStory``, and the events that subscribers receive.

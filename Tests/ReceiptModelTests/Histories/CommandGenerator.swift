@@ -1,5 +1,7 @@
 import TestSupport
 
+@testable import NaiveReceiptModel
+
 /// The size and command mix of one random history.
 struct HistoryShape: Sendable {
   var channels: Int

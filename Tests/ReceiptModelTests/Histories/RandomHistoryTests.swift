@@ -2,6 +2,8 @@ import Synchronization
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
+
 /// Random histories against the naive model.
 ///
 /// `TIDEMARK_SEED=n` runs the history of that seed, `TIDEMARK_SEEDS=n` the histories 1 to n. `TIDEMARK_STEPS=n` sets
@@ -9,8 +11,8 @@ import Testing
 /// same step.
 @Suite("Random histories", .computing)
 struct RandomHistoryTests {
-  /// 100 histories of 2,000 commands: 200,000 in all. They are short, because the oracle scans each history many times.
-  static let seeds = TestRun.seeds(100, long: 500)
+  /// 50 histories of 2,000 commands: 100,000 in all. They are short, because the oracle scans each history many times.
+  static let seeds = TestRun.seeds(50, long: 500)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 2000
 
   /// Counts over the finished histories.

@@ -1,5 +1,6 @@
 import TestSupport
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Several real shards, as in a store. As from a gateway, a command goes to the shard of its channel, or first to the

@@ -1,5 +1,7 @@
 import TestSupport
 
+@testable import NaiveReceiptModel
+
 /// The subject that a random history compares with the naive model: one or several shards that together hold
 /// everything. ``ShardHarness`` has the real ones; ``NaiveSubject`` is the model itself, to test the comparison.
 protocol Subject: AnyObject {

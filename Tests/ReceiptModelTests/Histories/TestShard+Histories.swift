@@ -1,5 +1,6 @@
 import TestSupport
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// The further operations that random histories need: threads, removal, and users' indexes of channels.

@@ -1,3 +1,4 @@
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// A user's own acknowledgement requests and threads in a channel (R9, R15), one line each. The real shard lists them

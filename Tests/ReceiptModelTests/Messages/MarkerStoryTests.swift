@@ -1,5 +1,7 @@
 import Testing
 
+@testable import NaiveReceiptModel
+
 /// R4 and R14: the unread marker, and which messages count as unread.
 @Suite("Stories of unread markers and counts")
 struct MarkerStoryTests {

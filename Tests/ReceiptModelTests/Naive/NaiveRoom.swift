@@ -1,3 +1,5 @@
+@testable import NaiveReceiptModel
+
 /// One channel of the naive model, with a clock.
 struct NaiveRoom {
   var model = NaiveModel()

@@ -1,5 +1,7 @@
 import Testing
 
+@testable import NaiveReceiptModel
+
 /// The oracle alone: threads, removal, and users over all their channels, worked out by hand. The clock advances by 100
 /// ms for each command, from 1100 on.
 @Suite("The naive model: threads, removal, users")

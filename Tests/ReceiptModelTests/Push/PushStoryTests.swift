@@ -1,5 +1,6 @@
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// R3, R16, R20: acknowledgements of push notifications, by names and by tickets.

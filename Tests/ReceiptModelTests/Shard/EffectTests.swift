@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Effects, pages and sessions: the contents of the log and of the pages.

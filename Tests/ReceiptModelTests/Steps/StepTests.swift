@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// The time when a watermark first reached a message (R17).

@@ -1,5 +1,6 @@
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Readable table tests. Each row is a command or a query, then `->` and the expected answer. The

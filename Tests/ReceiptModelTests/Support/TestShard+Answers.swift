@@ -1,3 +1,4 @@
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// The real shard's queries in plain text and integers.

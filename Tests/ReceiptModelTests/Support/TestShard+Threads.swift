@@ -1,3 +1,4 @@
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Commands and queries about threads (R15), as a store performs them, in plain text and integers.

@@ -1,3 +1,4 @@
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// A real ``ShardState`` driven by plain ``Command``s as a store drives it. It decides, assigns each effect, keeps a

@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Random histories of threads. The log and the pages rebuild the same shard, and a thread's answers equal those of a

@@ -1,5 +1,6 @@
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Stories of threads (R15): the rows of ``Story`` that concern one channel, and rows on its threads. Only the real

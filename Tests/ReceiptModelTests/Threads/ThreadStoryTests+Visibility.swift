@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// Threads with hidden receipts: which members and counts others see (R7, R8, R10).

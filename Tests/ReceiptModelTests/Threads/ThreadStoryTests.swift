@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import NaiveReceiptModel
 @testable import ReceiptModel
 
 /// R15: threads.
