@@ -10,11 +10,10 @@ import Testing
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
-  static let awaySeeds = TestRun.seeds(20, long: 1_000)
-  static let storeSeeds = TestRun.seeds(6, long: 200)
-  static let gatewaySeeds = TestRun.seeds(20, long: 600)
-
-  static let purgeSeeds = TestRun.seeds(16, long: 400)
+  static let awaySeeds = TestRun.seeds(8, long: 1_000)
+  static let storeSeeds = TestRun.seeds(2, long: 200)
+  static let gatewaySeeds = TestRun.seeds(6, long: 600)
+  static let purgeSeeds = TestRun.seeds(6, long: 400)
 
   /// Counts over the finished simulations of a test.
   private struct Totals {
@@ -105,14 +104,17 @@ struct ClusterSimulationTests {
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     let all = Self.run(simulation, "gateways", seed)
     print("gateways \(seed): \(simulation.tally.unavailable) unavailable, \(simulation.tally.unknown) unknown")
-    guard all.done == Self.gatewaySeeds.count, all.done >= 20 else { return }
+    guard all.done == Self.gatewaySeeds.count, all.done >= 6 else { return }
     print("gateways: \(all.commands) commands, \(all.reads) reads, \(all.tally) under \(all.done) seeds")
-    #expect(all.commands >= 100_000 && all.reads >= 100_000)
-    for (name, count) in all.tally { #expect(count > 40, "only \(count) \(name)") }
+    // 100,000 of each under 20 seeds.
+    #expect(all.commands >= 4_000 * all.done && all.reads >= 4_000 * all.done)
+    if all.done >= 20 { #expect(all.commands >= 100_000 && all.reads >= 100_000) }
+    // Over 40 under 20 seeds; the rarest vary.
+    for (name, count) in all.tally { #expect(count > all.done, "only \(count) \(name)") }
   }
 
   /// One fault at a time: no client notices more than a pause.
-  @Test("no request fails when nodes crash, stop, leave or give groups away", arguments: TestRun.seeds(2, long: 200))
+  @Test("no request fails when nodes crash, stop, leave or give groups away", arguments: TestRun.seeds(1, long: 200))
   func singleFaultsFailNoRequest(seed: UInt64) {
     TestRun.printSeed(seed, of: "single faults")
     var settings = Self.gatewaySettings
@@ -165,7 +167,7 @@ struct ClusterSimulationTests {
   }
 
   /// The same with the node's code.
-  @Test("sets of store loops change, and the cluster loses nothing", arguments: TestRun.seeds(12, long: 300))
+  @Test("sets of store loops change, and the cluster loses nothing", arguments: TestRun.seeds(4, long: 300))
   func changedSetsOfStoreLoopsLoseNothing(seed: UInt64) {
     TestRun.printSeed(seed, of: "changed sets of store loops")
     var settings = Self.awaySettings
@@ -204,7 +206,7 @@ struct ClusterSimulationTests {
     let tally = simulation.tally
     print("purges \(seed): \(tally.purges) of \(tally.purgesAsked) purges, \(tally.snapshots) snapshots")
     Self.purgeTotal.withLock { $0 += tally.purges }
-    guard all.done == Self.purgeSeeds.count, all.done >= 16 else { return }
+    guard all.done == Self.purgeSeeds.count, all.done >= 6 else { return }
     #expect(Self.purgeTotal.withLock { $0 } > all.done)
   }
 
@@ -220,7 +222,7 @@ struct ClusterSimulationTests {
   /// Nodes get newer programs, and older ones again, and the level is raised while some of them run.
   @Test(
     "no node applies a record of a level that it does not support, and upgrades lose nothing",
-    arguments: TestRun.seeds(8, long: 400),
+    arguments: TestRun.seeds(4, long: 400),
     [ClusterSimulation.Shards.registers, .storeLoops]
   )
   func upgradesLoseNothing(seed: UInt64, shards: ClusterSimulation.Shards) {
@@ -239,7 +241,7 @@ struct ClusterSimulationTests {
       total.unsupported += tally.unsupported
       return total
     }
-    guard total.done >= 16 else { return }
+    guard total.done >= 8 else { return }
     #expect(total.raised * 2 >= total.done && total.unsupported * 4 >= total.done, "\(total)")
   }
 
@@ -386,7 +388,7 @@ struct ClusterSimulationTests {
 
   @Test(
     "an owner that sends ahead is harmless while the log compares the owner",
-    arguments: TestRun.seeds(10, long: 100)
+    arguments: TestRun.seeds(4, long: 100)
   )
   func ownerThatSendsAheadIsHarmless(seed: UInt64) {
     TestRun.printSeed(seed, of: "owner that sends ahead")
@@ -395,7 +397,7 @@ struct ClusterSimulationTests {
     _ = Self.run(ClusterSimulation(seed: seed, settings: settings), "owner that sends ahead", seed)
   }
 
-  @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(10, long: 100))
+  @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(4, long: 100))
   func electionDeposesNoOwner(seed: UInt64) {
     TestRun.printSeed(seed, of: "elections")
     var settings = ClusterSimulation.Settings()
@@ -408,7 +410,7 @@ struct ClusterSimulationTests {
     #expect(simulation.tally.promotions == simulation.groupCount)
   }
 
-  @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(20, long: 200))
+  @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(8, long: 200))
   func groupOfCrashedOwnerIsTakenOver(seed: UInt64) {
     TestRun.printSeed(seed, of: "take-over")
     let simulation = Self.calmCluster(seed, steadyMilliseconds: Self.noMoves)
@@ -420,7 +422,7 @@ struct ClusterSimulationTests {
     #expect(simulation.oracle.faults == [])
   }
 
-  @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(20, long: 200))
+  @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(8, long: 200))
   func plannedMoveTakesLessThan100Milliseconds(seed: UInt64) throws {
     TestRun.printSeed(seed, of: "planned move")
     let simulation = Self.calmCluster(seed, steadyMilliseconds: 2_000)
@@ -454,7 +456,7 @@ struct ClusterSimulationTests {
     return simulation
   }
 
-  @Test("a replay takes the same steps", arguments: TestRun.seeds(3, long: 30))
+  @Test("a replay takes the same steps", arguments: TestRun.seeds(1, long: 30))
   func replayTakesTheSameSteps(seed: UInt64) {
     TestRun.printSeed(seed, of: "replayed cluster simulation")
     let first = ClusterSimulation(seed: seed)
