@@ -1,10 +1,11 @@
+import Foundation
 import Synchronization
 package import Testing
 
 /// Limits how many tests of a suite run at the same time.
 ///
-/// Tests that start processes spend most of their time waiting, so two of them use two cores better than one does.
-/// More would take CPU time from one another's deadlines.
+/// Tests that start processes spend most of their time waiting: two of them at a time left two cores idle for half of
+/// it. More than three would take CPU time from one another's deadlines.
 package struct Lanes: TestTrait, SuiteTrait, TestScoping {
   fileprivate let semaphore: AsyncSemaphore
   package var isRecursive: Bool { true }
@@ -15,7 +16,12 @@ package struct Lanes: TestTrait, SuiteTrait, TestScoping {
     performing function: @Sendable () async throws -> Void
   ) async throws {
     await semaphore.wait()
-    defer { semaphore.signal() }
+    let start = ContinuousClock.now
+    defer {
+      semaphore.signal()
+      // Durations in the test library's output contain the wait for a lane.
+      print("lane: \(start.duration(to: .now).formatted(.units(allowed: [.milliseconds]))) \(test.name)")
+    }
     try await function()
   }
 
@@ -29,11 +35,11 @@ extension Trait where Self == Lanes {
   /// At most `count` tests of the suite run at the same time.
   package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
 
-  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default two.
+  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default three.
   package static var processLanes: Self { realProcesses }
 }
 
-private let realProcesses = Lanes.lanes(TestRun.number("TIDEMARK_TEST_LANES") ?? 2)
+private let realProcesses = Lanes.lanes(TestRun.number("TIDEMARK_TEST_LANES") ?? 3)
 
 /// A counting semaphore that suspends its callers, in FIFO order.
 private final class AsyncSemaphore: Sendable {

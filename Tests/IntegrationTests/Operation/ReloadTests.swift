@@ -206,12 +206,13 @@ extension RealProcesses {
         try await services.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#).body
       }
       #expect(try await acknowledged().contains(#""ok":true"#))
-      try files.replace(secret, "\(second)\n\(first)\n")
-      try files.replace(files.path("hooks.yaml"), LiveFiles.hooks(["relay", "second"]))
       func hook(_ name: String) async throws -> String {
         try await services.curl("POST", "/v1/push/hooks/\(name)", json: "{}").body
       }
+      // Before the files change: the reload of the previous step may still be going on.
       #expect(try await hook("second").contains("hook_not_found"))
+      try files.replace(secret, "\(second)\n\(first)\n")
+      try files.replace(files.path("hooks.yaml"), LiveFiles.hooks(["relay", "second"]))
       try await Self.hangUp(services)
       try await eventually("the new hook is known") { try await !hook("second").contains("hook_not_found") }
       #expect(try await acknowledged().contains(#""ok":true"#))
