@@ -23,8 +23,10 @@ struct StreamQueue {
       case markUnread
       /// Replaced in place.
       case totals
-      /// One entry per message.
+      /// One entry per message. Replaced in place, unless the queue has a later join or leave of the channel, which may
+      /// be the sender's: the message also moves its sender's positions.
       case messageNew
+      /// One entry per message. Replaced in place.
       case messageDeleted
       /// One user's acknowledgement of one message. Moves to the end: each entry has the count so far.
       case receipt
@@ -105,6 +107,8 @@ struct StreamQueue {
   private var indexes: [Key: Int] = [:]
   /// Index of the last event about messages, by cid.
   private var messageIndexes: [ExactText: Int] = [:]
+  /// Index of the last join or leave, by cid.
+  private var memberIndexes: [ExactText: Int] = [:]
 
   /// Approximate memory use of all entries in bytes.
   private(set) var byteCount = 0
@@ -186,7 +190,8 @@ struct StreamQueue {
     case .delivered: !isQueuedAfter(key.with(.row), index) && hasNoDependentEntryAfter(key, index)
     case .markRead: !isQueuedAfter(key.with(.markUnread), index) && hasNoDependentEntryAfter(key, index)
     case .markUnread: !isQueuedAfter(key.with(.markRead), index) && hasNoDependentEntryAfter(key, index)
-    case .totals, .messageNew, .messageDeleted: true
+    case .messageNew: memberIndexes[key.cid, default: index] <= index
+    case .totals, .messageDeleted: true
     case .row, .receipt, .status, .truncated, .updated, .member, .channelDeleted, .reset: false
     }
   }
@@ -201,8 +206,7 @@ struct StreamQueue {
   private mutating func append(_ entry: Entry) {
     // Slots of removed and moved entries must not accumulate.
     if entries.count >= 2 * Self.entriesMax { compact() }
-    indexes[entry.key] = entries.count
-    if entry.key.isOfMessages { messageIndexes[entry.key.cid] = entries.count }
+    setIndexes(entry.key, entries.count)
     entries.append(entry)
     count += 1
     byteCount += entry.heldBytes
@@ -228,9 +232,13 @@ struct StreamQueue {
     entries = kept
     head = 0
     messageIndexes = [:]
-    for (index, entry) in kept.enumerated() {
-      indexes[entry.key] = index
-      if entry.key.isOfMessages { messageIndexes[entry.key.cid] = index }
-    }
+    memberIndexes = [:]
+    for (index, entry) in kept.enumerated() { setIndexes(entry.key, index) }
+  }
+
+  private mutating func setIndexes(_ key: Key, _ index: Int) {
+    indexes[key] = index
+    if key.isOfMessages { messageIndexes[key.cid] = index }
+    if key.kind == .member { memberIndexes[key.cid] = index }
   }
 }

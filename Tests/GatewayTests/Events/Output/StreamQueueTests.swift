@@ -109,6 +109,19 @@ import Testing
     ("messages are all kept", ["new m1 = a", "new m2 = b", "new m3 = c"], ["a", "b", "c"]),
     ("a repeated message replaces the first", ["new m1 = a", "new m2 = b", "new m1 = a2"], ["a2", "b"]),
     (
+      "after a lost store connection a repeated join comes before its member's repeated message",
+      [
+        "member bob = added @1", "new m1 = bob's @2", "new m2 = m2 @3", "member bob = added @4", "new m1 = bob's @5",
+        "new m2 = m2 @6",
+      ],
+      ["added@4", "bob's@5", "m2@6"]
+    ),
+    (
+      "a repeated message stays in place where no membership changed after it",
+      ["member bob = added @1", "new m1 = bob's @2", "member carol other:c = added @3", "new m1 = bob's @4"],
+      ["added@1", "bob's@2", "added@3"]
+    ),
+    (
       "a truncation comes after earlier messages",
       ["truncated x = t1", "new m1 = m1", "truncated x = t2"], ["m1", "t2"]
     ),
