@@ -37,9 +37,14 @@ extension Trait where Self == Lanes {
 
   /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default three.
   package static var processLanes: Self { realProcesses }
+
+  /// One more of these lanes, for a test of ``processLanes`` that promises latencies and starts many processes. At most
+  /// one test may have it: two could wait for each other.
+  package static var secondProcessLane: Self { laneCount > 1 ? realProcesses : .lanes(1) }
 }
 
-private let realProcesses = Lanes.lanes(TestRun.number("TIDEMARK_TEST_LANES") ?? 3)
+private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 3
+private let realProcesses = Lanes.lanes(laneCount)
 
 /// A counting semaphore that suspends its callers, in FIFO order.
 private final class AsyncSemaphore: Sendable {

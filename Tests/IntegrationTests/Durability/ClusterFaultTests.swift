@@ -371,7 +371,10 @@ extension RealProcesses {
 
     /// Clients see slow requests and no error. Every message gets the next sequence number, and every mark-unread
     /// the next unread epoch.
-    @Test(.needs(EtcdProcesses.isInstalled && Machines.canBeMade, "needs root, iproute2 and Debian's etcd-server"))
+    @Test(
+      .secondProcessLane,
+      .needs(EtcdProcesses.isInstalled && Machines.canBeMade, "needs root, iproute2 and Debian's etcd-server")
+    )
     func faultsCostLatencyAndNoCommand() async throws {
       var random = SplitMix64(printingSeedOf: "faults of a cluster")
       try await withCluster { cluster in
