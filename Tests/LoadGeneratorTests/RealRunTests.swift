@@ -8,7 +8,7 @@ import Testing
 @testable import LoadGenerator
 
 /// Short runs of every row against the real programs: they start, answer and are verified.
-@Suite(.processLanes) struct RealRunTests {
+@Suite(.serialized, .processLanes) struct RealRunTests {
   /// Whether the foreign programs of these rows are installed. `make bench` installs all of them.
   static func areInstalled(_ rows: [BenchRow]) -> Bool {
     do throws(LoadError) {
