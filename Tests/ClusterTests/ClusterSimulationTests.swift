@@ -12,7 +12,7 @@ struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
   static let awaySeeds = TestRun.seeds(8, long: 1_000)
   static let storeSeeds = TestRun.seeds(2, long: 200)
-  static let gatewaySeeds = TestRun.seeds(6, long: 600)
+  static let gatewaySeeds = TestRun.seeds(20, long: 600)
   static let purgeSeeds = TestRun.seeds(6, long: 400)
 
   /// Counts over the finished simulations of a test.
@@ -104,13 +104,10 @@ struct ClusterSimulationTests {
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     let all = Self.run(simulation, "gateways", seed)
     print("gateways \(seed): \(simulation.tally.unavailable) unavailable, \(simulation.tally.unknown) unknown")
-    guard all.done == Self.gatewaySeeds.count, all.done >= 6 else { return }
+    guard all.done == Self.gatewaySeeds.count, all.done >= 20 else { return }
     print("gateways: \(all.commands) commands, \(all.reads) reads, \(all.tally) under \(all.done) seeds")
-    // 100,000 of each under 20 seeds.
-    #expect(all.commands >= 4_000 * all.done && all.reads >= 4_000 * all.done)
-    if all.done >= 20 { #expect(all.commands >= 100_000 && all.reads >= 100_000) }
-    // Over 40 under 20 seeds; the rarest vary.
-    for (name, count) in all.tally { #expect(count > all.done, "only \(count) \(name)") }
+    #expect(all.commands >= 100_000 && all.reads >= 100_000)
+    for (name, count) in all.tally { #expect(count > 40, "only \(count) \(name)") }
   }
 
   /// One fault at a time: no client notices more than a pause.
