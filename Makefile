@@ -19,8 +19,8 @@ SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-
 # Line tables are enough for backtraces, and take a tenth less to build. For a debugger: `make build DEBUG_INFO=-g`.
 DEBUG_INFO ?= -gline-tables-only
 # Debug builds optimise the engine and keep its assertions (Package.swift): random histories then take a tenth of the
-# time. Nothing here reads an index.
-SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) --disable-index-store -Xswiftc $(DEBUG_INFO)
+# time.
+SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) -Xswiftc $(DEBUG_INFO)
 # Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
 # debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
