@@ -79,10 +79,10 @@ static:
 	@mkdir -p $(DESTINATION)
 	@for product in $(PROGRAMS); do strip -o $(DESTINATION)/$$product $(RELEASE_BIN)/$$product; done
 
-demo: build ## Run a sample conversation through the real gateway and store
-	@$(DEBUG_BIN)/tidemark demo
+demo: build ## Run a sample conversation; STAY=1: then stay, with a page for the browser
+	@$(DEBUG_BIN)/tidemark demo $(if $(STAY),--stay)
 
-run: build ## Start both services and print example curl commands
+run: build ## Start both services, and print the demo page's address and example curl commands
 	@$(DEBUG_BIN)/tidemark run
 
 lint: ## Check formatting and documentation comments

@@ -114,8 +114,8 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(name: "CRapidJSON"),
-    // Proto/openapi.yaml as bytes of the program.
-    .target(name: "CEmbeddedFiles", linkerSettings: [.linkedLibrary("z")]),
+    // Files that the gateway serves, as bytes of the program.
+    .target(name: "CEmbeddedFiles", exclude: ["demo"], linkerSettings: [.linkedLibrary("z")]),
     .target(
       name: "Operations",
       dependencies: [

@@ -135,10 +135,25 @@ export interface Refusal {
   error: TidemarkError
 }
 
+/** An event `message.receipt`: who acknowledged an own message, or that its time is over. */
+export interface ReceiptChange {
+  cid: CID
+  message_id: string
+  receipt_status: 'processing' | 'done' | 'expired'
+  acknowledged_count: number
+  read_count: number
+  unread_count: number
+  /** Who has caused it; missing where it was not one member. */
+  user?: { id: string }
+  acknowledged_at?: Time
+  note?: string
+}
+
 export interface TidemarkEvents {
   change: { cid: CID; thread?: string }
   totals: Totals
   refused: Refusal
+  receipt: ReceiptChange
   online: undefined
   offline: unknown
 }
@@ -161,6 +176,19 @@ export interface Shown {
   messageId?: string
 }
 
+/** A member in a list of a message. Which times there are depends on the list. */
+export interface ListedMember {
+  user: { id: string }
+  read_at?: Time
+  delivered_at?: Time
+  acknowledged_at?: Time
+  /** Whether the time is exact. */
+  exact?: boolean
+  note?: string
+}
+
+export type MemberList = 'readers' | 'delivered' | 'unread' | 'acknowledged' | 'unacknowledged'
+
 export class Tidemark {
   constructor(options: TidemarkOptions)
   readonly user: string
@@ -180,11 +208,18 @@ export class Tidemark {
   countUnread(cid: CID, thread?: string): number | undefined
   lastReadMessageId(cid: CID, thread?: string): string | undefined
   firstUnreadMessageId(cid: CID, thread?: string): string | undefined
+  unreadWhenOpened(cid: CID, thread?: string): { messageId?: string; count?: number } | undefined
   readersFor(message: Message): string[]
   deliveredFor(message: Message): string[]
   deliveredNotReadFor(message: Message): string[]
   hasUserRead(message: Message, user: string): boolean
   deliveryStatus(message: Message): DeliveryStatus
+  receiptsShown(cid: CID, thread?: string): { read: boolean; delivered: boolean }
+  listMembers(
+    message: { cid: CID; id: string },
+    list: MemberList,
+    page?: { cursor?: string; limit?: number; order?: 'joined' | 'time' | 'time_desc' },
+  ): Promise<{ members: ListedMember[]; total?: number; next?: string }>
 
   markRead(cid: CID, messageId?: string, thread?: string): void
   markDelivered(cid: CID, messageId: string, thread?: string): void

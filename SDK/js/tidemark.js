@@ -426,6 +426,8 @@ class ReadState {
     this.messages = new Map()
     /** Statuses of own messages by number, as the server has told them. */
     this.statuses = new Map()
+    /** Which kinds of receipts the channel shows (R8), as the server has told. */
+    this.shown = { read: true, delivered: true }
     /** Numbers whose status was told while statuses were queried; undefined: they are not. */
     this.freshStatuses = undefined
     /** Number of queries of the rows that are under way, and the events that came meanwhile. */
@@ -541,6 +543,13 @@ class ReadState {
         for (const [id, { seq }] of this.messages) if (seq <= event.seq) this.messages.delete(id)
         for (const seq of this.statuses.keys()) if (seq <= event.seq) this.statuses.delete(seq)
         return OWN_ROW
+      case 'channel.updated': {
+        const { read_events: read, delivery_events: delivered } = event.channel.options
+        const isSame = read === this.shown.read && delivered === this.shown.delivered
+        this.shown = { read, delivered }
+        // What rows and statuses show depends on it.
+        return isSame ? 0 : ALL_ROWS
+      }
       case 'notification.mark_read':
       case 'notification.mark_unread':
         return this.#ownMoved(event)
@@ -840,6 +849,8 @@ export class Tidemark {
   #needsBasics = true
   #backoff
   #unreadByHand = new Set()
+  /** What was unread when a place was opened, or marked unread since; undefined before its own row is known. */
+  #opened = new Map()
   #ownEpochs = new Map()
   /** The checks of automatic reads, each with what stops it. */
   #automatic = new Map()
@@ -880,7 +891,8 @@ export class Tidemark {
   // Listeners
 
   /**
-   * Call `listener` with each `change` (`{ cid, thread }`), `totals`, `refused` mark, and `online` or `offline`.
+   * Call `listener` with each `change` (`{ cid, thread }`), `totals`, `refused` mark, `receipt` (an event
+   * `message.receipt`: an own message was acknowledged, or has expired), and `online` or `offline`.
    *
    * @returns a function that removes it
    */
@@ -961,7 +973,9 @@ export class Tidemark {
    */
   async open(cid, thread) {
     this.#unreadByHand.delete(keyOf(cid, thread))
+    this.#opened.set(keyOf(cid, thread), undefined)
     await this.#ensure(cid, thread)
+    this.unreadWhenOpened(cid, thread)
   }
 
   /** Load the own row and up to 99 other members' rows of many channels. */
@@ -975,6 +989,7 @@ export class Tidemark {
     const key = keyOf(cid, thread)
     this.#wanted.delete(key)
     this.#states.delete(key)
+    this.#opened.delete(key)
   }
 
   async #ensure(cid, thread) {
@@ -1059,8 +1074,10 @@ export class Tidemark {
     for (let first = 0; first < ids.length; first += 100) {
       const body = { message_ids: ids.slice(first, first + 100) }
       const { statuses } = await this.#requests.json('POST', `${pathOf(state.cid)}/receipts/query`, body)
-      for (const { seq, status } of statuses) {
-        if (status && !state.freshStatuses?.has(seq)) state.statuses.set(seq, status)
+      for (const { seq, status, read_events: read, delivery_events: delivered } of statuses) {
+        if (!status) continue
+        state.shown = { read, delivered }
+        if (!state.freshStatuses?.has(seq)) state.statuses.set(seq, status)
       }
     }
     state.freshStatuses = undefined
@@ -1168,6 +1185,7 @@ export class Tidemark {
       return this.#reloadAll()
     }
     if (type === 'notification.totals') return this.#takeTotals(event)
+    if (type === 'message.receipt') return this.#emit('receipt', event)
     const isOwn = event.user?.id === this.user
     if (type === 'channel.deleted' || (isOwn && type === 'member.removed')) return this.#left(cid, type)
     const thread = event.thread_id ?? event.message?.parent_id
@@ -1186,7 +1204,7 @@ export class Tidemark {
       return this.#deliver(this.#states.get(cid), event)
     }
     this.#deliver(this.#states.get(keyOf(cid, thread)), event)
-    if (['member.removed', 'channel.truncated', 'message.deleted'].includes(type)) this.#toThreads(event)
+    this.#toThreads(event)
   }
 
   #deliver(state, event) {
@@ -1201,11 +1219,13 @@ export class Tidemark {
     this.#needs(state, state.apply(event))
   }
 
-  /** What happens to a channel happens to its threads. */
+  /** Some of what happens to a channel happens to its threads. */
   #toThreads(event) {
+    const isApplied = ['member.removed', 'channel.updated'].includes(event.type)
+    if (!isApplied && !['channel.truncated', 'message.deleted'].includes(event.type)) return
     for (const state of this.#states.values()) {
       if (state.cid !== event.cid || !state.thread) continue
-      if (event.type === 'member.removed') this.#deliver(state, event)
+      if (isApplied) this.#deliver(state, event)
       else this.#needs(state, ALL_ROWS)
     }
   }
@@ -1243,6 +1263,21 @@ export class Tidemark {
     return this.#states.get(keyOf(cid, thread))?.own?.first_unread_message_id
   }
 
+  /**
+   * What was unread when the place was opened, `{ messageId?, count }`, for a divider that stays while it is read. A
+   * mark-unread since then replaces it. Undefined: the place is not open, or not loaded.
+   */
+  unreadWhenOpened(cid, thread) {
+    const key = keyOf(cid, thread)
+    const own = this.#states.get(key)?.own
+    if (!own || !this.#opened.has(key)) return undefined
+    const { first_unread_message_id: messageId, unread_messages: count, unread_epoch: epoch } = own
+    const known = this.#opened.get(key)
+    // Only a mark-unread raises the epoch (R4).
+    if (!known || (epoch !== known.epoch && messageId !== undefined)) this.#opened.set(key, { messageId, count, epoch })
+    return this.#opened.get(key)
+  }
+
   /** Users who have read a message `{ cid, thread?, seq, user }`; none while the place is not loaded. */
   readersFor(message) {
     return this.#stateOf(message)?.users(message, (isRead) => isRead) ?? []
@@ -1270,6 +1305,26 @@ export class Tidemark {
     const own = { ...message, user: this.user }
     if (this.readersFor(own).length > 0) return 'read'
     return this.deliveredFor(own).length > 0 ? 'delivered' : 'sent'
+  }
+
+  /** Which kinds of receipts a place shows (R8), `{ read, delivered }`: both while no status has told. */
+  receiptsShown(cid, thread) {
+    return this.#states.get(keyOf(cid, thread))?.shown ?? { read: true, delivered: true }
+  }
+
+  /**
+   * One page of a message's members with their times, from the server.
+   *
+   * @param {{cid: string, id: string}} message
+   * @param {'readers' | 'delivered' | 'unread' | 'acknowledged' | 'unacknowledged'} list
+   * @param {{cursor?: string, limit?: number, order?: 'joined' | 'time' | 'time_desc'}} [page] `cursor` is the `next`
+   *   of the page before; `limit` is 1 to 100
+   * @returns {Promise<{members: object[], total?: number, next?: string}>} `total` is on the first page
+   */
+  listMembers({ cid, id }, list, page = {}) {
+    const query = new URLSearchParams(Object.entries(page).filter(([, value]) => value !== undefined))
+    const path = `${pathOf(cid)}/messages/${encodeURIComponent(id)}/${list}`
+    return this.#requests.json('GET', String(query) ? `${path}?${query}` : path)
   }
 
   // Marks

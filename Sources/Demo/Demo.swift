@@ -12,11 +12,14 @@ package struct Demo: Sendable {
   package var pause: Double
   /// Number of nodes of a cluster; 1: a single store.
   package var nodeCount: Int
+  /// Whether to stay until interrupted after the conversation, with the demo page.
+  package var stays: Bool
 
-  package init(usesColor: Bool, pause: Double, nodeCount: Int = 1) {
+  package init(usesColor: Bool, pause: Double, nodeCount: Int = 1, stays: Bool = false) {
     self.usesColor = usesColor
     self.pause = pause
     self.nodeCount = nodeCount
+    self.stays = stays
   }
 
   private static let people = ["alice", "bob", "carol"]
@@ -29,7 +32,7 @@ package struct Demo: Sendable {
     "Shall we ship on Friday?", "Friday is good for me.", "I'll write the release notes.", "Then let's ship it!",
   ]
 
-  /// Play the conversation. The processes and their data are removed when this returns or throws.
+  /// Play the conversation, and stay if asked. The processes and their data are removed when this returns or throws.
   ///
   /// - Returns: whether all checks passed.
   package func run(executables: Executables) async throws -> Bool {
@@ -37,10 +40,20 @@ package struct Demo: Sendable {
     let files = StackFiles(directory: (directory as NSString).standardizingPath)
     var plan = try StackPlan.onFreePorts(usesTLS: true)
     if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode) }
+    try files.prepare()
+    let page = try await DemoPage(files)
+    plan.gateways[0].flags += page.gatewayFlags
     let stack = LocalStack(plan: plan, files: files, executables: executables)
     return try await withCleanup {
       try await stack.start()
-      return try await play(stack)
+      let isRight = try await play(stack)
+      guard stays && isRight else {
+        Terminal.print("To chat yourself, in the browser: make run, or make demo STAY=1")
+        return isRight
+      }
+      Terminal.print("\n\(page.lines(at: plan.gateways[0].listen))\n\nCtrl-C stops it; nothing is kept.")
+      if let death = await stack.waitForUnexpectedExit(), !Task.isCancelled { throw StackError(death) }
+      return isRight
     } cleanUp: {
       await stack.stop()
       files.remove()

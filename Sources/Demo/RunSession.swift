@@ -28,11 +28,12 @@ package struct RunSession: Sendable {
   package func run(executables: Executables) async throws {
     let files = StackFiles(directory: directory)
     try files.prepare()
-    let stack = LocalStack(plan: try plan(), files: files, executables: executables)
+    let page = try await DemoPage(files)
+    let stack = LocalStack(plan: try plan(page), files: files, executables: executables)
     try await withCleanup {
       try await stack.start()
       try await writeTokens(files)
-      Terminal.print(Self.welcome(stack.plan, files))
+      Terminal.print(Self.welcome(stack.plan, files, page: page.lines(at: stack.plan.gateways[0].listen)))
       if let cluster = stack.plan.cluster {
         Terminal.print(Self.clusterLines(cluster, await stack.nodeProcessIDs))
         await stack.keepNodesRunning(note: Terminal.printError)
@@ -45,7 +46,7 @@ package struct RunSession: Sendable {
     }
   }
 
-  private func plan() throws(StackError) -> StackPlan {
+  private func plan(_ page: DemoPage) throws(StackError) -> StackPlan {
     let chosen = try ports.choose(
       spare: try LoopbackPorts.free(RunListener.allCases.count),
       isFree: LoopbackPorts.isFree,
@@ -60,7 +61,7 @@ package struct RunSession: Sendable {
           listen: chosen[.tls],
           admin: chosen[.tlsAdmin],
           usesTLS: true,
-          flags: gatewayFlags
+          flags: gatewayFlags + page.gatewayFlags
         ),
         .init(
           name: "tidemark-gateway-h2c",
@@ -117,7 +118,9 @@ package struct RunSession: Sendable {
 
   /// Return the addresses and commands to print. The commands work when pasted into another shell in the same
   /// directory.
-  static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
+  ///
+  /// - Parameter page: the lines of the demo page.
+  static func welcome(_ plan: StackPlan, _ files: StackFiles, page: String) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
     let stores =
       plan.cluster.map { ClusterPlan.etcdNames($0.etcd.count) + (1...$0.nodes.count).map(ClusterPlan.nodeName) }
@@ -126,6 +129,8 @@ package struct RunSession: Sendable {
     let data = plan.cluster == nil ? files.data : files.directory
     return """
       Tidemark is up.
+
+      \(page)
 
         HTTP/2 over TLS  https://\(tls.listen)   certificate \(files.certificate)
         h2c              http://\(h2c.listen)    prior knowledge

@@ -47,6 +47,10 @@ package struct HTTP2ContentType: Sendable {
   package static var yaml: Self { Self("application/yaml") }
   /// `text/javascript; charset=utf-8`, RFC 9239.
   package static var javaScript: Self { Self("text/javascript; charset=utf-8") }
+  /// `text/html; charset=utf-8`.
+  package static var html: Self { Self("text/html; charset=utf-8") }
+  /// `text/css; charset=utf-8`.
+  package static var css: Self { Self("text/css; charset=utf-8") }
   /// `text/plain; charset=utf-8`.
   package static var text: Self { Self("text/plain; charset=utf-8") }
   /// `application/octet-stream`.

@@ -66,6 +66,13 @@ struct TidemarkGateway: AsyncParsableCommand {
     help: ArgumentHelp("Web origins allowed to call the API (CORS).", valueName: "origin")
   )
   var corsOrigin: [String] = []
+  @Option(
+    help: ArgumentHelp(
+      "Serve the demo page at /demo, with the tokens in this file. Only for `tidemark run`.",
+      valueName: "file"
+    )
+  )
+  var demoFile: String?
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops: String?
   @Option(
     help: ArgumentHelp(
@@ -137,7 +144,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       "jwt-audience": jwtAudience.isEmpty ? nil : jwtAudience.joined(separator: ","),
       "jwt-max-age": jwtMaxAge,
       "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile,
-      "hooks-file": hooksFile, "admin": admin,
+      "hooks-file": hooksFile, "demo-file": demoFile, "admin": admin,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
       "gateway-memory": gatewayMemory, "connections": connections,

@@ -8,7 +8,7 @@ import Operations
 struct RunCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "run",
-    abstract: "Starts a store and gateways with generated secrets and certificate, and prints how to try them.",
+    abstract: "Starts a store and gateways, and prints the address of a page that shows them, and commands to try.",
     discussion: """
       Runs until interrupted. If a default port is in use, the command takes a free port and prints a message. It \
       never replaces a port given on the command line. Port 0 means a free port, and --free-ports uses free ports for \
@@ -92,6 +92,8 @@ struct DemoCommand: AsyncParsableCommand {
       """
   )
 
+  @Flag(help: "Stay until interrupted, and print the address of the demo page for the browser.")
+  var stay = false
   @Option(help: "Playback speed on a terminal: 2 is twice as fast, 0 makes no pauses.")
   var speed = 1.0
   @Option(
@@ -111,9 +113,13 @@ struct DemoCommand: AsyncParsableCommand {
     try await reportingErrors("tidemark demo") {
       let executables = try Executables.besideCurrentExecutable()
       let pause = Terminal.outputIsTerminal && speed > 0 ? 0.7 / speed : 0
-      let demo = Demo(usesColor: Terminal.usesColor, pause: pause, nodeCount: nodes ?? 1)
-      let isRight = try await withInterrupts { try await demo.run(executables: executables) }
-      if !isRight { throw ExitCode(1) }
+      let demo = Demo(usesColor: Terminal.usesColor, pause: pause, nodeCount: nodes ?? 1, stays: stay)
+      do {
+        let isRight = try await withInterrupts { try await demo.run(executables: executables) }
+        if !isRight { throw ExitCode(1) }
+      } catch is Interrupted where stay {
+        // The regular end.
+      }
     }
   }
 }

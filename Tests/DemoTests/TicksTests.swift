@@ -62,7 +62,7 @@ import Watch
     #expect(lines[3].contains(#"--cacert 'it'\''s here/tls-cert.pem'"#))
     #expect(lines[4].contains("https://127.0.0.1:3/v1"))
     #expect(lines.last?.contains("http://127.0.0.1:5/v1") == true)
-    let welcome = RunSession.welcome(plan, StackFiles(directory: ".tidemark"))
+    let welcome = RunSession.welcome(plan, StackFiles(directory: ".tidemark"), page: "  demo page  https://")
     #expect(lines.count == 10 && welcome.contains(".tidemark/t.log"))
     #expect(welcome.contains("cat .tidemark/server.token"))
   }

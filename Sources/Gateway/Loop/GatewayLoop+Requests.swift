@@ -159,7 +159,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.bodyBytesMax) bytes")
     }
     // The body has not arrived: a route that reads it whole would find it empty.
-    if request.bodyStreams && route.isImplemented && !route.streams(request.contentType) {
+    if request.bodyStreams && route != .notImplemented && !route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
   }

@@ -23,6 +23,8 @@ package final class GatewayLoop {
   let resources: HTTP2ServerResources
   let connections = ConnectionTable()
   let origins: CrossOrigins
+  /// Nil: there is no demo page.
+  let demo: DemoSession?
   let router = Router()
   let scratch = PathScratch()
   let tape: JSONTape
@@ -81,6 +83,7 @@ package final class GatewayLoop {
     self.storeConnectivityChanged = storeConnectivityChanged
     self.resources = HTTP2ServerResources(limits: configuration.http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = configuration.origins
+    self.demo = configuration.demo
     self.tape = JSONTape(limits: limits.json)
     self.hooks = HooksPart(configuration.hooks)
     self.push = PushPart(configuration.ticketKeys, hooks: configuration.hooks)

@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import ReceiptModel
 
-/// The routes of Proto/openapi.yaml. Each has its ``RouteSpec`` below and a handler in `GatewayLoop.dispatch`. The
+/// The routes of Proto/openapi.yaml, and of the demo page. Each has its ``RouteSpec`` below and a handler in `GatewayLoop.dispatch`. The
 /// router compares paths in this order: busy routes come first, a literal piece before a parameter.
 package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case markRead
@@ -21,6 +21,9 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case listChannelTypes
   case apiDocument
   case sdkFile
+  case demoPage
+  case demoSession
+  case demoFile
   case readStates
   case listRoster
   case listMessages
@@ -55,8 +58,8 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   /// A route of the public API that is not implemented yet: 501.
   case notImplemented
 
-  /// Whether this build implements the route.
-  package var isImplemented: Bool { self != .notImplemented }
+  /// Whether Proto/openapi.yaml describes the route: all that are implemented, without the demo page's.
+  package var isDescribed: Bool { ![.notImplemented, .demoPage, .demoSession, .demoFile].contains(self) }
 }
 
 extension RouteSpec {
@@ -97,6 +100,9 @@ extension RouteSpec {
     case .listChannelTypes: page("list_channel_types", "/v1/channel-types", .server, cost: 1)
     case .apiDocument: RouteSpec("api_document", .get, "/v1/openapi.yaml", .unauthenticated, cost: 10)
     case .sdkFile: RouteSpec("sdk_file", .get, "/sdk/{name}", .unauthenticated)
+    case .demoPage: RouteSpec("demo_page", .get, "/demo", .unauthenticated)
+    case .demoSession: RouteSpec("demo_session", .get, "/demo/session", .unauthenticated)
+    case .demoFile: RouteSpec("demo_file", .get, "/demo/{name}", .unauthenticated)
     case .readStates: batch("read_states", "/v1/read-state", .user, query: viewer, body: .readStates)
     case .listRoster: page("list_roster", "/v1/channels/{cid}/members", query: ["limit", "cursor", "user_id"])
     case .listMessages: page("list_messages", "/v1/channels/{cid}/messages", .server, query: paging)

@@ -24,6 +24,8 @@ package struct GatewayConfiguration: Sendable {
   package var admin: Endpoint?
   /// Web origins allowed to call the API (CORS).
   package var origins = CrossOrigins()
+  /// What the demo page may use; nil: there is no demo page.
+  package var demo: DemoSession?
   /// Number of event loops. Each has a thread, its own client connections and its own connection to the store.
   package var loopCount: Int
   package var logLevel: Logger.Level
@@ -122,7 +124,7 @@ package struct GatewayConfiguration: Sendable {
     "listen", "tls-cert", "tls-key", "h2c", "store", "tls-ca", "store-tls-cert", "store-tls-key",
     "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
-    "ticket-secret-file", "hooks-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
+    "ticket-secret-file", "hooks-file", "demo-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
     "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
     "rate-address",
     "log-level",
@@ -148,7 +150,7 @@ package struct GatewayConfiguration: Sendable {
   /// Settings whose value is a file's path.
   private static let fileKeys = [
     "config", "tls-cert", "tls-key", "tls-ca", "store-tls-cert", "store-tls-key", "secret-file",
-    "jwt-secret-file", "jwks-file", "ticket-secret-file", "hooks-file",
+    "jwt-secret-file", "jwks-file", "ticket-secret-file", "hooks-file", "demo-file",
   ]
 
   /// Return the files that settings name. Files that the hooks file names in turn are in ``PushHook/secretFiles``.
@@ -190,6 +192,7 @@ package struct GatewayConfiguration: Sendable {
       )
     }
     origins = try CrossOrigins(try settings.list("cors-origin"))
+    if let path = try settings.string("demo-file") { demo = try DemoSession(path: path, warn: warn) }
     if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }
     if let path = try settings.string("ticket-secret-file") {
       let byteCountMin = TicketKeys.secretByteCountMin

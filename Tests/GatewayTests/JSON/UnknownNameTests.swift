@@ -126,7 +126,7 @@ import Testing
       for (method, path, token) in [
         (.get, "/v1/feed?consumer=x&partition=0/1", TestTokens.server),
         (.post, "/v1/import", TestTokens.server),
-        (.get, "/v1/export?user_id=bob", bob), (.get, "/sdk/tidemark-sw.js", nil),
+        (.get, "/v1/export?user_id=bob", bob),
       ] as [(HTTP2Method, String, String?)] {
         let response = try await gateway.client.request(
           method,

@@ -38,6 +38,7 @@ struct TestGateway: Sendable {
     origins: CrossOrigins = CrossOrigins(),
     tickets: TicketKeys? = TicketKeys(secrets: [Array(TestTokens.secret.utf8)]),
     hooks: [PushHook] = [],
+    demo: DemoSession? = nil,
     deadline: TimeAmount = .seconds(5),
     settling: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
@@ -64,6 +65,7 @@ struct TestGateway: Sendable {
     configuration.origins = origins
     configuration.ticketKeys = tickets
     configuration.hooks = hooks
+    configuration.demo = demo
     let clock = GatewayClock.Shift()
     let shared = SharedServices(
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
