@@ -51,6 +51,7 @@ import Testing
     (.post, "/v1/push/hooks/fcm", "receive_hook fcm"),
     (.post, "/v1/frames", "frames"),
     (.get, "/v1/openapi.yaml", "api_document"), (.get, "/sdk/tidemark.js", "sdk_file tidemark.js"),
+    (.get, "/demo", "demo_page"), (.get, "/demo/demo.js", "demo_file demo.js"), (.get, "/demo/session", "demo_session"),
     (.get, "/v1/channels/messaging:c1/messages/m1/acknowledged", "list_acknowledged messaging:c1 m1"),
     (.get, "/v1/channels/messaging:c1/messages/m1/unacknowledged", "list_unacknowledged messaging:c1 m1"),
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),

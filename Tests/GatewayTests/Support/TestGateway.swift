@@ -394,7 +394,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     var headers: [String: String] = [:]
     let names: [StaticString] = [
       "x-request-id", "retry-after", "allow", "www-authenticate", "content-length", "etag", "vary",
-      "cache-control",
+      "cache-control", "content-security-policy", "x-content-type-options",
       "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers",
     ]
     for name in names { headers["\(name)"] = response.header(name)?.text }
