@@ -294,7 +294,14 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     for other in nodes where other !== node { other.connectionFailed(.connectionLost) }
     var failed: [RequestTable.FailedRequest] = []
     for node in nodes { failed += node.table.endSession(counters: &counters) }
-    return failed + unrouted.endSession(counters: &counters)
+    failed += unrouted.endSession(counters: &counters)
+    guard routes != nil else { return failed }
+    // No owner is known now. What waits at a node goes before what is made from now on, whoever owns its shard next:
+    // a store counts a command behind a later one of its session as applied.
+    for node in nodes {
+      failed += node.table.removeAll { _ in true }.compactMap { unrouted.append($0) }
+    }
+    return failed
   }
 
   /// Report a change of readiness.

@@ -346,6 +346,33 @@ import Testing
     #expect(harness.nodes[1].requests.last?.counter == 1)
   }
 
+  /// A command waits for a node that is gone, and the session ends at another one. Later commands of the shard do not
+  /// overtake it when that node owns the shard.
+  @Test func waitingCommandsStayInOrderOverASessionsEnd() {
+    let harness = ClusterHarness(nodes: 2)
+    harness.own(0, [0...1], epoch: 1)
+    harness.own(1, [2...3], epoch: 1)
+    harness.open()
+    harness.down = [0, 1]
+    harness.cut(0)
+    harness.cut(1)
+    harness.command(1, to: 0)
+    harness.flush()
+    harness.own(1, [], epoch: 1)
+    harness.nodes[1].expiresOldSessions = true
+    harness.down = [0]
+    harness.advance(.milliseconds(300))
+    harness.nodes[1].expiresOldSessions = false
+    harness.advance(.milliseconds(300))
+    harness.command(2, to: 0)
+    harness.flush()
+    harness.own(1, [0...3], epoch: 2)
+    harness.pump()
+    #expect(harness.received(1) == ["1", "2"])
+    #expect(harness.recorder.replies == [1, 2] && harness.recorder.failures.isEmpty)
+    #expect(harness.commands.lost == [])
+  }
+
   @Test func movedRequestsFailAtTheirDeadline() {
     let harness = ClusterHarness.open(nodes: 2) { $0.requestDeadline = .seconds(1) }
     harness.nodes.forEach { $0.holdsReplies = true }

@@ -167,6 +167,7 @@ def play_crowd(page):
 
 def picture(page, name):
     if pictures:
+        page.wait_for_timeout(400)
         page.screenshot(path=f"{pictures}/{name}.png")
 
 
@@ -186,6 +187,8 @@ with sync_playwright() as playwright:
         page.wait_for_selector("body[data-state=ready]")
         check("#" not in page.url, "the code stays in the address")
     play(first, second)
+    first.locator(".bob .room").click()
+    first.locator(".carol .room").click()
     audit(first, "light")
     picture(first, "demo-desk-light")
     first.emulate_media(color_scheme="dark")
