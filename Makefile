@@ -9,7 +9,7 @@ TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python
   strace xxhash haproxy docker-compose
 # A browser, JavaScript and its types, the server of a cluster's shared log, and network namespaces, which only the
 # tests use.
-TEST_TOOLS := chromium-headless-shell nodejs node-typescript etcd-client etcd-server iproute2
+TEST_TOOLS := chromium-headless-shell libnss3-tools nodejs node-typescript etcd-client etcd-server iproute2
 # The servers that bench compares with ours.
 BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
@@ -88,18 +88,18 @@ run: build ## Start both services, and print the demo page's address and example
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-# Installs schemathesis and standardwebhooks from PyPI, in the versions of the requirements file. Without PyPI their
+# Installs schemathesis, standardwebhooks and playwright from PyPI, in the versions of the requirements file. Without PyPI their
 # tests are skipped (in continuous integration they fail), and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
 test-deps: deps
 	@$(call install,$(TEST_TOOLS) $(BENCH_TOOLS))
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
-	  echo "installing from PyPI, under $(BUILD)/python: schemathesis, standardwebhooks"; \
+	  echo "installing from PyPI, under $(BUILD)/python: schemathesis, standardwebhooks, playwright"; \
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
 	    && $(BUILD)/python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $(PYTHON_REQUIREMENTS) \
 	    && cp $(PYTHON_REQUIREMENTS) $(BUILD)/python/; } \
 	  || { rm -rf $(BUILD)/python; \
-	    echo "could not install schemathesis and standardwebhooks from PyPI: tests that need them are skipped"; }; \
+	    echo "could not install schemathesis, standardwebhooks and playwright from PyPI: tests that need them are skipped"; }; \
 	fi
 
 # The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.

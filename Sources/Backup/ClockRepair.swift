@@ -104,6 +104,12 @@ package struct ClockRepair: Sendable {
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: newStore, isRepair: true)
     do {
       defer { engine.close() }
+      guard try !engine.isOfCluster else {
+        throw BackupFailure(
+          "\(directory): belongs to a node of a cluster, which would refuse it afterwards: see docs/cluster.md, "
+            + "\"Failures\""
+        )
+      }
       try RepairMarkerFile.write(limit.milliseconds, directory)
       var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
       try engine.rewrite { entry, bytes throws(StorageError) in try rewriting.repaired(entry, bytes) }

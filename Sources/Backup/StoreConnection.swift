@@ -74,6 +74,7 @@ private final class ConnectionRequests: StoreClientDelegate {
       // The command itself reports failures.
       logger: Logger(label: "tidemark.backup") { _ in SwiftLogNoOpLogHandler() }
     )
+    configuration.usesOneNode = true
     configuration.connectTimeout = .seconds(10)
     // Each request has its own timeout.
     configuration.requestDeadline = .hours(1)

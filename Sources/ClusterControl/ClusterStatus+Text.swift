@@ -64,7 +64,7 @@ extension ClusterStatus.Group {
 extension ClusterStatus.Member {
   fileprivate func text(isRunning: Bool) -> String {
     switch state {
-    case .owner: "\(node.rawValue) owner"
+    case .owner: "\(node.rawValue) owner\(isRunning ? "" : ", not running")"
     case .following, .leaving, .joining:
       "\(node.rawValue) \(isRunning ? state.rawValue : "not running") (lag \(lag ?? 0))"
     case .lacksKey: "\(node.rawValue) \(isRunning ? "waits for a record key" : "not running") (lag \(lag ?? 0))"

@@ -51,6 +51,7 @@ package struct ClusterStatus: Hashable, Sendable {
   package struct Warning: Hashable, Sendable {
     package enum Code: String, Sendable {
       case noOwner = "no_owner"
+      case ownerNotRunning = "owner_not_running"
       case fewCopies = "few_copies"
       case unusualSize = "unusual_size"
       case notPreferred = "not_preferred"
@@ -141,7 +142,11 @@ extension ClusterStatus.Warning {
     var warnings: [Self] = []
     func warn(_ code: Code, _ text: String) { warnings.append(Self(group: group.id, code: code, text: text)) }
     let copies = group.members.count { state.isRunning($0) && group.hasLog($0) }
-    if group.owner == .none { warn(.noOwner, "has no owner") }
+    if group.owner == .none {
+      warn(.noOwner, "has no owner")
+    } else if !state.isRunning(group.owner) {
+      warn(.ownerNotRunning, "is owned by node \(group.owner.rawValue), which does not run, until a member claims it")
+    }
     if copies < 2 { warn(.fewCopies, "has \(copies == 0 ? "no" : "one") running member with all its records") }
     let absent = group.members.filter { !state.isRunning($0) }
     if !absent.isEmpty {

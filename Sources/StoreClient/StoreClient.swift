@@ -262,7 +262,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   /// Handle the end of a node's handshake. A node of a cluster is ready with its first map.
   func opened(_ node: StoreNode<Delegate>, isNode: Bool) {
-    if isNode, routes == nil {
+    if isNode, routes == nil, !configuration.usesOneNode {
       beginCluster(node)
     } else if routes != nil, routes?.shardCount != node.table.shardCount {
       // The first node of another session.

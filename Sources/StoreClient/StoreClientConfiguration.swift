@@ -20,6 +20,9 @@ package struct StoreClientConfiguration: Sendable {
 
   /// Addresses, tried in turn; at least one. In a cluster they are those of any nodes: the client learns the others.
   package var addresses: [Address]
+  /// Whether all requests go to the process at the first address, also if it is a cluster's node and does not own their
+  /// shards: for requests about the process itself, such as a backup.
+  package var usesOneNode = false
   /// In a client of a cluster's node: the number of that node, which it does not connect to.
   package var ownNode: UInt16?
   /// The shared secret, then the one it replaces (Proto/frames.md, "Handshake"). Empty: the store need not prove a

@@ -245,7 +245,8 @@ struct EtcdTransactions {
     var reports: [NodeID: MemberReport] = [:]
     for stored in values {
       guard let node = keys.node(ofKey: stored.key) else { throw .badValue(.position) }
-      reports[node] = try EtcdReportValue(stored.value).report
+      // One that cannot be read, such as a later program's, counts as none.
+      if let value = try? EtcdReportValue(stored.value) { reports[node] = value.report }
     }
     return reports
   }

@@ -27,6 +27,22 @@ import Testing
     #expect(sessions.count == 1, "all nodes know the client by one session")
   }
 
+  /// A backup asks the node that its user names, whoever owns the shards.
+  @Test func clientOfOneNodeFollowsNoMap() {
+    let harness = ClusterHarness(nodes: 2) { configuration in
+      configuration.addresses = [configuration.addresses[1]]
+      configuration.usesOneNode = true
+    }
+    harness.own(0, [0...3], epoch: 2)
+    harness.own(1, [0...3], epoch: 1)
+    harness.open()
+    harness.query(1, to: 0)
+    harness.flush()
+    harness.pump()
+    #expect(harness.recorder.replies == [1])
+    #expect(harness.received(1) == ["1"] && harness.nodes[0].hellos.isEmpty)
+  }
+
   @Test func requestsWaitForAnOwner() {
     let harness = ClusterHarness(nodes: 2)
     harness.own(0, [0...1], epoch: 1)
