@@ -3,7 +3,7 @@ import Foundation
 import TidemarkClient
 
 #if canImport(FoundationNetworking)
-import FoundationNetworking
+  import FoundationNetworking
 #endif
 
 /// What the host of the player says.

@@ -125,21 +125,21 @@ import TidemarkClient
     case "client": try await makeClient(arguments).tidemark.start()
     case "unstarted": try makeClient(arguments)
     case "start": try await client(arguments).tidemark.start()
-    case "close": await try client(arguments).tidemark.close()
+    case "close": try await client(arguments).tidemark.close()
     case "open": try await client(arguments).tidemark.open(arguments.string("cid"), thread: thread)
     case "openAll": try await client(arguments).tidemark.openAll(cids(arguments))
     case "show": try await show(arguments)
-    case "read": await try client(arguments).tidemark.markRead(arguments.string("cid"), id, thread: thread)
+    case "read": try await client(arguments).tidemark.markRead(arguments.string("cid"), id, thread: thread)
     case "delivered" where arguments["is"] == .null:
-      await try client(arguments).tidemark.markDelivered(
+      try await client(arguments).tidemark.markDelivered(
         arguments.string("cid"),
         arguments.string("id"),
         thread: thread
       )
-    case "unread": await try client(arguments).tidemark.markUnread(arguments.string("cid"), messageID: id)
-    case "readAll": await try client(arguments).tidemark.markAllRead(threads: true)
+    case "unread": try await client(arguments).tidemark.markUnread(arguments.string("cid"), messageID: id)
+    case "readAll": try await client(arguments).tidemark.markAllRead(threads: true)
     case "acknowledge":
-      await try client(arguments).tidemark.acknowledge(
+      try await client(arguments).tidemark.acknowledge(
         arguments.string("cid"),
         arguments.strings("ids"),
         note: arguments["note"].string
