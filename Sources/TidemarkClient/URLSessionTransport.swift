@@ -10,6 +10,14 @@ public import Foundation
 public final class URLSessionTransport: Transport {
   private let url: String
   private let sessions = Sessions()
+  #if canImport(FoundationNetworking)
+  /// Event streams have connections of their own on Linux.
+  ///
+  /// There `URLSession` never unregisters from the writability of a socket that it has connected, while a request uses
+  /// it. A stream on such a connection costs half a core. So a short request connects, and when it has ended the stream
+  /// is the only one on its connection.
+  private let streams = Sessions()
+  #endif
 
   /// Address a gateway, or the load balancer before it.
   ///
@@ -20,12 +28,23 @@ public final class URLSessionTransport: Transport {
     self.url = text
   }
 
-  deinit { sessions.close() }
+  deinit { close() }
 
   /// Perform a request.
   ///
   /// - Throws: `URLError`, or `CancellationError` if the task is cancelled.
   public func open(_ request: TransportRequest) async throws -> TransportResponse {
+    #if canImport(FoundationNetworking)
+    if request.headers["accept"] == "text/event-stream" {
+      let connecting = TransportRequest(method: "HEAD", path: "/sdk/tidemark.d.ts", headers: [:])
+      for try await _ in try await perform(connecting, streams).chunks {}
+      return try await perform(request, streams)
+    }
+    #endif
+    return try await perform(request, sessions)
+  }
+
+  private func perform(_ request: TransportRequest, _ sessions: Sessions) async throws -> TransportResponse {
     guard let address = URL(string: url + request.path) else { throw URLError(.badURL) }
     var sent = URLRequest(url: address)
     sent.httpMethod = request.method
@@ -43,10 +62,20 @@ public final class URLSessionTransport: Transport {
   }
 
   /// Drop all connections.
-  public func reset() { sessions.reset() }
+  public func reset() {
+    sessions.reset()
+    #if canImport(FoundationNetworking)
+    streams.reset()
+    #endif
+  }
 
   /// Drop all connections, and refuse later requests.
-  public func close() { sessions.close() }
+  public func close() {
+    sessions.close()
+    #if canImport(FoundationNetworking)
+    streams.close()
+    #endif
+  }
 }
 
 /// The session in use. `URLSession` can only drop its connections by being invalidated, and a task of an invalidated
