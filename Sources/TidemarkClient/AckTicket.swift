@@ -11,8 +11,8 @@ private struct TicketResults: Decodable {
 
 /// Mark the message of a push notification delivered, without a login. For notification service extensions.
 ///
-/// It ends within a second, so the notification is shown in time. A failed attempt is harmless: the message is delivered
-/// when the app is opened.
+/// It ends within a second, so the notification is shown in time. A failed attempt is harmless: the message is
+/// delivered when the app is opened.
 ///
 /// - Parameters:
 ///   - ticket: From the push.

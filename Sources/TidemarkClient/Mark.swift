@@ -47,3 +47,8 @@ struct FailedMark: Sendable {
   var mark: Mark
   var error: TidemarkError
 }
+
+extension Date {
+  /// Milliseconds since 1970.
+  var milliseconds: Int { Int((timeIntervalSince1970 * 1_000).rounded()) }
+}

@@ -131,7 +131,7 @@ struct Outbox: Sendable {
     wallClock: Date
   ) -> Step {
     if sentAt.count > Self.marksMax { sentAt = sentAt.filter { now - $0.value < interval } }
-    let milliseconds = Int(wallClock.timeIntervalSince1970 * 1_000)
+    let milliseconds = wallClock.milliseconds
     var due: [Duration] = []
     // A mark that a later one of its place waits for is not held back.
     var awaitedPlaces: Set<Place> = []

@@ -122,7 +122,7 @@ extension Tidemark {
   func add(_ mark: Mark) -> Task<Void, Never> {
     let now = Date()
     var mark = mark
-    mark.at = Int(now.timeIntervalSince1970 * 1_000)
+    mark.at = now.milliseconds
     guard !isClosed, outbox.pending < Outbox.marksMax else {
       let code = isClosed ? "client_closed" : "queue_full"
       refused(mark, TidemarkError(status: 0, code: code))

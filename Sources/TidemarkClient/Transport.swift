@@ -37,7 +37,8 @@ public struct TransportResponse: Sendable {
   }
 }
 
-/// Carries requests to the gateway over HTTP/2. ``URLSessionTransport`` is the one for apps; a server may bring its own.
+/// Carries requests to the gateway over HTTP/2. ``URLSessionTransport`` is the one for apps; a server may bring its
+/// own.
 public protocol Transport: Sendable {
   /// Perform a request, and return when the headers of its response are there.
   ///

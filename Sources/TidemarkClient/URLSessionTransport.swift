@@ -11,12 +11,12 @@ public final class URLSessionTransport: Transport {
   private let url: String
   private let sessions = Sessions()
   #if canImport(FoundationNetworking)
-  /// Event streams have connections of their own on Linux.
-  ///
-  /// There `URLSession` never unregisters from the writability of a socket that it has connected, while a request uses
-  /// it. A stream on such a connection costs half a core. So a short request connects, and when it has ended the stream
-  /// is the only one on its connection.
-  private let streams = Sessions()
+    /// Event streams have connections of their own on Linux.
+    ///
+    /// There `URLSession` never unregisters from the writability of a socket that it has connected, while a request uses
+    /// it. A stream on such a connection costs half a core. So a short request connects, and when it has ended the stream
+    /// is the only one on its connection.
+    private let streams = Sessions()
   #endif
 
   /// Address a gateway, or the load balancer before it.
@@ -35,11 +35,11 @@ public final class URLSessionTransport: Transport {
   /// - Throws: `URLError`, or `CancellationError` if the task is cancelled.
   public func open(_ request: TransportRequest) async throws -> TransportResponse {
     #if canImport(FoundationNetworking)
-    if request.headers["accept"] == "text/event-stream" {
-      let connecting = TransportRequest(method: "HEAD", path: "/sdk/tidemark.d.ts", headers: [:])
-      for try await _ in try await perform(connecting, streams).chunks {}
-      return try await perform(request, streams)
-    }
+      if request.headers["accept"] == "text/event-stream" {
+        let connecting = TransportRequest(method: "HEAD", path: "/sdk/tidemark.d.ts", headers: [:])
+        for try await _ in try await perform(connecting, streams).chunks {}
+        return try await perform(request, streams)
+      }
     #endif
     return try await perform(request, sessions)
   }
@@ -65,7 +65,7 @@ public final class URLSessionTransport: Transport {
   public func reset() {
     sessions.reset()
     #if canImport(FoundationNetworking)
-    streams.reset()
+      streams.reset()
     #endif
   }
 
@@ -73,7 +73,7 @@ public final class URLSessionTransport: Transport {
   public func close() {
     sessions.close()
     #if canImport(FoundationNetworking)
-    streams.close()
+      streams.close()
     #endif
   }
 }
