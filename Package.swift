@@ -10,6 +10,14 @@ let strict: [SwiftSetting] = [
   .treatAllWarnings(as: .error),
 ]
 
+/// Apps resolve TidemarkClient with the compilers of their platforms, so it has no experimental feature.
+let client: [SwiftSetting] = [
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+  .treatAllWarnings(as: .error),
+]
+
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
@@ -32,7 +40,10 @@ let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 let package = Package(
   name: "tidemark",
+  // What TidemarkClient needs. The services run on Linux.
+  platforms: [.iOS(.v16), .macOS(.v13)],
   products: [
+    .library(name: "TidemarkClient", targets: ["TidemarkClient"]),
     .executable(name: "tidemark-store", targets: ["tidemark-store"]),
     .executable(name: "tidemark-gateway", targets: ["tidemark-gateway"]),
     .executable(name: "tidemark", targets: ["tidemark"]),
@@ -230,6 +241,15 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    // The SDK for apps on iOS and macOS, and for Swift servers. It has no dependencies.
+    .target(name: "TidemarkClient", swiftSettings: client),
+    // Plays SDK/scenario.json with TidemarkClient.
+    .executableTarget(
+      name: "SwiftScenarioPlayer",
+      dependencies: ["TidemarkClient", crypto],
+      path: "Tests/SwiftScenarioPlayer",
+      swiftSettings: client
+    ),
     // Shared by tests of several modules: waiting and taking turns; storage and stores in memory; programs and servers.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
     .target(
@@ -250,6 +270,11 @@ let package = Package(
       name: "ReceiptModelTests",
       dependencies: ["ReceiptModel", "NaiveReceiptModel", "TestSupport"],
       swiftSettings: strict
+    ),
+    .testTarget(
+      name: "TidemarkClientTests",
+      dependencies: ["TidemarkClient", "TestSupport"],
+      swiftSettings: client
     ),
     .testTarget(
       name: "ReceiptWireTests",

@@ -9,25 +9,61 @@ extension RealProcesses {
   @Suite struct SDKScenario {
     @Test(.timeLimit(.minutes(4))) func moduleBehavesAsTheScenarioSays() async throws {
       try await TestServices.with { services in
-        let settings = services.directory + "/settings.json"
-        let values = [
-          "url": services.tlsURL, "ca": services.certificate, "jwtSecretFile": services.stack.files.jwtSecret,
-          "admin": "http://\(services.stack.plan.gateways[0].admin)",
-        ]
-        try JSONSerialization.data(withJSONObject: values).write(to: URL(fileURLWithPath: settings))
         let script = TestServices.packageRoot + "/SDK/js/test/scenario.mjs"
-        let player = try Companion("node", [script, settings], limit: .seconds(200))
-        defer { player.end() }
-        var last = ""
-        for await line in player.lines {
-          last = line
-          guard line.hasPrefix("@") else { continue }
-          try await Self.perform(line.dropFirst(), services.stack)
-          player.send("done")
-        }
-        #expect(last.hasSuffix(" steps, all as expected"), "\(last) \(player.errors)")
-        print("scenario of tidemark.js:", last)
+        let settings = try Self.writeSettings(services)
+        try await Self.play("tidemark.js", "node", [script, settings], services.stack)
       }
+    }
+
+    /// `URLSession` on Linux trusts only the system's certificates. The player runs in a mount namespace of its own,
+    /// where the services' certificate stands in their place.
+    @Test(.needs(canMount, "it mounts a certificate over the system's, as root"), .timeLimit(.minutes(4)))
+    func swiftClientBehavesAsTheScenarioSays() async throws {
+      try await TestServices.with { services in
+        let commands = #"mount --bind "$0" /etc/ssl/certs/ca-certificates.crt; exec "$@""#
+        let player = TestServices.binaries + "/SwiftScenarioPlayer"
+        let scenario = TestServices.packageRoot + "/SDK/scenario.json"
+        let settings = try Self.writeSettings(services)
+        try await Self.play(
+          "TidemarkClient",
+          "unshare",
+          ["--mount", "/bin/sh", "-ec", commands, services.certificate, player, settings, scenario],
+          services.stack
+        )
+      }
+    }
+
+    /// Write the settings of a player.
+    ///
+    /// - Returns: The path of their file.
+    private static func writeSettings(_ services: TestServices) throws -> String {
+      let settings = services.directory + "/settings.json"
+      let values = [
+        "url": services.tlsURL, "ca": services.certificate, "jwtSecretFile": services.stack.files.jwtSecret,
+        "admin": "http://\(services.stack.plan.gateways[0].admin)",
+      ]
+      try JSONSerialization.data(withJSONObject: values).write(to: URL(fileURLWithPath: settings))
+      return settings
+    }
+
+    /// Run a player to its end.
+    private static func play(
+      _ client: String,
+      _ program: String,
+      _ arguments: [String],
+      _ stack: LocalStack
+    ) async throws {
+      let player = try Companion(program, arguments, limit: .seconds(200))
+      defer { player.end() }
+      var last = ""
+      for await line in player.lines {
+        last = line
+        guard line.hasPrefix("@") else { continue }
+        try await Self.perform(line.dropFirst(), stack)
+        player.send("done")
+      }
+      #expect(last.hasSuffix(" steps, all as expected"), "\(last) \(player.errors)")
+      print("scenario of \(client):", last)
     }
 
     /// Perform a step of the host.
