@@ -111,6 +111,7 @@ public actor Tidemark {
   deinit {
     streamTask?.cancel()
     staleTimer?.cancel()
+    if case .waiting(let task) = sender { task.cancel() }
     requests.transport.close()
     hub.finish()
   }
