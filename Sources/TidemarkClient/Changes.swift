@@ -8,6 +8,8 @@ public enum Change: Hashable, Sendable {
   case totals(Totals)
   /// A mark that the server has refused for good.
   case refused(Refusal)
+  /// An own message was acknowledged, or its time to be acknowledged is over.
+  case receipt(ReceiptChange)
   /// The event stream is open.
   case online
   /// The event stream is lost. The client connects again by itself, unless the error is not temporary.
@@ -74,14 +76,14 @@ final class ChangeHub: @unchecked Sendable {
 ///
 /// `@unchecked`: the client writes, and a reader reads; every access to the variables is under the lock.
 final class ChangeBuffer: @unchecked Sendable {
-  /// Refusals that wait, at the most. Of the others there is one for each place.
-  private static let refusalsMax = 1_000
+  /// Refusals and receipts that wait, at the most. Of places, totals and connection only the newest change waits.
+  private static let singlesMax = 1_000
 
   private enum Key: Hashable {
     case place(Place)
     case totals
     case connection
-    case refusal(Int)
+    case single(Int)
   }
 
   private let lock = NSLock()
@@ -89,8 +91,8 @@ final class ChangeBuffer: @unchecked Sendable {
   /// Keys in the order in which they came; those before `first` are read.
   private var keys: [Key] = []
   private var first = 0
-  /// Numbers of the refusals that came.
-  private var refusals = 0
+  /// Number of refusals and receipts that came.
+  private var singles = 0
   private var isFinished = false
   private var waiting: CheckedContinuation<Change?, Never>?
 
@@ -112,10 +114,10 @@ final class ChangeBuffer: @unchecked Sendable {
     case .place(let place): key = .place(place)
     case .totals: key = .totals
     case .online, .offline: key = .connection
-    case .refused:
-      refusals += 1
-      key = .refusal(refusals)
-      let dropped = Key.refusal(refusals - Self.refusalsMax)
+    case .refused, .receipt:
+      singles += 1
+      key = .single(singles)
+      let dropped = Key.single(singles - Self.singlesMax)
       if changes.removeValue(forKey: dropped) != nil { removeKey(dropped) }
     }
     if changes.updateValue(change, forKey: key) == nil { keys.append(key) }

@@ -25,6 +25,21 @@ struct Event: Decodable, Sendable {
     var delivered: Bool
   }
 
+  /// What `channel.updated` tells of its channel.
+  struct Channel: Decodable, Sendable {
+    struct Options: Decodable, Sendable {
+      var readEvents: Bool
+      var deliveryEvents: Bool
+
+      private enum CodingKeys: String, CodingKey {
+        case readEvents = "read_events"
+        case deliveryEvents = "delivery_events"
+      }
+    }
+
+    var options: Options
+  }
+
   let type: String
   var cid: CID?
   var threadID: String?
@@ -42,12 +57,15 @@ struct Event: Decodable, Sendable {
   /// Whether the event tells the number of the newest message at the join.
   var hasJoinedSeq = false
   var totals: Totals?
+  var receipt: ReceiptChange?
+  /// Which kinds of receipts the channel shows now.
+  var shown: ReceiptsShown?
 
   var thread: String? { threadID ?? message?.parentID }
   var place: Place? { cid.map { Place(cid: $0, thread: thread) } }
 
   private enum CodingKeys: String, CodingKey {
-    case type, cid, user, message, seq, status
+    case type, cid, user, message, seq, status, channel
     case threadID = "thread_id"
     case createdAt = "created_at"
     case moves = "moves_position"
@@ -63,6 +81,7 @@ struct Event: Decodable, Sendable {
     row = Row(joinedSeq: 0)
     switch type {
     case "notification.totals": totals = try Totals(from: decoder)
+    case "message.receipt": receipt = try ReceiptChange(from: decoder)
     case "message.read", "message.delivered", "read_state.changed", "member.added", "notification.mark_read",
       "notification.mark_unread":
       row = try Row(from: decoder)
@@ -73,6 +92,9 @@ struct Event: Decodable, Sendable {
     case "message.deleted":
       messageID = try fields.decode(String.self, forKey: .messageID)
       seq = try fields.decodeIfPresent(Int.self, forKey: .seq)
+    case "channel.updated":
+      let options = try fields.decode(Channel.self, forKey: .channel).options
+      shown = ReceiptsShown(read: options.readEvents, delivered: options.deliveryEvents)
     case "channel.truncated": seq = try fields.decodeIfPresent(Int.self, forKey: .seq)
     case "message.status":
       fromSeq = try fields.decode(Int.self, forKey: .fromSeq)

@@ -130,9 +130,8 @@ public struct Message: Hashable, Sendable {
   /// Whether sending has failed.
   public var hasFailed: Bool
 
-  /// Describe a message, for questions about it.
-  ///
-  /// - Parameter thread: Id of the thread's parent; nil: the message is not in a thread.
+  /// Describe a message, for questions about it. `thread` is the id of the thread's parent; nil: the message is in no
+  /// thread.
   public init(
     cid: CID,
     thread: String? = nil,
@@ -230,4 +229,147 @@ public struct Shown: Hashable, Sendable {
     place = Place(cid: cid, thread: thread)
     self.messageID = messageID
   }
+}
+
+/// Which kinds of receipts a place shows, by its channel's options (R8).
+public struct ReceiptsShown: Hashable, Sendable {
+  /// Whether reads are shown.
+  public var read: Bool
+  /// Whether deliveries are shown.
+  public var delivered: Bool
+}
+
+/// What was unread when a place was opened.
+public struct UnreadWhenOpened: Hashable, Sendable {
+  /// Id of the first unread message; nil: none.
+  public var messageID: String?
+  /// Number of unread messages.
+  public var count: Int?
+  /// The place's epoch at that moment.
+  var epoch: Int?
+}
+
+/// An own message that asks for a receipt: who acknowledged it, or that its time is over.
+public struct ReceiptChange: Hashable, Sendable, Decodable {
+  /// State of a message that asks for a receipt.
+  public enum Status: String, Hashable, Sendable, Decodable {
+    /// Some have not acknowledged it.
+    case processing
+    /// All have acknowledged it.
+    case done
+    /// Its time is over.
+    case expired
+  }
+
+  /// The message's channel.
+  public var cid: CID
+  /// The message.
+  public var messageID: String
+  /// Its state.
+  public var receiptStatus: Status
+  /// Number of members who have acknowledged it.
+  public var acknowledgedCount: Int?
+  /// Number of members who have read it.
+  public var readCount: Int?
+  /// Number of members who have not read it.
+  public var unreadCount: Int?
+  /// Who has caused the change; nil: not one member.
+  public var user: String?
+  /// When they acknowledged it.
+  public var acknowledgedAt: Date?
+  /// What they wrote.
+  public var note: String?
+
+  private enum CodingKeys: String, CodingKey {
+    case cid, user, note
+    case messageID = "message_id"
+    case receiptStatus = "receipt_status"
+    case acknowledgedCount = "acknowledged_count"
+    case readCount = "read_count"
+    case unreadCount = "unread_count"
+    case acknowledgedAt = "acknowledged_at"
+  }
+
+  /// Read an event `message.receipt`.
+  public init(from decoder: any Decoder) throws {
+    let fields = try decoder.container(keyedBy: CodingKeys.self)
+    cid = try fields.decode(CID.self, forKey: .cid)
+    messageID = try fields.decode(String.self, forKey: .messageID)
+    receiptStatus = try fields.decode(Status.self, forKey: .receiptStatus)
+    acknowledgedCount = try fields.decodeIfPresent(Int.self, forKey: .acknowledgedCount)
+    readCount = try fields.decodeIfPresent(Int.self, forKey: .readCount)
+    unreadCount = try fields.decodeIfPresent(Int.self, forKey: .unreadCount)
+    user = try fields.decodeIfPresent(Event.User.self, forKey: .user)?.id
+    acknowledgedAt = try fields.decodeIfPresent(Date.self, forKey: .acknowledgedAt)
+    note = try fields.decodeIfPresent(String.self, forKey: .note)
+  }
+}
+
+/// Lists of a message's members.
+public enum MemberList: String, Hashable, Sendable {
+  /// Who has read it.
+  case readers
+  /// Who has it delivered, and has not read it.
+  case delivered
+  /// Who has not read it.
+  case unread
+  /// Who has acknowledged it.
+  case acknowledged
+  /// Who has not acknowledged it.
+  case unacknowledged
+}
+
+/// Orders of a list of members.
+public enum MemberOrder: String, Hashable, Sendable {
+  /// By joining.
+  case joined
+  /// By time, the oldest first.
+  case time
+  /// By time, the newest first.
+  case timeDescending = "time_desc"
+}
+
+/// A member in a list of a message. Which times there are depends on the list.
+public struct ListedMember: Hashable, Sendable, Decodable {
+  /// The member's id.
+  public var user: String
+  /// When they read it.
+  public var readAt: Date?
+  /// When it was delivered.
+  public var deliveredAt: Date?
+  /// When they acknowledged it.
+  public var acknowledgedAt: Date?
+  /// Whether the time is exact.
+  public var isExact: Bool?
+  /// What they wrote.
+  public var note: String?
+
+  private enum CodingKeys: String, CodingKey {
+    case user, note
+    case readAt = "read_at"
+    case deliveredAt = "delivered_at"
+    case acknowledgedAt = "acknowledged_at"
+    case isExact = "exact"
+  }
+
+  /// Read a member of a list.
+  public init(from decoder: any Decoder) throws {
+    let fields = try decoder.container(keyedBy: CodingKeys.self)
+    user = try fields.decode(Event.User.self, forKey: .user).id
+    readAt = try fields.decodeIfPresent(Date.self, forKey: .readAt)
+    deliveredAt = try fields.decodeIfPresent(Date.self, forKey: .deliveredAt)
+    acknowledgedAt = try fields.decodeIfPresent(Date.self, forKey: .acknowledgedAt)
+    isExact = try fields.decodeIfPresent(Bool.self, forKey: .isExact)
+    note = try fields.decodeIfPresent(String.self, forKey: .note)
+  }
+}
+
+/// A page of a list.
+public struct MemberPage: Hashable, Sendable, Decodable {
+  /// The members.
+  public var members: [ListedMember]
+  /// Number of members of the whole list; on the first page.
+  public var total: Int?
+  /// Cursor of the next page; nil: this is the last one.
+  public var next: String?
 }

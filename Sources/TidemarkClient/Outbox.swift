@@ -14,9 +14,10 @@ struct Outbox: Sendable {
   /// Time between two reads of a place, and until a delivered message is sent.
   let interval: Duration
   var backoff: Backoff
-  /// Keys in the store, and of marks that are being put into it.
+  /// Keys in the store.
   private(set) var keys: Set<String> = []
-  private(set) var addingKeys: Set<String> = []
+  /// Keys of marks that are being put into the store.
+  private var addingKeys: Set<String> = []
   private var sentAt: [Place: ContinuousClock.Instant] = [:]
   private var unknown: [String: Int] = [:]
 
@@ -26,7 +27,7 @@ struct Outbox: Sendable {
   }
 
   /// Number of marks that the server has not answered.
-  var pending: Int { keys.union(addingKeys).count }
+  var pending: Int { keys.count + addingKeys.count }
 
   // MARK: Keys
 
@@ -42,7 +43,10 @@ struct Outbox: Sendable {
     unknown[key] = nil
   }
 
-  mutating func replaceKeys(_ marks: [StoredMark]) { keys = Set(marks.map(\.key)) }
+  /// Take what the store has. Marks that came after the known ones may not be among them.
+  mutating func replaceKeys(_ known: Set<String>, by marks: [StoredMark]) {
+    keys = keys.subtracting(known).union(marks.map(\.key))
+  }
 
   // MARK: Compaction
 

@@ -49,6 +49,11 @@ extension ReadState {
       if place.thread != nil { return .allRows }
       if let seq = event.seq { forget(upTo: seq) }
       return .ownRow
+    case "channel.updated":
+      guard let shown = event.shown, shown != receiptsShown else { return [] }
+      receiptsShown = shown
+      // What rows and statuses show depends on it.
+      return .allRows
     case "notification.mark_read", "notification.mark_unread": return moveOwn(event)
     default: return []
     }

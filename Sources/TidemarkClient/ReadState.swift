@@ -14,6 +14,9 @@ public struct ReadState: Sendable {
   /// Whether all members' rows are here.
   public internal(set) var isComplete = false
 
+  /// Which kinds of receipts the place shows; both while the server has told of none.
+  public internal(set) var receiptsShown = ReceiptsShown(read: true, delivered: true)
+
   /// Number of the newest message that an event has told.
   var told = 0
   /// When rows were queried last.

@@ -45,9 +45,7 @@ public struct Tick: Hashable, Sendable {
   private var isUpdating = false
   private var isAgain = false
 
-  /// Follow a place.
-  ///
-  /// - Parameter thread: Id of the thread's parent; nil: the channel itself.
+  /// Follow a channel, or the thread of the message whose id is `thread`.
   public init(_ tidemark: Tidemark, cid: CID, thread: String? = nil) {
     self.tidemark = tidemark
     let place = Place(cid: cid, thread: thread)

@@ -9,6 +9,7 @@ extension Tidemark {
       return reloadAll()
     }
     if let totals = event.totals { return take(totals) }
+    if let receipt = event.receipt { return hub.emit(.receipt(receipt)) }
     guard let cid = event.cid, let place = event.place else { return }
     let channel = Place(cid: cid)
     let isOwn = event.user == user
@@ -50,10 +51,12 @@ extension Tidemark {
 
   func apply(_ event: Event, to entry: PlaceEntry) { need(entry.state.apply(event, now: .now), of: entry) }
 
-  /// What happens to a channel happens to its threads.
+  /// Some of what happens to a channel happens to its threads.
   private func passToThreads(_ event: Event, of cid: CID) {
+    let isApplied = ["member.removed", "channel.updated"].contains(event.type)
+    guard isApplied || ["channel.truncated", "message.deleted"].contains(event.type) else { return }
     for (place, entry) in entries where place.cid == cid && place.thread != nil {
-      if event.type == "member.removed" {
+      if isApplied {
         deliver(event, to: entry)
       } else {
         need(.allRows, of: entry)

@@ -23,6 +23,27 @@ extension Tidemark {
     readState(cid, thread: thread)?.own?.firstUnreadMessageID
   }
 
+  /// What was unread when the place was opened, for a divider that stays while it is read. A mark-unread since then
+  /// replaces it; nil: the place is not open, or not loaded.
+  public func unreadWhenOpened(_ cid: CID, thread: String? = nil) -> UnreadWhenOpened? {
+    let place = Place(cid: cid, thread: thread)
+    guard let own = entries[place]?.state.own, let opened = openedUnread[place] else { return nil }
+    let now = UnreadWhenOpened(
+      messageID: own.firstUnreadMessageID,
+      count: own.unreadMessages,
+      epoch: own.unreadEpoch
+    )
+    // Only a mark-unread raises the epoch (R4).
+    if let opened, now.epoch == opened.epoch || now.messageID == nil { return opened }
+    openedUnread[place] = .some(now)
+    return now
+  }
+
+  /// Which kinds of receipts a place shows (R8); both while the server has told of none.
+  public func receiptsShown(_ cid: CID, thread: String? = nil) -> ReceiptsShown {
+    readState(cid, thread: thread)?.receiptsShown ?? ReceiptsShown(read: true, delivered: true)
+  }
+
   /// Users who have read a message, in order of their ids; none while the place is not loaded.
   public func readersFor(_ message: Message) -> [String] { entries[message.place]?.state.readers(of: message) ?? [] }
 
@@ -51,9 +72,7 @@ extension Tidemark {
   /// Mark a place read up to a message: at once, then at most once in the interval, with the furthest message.
   ///
   /// Like all marks it returns when the mark is in the store, also offline. A mark that the server refuses for good is
-  /// reported as ``Change/refused(_:)``.
-  ///
-  /// - Parameter messageID: The message; nil: the newest one that is known here, or else all.
+  /// reported as ``Change/refused(_:)``. Without `messageID` it is the newest message that is known here, or else all.
   public func markRead(_ cid: CID, _ messageID: String? = nil, thread: String? = nil) async {
     await makeRead(Place(cid: cid, thread: thread), messageID).value
   }
@@ -92,9 +111,7 @@ extension Tidemark {
     await add(mark).value
   }
 
-  /// Acknowledge messages that ask for it.
-  ///
-  /// - Parameter note: What the sender sees beside it.
+  /// Acknowledge messages that ask for it, with a note for the sender.
   public func acknowledge(_ cid: CID, _ messageIDs: [String], note: String? = nil) async {
     var last: Task<Void, Never>?
     for first in stride(from: 0, to: messageIDs.count, by: Outbox.batchMax) {

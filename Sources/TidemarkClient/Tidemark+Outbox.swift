@@ -123,9 +123,8 @@ extension Tidemark {
     let now = Date()
     var mark = mark
     mark.at = now.milliseconds
-    guard !isClosed, outbox.pending < Outbox.marksMax else {
-      let code = isClosed ? "client_closed" : "queue_full"
-      refused(mark, TidemarkError(status: 0, code: code))
+    guard outbox.pending < Outbox.marksMax else {
+      refused(mark, TidemarkError(status: 0, code: "queue_full"))
       return Task {}
     }
     let key = store.sharing.makeKey(now: now, random: random())
@@ -228,6 +227,7 @@ extension Tidemark {
 
   /// All marks of the store, without those that another one makes needless.
   private func compactedMarks() async throws -> [StoredMark] {
+    let known = outbox.keys
     var marks: [StoredMark] = []
     for (key, value) in try await store.all() {
       if let mark = try? JSON.decode(Mark.self, from: value) {
@@ -241,7 +241,7 @@ extension Tidemark {
       mark.seq ?? mark.place.flatMap { entries[$0]?.state.seq(of: mark.id) }
     }
     for key in needless { try await store.delete(key) }
-    outbox.replaceKeys(kept)
+    outbox.replaceKeys(known, by: kept)
     return kept
   }
 

@@ -34,6 +34,14 @@ private struct StatusesAnswer: Decodable {
   struct Status: Decodable {
     var seq: Int?
     var status: String?
+    var readEvents: Bool?
+    var deliveryEvents: Bool?
+
+    private enum CodingKeys: String, CodingKey {
+      case seq, status
+      case readEvents = "read_events"
+      case deliveryEvents = "delivery_events"
+    }
   }
 
   var statuses: [Status]
@@ -88,7 +96,9 @@ extension Tidemark {
   public func open(_ cid: CID, thread: String? = nil) async throws {
     let place = Place(cid: cid, thread: thread)
     unreadByHand.remove(place)
+    openedUnread[place] = .some(nil)
     _ = try await ensure(place)
+    _ = unreadWhenOpened(cid, thread: thread)
   }
 
   /// Load the own row and up to 99 other members' rows of many channels. Offline it returns, and loads them later.
@@ -112,6 +122,7 @@ extension Tidemark {
     let place = Place(cid: cid, thread: thread)
     wanted[place] = nil
     entries[place] = nil
+    openedUnread[place] = nil
   }
 
   /// Tell of messages that are on the screen. The statuses of own ones are then the server's. Opens the place if need
@@ -238,10 +249,38 @@ extension Tidemark {
       )
       for status in answer.statuses {
         guard let seq = status.seq, let told = status.status.flatMap(DeliveryStatus.init) else { continue }
+        entry.state.receiptsShown = ReceiptsShown(
+          read: status.readEvents ?? true,
+          delivered: status.deliveryEvents ?? true
+        )
         entry.state.take(told, of: seq)
       }
     }
     changed(entry)
+  }
+
+  /// One page of a message's members with their times, from the server.
+  ///
+  /// - Parameters:
+  ///   - cid: The message's channel.
+  ///   - messageID: The message.
+  ///   - list: Which of its members.
+  ///   - cursor: ``MemberPage/next`` of the page before; nil: the first page.
+  ///   - limit: Number of members on the page, 1 to 100.
+  ///   - order: By time only in channels of up to 1,000 members.
+  /// - Throws: ``TidemarkError``, also offline.
+  public func listMembers(
+    _ cid: CID,
+    messageID: String,
+    _ list: MemberList,
+    cursor: String? = nil,
+    limit: Int? = nil,
+    order: MemberOrder? = nil
+  ) async throws -> MemberPage {
+    let query = [("cursor", cursor), ("limit", limit.map { "\($0)" }), ("order", order?.rawValue)]
+      .compactMap { name, value in value.map { "\(name)=\(Path.encode($0))" } }.joined(separator: "&")
+    let path = "\(Path.channel(cid))/messages/\(Path.encode(messageID))/\(list.rawValue)"
+    return try await requests.json("GET", query.isEmpty ? path : "\(path)?\(query)")
   }
 
   /// Load totals and settings, which other devices may change too.

@@ -39,6 +39,8 @@ public actor Tidemark {
   var backoff: Backoff
   /// Places that were marked unread, and not opened again since.
   var unreadByHand: Set<Place> = []
+  /// What was unread when a place was opened, or marked unread since; nil inside: its own row is not known yet.
+  var openedUnread: [Place: UnreadWhenOpened?] = [:]
   /// Epochs that own marks have made.
   var ownEpochs: [Place: Int] = [:]
   var automaticReads: [AutomaticRead] = []
@@ -109,6 +111,7 @@ public actor Tidemark {
   deinit {
     streamTask?.cancel()
     staleTimer?.cancel()
+    if case .waiting(let task) = sender { task.cancel() }
     requests.transport.close()
     hub.finish()
   }

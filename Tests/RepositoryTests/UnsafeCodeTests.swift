@@ -2,11 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-/// docs/unsafe.md names every file of the services that uses one of these constructs.
+/// docs/unsafe.md names every file of the services and of TidemarkClient that uses one of these constructs.
 @Suite struct UnsafeCodeTests {
   private static let modules = [
     "Gateway", "HTTP2Session", "TLSSession", "Operations", "LinkSecurity", "StoreClient", "ReceiptWire",
     "ReceiptModel", "StoreEngine", "StoreServer", "StoreRocksDB", "StoreEtcd", "ErasureLedger",
+    "TidemarkClient",
   ]
 
   private static let constructs = [

@@ -132,6 +132,14 @@ import Testing
     #expect(state.own?.firstUnreadMessageID == nil)
   }
 
+  @Test func optionsOfChannelThatChangeNeedQuery() throws {
+    var state = Self.loaded()
+    let updated = #""type":"channel.updated","channel":{"options":{"read_events":false,"delivery_events":true}}"#
+    #expect(state.apply(try Self.event(updated), now: .now) == .allRows)
+    #expect(state.receiptsShown == ReceiptsShown(read: false, delivered: true))
+    #expect(state.apply(try Self.event(updated), now: .now) == [])
+  }
+
   @Test func deletedMessagesAreForgotten() throws {
     var state = Self.loaded()
     for seq in 1...4 { state.know(RegisteredMessage(id: "m\(seq)", seq: seq, user: seq == 1 ? "alice" : "bob")) }

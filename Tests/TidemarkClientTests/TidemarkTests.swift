@@ -147,6 +147,73 @@ import Testing
     await client.close()
   }
 
+  @Test func dividerStaysUntilPlaceIsMarkedUnread() async throws {
+    let gateway = FakeGateway()
+    let client = gateway.client()
+    try await client.start()
+    #expect(await client.unreadWhenOpened("messaging:a") == nil)
+    try await client.open("messaging:a")
+    #expect(await client.unreadWhenOpened("messaging:a") == UnreadWhenOpened(count: 0))
+    let unread =
+      #"{"type":"notification.mark_unread","cid":"messaging:a","user":{"id":"alice"},"unread_messages":2,"#
+      + #""unread_epoch":7,"first_unread_message_id":"m4","marked_unread":true}"#
+    gateway.answer { request in
+      guard request.path.contains("/read-state") else { return nil }
+      let row =
+        #"{"user":{"id":"alice"},"joined_seq":0,"last_read_seq":1,"last_delivered_seq":1,"unread_messages":2,"#
+        + #""unread_epoch":7,"first_unread_message_id":"m4"}"#
+      return (200, #"{"read":[\#(row)]}"#)
+    }
+    gateway.send(event: unread, id: "e1")
+    try await eventually("the divider moves") {
+      await client.unreadWhenOpened("messaging:a") == UnreadWhenOpened(messageID: "m4", count: 2, epoch: 7)
+    }
+    await client.forget("messaging:a")
+    #expect(await client.unreadWhenOpened("messaging:a") == nil)
+    await client.close()
+  }
+
+  @Test func receiptsAreToldOneByOne() async throws {
+    let gateway = FakeGateway()
+    let client = gateway.client()
+    let changes = client.changes
+    try await client.start()
+    for user in ["bob", "carol"] {
+      gateway.send(
+        event: #"{"type":"message.receipt","cid":"messaging:a","message_id":"m1","receipt_status":"processing","#
+          + #""acknowledged_count":1,"user":{"id":"\#(user)"},"note":"on it"}"#,
+        id: user
+      )
+    }
+    let told = try await within("two receipts") {
+      var users: [String?] = []
+      for await case .receipt(let receipt) in changes {
+        users.append(receipt.user)
+        if users.count == 2 { break }
+      }
+      return users
+    }
+    #expect(told == ["bob", "carol"])
+    await client.close()
+  }
+
+  @Test func membersOfMessageAreListedByPage() async throws {
+    let gateway = FakeGateway()
+    gateway.answer { request in
+      guard request.path.contains("/readers") else { return nil }
+      let member = #"{"user":{"id":"bob"},"read_at":"2026-01-01T00:00:00.250Z","exact":true}"#
+      return (200, #"{"members":[\#(member)],"total":3,"next":"c+1"}"#)
+    }
+    let client = gateway.client()
+    let page = try await client.listMembers("messaging:a", messageID: "m/1", .readers, cursor: "a b", limit: 1)
+    #expect(page.members.map(\.user) == ["bob"] && page.total == 3 && page.next == "c+1")
+    #expect(page.members.first?.readAt == Date(timeIntervalSince1970: 1_767_225_600.25))
+    _ = try await client.listMembers("messaging:a", messageID: "m1", .readers, order: .timeDescending)
+    let path = "GET /v1/channels/messaging:a/messages"
+    #expect(gateway.log == ["\(path)/m%2F1/readers?cursor=a%20b&limit=1", "\(path)/m1/readers?order=time_desc"])
+    await client.close()
+  }
+
   @Test func changesEndWithClient() async throws {
     let client = FakeGateway().client()
     let changes = client.changes

@@ -152,7 +152,10 @@ extension RealProcesses {
         module + [
           TestServices.client("Documents/UserNotifications.swift"), "-o", "UserNotifications.swiftmodule",
         ],
-        ["-typecheck", "-parse-as-library", "-swift-version", "6", "-I", ".", "NotificationService.swift"],
+        [
+          "-typecheck", "-parse-as-library", "-swift-version", "6", "-I", ".", "-I", TestServices.binaries + "/Modules",
+          "NotificationService.swift",
+        ],
       ] {
         let output = try await Command.run("swiftc", arguments, directory: directory)
         #expect(output.status == 0 && output.error.isEmpty, "\(output)")
