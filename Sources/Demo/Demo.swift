@@ -47,10 +47,7 @@ package struct Demo: Sendable {
     return try await withCleanup {
       try await stack.start()
       let isRight = try await play(stack)
-      guard stays && isRight else {
-        Terminal.print("To chat yourself, in the browser: make run, or make demo STAY=1")
-        return isRight
-      }
+      guard stays && isRight else { return isRight }
       Terminal.print("\n\(page.lines(at: plan.gateways[0].listen))\n\nCtrl-C stops it; nothing is kept.")
       if let death = await stack.waitForUnexpectedExit(), !Task.isCancelled { throw StackError(death) }
       return isRight
@@ -136,6 +133,7 @@ package struct Demo: Sendable {
         """
       )
     )
+    if !stays { Terminal.print(style.grey("to chat yourself, in the browser: make run, or make demo STAY=1")) }
     Terminal.print("")
   }
 
