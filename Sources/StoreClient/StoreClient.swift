@@ -295,12 +295,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     var failed: [RequestTable.FailedRequest] = []
     for node in nodes { failed += node.table.endSession(counters: &counters) }
     failed += unrouted.endSession(counters: &counters)
-    guard routes != nil else { return failed }
     // No owner is known now. What waits at a node goes before what is made from now on, whoever owns its shard next:
     // a store counts a command behind a later one of its session as applied.
-    for node in nodes {
-      failed += node.table.removeAll { _ in true }.compactMap { unrouted.append($0) }
-    }
+    moveRequests()
     return failed
   }
 
