@@ -88,18 +88,19 @@ run: build ## Start both services, and print the demo page's address and example
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-# Installs schemathesis, standardwebhooks and playwright from PyPI, in the versions of the requirements file. Without PyPI their
-# tests are skipped (in continuous integration they fail), and the next run tries again.
+# Installs schemathesis, standardwebhooks and playwright from PyPI, in the versions of the requirements file. Without
+# PyPI their tests are skipped (in continuous integration they fail), and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
+PYTHON_TOOLS := schemathesis, standardwebhooks, playwright
 test-deps: deps
 	@$(call install,$(TEST_TOOLS) $(BENCH_TOOLS))
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \
-	  echo "installing from PyPI, under $(BUILD)/python: schemathesis, standardwebhooks, playwright"; \
+	  echo "installing from PyPI, under $(BUILD)/python: $(PYTHON_TOOLS)"; \
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
 	    && $(BUILD)/python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $(PYTHON_REQUIREMENTS) \
 	    && cp $(PYTHON_REQUIREMENTS) $(BUILD)/python/; } \
 	  || { rm -rf $(BUILD)/python; \
-	    echo "could not install schemathesis, standardwebhooks and playwright from PyPI: tests that need them are skipped"; }; \
+	    echo "could not install $(PYTHON_TOOLS) from PyPI: tests that need them are skipped"; }; \
 	fi
 
 # The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.

@@ -41,21 +41,22 @@ export const words = {
 // The client
 
 let shared
-const waiting = new Set()
+/** Elements on the page. */
+const connected = new Set()
 
 /** Give the client to all elements of the page that have no `client` of their own. */
 export function provide(tidemark) {
   shared = tidemark
-  for (const element of [...waiting]) element.clientChanged()
+  for (const element of [...connected]) element.clientChanged()
 }
 
-const inherits = (style) => {
+const styleSheet = (style) => {
   const sheet = new CSSStyleSheet()
   sheet.replaceSync(style)
   return sheet
 }
 
-/** What all elements have in common: a client, the place, and one drawing for many changes of a frame. */
+/** What all elements have in common: a client, the place, and one drawing for changes that come together. */
 class TidemarkElement extends HTMLElement {
   static observedAttributes = ['cid', 'thread', 'message-id', 'seq', 'user', 'failed', 'max', 'receipt', 'count']
   #client
@@ -96,12 +97,12 @@ class TidemarkElement extends HTMLElement {
   }
 
   connectedCallback() {
-    waiting.add(this)
+    connected.add(this)
     this.clientChanged()
   }
 
   disconnectedCallback() {
-    waiting.delete(this)
+    connected.delete(this)
     this.#stop?.()
     this.#stop = undefined
   }
@@ -140,7 +141,7 @@ class TidemarkElement extends HTMLElement {
   }
 }
 
-const base = inherits(`
+const base = styleSheet(`
   :host { --accent: var(--tidemark-accent, #0a7cff); --muted: var(--tidemark-muted, #6b7280);
     --alarm: var(--tidemark-alarm, #c62828); --surface: var(--tidemark-surface, Canvas);
     --text: var(--tidemark-text, CanvasText);
@@ -178,7 +179,8 @@ const svg = (viewBox, ...paths) => {
 
 // Ticks
 
-const order = ['pending', 'sent', 'delivered', 'read']
+/** Statuses that receipts tell. */
+const told = ['sent', 'delivered', 'read']
 
 /**
  * `<tidemark-ticks cid message-id seq user [thread] [failed] [count]>`: how far an own message has come. A clock, one
@@ -188,7 +190,7 @@ const order = ['pending', 'sent', 'delivered', 'read']
  * CSS: `--tidemark-accent`, `--tidemark-muted`, `--tidemark-alarm`, parts `icon` and `count`.
  */
 export class TidemarkTicks extends TidemarkElement {
-  static sheet = inherits(`
+  static sheet = styleSheet(`
     :host { display: inline-flex; align-items: center; gap: .25em; color: var(--muted); line-height: 1; }
     svg { inline-size: 1.35em; block-size: 1em; fill: none; stroke: currentColor; stroke-width: 1.7;
       stroke-linecap: round; stroke-linejoin: round; overflow: visible; transition: color var(--quick); }
@@ -219,7 +221,7 @@ export class TidemarkTicks extends TidemarkElement {
     const { message } = this
     const shown = client.receiptsShown(message.cid, message.thread)
     let status = client.deliveryStatus(message)
-    const isTold = !order.slice(1).includes(status) || shown.read || shown.delivered
+    const isTold = !told.includes(status) || shown.read || shown.delivered
     if (!this.show(message.user === client.user && isTold)) return
     if (status === 'read' && !shown.read) status = 'delivered'
     if (status === 'delivered' && !shown.delivered) status = 'sent'
@@ -258,7 +260,7 @@ function avatar(id) {
  * `sheet`.
  */
 export class TidemarkReaders extends TidemarkElement {
-  static sheet = inherits(`
+  static sheet = styleSheet(`
     :host { display: inline-block; }
     .avatar { display: inline-grid; place-items: center; flex: none; inline-size: 1.6em; block-size: 1.6em;
       border-radius: 50%; background: hsl(var(--hue) 55% 38%); color: #fff; font-weight: 600; font-size: .8em;
@@ -469,7 +471,7 @@ class Sheet {
  * CSS: `--tidemark-accent`, part `text`.
  */
 export class TidemarkUnreadDivider extends TidemarkElement {
-  static sheet = inherits(`
+  static sheet = styleSheet(`
     :host { display: flex; align-items: center; gap: .8em; color: var(--accent); font-size: .85em; font-weight: 600; }
     :host::before, :host::after { content: ''; flex: 1; block-size: 1px; background: currentColor; opacity: .4; }
   `)
@@ -499,7 +501,7 @@ export class TidemarkUnreadDivider extends TidemarkElement {
  * CSS: `--tidemark-accent`, part `badge`.
  */
 export class TidemarkBadge extends TidemarkElement {
-  static sheet = inherits(`
+  static sheet = styleSheet(`
     :host { display: inline-block; }
     span { display: inline-grid; place-items: center; min-inline-size: 1.7em; block-size: 1.7em; padding: 0 .45em;
       border-radius: 999px; background: var(--accent); color: var(--tidemark-on-accent, #fff); font-size: .75em;

@@ -106,8 +106,8 @@ package struct ClockRepair: Sendable {
       defer { engine.close() }
       guard try !engine.isOfCluster else {
         throw BackupFailure(
-          "\(directory): belongs to a node of a cluster, which would refuse it afterwards: see docs/cluster.md, "
-            + "\"Failures\""
+          "\(directory): belongs to a node of a cluster, which would refuse it afterwards; see \"When something fails\" in "
+            + "docs/cluster.md"
         )
       }
       try RepairMarkerFile.write(limit.milliseconds, directory)

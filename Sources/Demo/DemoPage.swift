@@ -1,4 +1,3 @@
-internal import Crypto
 internal import Foundation
 package import LocalStack
 package import Operations
@@ -25,9 +24,7 @@ package struct DemoPage: Sendable {
     let issuer = try await TokenIssuer(secretFile: files.jwtSecret)
     var tokens = ["server": try await issuer.server(lifetime: Self.lifetime, id: TokenIssuer.randomID())]
     for person in Self.people { tokens[person] = try await issuer.user(person, lifetime: Self.lifetime) }
-    code = SymmetricKey(size: .bits128).withUnsafeBytes { bytes in
-      Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
-    }
+    code = StackFiles.makeSecret()
     certificate = files.certificate
     file = files.directory + "/demo.json"
     let content = try JSONEncoder().encode(Content(code: code, tokens: tokens))
@@ -51,12 +48,7 @@ package struct DemoPage: Sendable {
 
   /// Return the command with which the user's browser trusts a certificate.
   static func trustCommand(_ certificate: String) -> String {
-    let path = RunSession.shellQuoted(certificate)
-    #if os(macOS)
-      return "security add-trusted-cert -k ~/Library/Keychains/login.keychain-db \(path)"
-    #else
-      // Of Debian's libnss3-tools; Chromium reads this database.
-      return "certutil -d sql:$HOME/.pki/nssdb -A -t P,, -n tidemark -i \(path)"
-    #endif
+    // Of Debian's libnss3-tools; Chromium reads this database.
+    "certutil -d sql:$HOME/.pki/nssdb -A -t P,, -n tidemark -i \(RunSession.shellQuoted(certificate))"
   }
 }

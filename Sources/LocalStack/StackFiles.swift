@@ -62,7 +62,7 @@ package struct StackFiles: Sendable {
   }
 
   /// Create 256 random bits as text, because a secret is a line of a file.
-  private static func makeSecret() -> String {
+  package static func makeSecret() -> String {
     SymmetricKey(size: .bits256).withUnsafeBytes { bytes in
       bytes.map { byte in
         let text = String(byte, radix: 16)

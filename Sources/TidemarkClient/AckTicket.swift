@@ -1,14 +1,5 @@
 public import Foundation
 
-private struct TicketResults: Decodable {
-  struct Result: Decodable {
-    var ok: Bool
-    var code: String?
-  }
-
-  var results: [Result]
-}
-
 /// Mark the message of a push notification delivered, without a login. For notification service extensions.
 ///
 /// It ends within a second, so the notification is shown in time. A failed attempt is harmless: the message is
@@ -47,7 +38,7 @@ public func ackTicket(
       guard response.status < 300 else {
         throw TidemarkError(status: response.status, code: "status_\(response.status)")
       }
-      guard let result = try JSON.decode(TicketResults.self, from: text).results.first else {
+      guard let result = try JSON.decode(EntryResults.self, from: text).results.first else {
         throw TidemarkError(status: response.status, code: "internal_error")
       }
       let refusal = TidemarkError.ofEntry(result.code ?? "ticket_invalid")

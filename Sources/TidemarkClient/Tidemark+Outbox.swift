@@ -87,7 +87,8 @@ private struct AcknowledgeBody: Encodable {
   }
 }
 
-private struct EntryResults: Decodable {
+/// What a request with many entries answers.
+struct EntryResults: Decodable {
   struct Result: Decodable {
     var ok: Bool
     var code: String?

@@ -13,9 +13,9 @@ public final class URLSessionTransport: Transport {
   #if canImport(FoundationNetworking)
     /// Event streams have connections of their own on Linux.
     ///
-    /// There `URLSession` never unregisters from the writability of a socket that it has connected, while a request uses
-    /// it. A stream on such a connection costs half a core. So a short request connects, and when it has ended the stream
-    /// is the only one on its connection.
+    /// There `URLSession` never unregisters from the writability of a socket that it has connected, while a request
+    /// uses it. A stream on such a connection costs half a core. So a short request connects, and when it has ended
+    /// the stream is the only one on its connection.
     private let streams = Sessions()
   #endif
 

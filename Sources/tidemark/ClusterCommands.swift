@@ -91,8 +91,8 @@ struct ClusterStatusCommand: AsyncParsableCommand {
       "shards","owner","epoch","first_record",\
       "last_record","records","set_revision","members":[{"node","state","position","lag"}]}],\
       "warnings":[{"group","code","text"}]}. What is unknown is null. state is owner, following, joining, leaving, \
-      behind (needs a snapshot), lacks_key (lacks the newest record key) or no_report, by the member's last report, also \
-      if its node does not run. code is no_owner, owner_not_running, few_copies, member_not_running, \
+      behind (needs a snapshot), lacks_key (lacks the newest record key) or no_report, by the member's last report, \
+      also if its node does not run. code is no_owner, owner_not_running, few_copies, member_not_running, \
       level_unsupported, unusual_size or not_preferred. Warnings leave the exit code 0. next_level is what tidemark \
       cluster raise would give the cluster.
 

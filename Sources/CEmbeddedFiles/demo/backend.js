@@ -9,7 +9,7 @@ const atOnce = 20
 
 export class Backend {
   /** The group: `{ cid, size, rule, messages }`, where a message is `{ id, seq, user, text, parent?, receipt? }`. */
-  room
+  group
   #windows = new BroadcastChannel('tidemark-demo')
   #listeners = new Set()
 
@@ -31,43 +31,39 @@ export class Backend {
   async start(size, rule) {
     this.#windows.postMessage({ kind: 'hello' })
     await new Promise((resolve) => setTimeout(resolve, 300))
-    if (!this.room) await this.makeRoom(size, rule)
+    if (!this.group) await this.makeGroup(size, rule)
   }
 
-  #heard({ kind, room, message }) {
-    if (kind === 'hello' && this.room) this.#windows.postMessage({ kind: 'room', room: this.room })
-    if (kind === 'room' && room.cid !== this.room?.cid) {
-      this.room = room
+  #heard({ kind, group, message }) {
+    if (kind === 'hello' && this.group) this.#windows.postMessage({ kind: 'group', group: this.group })
+    if (kind === 'group' && group.cid !== this.group?.cid) {
+      this.group = group
       this.#tell()
     }
     if (kind === 'message') this.#take(message)
   }
 
   #take(message) {
-    if (message.cid !== this.room?.cid || this.room.messages.some(({ id }) => id === message.id)) return
-    this.room.messages.push(message)
+    if (message.cid !== this.group?.cid || this.group.messages.some(({ id }) => id === message.id)) return
+    this.group.messages.push(message)
     this.#tell(message)
   }
 
-  get guests() {
-    return Array.from({ length: this.room.size - 3 }, (_, index) => `guest-${index + 4}`)
-  }
-
   /** Make a group of Alice, Bob, Carol and guests. */
-  async makeRoom(size, rule) {
+  async makeGroup(size, rule) {
     const cid = `messaging:demo-${crypto.randomUUID().slice(0, 8)}`
-    const room = { cid, size, rule, messages: [] }
+    const group = { cid, size, rule, messages: [] }
     const guests = Array.from({ length: size - 3 }, (_, index) => `guest-${index + 4}`)
     const members = [...Object.keys(words.people), ...guests]
     await this.call('PUT', `/v1/channels/${cid}`, { members, options: { status_rule: rule } })
-    this.room = room
-    this.#windows.postMessage({ kind: 'room', room })
+    this.group = group
+    this.#windows.postMessage({ kind: 'group', group })
     this.#tell()
   }
 
   /** Register a message, and pass it on. A message that is sent again is the same. */
   async send({ id, user, text, parent, receipt }) {
-    const { cid } = this.room
+    const { cid } = this.group
     const fields = { id, user_id: user, ...(parent && { parent_id: parent }), ...(receipt && { receipt }) }
     const { message } = await this.call('POST', `/v1/channels/${cid}/messages`, fields)
     const registered = { cid, id, user, text, parent, receipt, seq: message.seq }
@@ -86,7 +82,7 @@ export class Backend {
 
   /** Some guests who have not read the newest message read it. */
   async crowdReads(count) {
-    const { cid, messages } = this.room
+    const { cid, messages } = this.group
     const newest = messages.findLast(({ parent }) => !parent)
     if (!newest) return
     const { members } = await this.call(

@@ -7,7 +7,7 @@ import { WatchedTransport, Wire } from '/demo/wire.js'
 import { words } from '/demo/words.js'
 
 const sizes = { 3: '3', 25: '25', 100: '100', 500: '500' }
-const group = { size: 3, rule: 'all' }
+const chosen = { size: 3, rule: 'all' }
 
 people.of = (id) => ({
   name: words.people[id]?.name ?? (id.startsWith('guest-') ? words.guest(Number(id.slice(6))) : id),
@@ -34,7 +34,7 @@ async function show() {
   const wire = new Wire()
   const backend = new Backend(new WatchedTransport(wire, 'backend'), server)
   const devices = Object.keys(words.people).map((user) => new Device(user, backend, wire, users[user]))
-  const again = () => backend.makeRoom(group.size, group.rule)
+  const again = () => backend.makeGroup(chosen.size, chosen.rule)
   const crowd = make('div', { class: 'crowd' }, ...[[10, words.crowd(10)], [Infinity, words.crowdAll]].map(
     ([count, label]) => make('button', { type: 'button', onclick: () => backend.crowdReads(count) }, label)))
   const tabs = choice({
@@ -46,9 +46,9 @@ async function show() {
   document.body.dataset.device = 'alice'
   backend.on((arrived) => {
     if (arrived) return
-    crowd.hidden = backend.room.size === 3
+    crowd.hidden = backend.group.size === 3
     document.querySelectorAll('[name=size], [name=rule]').forEach((input) => {
-      input.checked = input.value === String(backend.room[input.name])
+      input.checked = input.value === String(backend.group[input.name])
     })
   })
   document.body.append(
@@ -56,18 +56,18 @@ async function show() {
       make('div', {}, make('h1', {}, words.title), make('p', {}, words.claim)),
       make('div', { class: 'controls' },
         choice({
-          legend: words.groupSize, name: 'size', values: sizes, value: String(group.size),
-          choose: (size) => (group.size = Number(size), again()),
+          legend: words.groupSize, name: 'size', values: sizes, value: String(chosen.size),
+          choose: (size) => (chosen.size = Number(size), again()),
         }),
         choice({
-          legend: words.rule, name: 'rule', values: words.rules, value: group.rule,
-          choose: (rule) => (group.rule = rule, again()),
+          legend: words.rule, name: 'rule', values: words.rules, value: chosen.rule,
+          choose: (rule) => (chosen.rule = rule, again()),
         }),
         crowd),
       tabs),
     make('main', {}, make('div', { class: 'stage' }, ...devices.map(({ element }) => element)), wire.element),
   )
-  await backend.start(group.size, group.rule)
+  await backend.start(chosen.size, chosen.rule)
   document.body.dataset.state = 'ready'
 }
 

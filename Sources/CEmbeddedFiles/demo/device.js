@@ -14,7 +14,6 @@ export class Device {
   #messages = new Map()
   #rows = new Map()
   #acknowledged = new Map()
-  #receipts = { read: true, delivered: true }
   #isDrawing = false
   #stopReading
 
@@ -46,7 +45,10 @@ export class Device {
     this.tidemark.on('change', () => this.#drawSoon())
     this.tidemark.on('totals', () => this.#drawSoon())
     this.tidemark.on('refused', ({ code }) => this.#say(words.refused(code)))
-    this.tidemark.on('receipt', (event) => this.#acknowledged.set(event.message_id, event.acknowledged_count))
+    this.tidemark.on('receipt', (event) => {
+      this.#acknowledged.set(event.message_id, event.acknowledged_count)
+      this.#drawSoon()
+    })
     this.#stopReading = this.tidemark.autoRead(() => this.#visible())
     this.tidemark.start().catch((error) => this.#say(words.refused(error.code)))
     this.#rows.clear()
@@ -88,11 +90,11 @@ export class Device {
 
   /** Take what the backend has and the device lacks, as after a login. */
   async #fetch() {
-    const { room } = this.#backend
-    if (!room || this.#mode !== 'online') return
+    const { group } = this.#backend
+    if (!group || this.#mode !== 'online') return
     const { tidemark } = this
-    await tidemark.open(room.cid).catch(() => {})
-    for (const message of room.messages) this.#keep(message)
+    await tidemark.open(group.cid).catch(() => {})
+    for (const message of group.messages) this.#keep(message)
     await this.#showAll(tidemark)
     this.#draw()
   }
@@ -105,9 +107,9 @@ export class Device {
 
   /** Tell the client what is on the screens, so that it knows the statuses of own messages. */
   async #showAll(tidemark) {
-    const { room } = this.#backend
+    const { group } = this.#backend
     const sent = [...this.#messages.values()].filter(({ seq }) => seq)
-    const show = (messages, thread) => messages.length > 0 && tidemark.show(room.cid, messages, thread).catch(() => {})
+    const show = (messages, thread) => messages.length > 0 && tidemark.show(group.cid, messages, thread).catch(() => {})
     await show(sent.filter(({ parent }) => !parent))
     if (this.#thread) await show(sent.filter(({ parent }) => parent === this.#thread), this.#thread)
   }
@@ -133,7 +135,7 @@ export class Device {
   #send() {
     const text = this.#input.value.trim()
     if (!text) return
-    const { cid } = this.#backend.room
+    const { cid } = this.#backend.group
     const id = crypto.randomUUID()
     const receipt = this.#ask.checked && !this.#thread
     this.#messages.set(id, { cid, id, user: this.user, text, parent: this.#thread, receipt })
@@ -164,7 +166,7 @@ export class Device {
 
   #title = make('h3')
   #back = make('button', {
-    type: 'button', class: 'icon', 'aria-label': words.back, onclick: () => this.#go(this.#thread ? 'room' : 'list'),
+    type: 'button', class: 'icon', 'aria-label': words.back, onclick: () => this.#go(this.#thread ? 'group' : 'list'),
   }, '‹')
   #badge = make('tidemark-badge')
   #list = make('ol', { class: 'messages', tabindex: '0' })
@@ -184,7 +186,7 @@ export class Device {
     this.#input.setAttribute('aria-label', words.write)
     this.#screens.append(
       make('section', { class: 'list' },
-        make('button', { type: 'button', class: 'room', onclick: () => this.#go('room') },
+        make('button', { type: 'button', class: 'group', onclick: () => this.#go('group') },
           make('span', { class: 'face', 'aria-hidden': 'true' }, '#'), make('span', { class: 'about' }), this.#badge)),
       make('section', { class: 'chat' },
         make('header', {}, this.#back, this.#title),
@@ -211,12 +213,11 @@ export class Device {
 
   #openApp() {
     this.#modes.querySelector('[value=online]').checked = true
-    this.#screen = 'room'
+    this.#screen = 'group'
     this.#setMode('online')
   }
 
   async #setReceipts(kind, input) {
-    this.#receipts[kind] = input.checked
     await this.tidemark.setReceipts({ [kind]: input.checked }).catch((error) => {
       input.checked = !input.checked
       this.#say(words.refused(error.code))
@@ -224,12 +225,12 @@ export class Device {
   }
 
   #go(screen, thread) {
-    const { room } = this.#backend
+    const { group } = this.#backend
     this.#screen = screen
     this.#thread = thread
     this.#rows.clear()
     this.#list.replaceChildren()
-    if (screen !== 'list') this.tidemark.open(room.cid, thread).catch(() => {})
+    if (screen !== 'list') this.tidemark.open(group.cid, thread).catch(() => {})
     this.#draw()
     this.#showAll(this.tidemark)
     this.#list.scrollTop = this.#list.scrollHeight
@@ -250,16 +251,16 @@ export class Device {
   }
 
   #draw() {
-    const { room } = this.#backend
-    if (!room) return
+    const { group } = this.#backend
+    if (!group) return
     this.element.dataset.mode = this.#mode
     this.element.dataset.screen = this.#mode === 'push' ? 'locked' : this.#screen === 'list' ? 'list' : 'chat'
-    this.#badge.setAttribute('cid', room.cid)
+    this.#badge.setAttribute('cid', group.cid)
     const last = [...this.#messages.values()].findLast(({ parent }) => !parent)
     this.#screens.querySelector('.about').replaceChildren(
-      make('strong', {}, words.room(room.size)), make('small', {}, last?.text ?? words.nothing),
+      make('strong', {}, words.group(group.size)), make('small', {}, last?.text ?? words.nothing),
     )
-    this.#title.textContent = this.#thread ? words.thread : words.room(room.size)
+    this.#title.textContent = this.#thread ? words.thread : words.group(group.size)
     const { pending } = this.tidemark
     this.#pending.textContent = this.#mode === 'offline' && pending > 0 ? words.waiting(pending) : ''
     const { scrollTop, scrollHeight, clientHeight } = this.#list
@@ -282,7 +283,7 @@ export class Device {
       const number = [...this.#messages.values()].filter(({ parent }) => parent === id).length
       replies.textContent = words.replies(number)
     }
-    if (count) count.textContent = words.acknowledgedBy(this.#acknowledged.get(id) ?? 0, this.#backend.room.size - 1)
+    if (count) count.textContent = words.acknowledgedBy(this.#acknowledged.get(id) ?? 0, this.#backend.group.size - 1)
     return element
   }
 

@@ -19,7 +19,7 @@ struct FileRoutes {
   ) throws(Problem) {
     // An app loads a new version within five minutes.
     let caching = [HTTP2Header("cache-control", "public, max-age=300")]
-    serve(try file("sdk/", match), caching, match, context, request)
+    serve(try file("sdk/" + Self.name(match)), caching, match, context, request)
   }
 
   /// Handle `GET /demo`.
@@ -28,8 +28,7 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    guard loop.demo != nil, let page = EmbeddedFile.all["demo/index.html"] else { throw Problem(.routeNotFound) }
-    serve(page, Self.pageHeaders, match, context, request)
+    try serveDemo("index.html", match, context, request)
   }
 
   /// Handle `GET /demo/{name}`.
@@ -38,8 +37,17 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
+    try serveDemo(Self.name(match), match, context, request)
+  }
+
+  private func serveDemo(
+    _ name: String,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
     guard loop.demo != nil else { throw Problem(.routeNotFound) }
-    serve(try file("demo/", match), Self.pageHeaders, match, context, request)
+    serve(try file("demo/" + name), Self.pageHeaders, match, context, request)
   }
 
   /// Handle `GET /demo/session`: the tokens of the demo page, for its code as bearer.
@@ -68,9 +76,12 @@ struct FileRoutes {
     HTTP2Header("cache-control", "no-cache"),
   ]
 
-  private func file(_ folder: String, _ match: borrowing RouteMatch) throws(Problem) -> EmbeddedFile {
-    let name = match.subject.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-    guard let file = EmbeddedFile.all[folder + name] else { throw Problem(.routeNotFound) }
+  private static func name(_ match: borrowing RouteMatch) -> String {
+    match.subject.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+  }
+
+  private func file(_ name: String) throws(Problem) -> EmbeddedFile {
+    guard let file = EmbeddedFile.all[name] else { throw Problem(.routeNotFound) }
     return file
   }
 

@@ -78,11 +78,11 @@ def choose(page, name, value):
 
 def play(first, second):
     """The conversation: Alice in one window, Bob and Carol in the other."""
-    first.locator(".alice .room").click()
+    first.locator(".alice .group").click()
     send(first, "alice", "Shall we ship on Friday?")
     ticks(first, "alice", "Shall we ship", "delivered")
-    second.locator(".bob .room").click()
-    second.locator(".carol .room").click()
+    second.locator(".bob .group").click()
+    second.locator(".carol .group").click()
     ticks(first, "alice", "Shall we ship", "read")
     expect(row(first, "alice", "Shall we ship").locator("tidemark-ticks")).to_have_attribute("aria-label", "Read by 2")
     expect(row(second, "bob", "Shall we ship").locator("tidemark-unread-divider")).to_be_visible()
@@ -138,7 +138,7 @@ def play(first, second):
     # Mark unread from a message: a badge, and the divider when the group is opened again.
     row(second, "carol", "Are you there?").get_by_role("button", name="Mark unread").click()
     expect(second.locator(".carol tidemark-badge")).to_have_attribute("aria-label", "2 unread messages")
-    second.locator(".carol .room").click()
+    second.locator(".carol .group").click()
     expect(row(second, "carol", "Are you there?").locator("tidemark-unread-divider")).to_be_visible()
 
     # A thread has ticks of its own.
@@ -187,8 +187,8 @@ with sync_playwright() as playwright:
         page.wait_for_selector("body[data-state=ready]")
         check("#" not in page.url, "the code stays in the address")
     play(first, second)
-    first.locator(".bob .room").click()
-    first.locator(".carol .room").click()
+    first.locator(".bob .group").click()
+    first.locator(".carol .group").click()
     audit(first, "light")
     picture(first, "demo-desk-light")
     first.emulate_media(color_scheme="dark")
