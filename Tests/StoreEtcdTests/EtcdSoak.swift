@@ -64,7 +64,7 @@ struct EtcdSoak {
   @Test func appendsForLong() async throws {
     let measured = Measurements()
     let seconds = try #require(soakSeconds)
-    try await EtcdProcesses.with(3) { etcd in
+    try await EtcdProcesses.with(3, onDisk: true) { etcd in
       let end = ContinuousClock.now + .seconds(seconds)
       try await withThrowingTaskGroup(of: Void.self) { group in
         for node in 1...Self.nodes {

@@ -5,7 +5,8 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Real etcd servers on loopback, in a temporary directory. They end with the body of ``with(_:tls:flags:body:)``.
+/// Real etcd servers on loopback, in a temporary directory. They end with the body of
+/// ``with(_:tls:onDisk:flags:body:)``.
 package final class EtcdProcesses: Sendable {
   package struct Server: Sendable {
     package let name: String
@@ -24,14 +25,18 @@ package final class EtcdProcesses: Sendable {
 
   /// Start servers, run `body`, and end them, also if it fails.
   ///
-  /// - Parameter flags: further flags of each server.
+  /// - Parameters:
+  ///   - onDisk: whether the data is on a disk: for measurements of syncs.
+  ///   - flags: further flags of each server.
   package static func with(
     _ count: Int,
     tls: Bool = false,
+    onDisk: Bool = false,
     flags: [String] = [],
     body: (EtcdProcesses) async throws -> Void
   ) async throws {
-    let directory = NSTemporaryDirectory() + "tidemark-etcd-\(UUID().uuidString)"
+    let parent = onDisk ? NSTemporaryDirectory() : parentDirectory()
+    let directory = parent + "tidemark-etcd-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
     if tls {
@@ -52,6 +57,16 @@ package final class EtcdProcesses: Sendable {
       throw error
     }
     await processes.end()
+  }
+
+  /// The directory in which servers of etcd have their data: in memory, if the machine has such a file system with
+  /// room. A test ends processes and not the machine, so the data is as safe there; and a disk that other programs use
+  /// stalls for a second now and then, which with a take-over is longer than the deadline of a request.
+  package static func parentDirectory() -> String {
+    let memory = "/dev/shm"
+    let attributes = try? FileManager.default.attributesOfFileSystem(forPath: memory)
+    let free = (attributes?[.systemFreeSize] as? NSNumber)?.uint64Value ?? 0
+    return free >= 2 << 30 && access(memory, W_OK) == 0 ? memory + "/" : NSTemporaryDirectory()
   }
 
   private init(_ count: Int, directory: String, hasTLS: Bool, flags: [String]) throws {

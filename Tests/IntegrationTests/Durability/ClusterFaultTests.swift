@@ -65,16 +65,19 @@ extension RealProcesses {
 
       let machines: Machines
       let directory: String
+      /// Of etcd's servers.
+      private let serverDirectory: String
       private var programs: [Machines.ID: ChildProcess] = [:]
       /// Of the nodes.
       private var clocks: [Machines.ID: FakeClock] = [:]
-      /// Of the nodes. etcd's servers use the machine's disk: their syncs count.
+      /// Of the nodes.
       private var disks: [Machines.ID: SmallDisk] = [:]
       private var moves = 0
 
-      init(_ machines: Machines, directory: String) async throws {
+      init(_ machines: Machines, directory: String, serverDirectory: String) async throws {
         self.machines = machines
         self.directory = directory
+        self.serverDirectory = serverDirectory
         for id in Self.nodes {
           try FileManager.default.createDirectory(atPath: file("clock\(id)"), withIntermediateDirectories: true)
           clocks[id] = try await FakeClock(in: file("clock\(id)"))
@@ -123,7 +126,7 @@ extension RealProcesses {
         let peer = "http://\(Machines.address(id)):2380"
         let cluster = Self.servers.map { "e\($0)=http://\(Machines.address($0)):2380" }.joined(separator: ",")
         return [
-          "--name", "e\(id)", "--data-dir", file("\(id)"), "--listen-client-urls", client,
+          "--name", "e\(id)", "--data-dir", "\(serverDirectory)/\(id)", "--listen-client-urls", client,
           "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
           "--initial-cluster", cluster, "--heartbeat-interval", "50", "--election-timeout", "500",
           "--snapshot-count", "2000", "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
@@ -342,8 +345,10 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-faults-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
+      let serverDirectory = EtcdProcesses.parentDirectory() + "tidemark-faults-etcd-\(UUID().uuidString)"
+      defer { try? FileManager.default.removeItem(atPath: serverDirectory) }
       let machines = try await Machines(7)
-      let cluster = try await Cluster(machines, directory: directory)
+      let cluster = try await Cluster(machines, directory: directory, serverDirectory: serverDirectory)
       var failure: (any Error)?
       do {
         try cluster.startAll()
