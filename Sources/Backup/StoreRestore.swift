@@ -36,6 +36,8 @@ package struct StoreRestore: Sendable {
     package var erased: Int
     /// Erasures answered after this time are unknown here. RFC 3339.
     package var erasuresThrough: String
+    /// Whether the index of users' channels has all of them. If not, it has to be rebuilt.
+    package var isIndexComplete: Bool
 
     /// The summary as one line of JSON.
     package var document: String {
@@ -44,7 +46,7 @@ package struct StoreRestore: Sendable {
         ("store", .string(store)), ("former_store", .string(manifest.store)),
         ("shards", .integer(report.shards)), ("pages", .integer(report.pages)),
         ("log_batches", .integer(report.batches)), ("erased_again", .integer(erased)),
-        ("erasures_complete_through", .string(erasuresThrough)),
+        ("erasures_complete_through", .string(erasuresThrough)), ("index_complete", .boolean(isIndexComplete)),
       ]).text
     }
   }
@@ -67,7 +69,10 @@ package struct StoreRestore: Sendable {
     let data = work + "/data"
     try copy(backup, manifest, to: data, note)
     note("the copy becomes a store of its own")
-    let store = try Self.assignIdentity(data)
+    let (store, alignment) = try Self.assignIdentity(data)
+    if alignment.needsIndexRebuild {
+      note("the groups of the backup are of different moments: run tidemark rebuild-index once the store serves")
+    }
     let replay = try ErasureReplay(data: data, outside: ledger)
     let since = manifest.timeMilliseconds - ErasureReplay.marginMilliseconds
     let search = ErasureSearch(ErasureRecords.Search(replay.records, since: since))
@@ -88,7 +93,8 @@ package struct StoreRestore: Sendable {
       store: store.hex,
       report: report,
       erased: search.found.count,
-      erasuresThrough: Times.text(through)
+      erasuresThrough: Times.text(through),
+      isIndexComplete: !alignment.needsIndexRebuild
     )
   }
 
@@ -123,13 +129,18 @@ package struct StoreRestore: Sendable {
     }
   }
 
-  private static func assignIdentity(_ directory: String) throws -> SessionID {
+  private static func assignIdentity(_ directory: String) throws -> (store: SessionID, ShardAlignment.Report) {
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store)
     defer { engine.close() }
     // Also if it was a node's of a cluster: it is a single store's now.
-    try engine.adopt(store: store, [])
-    return store
+    guard try engine.isOfCluster else {
+      try engine.adopt(store: store, [])
+      return (store, ShardAlignment.Report())
+    }
+    let (alignment, report) = try ShardAlignment.plan(for: engine, shardCount: engine.identity.shardCount)
+    try engine.adopt(store: store, [], with: alignment)
+    return (store, report)
   }
 
   /// Move the files, CURRENT last: without it a store refuses the files of a database.

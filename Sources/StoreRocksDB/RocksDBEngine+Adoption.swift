@@ -24,9 +24,18 @@ extension RocksDBEngine {
   /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns. Event ids,
   /// tickets and sessions of before are not valid for it.
   ///
-  /// - Parameter positions: those of a cluster's groups; none: the data is a single store's.
-  package func adopt(store: SessionID, _ positions: [GroupPosition]) throws(StorageError) {
+  /// - Parameters:
+  ///   - positions: those of a cluster's groups; none: the data is a single store's.
+  ///   - alignment: batches that are stored in the same step (``ShardAlignment``).
+  package func adopt(
+    store: SessionID,
+    _ positions: [GroupPosition],
+    with alignment: CommitGroup? = nil
+  ) throws(StorageError) {
+    let batches = alignment?.batches ?? []
+    precondition(alignment.map { $0.pages.isEmpty && $0.drops.isEmpty && $0.logTrims.isEmpty } ?? true)
     try write(isSynced: true) { batch in
+      for item in batches { put(batch, log, StorageKey.log(item.shard, item.index), item.bytes) }
       // Those of a cluster that the directory was copied from.
       deleteRange(batch, from: .positionFirst, to: .positionEnd, in: meta)
       deleteRange(batch, from: .recordKeyFirst, to: .recordKeyEnd, in: meta)

@@ -103,6 +103,7 @@ enum Adoption {
   static func leave(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError) {
     guard RocksDBEngine.hasStore(settings.directory) else { return }
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+    let report: ShardAlignment.Report
     do throws(StorageError) {
       let engine = try RocksDBEngine(
         directory: settings.directory,
@@ -112,10 +113,21 @@ enum Adoption {
       )
       defer { engine.close() }
       guard try engine.isOfCluster else { return }
-      try engine.adopt(store: store, [])
+      // In one step: batches that are not in the shared log must not be a node's.
+      let (alignment, found) = try ShardAlignment.plan(for: engine, shardCount: engine.identity.shardCount)
+      try engine.adopt(store: store, [], with: alignment)
+      report = found
     } catch {
       throw SettingsError(error.description)
     }
     logger.notice("The directory was a node's of a cluster, and is a single store's now")
+    if report.needsIndexRebuild {
+      logger.warning(
+        """
+        The groups of the directory are of different moments: run tidemark rebuild-index once the store serves; until \
+        then lists of users' channels may lack some
+        """
+      )
+    }
   }
 }

@@ -85,7 +85,8 @@ struct RestoreCommand: AsyncParsableCommand {
 
       Progress goes to standard error; the last line on standard output is \
       {"restored","backup","time","store","former_store","shards","pages","log_batches","erased_again",\
-      "erasures_complete_through"} as JSON. Run an interrupted restore again; a store refuses the directory \
+      "erasures_complete_through","index_complete"} as JSON. If index_complete is false, run tidemark rebuild-index \
+      once the store serves: the backup is that of a cluster's node. Run an interrupted restore again; a store refuses the directory \
       until the restore is complete.
 
       --erasure-ledger names the file that the store keeps outside its data directory. The command erases again the \

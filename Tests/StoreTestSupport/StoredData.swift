@@ -56,6 +56,14 @@ package struct StoredData {
     for key in pages.keys where key.shard == shard { pages[key] = nil }
   }
 
+  /// Replace everything of a shard by what other data has of it.
+  package mutating func replace(_ shard: ShardID, by other: StoredData) {
+    removeAll(of: shard)
+    log[shard] = other.log[shard]
+    directory[shard] = other.directory[shard]
+    for (key, bytes) in other.pages where key.shard == shard { pages[key] = bytes }
+  }
+
   // MARK: Reads
 
   private func resolve(_ shard: ShardID, _ channel: ChannelReference) -> ChannelNumber? {

@@ -7,7 +7,7 @@ import StoreEngine
 /// late, or never. It records the expected indexes in plain text.
 final class IndexHarness {
   static let shardCount = 4
-  let storage = MemoryStorage()
+  let storage: MemoryStorage
   private(set) var harnesses: [EngineHarness] = []
   private(set) var gateways: [Gateway] = []
   private let configure: (inout StoreLoopConfiguration) -> Void
@@ -17,7 +17,11 @@ final class IndexHarness {
   var expected: [String: [String: String]] = [:]
   private var known: [String: [String]] = [:]
 
-  init(configure: @escaping (inout StoreLoopConfiguration) -> Void = { _ in }) throws {
+  init(
+    _ storage: MemoryStorage = MemoryStorage(),
+    configure: @escaping (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws {
+    self.storage = storage
     self.configure = configure
     for number in 0..<2 { try start(number) }
   }
