@@ -191,6 +191,7 @@ export class IndexedDBStore {
 
 const pathOf = (cid) => {
   const colon = cid.indexOf(':')
+  if (colon < 1) throw new TidemarkError({ status: 400, code: 'invalid_field', detail: `cid: ${cid}: give TYPE:ID` })
   return `/v1/channels/${encodeURIComponent(cid.slice(0, colon))}:${encodeURIComponent(cid.slice(colon + 1))}`
 }
 
@@ -228,10 +229,14 @@ class Requests {
     this.transport.close()
   }
 
-  /** The app's token; another one if it is the refused one. */
+  /** The app's token; another one if it is the refused one. An app that does not answer is asked again. */
   async #tokenAfter(refused) {
     if (this.#token === undefined || (await this.#token) === refused) {
-      const token = new Promise((resolve) => resolve(this.tokenProvider()))
+      let timer
+      const token = new Promise((resolve, reject) => {
+        timer = setTimeout(() => reject(new Error('tokenProvider gave no token')), Requests.limit)
+        Promise.resolve().then(() => this.tokenProvider()).then(resolve, reject)
+      }).finally(() => clearTimeout(timer))
       this.#token = token
       token.catch(() => this.#token === token && (this.#token = undefined))
     }
@@ -410,6 +415,8 @@ const ALL_ROWS = 2
 class ReadState {
   /** Known messages that are kept. */
   static messagesMax = 1_000
+  /** Events that wait for a query; after more of them the rows are queried again. */
+  static waitingMax = 1_000
   /** After a query, events of messages that it had already counted may still arrive. */
   static overlap = 5_000
 
@@ -428,8 +435,9 @@ class ReadState {
     this.statuses = new Map()
     /** Which kinds of receipts the channel shows (R8), as the server has told. */
     this.shown = { read: true, delivered: true }
-    /** Numbers whose status was told while statuses were queried; undefined: they are not. */
-    this.freshStatuses = undefined
+    /** Numbers whose status was told while statuses were queried, and the number of these queries. */
+    this.freshStatuses = new Set()
+    this.statusQueries = 0
     /** Number of queries of the rows that are under way, and the events that came meanwhile. */
     this.queries = 0
     this.waiting = []
@@ -455,7 +463,10 @@ class ReadState {
     if (!(message.seq > 0)) return
     this.messages.delete(message.id)
     this.messages.set(message.id, message)
-    if (this.messages.size > ReadState.messagesMax) this.messages.delete(this.messages.keys().next().value)
+    if (this.messages.size <= ReadState.messagesMax) return
+    const [[id, { seq }]] = this.messages
+    this.messages.delete(id)
+    this.statuses.delete(seq)
   }
 
   seqOf(id) {
@@ -524,7 +535,7 @@ class ReadState {
         for (const seq of this.statuses.keys()) {
           if (seq < event.from_seq || seq > event.to_seq) continue
           this.statuses.set(seq, event.status)
-          this.freshStatuses?.add(seq)
+          if (this.statusQueries > 0) this.freshStatuses.add(seq)
         }
         return 0
       case 'member.added': {
@@ -638,14 +649,20 @@ const isPosition = ({ kind }) => kind === 'read' || kind === 'delivered'
  * several tabs share them. One request is under way at a time.
  */
 class Outbox {
+  /** Marks that wait, at the most. */
+  static marksMax = 10_000
   /** Attempts after which a message that the server does not know is given up. */
   static unknownMax = 6
+  /** Keys in the store, and those of marks that are being put into it. */
   #keys = new Set()
+  #adding = new Set()
   #added = Promise.resolve()
   #sentAt = new Map()
   #unknown = new Map()
   #timer
   #running
+  /** Whether the last request has failed: nothing is sent before its pause is over. */
+  #isFailing = false
   #isStarted = false
   #isClosed = false
 
@@ -655,7 +672,7 @@ class Outbox {
   }
 
   get pending() {
-    return this.#keys.size
+    return this.#keys.size + this.#adding.size
   }
 
   start() {
@@ -664,14 +681,26 @@ class Outbox {
   }
 
   add(mark) {
+    if (this.pending >= Outbox.marksMax) {
+      return this.refused(mark, new TidemarkError({ status: 0, code: 'queue_full' }))
+    }
     const key = makeKey(this.random)
-    this.#keys.add(key)
+    this.#adding.add(key)
     const value = { ...mark, at: Date.now() }
-    this.#added = this.#added.then(() => this.store.put(key, value)).catch((error) => {
-      this.#keys.delete(key)
-      this.refused(mark, error)
-    })
+    this.#added = this.#added
+      .then(() => this.store.put(key, value))
+      .then(
+        () => this.#keys.add(key),
+        (error) => this.refused(mark, error),
+      )
+      .finally(() => this.#adding.delete(key))
     this.flush()
+  }
+
+  /** The marks of now that were made after this one, while marks are being sent. */
+  async after({ key }) {
+    await this.#added
+    return (await this.store.all()).filter(([other]) => other > key).map(([other, value]) => ({ ...value, key: other }))
   }
 
   /** Change a mark that waits, while marks are being sent. */
@@ -687,9 +716,10 @@ class Outbox {
     if (after > 0) return void (this.#timer = setTimeout(() => this.flush(), after))
     this.#running = 'once'
     this.#run().then((next) => {
-      const isAgain = this.#running === 'again'
+      // A mark that came meanwhile may be due although others are not.
+      const isAgain = this.#running === 'again' && !this.#isFailing
       this.#running = undefined
-      if (isAgain && next === undefined) this.flush()
+      if (isAgain) this.flush()
       else if (next !== undefined) this.flush(Math.max(1, next))
     })
   }
@@ -698,11 +728,13 @@ class Outbox {
   async #run() {
     for (;;) {
       let next
+      this.#isFailing = false
       try {
         await this.#added
         next = await this.lock(() => this.#sendNext())
       } catch {
         // The store fails: try again later.
+        this.#isFailing = true
         return this.backoff.next()
       }
       if (this.#isClosed || next !== 0) return next
@@ -712,8 +744,11 @@ class Outbox {
   /** @returns 0 after a request that was answered */
   async #sendNext() {
     if (this.#isClosed) return undefined
+    const known = [...this.#keys]
     const marks = await this.#compacted()
-    this.#keys = new Set(marks.map(({ key }) => key))
+    // Those that came meanwhile may be among them or not.
+    for (const key of known) this.#keys.delete(key)
+    for (const { key } of marks) this.#keys.add(key)
     const due = marks.map((mark, index) => this.#dueIn(mark, marks.slice(index + 1)))
     const first = due.findIndex((time) => time <= 0)
     if (first < 0) return due.length > 0 ? Math.min(...due) : undefined
@@ -723,12 +758,15 @@ class Outbox {
     }
     let failed
     try {
-      failed = (await this.send(batch, marks)) ?? []
+      failed = (await this.send(batch)) ?? []
     } catch (error) {
       failed = batch.map((mark) => ({ mark, error }))
     }
-    const now = Date.now()
+    const now = performance.now()
     for (const { kind, place } of batch) if (kind === 'read') this.#sentAt.set(place, now)
+    if (this.#sentAt.size > Outbox.marksMax) {
+      for (const [place, at] of this.#sentAt) if (now - at >= this.interval) this.#sentAt.delete(place)
+    }
     const again = failed.filter(({ mark, error }) => this.#isRetried(mark, error))
     for (const { key } of batch) {
       if (again.some(({ mark }) => mark.key === key)) continue
@@ -739,7 +777,10 @@ class Outbox {
     for (const { mark, error } of failed) {
       if (!this.#isClosed && !again.some((other) => other.mark === mark)) this.refused(mark, error)
     }
-    if (again.length > 0) return this.backoff.next(again[0].error.retryAfter)
+    if (again.length > 0) {
+      this.#isFailing = true
+      return this.backoff.next(again[0].error.retryAfter)
+    }
     this.backoff.reset()
     return 0
   }
@@ -754,12 +795,14 @@ class Outbox {
   /** Milliseconds until a mark may be sent. One that a later mark of its place waits for is not held back. */
   #dueIn(mark, later) {
     const isAwaited = later.some(({ kind, place }) => kind === 'readAll' || (kind === 'unread' && place === mark.place))
-    const now = Date.now()
     if (mark.kind === 'delivered') {
       if (!this.mayDeliver()) return this.interval
-      return isAwaited ? 0 : mark.at + this.interval - now
+      const now = Date.now()
+      // A clock that was set back must not hold a mark.
+      return isAwaited || mark.at > now ? 0 : mark.at + this.interval - now
     }
-    return mark.kind === 'read' && !isAwaited ? (this.#sentAt.get(mark.place) ?? 0) + this.interval - now : 0
+    const sentAt = mark.kind === 'read' && !isAwaited ? this.#sentAt.get(mark.place) : undefined
+    return sentAt === undefined ? 0 : sentAt + this.interval - performance.now()
   }
 
   /** All marks, without those that another one makes needless. */
@@ -846,6 +889,8 @@ export class Tidemark {
   #stale = new Map()
   #staleTimer
   #refreshing = false
+  /** Whether another refresh follows the one that is under way at once: the stream was opened again. */
+  #isRefreshAwaited = false
   #needsBasics = true
   #backoff
   #unreadByHand = new Set()
@@ -856,6 +901,7 @@ export class Tidemark {
   #automatic = new Map()
   #started
   #finishStart
+  #failStart
   #isClosed = false
   #settings
 
@@ -881,7 +927,7 @@ export class Tidemark {
       lock: (body) => withLock(store, body),
       seqOf: ({ place, id, seq }) => seq ?? this.#states.get(place)?.seqOf(id),
       mayDeliver: () => this.#settings !== undefined,
-      send: (marks, all) => this.#send(marks, all),
+      send: (marks) => this.#send(marks),
       refused: (mark, error) => this.#refused(mark, error),
     })
     /** Totals over all channels; undefined before the first are known. */
@@ -921,11 +967,12 @@ export class Tidemark {
 
   /**
    * Begin to follow events and to send marks. Resolves when the stream is open and totals and settings are known, or
-   * the client is closed. Throws if the server refuses the stream for good; lost connections are tried again.
+   * the client is closed. Throws if the server refuses one of them for good; lost connections are tried again.
    */
   start() {
     this.#started ??= new Promise((resolve, reject) => {
       this.#finishStart = resolve
+      this.#failStart = reject
       this.#stream = new EventStream(this.#requests, this.#random, {
         opened: (isResumed) => {
           this.#emit('online')
@@ -978,10 +1025,16 @@ export class Tidemark {
     this.unreadWhenOpened(cid, thread)
   }
 
-  /** Load the own row and up to 99 other members' rows of many channels. */
+  /** Load the own row and up to 99 other members' rows of many channels; later if there is no connection. */
   async openAll(cids) {
     for (const cid of cids) if (!this.#wanted.has(cid)) this.#wanted.set(cid, false)
-    for (let first = 0; first < cids.length; first += 100) await this.#loadFirst(cids.slice(first, first + 100))
+    for (let first = 0; first < cids.length; first += 100) {
+      const part = cids.slice(first, first + 100)
+      await this.#loadFirst(part).catch((error) => {
+        if (!error.isTemporary) throw error
+        for (const cid of part) this.#needs(this.#state(cid), ALL_ROWS)
+      })
+    }
   }
 
   /** Forget a place that is not on the screen. */
@@ -1070,18 +1123,21 @@ export class Tidemark {
   async #loadStatuses(state) {
     const ids = [...state.messages.values()].filter((message) => message.user === this.user).map(({ id }) => id)
     if (ids.length === 0) return
-    state.freshStatuses ??= new Set()
-    for (let first = 0; first < ids.length; first += 100) {
-      const body = { message_ids: ids.slice(first, first + 100) }
-      const { statuses } = await this.#requests.json('POST', `${pathOf(state.cid)}/receipts/query`, body)
-      for (const { seq, status, read_events: read, delivery_events: delivered } of statuses) {
-        if (!status) continue
-        state.shown = { read, delivered }
-        if (!state.freshStatuses?.has(seq)) state.statuses.set(seq, status)
+    state.statusQueries += 1
+    try {
+      for (let first = 0; first < ids.length; first += 100) {
+        const body = { message_ids: ids.slice(first, first + 100) }
+        const { statuses } = await this.#requests.json('POST', `${pathOf(state.cid)}/receipts/query`, body)
+        for (const { seq, status, read_events: read, delivery_events: delivered } of statuses) {
+          if (!status) continue
+          state.shown = { read, delivered }
+          if (!state.freshStatuses.has(seq)) state.statuses.set(seq, status)
+        }
       }
+    } finally {
+      if (--state.statusQueries === 0) state.freshStatuses.clear()
+      this.#changed(state)
     }
-    state.freshStatuses = undefined
-    this.#changed(state)
   }
 
   /** Tell of messages that are on the screen, `{ id, seq, user, silent? }`: statuses of own ones are then known. */
@@ -1100,7 +1156,6 @@ export class Tidemark {
     const path = `/v1/users/${encodeURIComponent(this.user)}`
     this.#takeSettings(await this.#requests.json('GET', path))
     this.#takeTotals(await this.#requests.json('GET', `${path}/unread?limit=1`))
-    this.#needsBasics = false
     this.#finishStart?.()
     this.#outbox.flush()
   }
@@ -1138,7 +1193,8 @@ export class Tidemark {
   }
 
   #refreshSoon(after) {
-    if (this.#refreshing || this.#isClosed || !this.#stream) return
+    if (this.#isClosed || !this.#stream) return
+    if (this.#refreshing) return void (this.#isRefreshAwaited ||= after === 0)
     if (this.#staleTimer !== undefined && after > 0) return
     clearTimeout(this.#staleTimer)
     this.#staleTimer = setTimeout(() => this.#refresh(), after)
@@ -1147,6 +1203,7 @@ export class Tidemark {
   async #refresh() {
     this.#staleTimer = undefined
     this.#refreshing = true
+    this.#isRefreshAwaited = false
     const stale = [...this.#stale].filter(([state]) => this.#states.get(state.key) === state)
     this.#stale.clear()
     let failure
@@ -1160,7 +1217,15 @@ export class Tidemark {
         states.forEach((state) => error.isTemporary && this.#stale.set(state, ALL_ROWS))
       }
     }
-    if (this.#needsBasics) await attempt([], () => this.#loadBasics())
+    if (this.#needsBasics) {
+      // A new connection within the attempt needs them again.
+      this.#needsBasics = false
+      await attempt([], () => this.#loadBasics().catch((error) => {
+        this.#needsBasics = true
+        if (!error.isTemporary) this.#failStart(error)
+        throw error
+      }))
+    }
     for (const [state, query] of stale) {
       if (!this.#wanted.get(state.key)) continue
       await attempt([state], () => (query & ALL_ROWS ? this.#load(state) : this.#loadOwn(state)))
@@ -1173,7 +1238,7 @@ export class Tidemark {
     this.#refreshing = false
     if (failure) return this.#refreshSoon(this.#backoff.next(failure.retryAfter))
     this.#backoff.reset()
-    if (this.#stale.size > 0) this.#refreshSoon(this.interval)
+    if (this.#stale.size > 0 || this.#isRefreshAwaited) this.#refreshSoon(this.#isRefreshAwaited ? 0 : this.interval)
   }
 
   // Events
@@ -1209,7 +1274,8 @@ export class Tidemark {
 
   #deliver(state, event) {
     if (!state) return
-    if (state.queries > 0) return void state.waiting.push(event)
+    if (state.queries > 0 && state.waiting.length < ReadState.waitingMax) return void state.waiting.push(event)
+    if (state.queries > 0) return this.#needs(state, ALL_ROWS)
     this.#apply(state, event)
     this.#changed(state)
     if (event.type === 'message.new') this.#readAutomatically()
@@ -1397,7 +1463,7 @@ export class Tidemark {
    *
    * @returns the refused ones
    */
-  async #send(marks, all) {
+  async #send(marks) {
     const [mark] = marks
     const { cid, thread, id, epoch } = mark
     const post = (path, body) => this.#requests.json('POST', path, body)
@@ -1414,7 +1480,7 @@ export class Tidemark {
         this.#takeOwn(mark, answer)
         this.#ownEpochs.set(mark.place, answer.read.unread_epoch)
         // Reads that were made after it know of it.
-        for (const later of all.slice(all.indexOf(mark) + 1)) {
+        for (const later of await this.#outbox.after(mark)) {
           if (later.kind !== 'read' || later.place !== mark.place) continue
           await this.#outbox.change(later, { epoch: answer.read.unread_epoch })
         }
@@ -1512,6 +1578,7 @@ export class Tidemark {
  * @param {string} ticket from the push
  * @param {{ url: string, transport?: object }} options address of the gateway
  * @returns {Promise<boolean>} false: the ticket is not valid any more
+ * @throws {TidemarkError} the server is busy or was not reached: try again
  */
 export async function ackTicket(ticket, { url, transport }) {
   const used = transport ?? makeTransport(url)
@@ -1522,7 +1589,9 @@ export async function ackTicket(ticket, { url, transport }) {
     })
     const text = await textOf(response)
     if (response.status >= 300) throw new TidemarkError({ status: response.status, code: `status_${response.status}` })
-    return JSON.parse(text).results[0].ok
+    const { ok, code } = JSON.parse(text).results[0]
+    if (!ok && RETRIED.has(code)) throw new TidemarkError({ status: 503, code })
+    return ok
   } finally {
     if (!transport) used.close()
   }

@@ -169,7 +169,7 @@ struct Outbox: Sendable {
     case .delivered:
       if !mayDeliver { return interval }
       // A clock that was set back must not hold a mark.
-      return isAwaited ? .zero : min(interval, .milliseconds(mark.at - milliseconds) + interval)
+      return isAwaited || mark.at > milliseconds ? .zero : .milliseconds(mark.at - milliseconds) + interval
     case .read:
       guard !isAwaited, let place = mark.place, let sent = sentAt[place] else { return .zero }
       return sent + interval - now

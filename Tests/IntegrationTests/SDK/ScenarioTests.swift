@@ -15,6 +15,13 @@ extension RealProcesses {
       }
     }
 
+    /// What a real gateway does not bring about: answers that come late, a clock that is set back, a full queue.
+    @Test func moduleHandlesAnswersOfEveryKind() async throws {
+      let script = TestServices.packageRoot + "/SDK/js/test/client.test.mjs"
+      let output = try await Command.run("timeout", ["60", "node", "--test", script])
+      #expect(output.status == 0, "\(output.out) \(output.error)")
+    }
+
     /// `URLSession` on Linux trusts only the system's certificates. The player runs in a mount namespace of its own,
     /// where the services' certificate stands in their place.
     @Test(.needs(canMount, "it mounts a certificate over the system's, as root"), .timeLimit(.minutes(4)))
