@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import Operations
 import TestPrograms
 import TestSupport
 import Testing
@@ -12,43 +13,31 @@ extension RealProcesses {
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
     func twoWindowsShowTheTicksOfAConversation() async throws {
-      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
-      try FileManager.default.createDirectory(atPath: directory + "/home", withIntermediateDirectories: true)
-      defer { try? FileManager.default.removeItem(atPath: directory) }
-      let session = try ChildProcess(
-        name: "run",
-        executable: TestServices.binaries + "/tidemark",
-        arguments: ["run", "--free-ports", "--directory", directory + "/run"],
-        logFile: directory + "/run.log"
-      )
-      func log() throws -> String { try String(contentsOfFile: directory + "/run.log", encoding: .utf8) }
-      do {
-        try await eventually("the session is up") {
-          guard session.isRunning else { throw Unexpected("the session ended: \(try log())") }
-          return try log().contains("Ctrl-C stops it")
-        }
-        let address = try #require(try log().firstMatch(of: /demo page +(https:\S+)/)?.1)
-        let output = try await Command.run(
-          PythonTools.directory + "/python",
-          [
-            TestServices.client("SDK/demo_page.py"), "/usr/lib/chromium/chromium-headless-shell", String(address),
-            directory + "/run/tls-cert.pem", directory + "/home",
-          ]
-        )
-        #expect(output.status == 0 && output.out.hasPrefix("ok: "), "\(output)")
+      try await BrowserSession.with { session in
+        try await session.play("SDK/demo_page.py", at: session.page)
         // Neither tokens nor the code are in a log.
-        let code = try #require(address.split(separator: "#").last)
-        let server = try String(contentsOfFile: directory + "/run/server.token", encoding: .utf8)
+        let code = try #require(session.page.split(separator: "#").last)
+        let server = try session.text("server.token").trimmingCharacters(in: .whitespacesAndNewlines)
         for name in ["tidemark-gateway-tls.log", "tidemark-store.log"] {
-          let text = try String(contentsOfFile: directory + "/run/" + name, encoding: .utf8)
-          #expect(!text.contains(code) && !text.contains(server.trimmingCharacters(in: .whitespacesAndNewlines)))
+          let text = try session.text(name)
+          #expect(!text.contains(code) && !text.contains(server))
         }
-      } catch {
-        print(try log())
-        await session.stop(grace: .seconds(30))
-        throw error
       }
-      #expect(await session.stop(grace: .seconds(30)) == .exited(code: 0))
+    }
+  }
+
+  /// tidemark-sw.js in Chromium: pushes arrive at a service worker of an app of another origin.
+  @Suite struct PushWorker {
+    @Test(
+      .timeLimit(.minutes(4)),
+      .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
+    )
+    func pushesMarkMessagesDelivered() async throws {
+      let app = try LoopbackPorts.free(1)[0]
+      try await BrowserSession.with(["--cors-origin", "http://\(app)"]) { session in
+        let arguments = [session.file("server.token"), "\(app.port)"]
+        try await session.play("SDK/push_worker.py", at: session.gateway, arguments)
+      }
     }
   }
 }

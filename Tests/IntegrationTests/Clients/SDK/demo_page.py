@@ -5,11 +5,10 @@ demo_page.py <chromium> <address of the page> <certificate> <directory> [<direct
 The browser trusts the certificate by a profile of its own and ignores no error. Prints "ok: N checks" at the end.
 """
 
-import os
-import subprocess
 import sys
 
 from axe_playwright_python.sync_playwright import Axe
+from browsers import launch, trust
 from playwright.sync_api import expect, sync_playwright
 
 chromium, address, certificate, directory = sys.argv[1:5]
@@ -25,14 +24,6 @@ def check(is_right, what):
     global checks
     checks += 1
     assert is_right, what
-
-
-def trust():
-    """A home directory whose certificate database trusts the certificate of the gateway."""
-    database = f"sql:{directory}/.pki/nssdb"
-    os.makedirs(f"{directory}/.pki/nssdb")
-    subprocess.run(["certutil", "-N", "-d", database, "--empty-password"], check=True)
-    subprocess.run(["certutil", "-d", database, "-A", "-t", "P,,", "-n", "tidemark", "-i", certificate], check=True)
 
 
 def watch(page):
@@ -171,14 +162,9 @@ def picture(page, name):
         page.screenshot(path=f"{pictures}/{name}.png")
 
 
-trust()
+trust(certificate, directory)
 with sync_playwright() as playwright:
-    browser = playwright.chromium.launch(
-        executable_path=chromium,
-        # Root cannot use the sandbox; the page is our own.
-        args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"],
-        env={**os.environ, "HOME": directory},
-    )
+    browser = launch(playwright, chromium, directory)
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
     first, second = context.new_page(), context.new_page()
     for page in (first, second):
