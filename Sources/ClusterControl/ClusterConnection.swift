@@ -67,7 +67,7 @@ package final class ClusterConnection: Sendable {
 
   func apply(_ change: SetChange) async -> ChangeOutcome {
     await call { state, done in
-      state.log.change(change.group, to: change.members, from: change.revision, done: done)
+      state.log.change(change.group, to: change.members, from: change.revision, first: change.first, done: done)
     }
   }
 

@@ -7,11 +7,14 @@ package struct SetChange: Hashable, Sendable {
   package var members: [NodeID]
   /// The revision of the set that is replaced.
   package var revision: UInt64
+  /// The log's first record when it was planned.
+  package var first: RecordPosition
 
   init(_ group: GroupState, to members: [NodeID]) {
     self.group = group.id
     self.members = members
     revision = group.set.revision
+    first = group.end.first
   }
 }
 

@@ -38,11 +38,13 @@ struct KnownNodes {
 
   /// By index; nil: not used.
   private var entries: [Entry?] = []
-  /// Addresses of the nodes that connected nodes name, by number. It stays as it is while no node is connected.
+  /// Addresses of the nodes that connected nodes name, by number. Unchanged while no node is connected.
   private var named: [UInt16: Address] = [:]
-  /// Addresses of other nodes that have led to a node, with its number: they are not tried again until its connection
-  /// ends, since each connection to the node ends the one before.
-  private var misleading: [Address: UInt16] = [:]
+  /// Numbers of the nodes that the owner of this client has listed last. They stay named without a map.
+  private var listed: Set<UInt16> = []
+  /// Number of the node that last answered at an address. An address that is announced for another node is not tried
+  /// again until that node's connection ends, since each connection to a node ends the one before.
+  private var lastNode: [Address: UInt16] = [:]
   /// Until when the configured addresses may still turn out to be the nodes that are named; nil: it is over.
   private var settleDeadline: NIODeadline?
   /// Number of a node that is never connected to.
@@ -53,7 +55,7 @@ struct KnownNodes {
   /// - Parameters:
   ///   - addresses: the configured ones; each gets the index of its position.
   ///   - excluded: number of a node that is not connected to although others name it.
-  ///   - now: when the cluster began.
+  ///   - now: when the client learned that the store is a cluster.
   init(_ addresses: [Address], excluded: UInt16?, now: NIODeadline) {
     entries = addresses.prefix(ShardRoutes.nodesMax).map { Entry(configured: [$0], addresses: [$0]) }
     self.excluded = excluded
@@ -94,7 +96,7 @@ struct KnownNodes {
       guard named[peer.node] != nil || named.count < ShardRoutes.nodesMax else { continue }
       named[peer.node] = Address(host: peer.host, port: Int(peer.port))
     }
-    misleading[address] = map.node
+    lastNode[address] = map.node
     if entry.number != map.node { entry.announced = nil }
     entry.number = map.node
     entry.connected = Connected(address: address, peers: map.peers)
@@ -116,12 +118,25 @@ struct KnownNodes {
     return changes
   }
 
+  /// Take the nodes that the owner of this client knows from elsewhere. They may have moved while no node is connected that
+  /// could name their addresses.
+  mutating func list(_ nodes: [ShardMap.Peer]) -> Changes {
+    var changes = Changes()
+    listed = []
+    for node in nodes where node.node != excluded && listed.count < ShardRoutes.nodesMax {
+      listed.insert(node.node)
+      named[node.node] = Address(host: node.host, port: Int(node.port))
+    }
+    update(&changes)
+    return changes
+  }
+
   /// Handle the end of a node's connection, or of an attempt to connect.
   ///
   /// - Parameter isSuperseded: another connection to the node has ended this one.
   mutating func lost(_ index: Int, isSuperseded: Bool) -> Changes {
     guard let entry = entries[index] else { return Changes() }
-    if !isSuperseded { misleading = misleading.filter { $0.value != entry.number } }
+    if !isSuperseded { lastNode = lastNode.filter { $0.value != entry.number } }
     entries[index]?.connected = nil
     entries[index]?.hasFailed = true
     var changes = Changes()
@@ -160,11 +175,11 @@ struct KnownNodes {
   }
 
   private mutating func forgetUnnamed() {
-    var numbers: Set<UInt16> = []
+    var numbers = listed
     for entry in entries { for peer in entry?.connected?.peers ?? [] { numbers.insert(peer.node) } }
     named = named.filter { numbers.contains($0.key) }
     let addresses = Set(named.values)
-    misleading = misleading.filter { addresses.contains($0.key) }
+    lastNode = lastNode.filter { addresses.contains($0.key) }
   }
 
   /// Give up learned nodes that are neither named nor connected.
@@ -209,7 +224,7 @@ struct KnownNodes {
   }
 
   private func misleads(_ address: Address) -> Bool {
-    guard let number = misleading[address] else { return false }
+    guard let number = lastNode[address] else { return false }
     return entries.contains { $0?.number == number }
   }
 

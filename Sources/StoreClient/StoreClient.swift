@@ -227,6 +227,16 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     for node in nodes { node.replaceSecrets(secrets) }
   }
 
+  /// Take the nodes of the cluster as a directory of nodes has them now. A client without it learns the nodes from the
+  /// first one that it is connected to.
+  package func listNodes(_ nodes: [ShardMap.Peer]) {
+    eventLoop.assertInEventLoop()
+    if let change = known?.list(nodes) { return perform(change) }
+    guard !nodes.isEmpty else { return }
+    configuration.addresses = nodes.map { StoreClientConfiguration.Address(host: $0.host, port: Int($0.port)) }
+    first.replaceAddresses(configuration.addresses, next: nil)
+  }
+
   /// Close the client. Unanswered requests fail as they would at their deadline.
   ///
   /// - Returns: a future that completes when the connections are closed.

@@ -134,13 +134,15 @@ extension EtcdGroupLog {
   /// - Parameters:
   ///   - members: in the order of their ranks; not empty, no node twice.
   ///   - revision: ``GroupSet/revision`` of the set that is replaced; 0: the initial one.
+  ///   - first: the log's first record when the members' reports were read.
   package func change(
     _ group: GroupID,
     to members: [NodeID],
     from revision: UInt64,
+    first: RecordPosition,
     done: @escaping (ChangeOutcome) -> Void
   ) {
-    change(transactions.change(group, to: members, from: revision), done: done)
+    change(transactions.change(group, to: members, from: revision, first: first), done: done)
   }
 
   /// Give the cluster another level, if the configuration and the announcements still are those of these revisions.
@@ -240,9 +242,21 @@ extension EtcdTransactions {
     try reports(try values(response, 0, of: 1))
   }
 
-  func change(_ group: GroupID, to members: [NodeID], from revision: UInt64) -> EtcdTransaction {
-    EtcdTransaction(
-      compares: [EtcdCompare(key: keys.set(group), condition: .modRevision(equals: revision))],
+  /// Changes a set, if it is still the same, and nothing was trimmed since: the members that have the records may lack
+  /// them then (C7). A log that was never trimmed has no key to compare.
+  func change(
+    _ group: GroupID,
+    to members: [NodeID],
+    from revision: UInt64,
+    first: RecordPosition
+  ) -> EtcdTransaction {
+    var compares = [EtcdCompare(key: keys.set(group), condition: .modRevision(equals: revision))]
+    if first > RecordPosition.zero.next {
+      let next = Array(EtcdPositionValue(first.next).encoded().readableBytesView)
+      compares.append(EtcdCompare(key: keys.trim(group), condition: .value(lessThan: next)))
+    }
+    return EtcdTransaction(
+      compares: compares,
       success: [.put(key: keys.set(group), value: EtcdSetValue(members).encoded())]
     )
   }

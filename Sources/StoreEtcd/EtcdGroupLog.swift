@@ -19,6 +19,11 @@ package final class EtcdGroupLog: GroupLog {
   /// A position of each group that exists or existed, as late as known. It keeps the reads of ends short.
   private var known: [GroupID: RecordPosition] = [:]
   private var isCompactionScheduled = false
+  /// Records of this node since the last compaction was scheduled.
+  private var recordsSinceCompaction = 0
+  /// Records after which the history is compacted without a trim, for groups of which a member is away: reports
+  /// overwrite their keys all the time, and etcd keeps what they overwrite until then.
+  private static let recordsPerCompaction = 1_000
 
   /// - Parameter report: called on the event loop for each failure of a server, for logs and metrics.
   package init(
@@ -48,6 +53,8 @@ package final class EtcdGroupLog: GroupLog {
       for (append, outcome) in zip(appends, outcomes) {
         if case .committed = outcome { note(append.record.position, of: append.group) }
       }
+      recordsSinceCompaction += appends.count
+      if recordsSinceCompaction >= Self.recordsPerCompaction { scheduleCompaction(of: response.revision) }
       return outcomes
     } done: { [self] outcomes in
       let outcomes = outcomes ?? appends.map { _ in .unclear }
@@ -180,10 +187,11 @@ package final class EtcdGroupLog: GroupLog {
     known[group] = max(known[group] ?? RecordPosition.zero.next, position)
   }
 
-  /// Compact the history before a trim's revision, once that is old enough. Trims meanwhile wait for the next one.
+  /// Compact the history before a revision, once that is old enough. Calls meanwhile wait for the next one.
   private func scheduleCompaction(of revision: UInt64) {
     guard !isCompactionScheduled else { return }
     isCompactionScheduled = true
+    recordsSinceCompaction = 0
     eventLoop.assumeIsolated().scheduleTask(in: configuration.compactionDelay) { [weak self] in
       guard let self else { return }
       isCompactionScheduled = false

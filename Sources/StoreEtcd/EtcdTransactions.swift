@@ -208,12 +208,14 @@ struct EtcdTransactions {
 
   // MARK: Trim
 
-  /// Removes records, if the first position rises and the one that becomes the first exists: so the last record stays.
+  /// Removes records, if the set is the same, the first position rises, and the one that becomes the first exists: so the
+  /// last record stays.
   func trim(_ trim: GroupTrim) -> EtcdTransaction {
     let first = EtcdPositionValue(trim.before).encoded()
     return EtcdTransaction(
       compares: [
         EtcdCompare(key: keys.owner(trim.group), condition: .modRevision(equals: trim.fence.rawValue)),
+        EtcdCompare(key: keys.set(trim.group), condition: .modRevision(equals: trim.set)),
         EtcdCompare(key: keys.trim(trim.group), condition: .value(lessThan: Array(first.readableBytesView))),
         EtcdCompare(key: keys.record(trim.group, trim.before), condition: .exists),
       ],

@@ -168,6 +168,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   // MARK: StorageEngine
 
   package func commit(_ group: CommitGroup) throws(StorageError) {
+    do throws(StorageError) { try write(group) } catch {
+      // A later position must not be stored without these batches.
+      commits.withLockedValue { $0.failed() }
+      throw error
+    }
+  }
+
+  private func write(_ group: CommitGroup) throws(StorageError) {
     try begin(group)
     let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()

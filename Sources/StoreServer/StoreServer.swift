@@ -66,9 +66,7 @@ package final class StoreServer: Sendable {
     self.listener.withLockedValue { $0 = listener }
     let address = listener.localAddress!
     memberships?.announce(port: address.port ?? configuration.port, on: group.next()) { [supervisor] others in
-      supervisor.peersChanged(
-        others.map { ShardMap.Peer(node: $0.node.rawValue, host: $0.host, port: $0.port) }
-      )
+      supervisor.peersChanged(others.map(\.peer))
     }
     return address
   }

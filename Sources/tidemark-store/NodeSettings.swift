@@ -55,8 +55,14 @@ struct NodeSettings {
     let etcd = agreed.etcd
     self.etcd = etcd
     adopts = try settings.flag("adopt")
+    let throttle = LogThrottle()
     let report = { @Sendable (failure: EtcdFailure, endpoint: Endpoint) in
-      logger.warning("etcd call failed", metadata: ["server": "\(endpoint)", "error": "\(failure)"])
+      let kind = "\(failure)".prefix { $0 != "(" }
+      guard let count = throttle.occurrencesToLog("\(endpoint) \(kind)") else { return }
+      logger.warning(
+        "Calls of etcd failed",
+        metadata: ["server": "\(endpoint)", "error": "\(failure)", "count": "\(count)"]
+      )
     }
     var cluster = ClusterSettings(
       node: NodeID(UInt16(node)),

@@ -192,6 +192,11 @@ struct StoreService: Service {
 
   private static func write(_ cluster: ClusterStatistics, into samples: inout MetricSamples) {
     samples.gauge(
+      "tidemark_store_groups",
+      help: "In a cluster: groups of shards that the cluster has.",
+      Double(cluster.groups)
+    )
+    samples.gauge(
       "tidemark_store_owned_groups",
       help: "In a cluster: groups of shards that this node owns.",
       Double(cluster.ownedGroups)
@@ -218,7 +223,7 @@ struct StoreService: Service {
     )
     samples.counter(
       "tidemark_store_groups_lost_total",
-      help: "In a cluster: times that this node ceased to be the owner of a group.",
+      help: "In a cluster: times that this node lost a group, by a claim or by a planned move.",
       Int64(cluster.groupsLost)
     )
     samples.counter(

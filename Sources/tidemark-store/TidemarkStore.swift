@@ -29,7 +29,7 @@ struct TidemarkStore: AsyncParsableCommand {
 
   @Option(help: ArgumentHelp("Directory for the data; created if missing. Required.", valueName: "dir"))
   var data: String?
-  @Option(help: ArgumentHelp("Address for gateways. Default 127.0.0.1:7410.", valueName: "host:port"))
+  @Option(help: ArgumentHelp("Address for gateways and other nodes. Default 127.0.0.1:7410.", valueName: "host:port"))
   var listen: String?
   @Option(help: ArgumentHelp("Number of shards; fixed when the directory is created. Default 16.", valueName: "n"))
   var shards: String?

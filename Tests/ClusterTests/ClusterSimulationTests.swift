@@ -12,7 +12,7 @@ struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
   static let awaySeeds = TestRun.seeds(8, long: 1_000)
   static let storeSeeds = TestRun.seeds(2, long: 200)
-  static let gatewaySeeds = TestRun.seeds(20, long: 600)
+  static let gatewaySeeds = TestRun.seeds(22, long: 600)
   static let purgeSeeds = TestRun.seeds(6, long: 400)
 
   /// Counts over the finished simulations of a test.

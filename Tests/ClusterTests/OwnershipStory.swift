@@ -37,7 +37,11 @@ struct OwnershipStory: CustomTestStringConvertible {
   let levelMax: ClusterLevel
   let rows: [Row]
 
-  init(_ testDescription: String, node: UInt16 = 1, levelMax: UInt8 = 2, _ rows: [Row]...) {
+  /// ``ClusterLimits/recordBytes``
+  let recordBytes: Int
+
+  init(_ testDescription: String, node: UInt16 = 1, levelMax: UInt8 = 2, recordBytes: Int = 0, _ rows: [Row]...) {
+    self.recordBytes = recordBytes
     self.levelMax = ClusterLevel(levelMax)
     self.testDescription = testDescription
     self.node = NodeID(node)
@@ -51,6 +55,7 @@ struct OwnershipStory: CustomTestStringConvertible {
     limits.levels = .oldest...levelMax
     limits.awayMilliseconds = 3_000
     limits.awayBytesMin = 3
+    limits.recordBytes = recordBytes
     var ownership = Ownership(
       group: GroupID(0),
       node: node,

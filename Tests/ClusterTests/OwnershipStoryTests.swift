@@ -1,6 +1,7 @@
-import StoreEngine
 import StoreTestSupport
 import Testing
+
+@testable import StoreEngine
 
 /// A node's events and actions for one group, row by row (docs/cluster.md).
 @Suite("Ownership stories")
@@ -8,6 +9,23 @@ struct OwnershipStoryTests {
   private typealias S = OwnershipStory
 
   static let stories = followingStories + claimingStories + owningStories + releasingStories + levelStories
+
+  @Test("a trim removes a limited number of records")
+  func trimsAreBounded() {
+    let last = RecordPosition(100_000)
+    var trims = Ownership.Trims(ownedSince: S.time(0))
+    let members = (1...3).map { NodeID($0) }
+    let report = MemberReport(position: last)
+    for id in members { trims.reported(report, by: id, last: last, ClusterLimits(), at: S.time(1)) }
+    var bounds: [UInt64] = []
+    var first = RecordPosition(1)
+    while let before = trims.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) {
+      bounds.append(before.rawValue)
+      #expect(trims.trimIfDue(members, first...last, ClusterLimits(), at: S.time(2)) == nil, "one at a time")
+      first = before
+    }
+    #expect(bounds == stride(from: 10_001, through: 90_001, by: 10_000) + [100_000])
+  }
 
   @Test("ownership follows its story", arguments: stories)
   func ownershipFollowsItsStory(story: OwnershipStory) { story.check() }
@@ -242,7 +260,35 @@ struct OwnershipStoryTests {
         .init(5_210, .commitRequested(.init(payload: [5])), "send 6 batches [5] as attempt 3"),
         .init(5_220, S.committed(3), "committed 6"),
         .init(5_230, S.synced(1, 6), "-"),
-        .init(9_000, S.synced(2, 6), "-"),
+        .init(8_000, S.synced(2, 6), "-"),
+      ]
+    ),
+    S(
+      "a member that is away for long on a quiet log no longer holds the trim",
+      recordBytes: 1,
+      S.owning,
+      [
+        .init(2_100, S.synced(3, 2), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        .init(2_120, S.synced(1, 4), "-"),
+        .init(2_600, .timerFired, "send 5 alive as attempt 2"),
+        .init(2_610, S.committed(2), "committed 5"),
+        // It lacks three records.
+        .init(5_200, S.synced(2, 5), "-"),
+        .init(5_210, .timerFired, "send 6 alive as attempt 3"),
+        .init(5_220, S.committed(3), "committed 6"),
+        .init(5_230, S.synced(1, 6), "trim before 6"),
+      ]
+    ),
+    S(
+      "a member that has not reported to this owner lacks all records of the log",
+      recordBytes: 1,
+      S.owning,
+      [
+        .init(2_100, S.synced(1, 4), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        // Three seconds after the claim.
+        .init(5_500, S.synced(2, 5), "trim before 4"),
       ]
     ),
     S(

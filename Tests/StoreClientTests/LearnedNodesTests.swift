@@ -222,6 +222,40 @@ import Testing
     #expect(harness.connected == [1: [2], 2: [3]])
   }
 
+  /// No node is connected that could name the new addresses.
+  @Test func nodesThatHaveAllMovedAreFoundAtTheirListedAddresses() {
+    let harness = harness(nodes: 2, ports: [1])
+    harness.leads = [11: 0, 12: 1]
+    harness.open()
+    harness.deadPorts = [1, 2]
+    for node in 0..<2 { harness.cut(node) }
+    harness.announce([0: 11, 1: 12])
+    harness.advance(.seconds(1))
+    #expect(harness.connected == [:])
+    harness.client.listNodes([1, 2].map { ShardMap.Peer(node: $0, host: "store", port: 10 + $0) })
+    harness.advance(.seconds(1))
+    #expect(harness.connected == [0: [11], 1: [12]])
+  }
+
+  @Test func clientThatWasNeverConnectedUsesTheListedAddresses() {
+    let harness = harness(nodes: 2, ports: [1])
+    harness.leads = [11: 0, 12: 1]
+    harness.deadPorts = [1, 2]
+    harness.open()
+    harness.client.listNodes([1, 2].map { ShardMap.Peer(node: $0, host: "store", port: 10 + $0) })
+    harness.advance(.seconds(2))
+    #expect(harness.connected == [0: [11], 1: [12]])
+  }
+
+  /// A list does not make a client give up the nodes that others name.
+  @Test func shorterListChangesNothingWhileNodesNameOneAnother() {
+    let harness = harness(nodes: 3, ports: [1])
+    harness.open()
+    harness.client.listNodes([ShardMap.Peer(node: 1, host: "store", port: 1)])
+    harness.advance(.seconds(1))
+    #expect(harness.connected == [0: [1], 1: [2], 2: [3]])
+  }
+
   // MARK: - Several addresses of one node
 
   /// The configured addresses are other names of nodes that are announced under their own addresses.

@@ -72,9 +72,10 @@ struct EtcdClusterTests {
   @Test func setIsChangedByCompare() async throws {
     try await EtcdProcesses.with(1) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in
-        func change(_ members: [UInt16], from revision: UInt64) async throws -> ChangeOutcome? {
+        func change(_ members: [UInt16], from revision: UInt64, first: UInt64 = 1) async throws -> ChangeOutcome? {
           try await Self.etcd(log) { log, done in
-            log.change(GroupID(1), to: members.map { NodeID($0) }, from: revision) { done($0) }
+            let members = members.map { NodeID($0) }
+            log.change(GroupID(1), to: members, from: revision, first: RecordPosition(first)) { done($0) }
           }
         }
         #expect(try await log.availableEnds(of: [GroupID(1)])[0].set == nil)
@@ -83,7 +84,22 @@ struct EtcdClusterTests {
         let set = try #require(try await log.availableEnds(of: [GroupID(0), GroupID(1)])[1].set)
         #expect(set.members == [2, 1, 3].map { NodeID($0) } && set.revision > 0)
         #expect(try await change([4], from: set.revision) == .changed)
-        #expect(try await log.availableEnds(of: [GroupID(1)])[0].set?.members == [NodeID(4)])
+        let changed = try #require(try await log.availableEnds(of: [GroupID(1)])[0].set)
+        #expect(changed.members == [NodeID(4)])
+        // Neither a trim for another set counts, nor a set that was planned before a trim.
+        var owner = TestOwner(log, group: 1, node: 4)
+        try await owner.claim()
+        for value in 0..<5 as Range<UInt8> { try await owner.append([value]) }
+        func trim(before position: UInt64, of set: UInt64) async throws -> UInt64 {
+          let position = RecordPosition(position)
+          log.trim(GroupTrim(group: GroupID(1), before: position, fence: owner.owner.fence, set: set))
+          return try await log.availableEnds(of: [GroupID(1)])[0].first.rawValue
+        }
+        #expect(try await trim(before: 3, of: set.revision) == 1)
+        #expect(try await trim(before: 3, of: changed.revision) == 3)
+        #expect(try await trim(before: 4, of: changed.revision) == 4)
+        #expect(try await change([5], from: changed.revision, first: 3) == .conflict)
+        #expect(try await change([5], from: changed.revision, first: 4) == .changed)
       }
     }
   }

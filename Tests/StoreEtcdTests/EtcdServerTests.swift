@@ -78,6 +78,27 @@ struct EtcdServerTests {
     }
   }
 
+  /// As while a member is away: reports overwrite their keys, and nothing is trimmed.
+  @Test func historyIsCompactedWithoutTrims() async throws {
+    try await EtcdProcesses.with(1) { etcd in
+      var configuration = try etcd.configuration()
+      configuration.compactionDelay = .milliseconds(10)
+      try await AsyncGroupLog.with(configuration) { log in
+        var owner = TestOwner(log, group: 0, node: 1)
+        try await owner.claim()
+        for value in 0..<1_100 {
+          try await owner.append([UInt8(truncatingIfNeeded: value)])
+          if value % 10 == 0 {
+            _ = try await log.report(GroupID(0), by: NodeID(1), synced: owner.cursor.position.rawValue)
+          }
+        }
+        try await eventually("the history is compacted") {
+          try await etcd.compactions() > 0
+        }
+      }
+    }
+  }
+
   @Test func mutualTLSRefusesClientsWithoutACertificate() async throws {
     try await EtcdProcesses.with(1, tls: true) { etcd in
       try await AsyncGroupLog.with(try etcd.configuration()) { log in

@@ -112,7 +112,7 @@ package final class SimulatedLog {
     var log = self[trim.group]
     var before = trim.before
     if missing.contains(.lastRecord), before == log.last { before = before.next }
-    guard log.owner.fence == trim.fence, before > log.first else { return }
+    guard log.owner.fence == trim.fence, log.set?.revision ?? 0 == trim.set, before > log.first else { return }
     while log.first < before {
       log.records[log.first] = nil
       log.first = log.first.next

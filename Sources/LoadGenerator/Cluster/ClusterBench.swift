@@ -16,7 +16,7 @@ struct ClusterBench: Benchmark {
     """
 
   /// Rows of the table.
-  static let rows: [BenchRow] = [.readQuery, .status]
+  static let rows: [BenchRow] = [.readQuery, .status, .storeFrames]
   private static let etcdCount = 3
 
   @Option(help: "Rounds, in turn; the medians are printed.")
@@ -125,8 +125,12 @@ struct ClusterBench: Benchmark {
   ) async throws -> (RunFigures, FollowAge?) {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
     let warmup = min(connections * streams * 4, requests / 4)
+    // Frames go to the store itself. Of a cluster, one node tells the addresses of the others.
+    let secrets =
+      row == .storeFrames ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
     let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
+      store: secrets.map { (stack.plan.store, [$0.current]) },
       tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
       form: form,
       connections: connections,
@@ -138,7 +142,7 @@ struct ClusterBench: Benchmark {
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")
     }
     plan.duration = seconds.seconds
-    plan.processes = await stack.namedProcesses()
+    plan.processes = await stack.namedProcesses().filter { row != .storeFrames || $0.name != "gateway" }
     run.note("under load")
     let before = await stack.followAges()
     let report = try await LoadGenerator.run(plan) { _, _ in }

@@ -36,13 +36,17 @@ package struct ClusterLimits: Hashable, Sendable {
 
   /// Smallest number of records that a trim removes.
   package var trimRecordsMin: UInt64 = 256
+  /// Largest number of records that a trim removes: the log does nothing else meanwhile.
+  package var trimRecordsMax: UInt64 = 10_000
   /// Payload bytes appended since the last trim that justify a smaller trim.
   package var trimBytesMin = 4 << 20
   /// A member whose position stands still for this time no longer holds trims, if more than ``awayBytesMin`` wait for
   /// it and ``membersMin`` others have synced what is trimmed. It needs a snapshot when it is back.
   package var awayMilliseconds: Int64 = 60_000
-  /// Payload bytes of records that a member may lack, however long it is away.
+  /// Bytes of records that a member may lack, however long it is away: their payloads, and ``recordBytes`` for each.
   package var awayBytesMin = 256 << 20
+  /// What a record takes in the log besides its payload, with its key.
+  package var recordBytes = 256
   /// A member that installs a snapshot holds trims for this time, and as long as no more than ``joiningBytesMax`` wait.
   package var joiningMilliseconds: Int64 = 600_000
   package var joiningBytesMax = 1 << 30

@@ -47,7 +47,7 @@ package protocol GroupLog: AnyObject {
 
   /// Remove records. A lost call needs no repetition: the next trim covers it.
   ///
-  /// Conditions: the owner is still the one that trims; the first position only rises.
+  /// Conditions: the owner is still the one that trims; the group's set is the same; the first position only rises.
   func trim(_ trim: GroupTrim)
 
   /// Close the connections. Open calls fail, and later calls do.
@@ -114,7 +114,8 @@ package struct MemberReport: Hashable, Sendable {
     case following
     /// It installs a snapshot. It has none of these records yet, and needs those that follow.
     case joining
-    /// It follows, but its process stops soon: no group moves to it.
+    /// It follows, but must not become the owner: its process stops soon, or it refuses commands, or it does not
+    /// support the cluster's level.
     case leaving
   }
 
@@ -147,11 +148,14 @@ package struct GroupTrim: Hashable, Sendable {
   /// The first position that stays.
   package var before: RecordPosition
   package var fence: OwnerFence
+  /// Revision of the set whose members have synced the records (C7).
+  package var set: UInt64
 
-  package init(group: GroupID, before: RecordPosition, fence: OwnerFence) {
+  package init(group: GroupID, before: RecordPosition, fence: OwnerFence, set: UInt64 = 0) {
     self.group = group
     self.before = before
     self.fence = fence
+    self.set = set
   }
 }
 

@@ -75,9 +75,9 @@ package final class GroupReplica {
   /// A write to local storage.
   private struct Write {
     enum Kind {
-      /// Of the loop, which waits for it.
+      /// A commit that the loop waits for.
       case commit
-      /// Of a position alone.
+      /// Only a position.
       case position
     }
 
@@ -106,6 +106,8 @@ package final class GroupReplica {
   private var writes: Deque<Write> = []
   /// Since when the lease has expired.
   private var expiredSince: BootTime?
+  /// Whether records are read once the loop has room for them.
+  private var isReadPostponed = false
 
   /// - Parameters:
   ///   - loop: a loop that follows, from local storage.
@@ -166,7 +168,7 @@ package final class GroupReplica {
   /// ``Ownership/supportsLevel``
   package var supportsLevel: Bool { ownership.supportsLevel }
 
-  /// Whether the node keeps the group; nil: not known yet.
+  /// Whether the node is a member of the group; nil: not known yet.
   package var isMember: Bool? { ownership.isMember }
 
   /// Whether the node gives the group up for another member (``Ownership/Event/leaveRequested``).
@@ -225,6 +227,7 @@ package final class GroupReplica {
       group.position = storedPosition
       store(group, .commit)
     } else if group.batches.count == group.followedCount {
+      // The shared log has all batches already.
       store(group, .commit)
     } else {
       ownCommit = .unsealed(group)
@@ -295,7 +298,15 @@ package final class GroupReplica {
     restartIfPossible()
     continuePurge()
     requestCommit()
+    readIfPostponed()
     driver.replicaChanged()
+  }
+
+  /// Read the records that were not read for lack of room, if the loop has it now. Call this after loads of channels.
+  package func readIfPostponed() {
+    guard isReadPostponed, !hasEnded, loop.isFollowing, loop.hasRoomToFollow else { return }
+    isReadPostponed = false
+    handle(.roomMade)
   }
 
   // MARK: Keys
@@ -374,7 +385,7 @@ package final class GroupReplica {
 
   // MARK: Purges
 
-  /// Whether local storage has what a purge removes.
+  /// Whether a purge has not yet cleaned local storage.
   package var isPurging: Bool { purges.isUnderWay }
 
   /// Purge the group (R16): the loop's driver forwards ``StoreLoopDriver/purge()``. The loop's log is trimmed.
@@ -391,8 +402,8 @@ package final class GroupReplica {
     }
   }
 
-  /// Destroy the keys from before a purge record, then purge the storage. What the keys have sealed is in local
-  /// storage: its writes have ended, and the keys' removal syncs the writes before it (C6).
+  /// Destroy the keys from before a purge record, then purge the storage. Before keys are destroyed, all that they have
+  /// sealed must be on disk: earlier writes have ended, and the removal of the keys syncs them (C6).
   private func continuePurge() {
     guard let target = purges.destroying, purgeWrites == 0, !keys.isStoring else { return }
     if let left = keys.beginDestroying(before: target.key) { return driver.storeRecordKeys(left) }
@@ -422,18 +433,11 @@ package final class GroupReplica {
 
   private func perform(_ action: Ownership.Action) {
     switch action {
-    case .read(let position):
-      driver.sharedLog.read(group, from: position, max: ClusterLimits.recordsPerRead) { [weak self] outcome in
-        switch outcome {
-        case .records(let records, let reachesEnd): self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
-        case .trimmed(let first): self?.handle(.readTrimmed(first: first))
-        case .failed: break
-        }
-      }
+    case .read(let position): read(from: position)
     case .follow(let position):
       driver.sharedLog.follow(group, from: position) { [weak self] event in
         switch event {
-        case .records(let records): self?.handle(.recordsFollowed(records))
+        case .records(let records): self?.receive(records)
         case .ended: self?.handle(.followEnded)
         }
       }
@@ -463,6 +467,29 @@ package final class GroupReplica {
     }
   }
 
+  // MARK: Records of the log
+
+  /// Read records, or wait until the loop has room for them.
+  private func read(from position: RecordPosition) {
+    isReadPostponed = !loop.hasRoomToFollow
+    guard !isReadPostponed else { return }
+    driver.sharedLog.read(group, from: position, max: ClusterLimits.recordsPerRead) { [weak self] outcome in
+      switch outcome {
+      case .records(let records, let reachesEnd): self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
+      case .trimmed(let first): self?.handle(.readTrimmed(first: first))
+      case .failed: break
+      }
+    }
+  }
+
+  /// Take new records of the log. If the loop has no room for more, those that come next are read when it has.
+  private func receive(_ records: [GroupRecord]) {
+    handle(.recordsFollowed(records))
+    guard loop.isFollowing, !loop.hasRoomToFollow else { return }
+    driver.sharedLog.unfollow(group)
+    handle(.followEnded)
+  }
+
   private func follow(_ record: GroupRecord) {
     do throws(FollowError) {
       let batches: [CommitGroup.Batch]
@@ -471,7 +498,7 @@ package final class GroupReplica {
         keys.applied(record, at: driver.bootTime, ownership.limits)
         guard !assembly.isWithinCommit else { return }
         applied = LogCursor(after: record)
-        guard let sealed else { return followed(record) }
+        guard let sealed else { return noteRecordWithoutBatches(record) }
         guard let payload = keys.key(record.key)?.open(sealed) else { throw .badValue(.key) }
         batches = try CommitGroup.batches(ofRecordPayload: payload)
       } catch {
@@ -480,14 +507,13 @@ package final class GroupReplica {
       try loop.follow(batches)
       driver.followed(loop.followedTime)
     } catch {
-      // A position is ahead of a record that is not applied: it must not reach local storage (C6).
+      // The ownership counts this record already. Its position must not reach local storage (C6).
       end()
       driver.replicaFailed(error)
     }
   }
 
-  /// Note a record without batches.
-  private func followed(_ record: GroupRecord) {
+  private func noteRecordWithoutBatches(_ record: GroupRecord) {
     storePosition()
     guard case .purge(let first) = record.kind, purges.followed(record, first: first) else { return }
     loop.purgeFollowed()
@@ -560,6 +586,7 @@ package final class GroupReplica {
     applied = stored
     storedCursor = stored
     assembly = CommitAssembly()
+    isReadPostponed = false
     state = .following
     expiredSince = nil
     handle(.loopReset(stored))

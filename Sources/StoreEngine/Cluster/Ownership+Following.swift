@@ -82,10 +82,14 @@ extension Ownership {
       state = .following(following)
       return actions + [.follow(from: following.applied.position.next)]
     case .readTrimmed(let first):
-      guard first > following.applied.position.next else { return [] }
+      // A node that has left the set takes no snapshot.
+      guard case .reading = following.intake, first > following.applied.position.next else { return [] }
       following.intake = .stranded
       state = .following(following)
       return fetchSnapshot(.trimmed(first: first))
+    case .roomMade:
+      guard case .reading = following.intake else { return [] }
+      return read(following, at: now)
     case .keyDestroyed(let key):
       switch following.intake {
       case .reading, .watching: following.intake = .stranded
@@ -140,8 +144,8 @@ extension Ownership {
     return awaitsSnapshot && following.applied == .start ? [.removeData] : []
   }
 
-  /// Remove this node's data if a member has every record that the log no longer has. Until then it may be the last
-  /// copy.
+  /// Remove this node's data if a member has all trimmed records: it can read the others in the log. Until then this
+  /// may be the last copy.
   private func memberReported(_ member: NodeID, _ report: MemberReport, _ following: Following) -> [Action] {
     guard following.isOutsideWithData, member != node, currentSet?.members.contains(member) == true else { return [] }
     return report.hasRecords(before: logFirst, key: following.applied.key) ? [.removeData] : []
@@ -214,8 +218,8 @@ extension Ownership {
     switch following.turn {
     case .released where !isLastChoice: return following.quietSince
     case .released, .silence:
-      let before = isLastChoice ? rank + (currentSet?.members.count ?? 0) : rank
-      let wait = limits.waitMilliseconds + limits.rankMilliseconds * Int64(before)
+      let candidatesAhead = isLastChoice ? rank + (currentSet?.members.count ?? 0) : rank
+      let wait = limits.waitMilliseconds + limits.rankMilliseconds * Int64(candidatesAhead)
       return following.quietSince.adding(milliseconds: wait)
     }
   }
@@ -264,7 +268,7 @@ extension Ownership {
       let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
-    case .readTrimmed, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
+    case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,
       .leaveRequested, .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")

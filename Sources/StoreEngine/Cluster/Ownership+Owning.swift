@@ -3,7 +3,7 @@ extension Ownership {
   struct Owning: Sendable {
     /// The record in flight, one at a time (C2).
     enum Flight: Sendable {
-      /// Nothing is in flight since the last record was sent. Becomes undecided with the next one.
+      /// No record is in flight. `since`: when the last committed one was first sent. Becomes undecided with the next.
       case idle(since: BootTime)
       /// Becomes idle when the record is committed.
       case undecided(Undecided)
@@ -25,7 +25,7 @@ extension Ownership {
       self.owner = owner
       leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
       flight = .idle(since: claim.firstSentAt)
-      trims = Trims(since: claim.firstSentAt)
+      trims = Trims(ownedSince: claim.firstSentAt)
     }
 
     /// A commit may wait for an `alive` record, but not for another commit.
@@ -73,7 +73,7 @@ extension Ownership {
       return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : handOverIfDue(owning, at: now)
-    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive:
+    case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .logUnresponsive:
       return []
     case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
     }
@@ -192,20 +192,21 @@ extension Ownership {
     return members.first { $0 != node && owning.trims.follows($0, forMilliseconds: 0, limits, at: now) }
   }
 
-  /// Whether this node is handing its group over, or will as soon as nothing is in flight, or may soon: a new owner
-  /// learns only from the members' second reports whether they keep up.
+  /// Whether this node is handing its group over, or will as soon as nothing is in flight. Also whether it may soon:
+  /// only the members' second reports tell a new owner whether they keep up.
   package func isHandingOver(at now: BootTime) -> Bool {
     switch state {
     case .owning(let owning):
       guard isLeaving || isLastChoice, currentSet?.members.contains(where: { $0 != node }) == true else { return false }
       return nextOwner(owning, at: now) != nil
-        || now < owning.trims.since.adding(milliseconds: limits.followLagMilliseconds)
+        || now < owning.trims.ownedSince.adding(milliseconds: limits.followLagMilliseconds)
     case .releasing: return true
     case .following, .claiming, .deposed: return false
     }
   }
 
-  /// Queries end here, not with the answer: the other node may claim as soon as the record is in the log.
+  /// This node answers no queries from now on, not only once the release is committed: the other node may claim as soon
+  /// as the record is in the log.
   private mutating func release(_ owning: Owning, to: NodeID, at now: BootTime) -> [Action] {
     let record = owning.applied.record(.release(to: to), epoch: owning.owner.epoch, level: writtenLevel)
     let (release, attempt) = firstAttempt(of: record, at: now)
@@ -237,7 +238,7 @@ extension Ownership {
       return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
     case .probeAnswered(let end):
       return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
-    case .readTrimmed, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested,
+    case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .logUnresponsive, .memberReported, .leaveRequested,
       .refusalChanged:
       return []
     case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")

@@ -5,7 +5,7 @@ extension Ownership {
     private struct Member: Sendable {
       var report: MemberReport
       /// When the report has changed.
-      var since: BootTime
+      var changedAt: BootTime
       /// Payload bytes that this owner had appended by then.
       var bytes: Int
       /// Since when its reports have come without a long pause. Nil after the first one, which may be old.
@@ -16,15 +16,16 @@ extension Ownership {
     private var members: [NodeID: Member] = [:]
     /// Ends of the log in the last seconds, the oldest first.
     private var ends: [(at: BootTime, last: RecordPosition)] = []
-    let since: BootTime
+    let ownedSince: BootTime
     /// Payload bytes that this owner has appended.
     private var bytes = 0
     /// The same when it trimmed last.
     private var bytesTrimmed = 0
-    /// First position after the last trim of this owner.
+    /// First position after the last trim of this owner, and when it was sent.
     private var first = RecordPosition.zero.next
+    private var trimmedAt: BootTime?
 
-    init(since: BootTime) { self.since = since }
+    init(ownedSince: BootTime) { self.ownedSince = ownedSince }
 
     mutating func appended(_ record: GroupRecord) { bytes += record.payload.count }
 
@@ -39,9 +40,9 @@ extension Ownership {
       noteEnd(last, limits, at: now)
       let before = members[id]
       guard before?.report != report else { return }
-      var member = Member(report: report, since: now, bytes: bytes)
+      var member = Member(report: report, changedAt: now, bytes: bytes)
       if let before, before.report.position < report.position, report.phase == .following {
-        let hadPause = before.since.adding(milliseconds: limits.followLagMilliseconds) < now
+        let hadPause = before.changedAt.adding(milliseconds: limits.followLagMilliseconds) < now
         member.followsSince = hadPause ? now : before.followsSince ?? now
       }
       members[id] = member
@@ -59,28 +60,43 @@ extension Ownership {
     func follows(_ id: NodeID, forMilliseconds time: Int64, _ limits: ClusterLimits, at now: BootTime) -> Bool {
       guard let member = members[id], let since = member.followsSince, let end = ends.first else { return false }
       return member.report.position >= end.last && since.adding(milliseconds: time) <= now
-        && member.since.adding(milliseconds: limits.followLagMilliseconds) >= now
+        && member.changedAt.adding(milliseconds: limits.followLagMilliseconds) >= now
     }
 
-    /// Return the first position that may stay; nil: too few members have synced anything.
+    /// Return the first record that has to stay, since earlier ones may be trimmed; nil: too few members have synced
+    /// anything.
     ///
     /// Every member of the group holds the trim (C7), unless it is away for long and much waits for it.
-    private func bound(of group: [NodeID], _ limits: ClusterLimits, at now: BootTime) -> RecordPosition? {
+    private func bound(
+      of group: [NodeID],
+      _ log: ClosedRange<RecordPosition>,
+      _ limits: ClusterLimits,
+      at now: BootTime
+    ) -> RecordPosition? {
       var least: RecordPosition?
-      var syncedCount = 0
-      for id in group where !isAway(id, limits, at: now) {
+      var countedMembers = 0
+      for id in group where !isAway(id, log, limits, at: now) {
         let report = members[id]?.report ?? MemberReport(position: .zero)
-        if report.phase != .joining { syncedCount += 1 }
+        if report.phase != .joining { countedMembers += 1 }
         least = min(least ?? report.position, report.position)
       }
-      guard let least, syncedCount >= min(limits.membersMin, group.count) else { return nil }
+      guard let least, countedMembers >= min(limits.membersMin, group.count) else { return nil }
       return least.next
     }
 
-    private func isAway(_ id: NodeID, _ limits: ClusterLimits, at now: BootTime) -> Bool {
+    /// Whether a member stands still for so long, and lacks so much, that it no longer holds trims. What it lacks are
+    /// the records of the log, and the payloads that this owner has appended.
+    private func isAway(
+      _ id: NodeID,
+      _ log: ClosedRange<RecordPosition>,
+      _ limits: ClusterLimits,
+      at now: BootTime
+    ) -> Bool {
       let member = members[id]
-      let still = now.nanoseconds - (member?.since ?? since).nanoseconds
-      let waiting = bytes - (member?.bytes ?? 0)
+      let still = now.nanoseconds - (member?.changedAt ?? ownedSince).nanoseconds
+      let next = max(log.lowerBound, (member?.report.position ?? .zero).next)
+      let records = log.upperBound < next ? 0 : Int(log.upperBound.rawValue - next.rawValue) + 1
+      let waiting = bytes - (member?.bytes ?? 0) + records * limits.recordBytes
       if member?.report.phase == .joining {
         return still >= limits.joiningMilliseconds * 1_000_000 || waiting > limits.joiningBytesMax
       }
@@ -89,27 +105,36 @@ extension Ownership {
 
     /// Return the first position of the log after a trim that is worth its cost; nil: none is.
     ///
-    /// - Parameter last: the last record, which stays: the next append has to find it (C1).
+    /// - Parameter log: the log's first record, and its last one, which stays: the next append has to find it (C1).
     mutating func trimIfDue(
       _ group: [NodeID],
-      last: RecordPosition,
+      _ log: ClosedRange<RecordPosition>,
       _ limits: ClusterLimits,
       at now: BootTime
     ) -> RecordPosition? {
-      guard let bound = bound(of: group, limits, at: now) else { return nil }
-      let before = min(bound, last)
+      guard let bound = bound(of: group, log, limits, at: now) else { return nil }
+      // The log has not taken the last trim: an answer may be lost, or the set may have changed.
+      if let trimmedAt, log.lowerBound < first, trimmedAt.adding(milliseconds: limits.followLagMilliseconds) <= now {
+        first = log.lowerBound
+      }
+      // What an earlier trim removes has to be gone before: a trim removes everything before its position.
+      let most = RecordPosition(log.lowerBound.rawValue + limits.trimRecordsMax)
+      let before = min(bound, log.upperBound, most)
       guard before > first else { return nil }
       let count = before.rawValue - first.rawValue
       guard count >= limits.trimRecordsMin || bytes - bytesTrimmed >= limits.trimBytesMin else { return nil }
       first = before
+      trimmedAt = now
       bytesTrimmed = bytes
       return before
     }
   }
 
   func trimIfDue(_ owning: inout Owning, at now: BootTime) -> [Action] {
-    let due = owning.trims.trimIfDue(currentSet?.members ?? [], last: owning.applied.position, limits, at: now)
+    let last = owning.applied.position
+    let due = owning.trims.trimIfDue(currentSet?.members ?? [], min(logFirst, last)...last, limits, at: now)
     guard let before = due else { return [] }
-    return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
+    let set = currentSet?.revision ?? 0
+    return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence, set: set))]
   }
 }

@@ -16,6 +16,8 @@ package struct Ownership: Sendable {
     case recordsRead([GroupRecord], reachesEnd: Bool)
     /// The records that ``Action/read(from:)`` asked for are trimmed. The log begins at `first`.
     case readTrimmed(first: RecordPosition)
+    /// The loop has room for the records that ``Action/read(from:)`` asked for: they were not read for lack of it.
+    case roomMade
     /// The next record's key is destroyed.
     case keyDestroyed(RecordKeyNumber)
     /// Records of ``Action/follow(from:)``.
@@ -104,7 +106,7 @@ package struct Ownership: Sendable {
 
   /// Why a member cannot follow.
   package enum SnapshotReason: Hashable, Sendable {
-    /// The records after the member's position are trimmed. C7 excludes it for members of the set.
+    /// The records after the member's position are trimmed: it was away for long, or is new.
     case trimmed(first: RecordPosition)
     /// The record at this position does not follow what the member has stored.
     case diverged(at: RecordPosition)
@@ -155,7 +157,7 @@ package struct Ownership: Sendable {
 
   /// A node starts as a follower, also if it owned the group before: what it had not committed is gone.
   ///
-  /// The first answer of a probe starts it.
+  /// It does nothing until the first probe is answered.
   ///
   /// - Parameters:
   ///   - initialSet: counts where the log has no set.
@@ -218,7 +220,7 @@ package struct Ownership: Sendable {
     }
   }
 
-  /// Whether this node keeps the group; nil before the first answer of a probe.
+  /// Whether this node is a member of the group; nil before the first answer of a probe.
   package var isMember: Bool? { currentSet?.members.contains(node) }
 
   /// Whether the node reports how far it has the group: as a member, as the owner, or because it still has data. A
@@ -281,8 +283,8 @@ package struct Ownership: Sendable {
     switch event {
     case .loopReset(let stored):
       return follow(from: stored, owner: .none, at: now)
-    case .timerFired, .recordsRead, .readTrimmed, .keyDestroyed, .recordsFollowed, .followEnded, .probeAnswered,
-      .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
+    case .timerFired, .recordsRead, .readTrimmed, .roomMade, .keyDestroyed, .recordsFollowed, .followEnded,
+      .probeAnswered, .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
     case .commitRequested: preconditionFailure("a halted loop requested a commit")
@@ -295,7 +297,7 @@ package struct Ownership: Sendable {
   /// decided; nothing else is appended meanwhile (C2).
   struct Undecided: Sendable {
     let record: GroupRecord
-    /// The lease counts from here. A later attempt may only learn that the first one was appended long ago.
+    /// The lease begins here: the answer to a later attempt may concern the first one.
     let firstSentAt: BootTime
     private(set) var attempts: ClosedRange<Attempt>
     private(set) var resendAt: BootTime

@@ -144,8 +144,9 @@ struct ShardLog: ~Copyable {
 /// them.
 final class LogTail {
   private var effects: [ChannelNumber: [(index: LogIndex, effect: ChannelEffect)]] = [:]
-  /// Number of effects.
-  private(set) var effectCount = 0
+  /// Number of effects, and of those on channels that could not be read.
+  private var effectCount = 0
+  private var unreadableEffectCount = 0
   /// Each channel's first effect, oldest first. Entries of channels that were loaded since are removed late.
   private var firsts: Deque<(index: LogIndex, channel: ChannelNumber)> = []
   /// Channels created in the tail, which storage does not find by their cid yet.
@@ -153,10 +154,14 @@ final class LogTail {
   private var order: Deque<ChannelNumber> = []
   /// Channels that could not be read. They are retried later, because they hold the log.
   private var postponed: [ChannelNumber] = []
+  /// Channels of which the last read has failed.
+  private var unreadable: Set<ChannelNumber> = []
 
   var isEmpty: Bool { effects.isEmpty }
   var hasPostponed: Bool { !postponed.isEmpty }
   var count: Int { effects.count }
+  /// Number of effects that the next loads apply. Those on channels that cannot be read must not stop a follower.
+  var readableEffectCount: Int { effectCount - unreadableEffectCount }
 
   func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
     if effects[channel] == nil {
@@ -165,6 +170,7 @@ final class LogTail {
     }
     effects[channel, default: []].append((index, effect))
     effectCount += 1
+    if unreadable.contains(channel) { unreadableEffectCount += 1 }
     if case .channelAssigned(let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
   }
 
@@ -187,7 +193,10 @@ final class LogTail {
     return nil
   }
 
-  func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
+  func postpone(_ channel: ChannelNumber) {
+    postponed.append(channel)
+    if unreadable.insert(channel).inserted { unreadableEffectCount += effects[channel]?.count ?? 0 }
+  }
 
   func retryPostponed() {
     order.append(contentsOf: postponed)
@@ -202,7 +211,9 @@ final class LogTail {
 
   func remove(_ channel: ChannelNumber, cid: [UInt8]) {
     if numbers[cid] == channel { numbers[cid] = nil }
-    effectCount -= effects.removeValue(forKey: channel)?.count ?? 0
+    let count = effects.removeValue(forKey: channel)?.count ?? 0
+    effectCount -= count
+    if unreadable.remove(channel) != nil { unreadableEffectCount -= count }
   }
 
   /// Return the cid, creation time and own options of a channel that was created in the tail.

@@ -34,7 +34,7 @@ extension StoreLoop {
   /// Whether the loop asks for more batches. If not, ask again after the next commit or load. ``follow(_:)`` applies a
   /// batch in either case.
   package var hasRoomToFollow: Bool {
-    let inTails = shards.reduce(0) { $0 + $1.tail.effectCount } * Self.tailEffectBytes
+    let inTails = shards.reduce(0) { $0 + $1.tail.readableEffectCount } * Self.tailEffectBytes
     return commits.waitingBytes + inTails < configuration.followWaitingBytesMax
   }
 

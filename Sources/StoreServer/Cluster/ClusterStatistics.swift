@@ -3,6 +3,8 @@ package import Operations
 /// Values of a node for `/metrics`.
 package struct ClusterStatistics: Sendable {
   // Now
+  /// Groups of the cluster.
+  package var groups = 0
   package var ownedGroups = 0
   /// Groups whose set the node is in, and of which it has data.
   package var memberGroups = 0
@@ -13,7 +15,7 @@ package struct ClusterStatistics: Sendable {
 
   // Since the start
   package var groupsGained = 0
-  /// Owned groups that another node has claimed, or was given.
+  /// Times that this node lost a group: by a claim, or by a planned move.
   package var groupsLost = 0
   package var snapshotsInstalled = 0
   /// Age of the newest batch of a record when this node had applied the record as a follower, by the clocks of both

@@ -157,7 +157,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     reportThenHandle(.leaveRequested)
   }
 
-  /// Report that no group moves to this node, or that they may, then decide about this group.
+  /// Report whether groups may move to this node, then pass on the event.
   private func reportThenHandle(_ event: Ownership.Event) {
     host.readClock()
     report()
@@ -229,8 +229,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
   }
 
-  /// What this node tells the members about the group. While it receives a snapshot it needs the records behind that.
-  /// Positions of another history are none of this log (C7).
+  /// What this node tells the members about the group. While it receives a snapshot, that is the snapshot's last record:
+  /// later ones must not be trimmed. With data of another history it is position zero (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
     if let joiningAt { return MemberReport(position: joiningAt, .joining) }
     // What is written to a lost directory is on no disk.
@@ -259,17 +259,17 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   func removeData() {
     snapshotFetch?.cancel()
-    forgetPosition()
+    reportNothingThenRemove()
   }
 
   /// Report that this node has nothing of the group, then remove the data. A change of the set that counts on this
   /// node's data must not find an old report.
-  private func forgetPosition() {
+  private func reportNothingThenRemove() {
     guard let replica else { return }
     link.log.report(replica.group, by: replica.node, MemberReport(position: .zero)) {
       [weak host, snapshotFetch] reports in
       guard let host, host.stopped == nil else { return }
-      guard reports != nil else { return host.cluster?.afterPause { $0.forgetPosition() } ?? () }
+      guard reports != nil else { return host.cluster?.afterPause { $0.reportNothingThenRemove() } ?? () }
       Task { [weak host] in
         // It may be installing.
         await snapshotFetch?.value
@@ -382,6 +382,7 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
 
   /// Add this group's values.
   func add(to statistics: inout ClusterStatistics) {
+    statistics.groups += 1
     guard let replica else { return }
     if replica.isMember == true, replica.storedCursor != .start { statistics.memberGroups += 1 }
     if isFetching { statistics.joiningGroups += 1 }

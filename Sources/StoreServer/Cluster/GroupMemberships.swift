@@ -3,6 +3,7 @@ internal import NIOConcurrencyHelpers
 internal import NIOCore
 internal import Operations
 internal import ReceiptModel
+internal import ReceiptWire
 internal import StoreClient
 internal import StoreEngine
 
@@ -201,7 +202,12 @@ final class GroupMemberships: Sendable {
       return state.links
     }
     let configuration = currentNodeConfiguration()
-    guard !configuration.addresses.isEmpty else { return }
-    for links in links { links.nodes.eventLoop.execute { links.nodes.connect(configuration) } }
+    let peers = others.map(\.peer)
+    for links in links { links.nodes.eventLoop.execute { links.nodes.connect(to: peers, configuration) } }
   }
+}
+
+extension NodeAnnouncement {
+  /// The node as others name it in their maps.
+  var peer: ShardMap.Peer { ShardMap.Peer(node: node.rawValue, host: host, port: port) }
 }

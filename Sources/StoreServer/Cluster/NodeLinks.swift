@@ -18,14 +18,17 @@ final class NodeLinks: @unchecked Sendable {
   }
 
   let eventLoop: any EventLoop
-  /// Nil until another node is known. From then on it learns of the others by itself.
+  /// Nil until another node is known.
   private var client: StoreClient<NoRequests>?
 
   init(eventLoop: any EventLoop) { self.eventLoop = eventLoop }
 
-  /// Connect to other nodes, unless that was done before.
-  func connect(_ configuration: StoreClientConfiguration) {
-    guard client == nil else { return }
+  /// Connect to the nodes that the directory has now.
+  ///
+  /// - Parameter configuration: with the addresses of these nodes.
+  func connect(to nodes: [ShardMap.Peer], _ configuration: StoreClientConfiguration) {
+    if let client { return client.listNodes(nodes) }
+    guard !nodes.isEmpty else { return }
     let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: NoRequests())
     client.start()
     self.client = client

@@ -94,7 +94,7 @@ final class SnapshotServer: Sendable {
   ) {
     thread.submit { [self] _ in
       guard state.withLockedValue({ $0.open == nil }) else {
-        let detail = "another node receives a snapshot of this one"
+        let detail = "this node is giving a snapshot to another node"
         return completion(.failure(TransferRefusal(code: .busy, detail: detail, retryAfterMilliseconds: 1_000)))
       }
       completion(Result { () throws(TransferRefusal) in try make(owner, request, serving) })

@@ -286,6 +286,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       eventLoop.execute {
         self.readClock()
         self.loop.loaded(request, as: reference, result)
+        self.cluster?.replica?.readIfPostponed()
         self.finishedRead(isBackground: request.isBackground)
       }
     }

@@ -19,6 +19,7 @@ extension RealProcesses {
       "tidemark_store_member_groups",
       "tidemark_store_owned_groups",
       "tidemark_store_snapshots_installed_total",
+      "tidemark_store_groups",
       "tidemark_store_log_appended_bytes_total",
       "tidemark_store_log_call_seconds",
       "tidemark_store_log_database_bytes",

@@ -99,7 +99,7 @@ import Testing
       before: .anotherConnectionsBegin,
       request: begin(0, 0..<1),
       code: .busy,
-      detail: "another node receives a snapshot of this one"
+      detail: "this node is giving a snapshot to another node"
     ),
     Refusal(
       name: "more shards than the group has",
