@@ -6,7 +6,9 @@ internal import StoreEngine
 /// What all nodes have in common, as a value. Later programs may add fields at its end.
 struct EtcdConfigurationValue: Hashable {
   /// First byte of the value.
-  private static let formatVersion: UInt8 = 2
+  private static let formatVersion: UInt8 = 3
+  /// Formats of early builds: without an id, and without a level too.
+  private static let formatWithoutID: UInt8 = 2
   private static let formatWithoutLevel: UInt8 = 1
   private static let shardsMax: UInt64 = 1 << 16
 
@@ -18,9 +20,10 @@ struct EtcdConfigurationValue: Hashable {
     do throws(WireError) {
       var reader = FieldReader(bytes.span.bytes)
       let format = try reader.byte()
-      guard format == Self.formatVersion || format == Self.formatWithoutLevel else { throw .badValue(.format) }
+      guard (Self.formatWithoutLevel...Self.formatVersion).contains(format) else { throw .badValue(.format) }
       let (shards, groups, nodes) = (try reader.varint(), try reader.varint(), try reader.varint())
       let level = format == Self.formatWithoutLevel ? .oldest : ClusterLevel(try reader.byte())
+      let id = format < Self.formatVersion ? nil : try reader.sessionID()
       guard (1...Self.shardsMax).contains(shards), (1...min(shards, 256)).contains(groups),
         (1...UInt64(GroupSet.membersMax)).contains(nodes)
       else { throw .badValue(.count) }
@@ -28,7 +31,8 @@ struct EtcdConfigurationValue: Hashable {
         shardCount: Int(shards),
         groupCount: Int(groups),
         initialNodeCount: Int(nodes),
-        level: level
+        level: level,
+        id: id
       )
     } catch {
       throw .badValue(.configuration)
@@ -37,11 +41,12 @@ struct EtcdConfigurationValue: Hashable {
 
   func encoded() -> ByteBuffer {
     var buffer = ByteBuffer()
-    buffer.writeInteger(Self.formatVersion)
+    buffer.writeInteger(configuration.id == nil ? Self.formatWithoutID : Self.formatVersion)
     buffer.writeVarint(configuration.shardCount)
     buffer.writeVarint(configuration.groupCount)
     buffer.writeVarint(configuration.initialNodeCount)
     buffer.writeInteger(configuration.level.rawValue)
+    if let id = configuration.id { buffer.writeSessionID(id) }
     return buffer
   }
 }

@@ -59,7 +59,12 @@ private struct AskedNumbers {
     guard groups <= shards else {
       throw SettingsError("groups", "has to be at most \(shards), the number of shards")
     }
-    return ClusterConfiguration(shardCount: shards, groupCount: groups, initialNodeCount: nodes)
+    return ClusterConfiguration(
+      shardCount: shards,
+      groupCount: groups,
+      initialNodeCount: nodes,
+      id: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+    )
   }
 }
 

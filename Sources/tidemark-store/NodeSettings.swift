@@ -47,11 +47,7 @@ struct NodeSettings {
     guard let node = try settings.integer("node", in: 1...NodeID.numberMax) else {
       throw SettingsError("node", "is missing: give the number of this node; each node has another one")
     }
-    let bytes = Array(name.utf8)
-    store = SessionID(
-      high: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount)),
-      low: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount) << 32)
-    )
+    store = agreed.configuration.id ?? Self.identity(ofCluster: name, groupCount: groupCount)
     let etcd = agreed.etcd
     self.etcd = etcd
     adopts = try settings.flag("adopt")
@@ -78,6 +74,15 @@ struct NodeSettings {
     )
     cluster.limits = ClusterLimits(groupCount: groupCount)
     self.settings = cluster
+  }
+
+  /// The identity of a cluster that an early build began.
+  private static func identity(ofCluster name: String, groupCount: Int) -> SessionID {
+    let bytes = Array(name.utf8)
+    return SessionID(
+      high: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount)),
+      low: StableHash.hash(bytes.span.bytes, seed: UInt64(groupCount) << 32)
+    )
   }
 
   private static let anyAddresses: Set<String> = ["0.0.0.0", "::"]

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOPosix
 import Operations
+import ReceiptModel
 import StoreEngine
 import StoreTestSupport
 import Synchronization
@@ -203,10 +204,15 @@ struct EtcdClusterTests {
   @Test func valuesAreReadBack() throws {
     let members = [7, 300, 1].map { NodeID($0) }
     #expect(try EtcdSetValue(Array(EtcdSetValue(members).encoded().readableBytesView)).members == members)
-    let configuration = ClusterConfiguration(shardCount: 4_096, groupCount: 64, initialNodeCount: 16)
+    var configuration = ClusterConfiguration(shardCount: 4_096, groupCount: 64, initialNodeCount: 16)
+    let early = Array(EtcdConfigurationValue(configuration).encoded().readableBytesView)
+    #expect(try early.first == 2 && EtcdConfigurationValue(early).configuration == configuration)
+    configuration.id = SessionID(high: 1, low: .max)
     let stored = Array(EtcdConfigurationValue(configuration).encoded().readableBytesView)
     #expect(try EtcdConfigurationValue(stored).configuration == configuration)
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([2, 4, 5, 1, 2]) }
+    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue(stored.dropLast()) }
+    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([4] + stored.dropFirst()) }
     // Of a later program, and of builds without levels.
     #expect(try EtcdConfigurationValue(stored + [0]).configuration == configuration)
     #expect(try EtcdConfigurationValue([1, 4, 2, 3]).configuration.level == .oldest)

@@ -1,3 +1,5 @@
+package import ReceiptModel
+
 /// A node of a cluster, as it announces itself.
 package struct NodeAnnouncement: Hashable, Sendable {
   package var node: NodeID
@@ -43,14 +45,19 @@ package struct ClusterConfiguration: Hashable, Sendable {
   package var initialNodeCount: Int
   /// `tidemark cluster raise` changes it.
   package var level: ClusterLevel
+  /// Identity of the cluster's data, which the first node chooses at random. A cluster that is made again under the same
+  /// name has another one, so nothing of the former one is taken for its own. Nil: an early build began the cluster.
+  package var id: SessionID?
 
   package init(
     shardCount: Int,
     groupCount: Int,
     initialNodeCount: Int,
-    level: ClusterLevel = ClusterLevel.supported.upperBound
+    level: ClusterLevel = ClusterLevel.supported.upperBound,
+    id: SessionID? = nil
   ) {
     self.level = level
+    self.id = id
     self.shardCount = shardCount
     self.groupCount = groupCount
     self.initialNodeCount = initialNodeCount

@@ -139,12 +139,16 @@ extension RealProcesses {
       }
 
       /// Give the cluster a level that none of its nodes supports, past every check.
-      func force(level: Character) async throws {
-        let configuration = "\u{2}\u{8}\(Character(UnicodeScalar(UInt8(Self.groupCount))))\u{3}\(level)"
-        let output = try await Command.run(
-          "etcdctl",
-          ["--endpoints", "\(etcd.servers[0].client)", "put", "/tm/test/cfg", configuration]
-        )
+      func force(level: UInt8) async throws {
+        let etcdctl = "etcdctl --endpoints \(etcd.servers[0].client)"
+        // The fifth byte of the value. An argument cannot have all bytes, the input can.
+        let script = """
+          set -e
+          \(etcdctl) get --print-value-only /tm/test/cfg | head -c -1 > "$0"
+          printf '\\\(String(level, radix: 8))' | dd of="$0" bs=1 seek=4 conv=notrunc status=none
+          \(etcdctl) put /tm/test/cfg < "$0"
+          """
+        let output = try await Command.run("/bin/sh", ["-c", script, file("configuration")])
         try #require(output.status == 0, "\(output)")
       }
 
@@ -368,7 +372,7 @@ extension RealProcesses {
         #expect(raised.out == #"{"cluster":"test","command":"raise","level":2}"# + "\n", "\(raised)")
         let client = try await self.client(of: cluster)
         defer { client.end() }
-        try await cluster.force(level: "\u{3}")
+        try await cluster.force(level: 3)
         for index in 0..<3 {
           try await eventually("node \(index + 1) is not ready") {
             try await cluster.notReady(index).contains("the cluster has level 3, which this tidemark-store does not")
