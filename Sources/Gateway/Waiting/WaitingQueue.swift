@@ -23,6 +23,8 @@ package struct WaitingLimits: Sendable {
 /// state machine.
 ///
 /// Shares, such as callers, take turns, so that the many entries of one do not delay those of others.
+///
+/// Under load each query passes through it, so tables are searched once for each operation.
 struct WaitingQueue<ID: Hashable, Entry> {
   private struct Waiting {
     let entry: Entry
@@ -34,6 +36,13 @@ struct WaitingQueue<ID: Hashable, Entry> {
     var ids = Deque<ID>()
     /// Its entries.
     var count = 0
+
+    /// Add an entry. Returns whether the share is new.
+    mutating func append(_ id: ID) -> Bool {
+      ids.append(id)
+      count += 1
+      return ids.count == 1
+    }
   }
 
   private let limit: Int
@@ -88,11 +97,9 @@ struct WaitingQueue<ID: Hashable, Entry> {
 
   /// Add an entry that has begun before and waits to continue, whatever the limits are.
   mutating func requeue(_ entry: Entry, id: ID, share: UInt64 = 0) {
-    assert(entries[id] == nil, "an entry waits twice")
-    entries[id] = Waiting(entry: entry, share: share)
-    if shares[share] == nil { turns.append(share) }
-    shares[share, default: Share()].ids.append(id)
-    shares[share]?.count += 1
+    let earlier = entries.updateValue(Waiting(entry: entry, share: share), forKey: id)
+    assert(earlier == nil, "an entry waits twice")
+    if shares[share, default: Share()].append(id) { turns.append(share) }
     idCount += 1
     addedCount &+= 1
   }
@@ -100,14 +107,15 @@ struct WaitingQueue<ID: Hashable, Entry> {
   /// Remove and return the entry whose turn is next, if it may begin.
   mutating func popFirst(where mayBegin: (Entry) -> Bool = { _ in true }) -> Entry? {
     while let share = turns.first {
-      if let next = oldest(of: share) {
-        guard mayBegin(next.entry) else { return nil }
+      switch popOldest(of: share, where: mayBegin) {
+      case .refused: return nil
+      case .none: turns.removeFirst()
+      case .popped(let entry, hasMore: let hasMore):
         turns.removeFirst()
-        removeOldest(next.id, of: share)
-        if shares[share] != nil { turns.append(share) }
-        return next.entry
+        if hasMore { turns.append(share) }
+        if entries.isEmpty, idCount > 0 { removeCancelledIDs() }
+        return entry
       }
-      turns.removeFirst()
     }
     return nil
   }
@@ -117,12 +125,12 @@ struct WaitingQueue<ID: Hashable, Entry> {
     var popped: [Entry] = []
     for _ in 0..<turns.count where popped.count < countMax {
       let share = turns.removeFirst()
-      while popped.count < countMax, let next = oldest(of: share), matches(next.entry) {
-        removeOldest(next.id, of: share)
-        popped.append(next.entry)
+      while popped.count < countMax, case .popped(let entry, _) = popOldest(of: share, where: matches) {
+        popped.append(entry)
       }
       if shares[share] != nil { turns.append(share) }
     }
+    if entries.isEmpty, idCount > 0 { removeCancelledIDs() }
     return popped
   }
 
@@ -135,24 +143,34 @@ struct WaitingQueue<ID: Hashable, Entry> {
     return cancelled.entry
   }
 
-  /// Return the oldest entry of a share. A share without entries is removed.
-  private mutating func oldest(of share: UInt64) -> (id: ID, entry: Entry)? {
-    while let id = shares[share]?.ids.first {
-      if let waiting = entries[id] { return (id, waiting.entry) }
-      shares[share]?.ids.removeFirst()
-      idCount -= 1
-    }
-    shares[share] = nil
-    return nil
+  private enum Popped {
+    /// The share had no entries, and is removed.
+    case none
+    /// Its oldest entry may not begin, and stays.
+    case refused
+    case popped(Entry, hasMore: Bool)
   }
 
-  private mutating func removeOldest(_ id: ID, of share: UInt64) {
-    entries[id] = nil
-    shares[share]?.ids.removeFirst()
-    shares[share]?.count -= 1
-    idCount -= 1
-    if shares[share]?.ids.isEmpty == true { shares[share] = nil }
-    if entries.isEmpty, idCount > 0 { removeCancelledIDs() }
+  /// Remove and return the oldest entry of a share, if it may begin. A share without entries is removed.
+  private mutating func popOldest(of share: UInt64, where mayBegin: (Entry) -> Bool) -> Popped {
+    guard let position = shares.index(forKey: share) else { return .none }
+    while let id = shares.values[position].ids.first {
+      if let found = entries.index(forKey: id) {
+        let entry = entries.values[found].entry
+        guard mayBegin(entry) else { return .refused }
+        entries.remove(at: found)
+        shares.values[position].ids.removeFirst()
+        shares.values[position].count -= 1
+        idCount -= 1
+        let hasMore = !shares.values[position].ids.isEmpty
+        if !hasMore { shares.remove(at: position) }
+        return .popped(entry, hasMore: hasMore)
+      }
+      shares.values[position].ids.removeFirst()
+      idCount -= 1
+    }
+    shares.remove(at: position)
+    return .none
   }
 
   private mutating func removeCancelledIDs() {
