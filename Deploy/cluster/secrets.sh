@@ -9,9 +9,9 @@ service_gid=10001
 
 [ -e "$directory/link-ca.pem" ] || { echo "$directory has no link-ca.pem: run make secrets first" >&2; exit 1; }
 make_certificate() { [ -e "$1/$2-cert.pem" ] || "$here/../link-certificates.sh" "$1" "$2" "$3"; }
-# Named as --advertise and gateways' --store name them.
-make_certificate "$directory" node DNS:node-1,DNS:node-2,DNS:node-3
-make_certificate "$directory/etcd" etcd DNS:etcd-1,DNS:etcd-2,DNS:etcd-3
+# Named as --advertise and gateways' --store name them, in docker-compose.yml and in kubernetes.yaml.
+make_certificate "$directory" node DNS:node-1,DNS:node-2,DNS:node-3,DNS:node-1.node,DNS:node-2.node,DNS:node-3.node
+make_certificate "$directory/etcd" etcd DNS:etcd-1,DNS:etcd-2,DNS:etcd-3,DNS:etcd-1.etcd,DNS:etcd-2.etcd,DNS:etcd-3.etcd
 make_certificate "$directory/etcd" node DNS:node
 
 # As in ../secrets.sh. etcd's image runs as root, and reads all of them.

@@ -81,6 +81,25 @@ extension RealProcesses {
       }
     }
 
+    /// The help of each program lists every flag of the Kubernetes file, which mounts every file that they name from a
+    /// secret that its comment makes, and has the addresses that certificates, Services and probes need.
+    @Test func kubernetesFileMatchesPrograms() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      for script in ["/Deploy/secrets.sh", "/Deploy/cluster/secrets.sh"] {
+        let made = try await Command.run("/bin/bash", [TestServices.packageRoot + script, directory])
+        try #require(made.status == 0, "\(made)")
+      }
+      let output = try await Command.run(
+        "/usr/bin/python3",
+        [
+          TestServices.packageRoot + "/Deploy/check/kubernetes.py",
+          TestServices.packageRoot + "/Deploy/cluster/kubernetes.yaml", directory, TestServices.binaries,
+        ]
+      )
+      #expect(output.status == 0 && output.out.hasPrefix("ok: "), "\(output)")
+    }
+
     /// A service's compose command is the same as its image's own: `docker run` starts the command that the tests
     /// check.
     @Test func composeAndImagesAgree() async throws {
