@@ -131,7 +131,12 @@ package final class ShardAlignment: StoreLoopDriver {
 
   // MARK: StoreLoopDriver
 
-  package func commit(_ group: CommitGroup) { self.group = group }
+  /// Keep only the batches: the next start derives pages, drops and trims from them.
+  package func commit(_ group: CommitGroup) {
+    var batches = CommitGroup()
+    batches.batches = group.batches
+    self.group = batches
+  }
 
   // A loop without requests calls none of these; messages may get lost.
   package func load(_ request: LoadRequest, as reference: ChannelReference) {}
