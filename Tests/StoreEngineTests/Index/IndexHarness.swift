@@ -11,17 +11,20 @@ final class IndexHarness {
   private(set) var harnesses: [EngineHarness] = []
   private(set) var gateways: [Gateway] = []
   private let configure: (inout StoreLoopConfiguration) -> Void
-  private var session: UInt64 = 0
+  private var session: UInt64
   private(set) var clock: Int64 = 1_000
   /// The expected index of every user, by channel.
   var expected: [String: [String: String]] = [:]
   private var known: [String: [String]] = [:]
 
+  /// - Parameter sessions: number of sessions that the storage has seen.
   init(
     _ storage: MemoryStorage = MemoryStorage(),
+    sessions: UInt64 = 0,
     configure: @escaping (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws {
     self.storage = storage
+    session = sessions
     self.configure = configure
     for number in 0..<2 { try start(number) }
   }

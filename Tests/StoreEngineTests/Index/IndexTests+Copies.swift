@@ -22,8 +22,8 @@ extension IndexTests {
     let cids: [String]
 
     init() {
-      user = (0...).lazy.map { "user\($0)" }.first { IndexHarness.shard($0) % 2 == 1 }!
-      cids = (0...).lazy.map { "team:c\($0)" }.filter { IndexHarness.shard($0) == 0 }.prefix(8).map(\.self)
+      user = (0..<100).map { "user\($0)" }.first { IndexHarness.shard($0) % 2 == 1 }!
+      cids = Array((0..<200).map { "team:c\($0)" }.filter { IndexHarness.shard($0) == 0 }.prefix(8))
     }
   }
 
@@ -56,7 +56,7 @@ extension IndexTests {
 
   /// The user's channels after one more was made.
   private func channels(_ names: Names, of storage: MemoryStorage, rebuilds: Bool = false) throws -> [String] {
-    let harness = try IndexHarness(storage)
+    let harness = try IndexHarness(storage, sessions: 2)
     if rebuilds { try rebuild(harness, epoch: 1) }
     harness.put(names.cids[6], [names.user])
     try harness.runUntilResent()
