@@ -133,14 +133,7 @@ package struct StoreRestore: Sendable {
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store)
     defer { engine.close() }
-    // Also if it was a node's of a cluster: it is a single store's now.
-    guard try engine.isOfCluster else {
-      try engine.adopt(store: store, [])
-      return (store, ShardAlignment.Report())
-    }
-    let (alignment, report) = try ShardAlignment.plan(for: engine, shardCount: engine.identity.shardCount)
-    try engine.adopt(store: store, [], with: alignment)
-    return (store, report)
+    return (store, try engine.makeSingleStore(store))
   }
 
   /// Move the files, CURRENT last: without it a store refuses the files of a database.

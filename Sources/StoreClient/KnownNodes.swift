@@ -118,8 +118,8 @@ struct KnownNodes {
     return changes
   }
 
-  /// Take the nodes that the owner of this client knows from elsewhere. They may have moved while no node is connected that
-  /// could name their addresses.
+  /// Take the nodes that the owner of this client knows from elsewhere. They may have moved while no node is connected
+  /// that could name their addresses.
   mutating func list(_ nodes: [ShardMap.Peer]) -> Changes {
     var changes = Changes()
     listed = []

@@ -208,8 +208,8 @@ struct EtcdTransactions {
 
   // MARK: Trim
 
-  /// Removes records, if the set is the same, the first position rises, and the one that becomes the first exists: so the
-  /// last record stays.
+  /// Removes records, if the set is the same, the first position rises, and the one that becomes the first exists: so
+  /// the last record stays.
   func trim(_ trim: GroupTrim) -> EtcdTransaction {
     let first = EtcdPositionValue(trim.before).encoded()
     return EtcdTransaction(

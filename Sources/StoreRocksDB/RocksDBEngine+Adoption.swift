@@ -26,14 +26,12 @@ extension RocksDBEngine {
   ///
   /// - Parameters:
   ///   - positions: those of a cluster's groups; none: the data is a single store's.
-  ///   - alignment: batches that are stored in the same step (``ShardAlignment``).
+  ///   - batches: stored in the same step.
   package func adopt(
     store: SessionID,
     _ positions: [GroupPosition],
-    with alignment: CommitGroup? = nil
+    with batches: [CommitGroup.Batch] = []
   ) throws(StorageError) {
-    let batches = alignment?.batches ?? []
-    precondition(alignment.map { $0.pages.isEmpty && $0.drops.isEmpty && $0.logTrims.isEmpty } ?? true)
     try write(isSynced: true) { batch in
       for item in batches { put(batch, log, StorageKey.log(item.shard, item.index), item.bytes) }
       // Those of a cluster that the directory was copied from.
@@ -43,5 +41,16 @@ extension RocksDBEngine {
       let (key, value) = ("store", Self.text(of: store))
       rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
     }
+  }
+  /// Make the data a single store's, with another identity. If it was a node's of a cluster, its groups are aligned in
+  /// the same step: batches that are not in the shared log must not be a node's.
+  package func makeSingleStore(_ store: SessionID) throws(StorageError) -> ShardAlignment.Report {
+    guard try isOfCluster else {
+      try adopt(store: store, [])
+      return ShardAlignment.Report()
+    }
+    let (batches, report) = try ShardAlignment.plan(for: self, shardCount: identity.shardCount)
+    try adopt(store: store, [], with: batches)
+    return report
   }
 }

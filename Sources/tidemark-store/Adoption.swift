@@ -113,10 +113,7 @@ enum Adoption {
       )
       defer { engine.close() }
       guard try engine.isOfCluster else { return }
-      // In one step: batches that are not in the shared log must not be a node's.
-      let (alignment, found) = try ShardAlignment.plan(for: engine, shardCount: engine.identity.shardCount)
-      try engine.adopt(store: store, [], with: alignment)
-      report = found
+      report = try engine.makeSingleStore(store)
     } catch {
       throw SettingsError(error.description)
     }

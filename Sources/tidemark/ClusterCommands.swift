@@ -150,8 +150,9 @@ struct ClusterDrainCommand: AsyncParsableCommand {
     abstract: "Moves all groups away from a node, before maintenance. It stays a member.",
     discussion: """
       Each group whose preferred owner is the node, or cannot own it, moves to the member that is the preferred owner \
-      of the fewest groups; the node's other groups move to their preferred owners. The command waits for that, for 60 s at most, and then says what is missing. tidemark cluster balance moves groups back. Its \
-      last line on standard output is {"cluster","command","changes":[{"group","members"}]} as JSON.
+      of the fewest groups; the node's other groups move to their preferred owners. The command waits for that, for \
+      60 s at most, and then says what is missing. tidemark cluster balance moves groups back. Its last line on \
+      standard output is {"cluster","command","changes":[{"group","members"}]} as JSON.
 
       Example: tidemark cluster drain 2 --cluster demo --log http://127.0.0.1:2379
       """

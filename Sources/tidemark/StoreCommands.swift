@@ -86,8 +86,8 @@ struct RestoreCommand: AsyncParsableCommand {
       Progress goes to standard error; the last line on standard output is \
       {"restored","backup","time","store","former_store","shards","pages","log_batches","erased_again",\
       "erasures_complete_through","index_complete"} as JSON. If index_complete is false, run tidemark rebuild-index \
-      once the store serves: the backup is that of a cluster's node. Run an interrupted restore again; a store refuses the directory \
-      until the restore is complete.
+      once the store serves: the backup is that of a cluster's node. Run an interrupted restore again; a store \
+      refuses the directory until the restore is complete.
 
       --erasure-ledger names the file that the store keeps outside its data directory. The command erases again the \
       users that the ledger lists as erased and the backup does not. For this it runs the tidemark-store and \

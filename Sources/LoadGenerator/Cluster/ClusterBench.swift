@@ -125,12 +125,9 @@ struct ClusterBench: Benchmark {
   ) async throws -> (RunFigures, FollowAge?) {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
     let warmup = min(connections * streams * 4, requests / 4)
-    // Frames go to the store itself. Of a cluster, one node tells the addresses of the others.
-    let secrets =
-      row == .storeFrames ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
     let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
-      store: secrets.map { (stack.plan.store, [$0.current]) },
+      store: try stack.store(for: row),
       tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
       form: form,
       connections: connections,

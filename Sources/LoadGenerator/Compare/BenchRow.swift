@@ -1,4 +1,6 @@
 internal import ArgumentParser
+internal import LocalStack
+internal import Operations
 
 /// Row of a comparison's table.
 enum BenchRow: String, Sendable, Hashable, CaseIterable, Codable, ExpressibleByArgument {
@@ -105,5 +107,14 @@ extension LoadReport {
       p999: latencies.p999,
       cpu: cpu
     )
+  }
+}
+
+extension LocalStack {
+  /// The store that a row sends frames to, and the secrets that it shares with its gateways; nil: the row's requests go
+  /// to the gateway. A node of a cluster tells the addresses of the others.
+  nonisolated func store(for row: BenchRow) throws -> (endpoint: Endpoint, secrets: [[UInt8]])? {
+    guard row == .storeFrames else { return nil }
+    return (plan.store, [try SecretFile.load(files.frameSecret, key: "secret-file", warn: { _ in }).current])
   }
 }

@@ -194,11 +194,9 @@ private struct ComparisonRun: Sendable {
 
   private func own() async throws -> RunFigures {
     guard let form = row.form else { preconditionFailure("\(row) has no requests") }
-    let secrets =
-      row == .storeFrames ? try SecretFile.load(stack.files.frameSecret, key: "secret-file", warn: { _ in }) : nil
     let bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
-      store: secrets.map { (stack.plan.store, [$0.current]) },
+      store: try stack.store(for: row),
       tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
       form: form,
       connections: comparison.connections,

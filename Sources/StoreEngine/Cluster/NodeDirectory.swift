@@ -45,8 +45,9 @@ package struct ClusterConfiguration: Hashable, Sendable {
   package var initialNodeCount: Int
   /// `tidemark cluster raise` changes it.
   package var level: ClusterLevel
-  /// Identity of the cluster's data, which the first node chooses at random. A cluster that is made again under the same
-  /// name has another one, so nothing of the former one is taken for its own. Nil: an early build began the cluster.
+  /// Identity of the cluster's data, which the first node chooses at random. A cluster that is made again under the
+  /// same name has another one, so nothing of the former one is taken for its own. Nil: an early build began the
+  /// cluster.
   package var id: SessionID?
 
   package init(

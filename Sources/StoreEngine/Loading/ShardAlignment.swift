@@ -1,5 +1,4 @@
 internal import ReceiptModel
-package import ReceiptWire
 
 /// Makes shards fit together that were copied at different moments: a node of a cluster follows each group by itself
 /// (docs/cluster.md, "Backups").
@@ -8,9 +7,7 @@ package import ReceiptWire
 /// copy is the older one must not give these numbers again. A home shard whose copy is the older one must not wait for
 /// changes that the other shard has dropped. What one of them lacks is missing in the index of users' channels until
 /// that is rebuilt. Channel types and users' settings are assigned to the shards that have an older version.
-///
-/// It is a driver that takes the loop's commit, and does nothing else: the loop has no requests.
-package final class ShardAlignment: StoreLoopDriver {
+package struct ShardAlignment {
   /// What did not fit.
   package struct Report: Hashable, Sendable {
     /// Pairs of a shard and another one, the home of users, of which one had changes of memberships that the other
@@ -28,42 +25,34 @@ package final class ShardAlignment: StoreLoopDriver {
     package var needsIndexRebuild: Bool { changes > 0 }
   }
 
-  private var group: CommitGroup?
   private var report = Report()
 
   private init() {}
 
-  /// Return what aligns all shards of a store, in one commit. Nil: they fit.
+  /// Return the log batches that align all shards of a store, to be stored in one step; none if they fit.
   ///
-  /// - Parameter storage: nothing else uses it before the commit.
+  /// - Parameter storage: nothing else uses it before that.
   package static func plan(
     for storage: any StorageEngine,
     shardCount: Int
-  ) throws(StorageError) -> (commit: CommitGroup?, report: Report) {
+  ) throws(StorageError) -> (batches: [CommitGroup.Batch], report: Report) {
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for number in 0..<shardCount {
       let shard = ShardID(UInt16(number))
       stored.append((shard, try storage.recover(shard)))
     }
-    let driver = ShardAlignment()
-    // The loop refers to its driver without owning it.
-    return try withExtendedLifetime(driver) { () throws(StorageError) -> (commit: CommitGroup?, report: Report) in
-      let loop = try StoreLoop(
-        configuration: StoreLoopConfiguration(),
-        shardCount: shardCount,
-        stored: stored,
-        driver: driver
-      )
+    var alignment = ShardAlignment()
+    let batches = try ShardRecovery.batches(of: stored, shardCount: shardCount) { loop in
       loop.clock = loop.loggedTime
-      driver.alignChanges(loop.shards)
-      driver.alignTypes(loop.shards)
-      driver.alignUsers(loop.shards)
+      alignment.alignChanges(loop.shards)
+      alignment.alignTypes(loop.shards)
+      alignment.alignUsers(loop.shards)
       loop.endTurn()
-      return (driver.group, driver.report)
     }
+    return (batches, alignment.report)
   }
 
-  private func alignChanges(_ shards: [ShardEngine]) {
+  private mutating func alignChanges(_ shards: [ShardEngine]) {
     for source in shards {
       for home in shards where home !== source {
         let received = home.state.outbox.received(from: source.state.id)
@@ -82,7 +71,7 @@ package final class ShardAlignment: StoreLoopDriver {
     }
   }
 
-  private func alignTypes(_ shards: [ShardEngine]) {
+  private mutating func alignTypes(_ shards: [ShardEngine]) {
     var newest: [String: ChannelTypeRecord] = [:]
     for shard in shards {
       for record in shard.state.types.setRecords where record.version > newest[record.name]?.version ?? 0 {
@@ -98,7 +87,7 @@ package final class ShardAlignment: StoreLoopDriver {
     }
   }
 
-  private func alignUsers(_ shards: [ShardEngine]) {
+  private mutating func alignUsers(_ shards: [ShardEngine]) {
     var newest: [String: UserSettings] = [:]
     for shard in shards {
       for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isNameless(number) {
@@ -116,7 +105,7 @@ package final class ShardAlignment: StoreLoopDriver {
     }
   }
 
-  private func assign(to shard: ShardEngine, _ decide: (inout [Effect]) -> Void) {
+  private mutating func assign(to shard: ShardEngine, _ decide: (inout [Effect]) -> Void) {
     var effects: [Effect] = []
     decide(&effects)
     guard !effects.isEmpty else { return }
@@ -128,24 +117,4 @@ package final class ShardAlignment: StoreLoopDriver {
     shard.advanceTime()
     shard.applyEffects([.shard(effect)], to: nil)
   }
-
-  // MARK: StoreLoopDriver
-
-  /// Keep only the batches: the next start derives pages, drops and trims from them.
-  package func commit(_ group: CommitGroup) {
-    var batches = CommitGroup()
-    batches.batches = group.batches
-    self.group = batches
-  }
-
-  // A loop without requests calls none of these; messages may get lost.
-  package func load(_ request: LoadRequest, as reference: ChannelReference) {}
-  package func readSteps(_ request: StepRequest) {}
-  package func purge() {}
-  package func deliver(_ deliveries: [MembershipDelivery]) {}
-  package func confirm(_ confirmations: [MembershipConfirmation]) {}
-  package func peek(_ request: StorageReadRequest) {}
-  package func sliceLater() {}
-  package func report(_ error: StorageError) {}
-  package func loopHalted(_ error: StorageError) {}
 }

@@ -229,8 +229,8 @@ final class GroupHost: GroupReplicaDriver, @unchecked Sendable {
     }
   }
 
-  /// What this node tells the members about the group. While it receives a snapshot, that is the snapshot's last record:
-  /// later ones must not be trimmed. With data of another history it is position zero (C7).
+  /// What this node tells the members about the group. While it receives a snapshot, that is the snapshot's last
+  /// record: later ones must not be trimmed. With data of another history it is position zero (C7).
   func memberReport(synced: RecordPosition) -> MemberReport {
     if let joiningAt { return MemberReport(position: joiningAt, .joining) }
     // What is written to a lost directory is on no disk.

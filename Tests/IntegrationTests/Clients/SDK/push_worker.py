@@ -1,6 +1,6 @@
 """Delivers pushes to tidemark-sw.js in Chromium, as a push service does, and checks what the server has delivered.
 
-push_worker.py <chromium> <address of the gateway> <certificate> <directory> <file of a server's token> <port of the app>
+push_worker.py <chromium> <address of the gateway> <certificate> <directory> <file of a server's token> <app's port>
 
 The app is a page and a service worker of another origin than the gateway's. Prints "ok: N pushes" at the end.
 """
