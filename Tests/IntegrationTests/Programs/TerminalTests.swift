@@ -88,22 +88,9 @@ extension RealProcesses {
     /// A cluster answers while one of its nodes is down, and starts it again.
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
     func runStartsNodesAgain() async throws {
-      let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
-      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-      defer { try? FileManager.default.removeItem(atPath: directory) }
-      let session = try ChildProcess(
-        name: "run",
-        executable: TestServices.binaries + "/tidemark",
-        arguments: ["run", "--nodes", "3", "--free-ports", "--directory", directory + "/run"],
-        logFile: directory + "/run.log"
-      )
-      func log() throws -> String { try String(contentsOfFile: directory + "/run.log", encoding: .utf8) }
-      do {
-        try await eventually("the session is up") {
-          guard session.isRunning else { throw Unexpected("the session ended: \(try log())") }
-          return try log().contains("kill -9 ")
-        }
-        let lines = try log().split(separator: "\n").map { $0.drop { $0 == " " } }
+      try await RunningSession.with(["--nodes", "3"]) { session in
+        try await eventually("the nodes are printed") { try session.log().contains("kill -9 ") }
+        let lines = try session.log().split(separator: "\n").map { $0.drop { $0 == " " } }
         let status = try #require(lines.first { $0.hasPrefix("tidemark cluster status") }).split(separator: " ")
         func ownersAreKnown() async throws -> Bool {
           let output = try await tidemark(status.dropFirst().map(String.init))
@@ -112,7 +99,7 @@ extension RealProcesses {
         try await eventually("all groups have owners") { try await ownersAreKnown() }
         let victim = try #require(lines.first { $0.hasPrefix("kill -9 ") }?.split(separator: " ").last)
         let h2c = try #require(lines.first { $0.hasPrefix("h2c ") }?.split(separator: " ")[1])
-        let token = try String(contentsOfFile: directory + "/run/server.token", encoding: .utf8)
+        let token = try session.text("server.token")
         _ = try await Command.run("kill", ["-9", String(victim)])
         for number in 0..<8 {
           let answer = try await Command.run(
@@ -127,14 +114,9 @@ extension RealProcesses {
         }
         try await eventually("the node runs again") {
           let output = try await tidemark(status.dropFirst().map(String.init))
-          return try log().contains("it starts again") && !output.out.contains("not running")
+          return try session.log().contains("it starts again") && !output.out.contains("not running")
         }
-      } catch {
-        print(try log())
-        await session.stop(grace: .seconds(30))
-        throw error
       }
-      #expect(await session.stop(grace: .seconds(30)) == .exited(code: 0))
     }
 
     /// Two sessions side by side, on ports that each has chosen.

@@ -13,10 +13,11 @@ extension RealProcesses {
       .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
     )
     func twoWindowsShowTheTicksOfAConversation() async throws {
-      try await BrowserSession.with { session in
-        try await session.play("SDK/demo_page.py", at: session.page)
+      try await RunningSession.with { session in
+        let page = try session.page
+        try await session.play("SDK/demo_page.py", at: page)
         // Neither tokens nor the code are in a log.
-        let code = try #require(session.page.split(separator: "#").last)
+        let code = try #require(page.split(separator: "#").last)
         let server = try session.text("server.token").trimmingCharacters(in: .whitespacesAndNewlines)
         for name in ["tidemark-gateway-tls.log", "tidemark-store.log"] {
           let text = try session.text(name)
@@ -34,9 +35,9 @@ extension RealProcesses {
     )
     func pushesMarkMessagesDelivered() async throws {
       let app = try LoopbackPorts.free(1)[0]
-      try await BrowserSession.with(["--cors-origin", "http://\(app)"]) { session in
+      try await RunningSession.with(["--cors-origin", "http://\(app)"]) { session in
         let arguments = [session.file("server.token"), "\(app.port)"]
-        try await session.play("SDK/push_worker.py", at: session.gateway, arguments)
+        try await session.play("SDK/push_worker.py", at: try session.gateway, arguments)
       }
     }
   }
