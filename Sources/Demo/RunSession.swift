@@ -29,7 +29,7 @@ package struct RunSession: Sendable {
     let files = StackFiles(directory: directory)
     try files.prepare()
     let page = try await DemoPage(files)
-    let stack = LocalStack(plan: try plan(page), files: files, executables: executables)
+    let stack = LocalStack(plan: try plan(page, files), files: files, executables: executables)
     try await withCleanup {
       try await stack.start()
       try await writeTokens(files)
@@ -46,7 +46,7 @@ package struct RunSession: Sendable {
     }
   }
 
-  private func plan(_ page: DemoPage) throws(StackError) -> StackPlan {
+  private func plan(_ page: DemoPage, _ files: StackFiles) throws(StackError) -> StackPlan {
     let chosen = try ports.choose(
       spare: try LoopbackPorts.free(RunListener.allCases.count),
       isFree: LoopbackPorts.isFree,
@@ -73,8 +73,41 @@ package struct RunSession: Sendable {
       ],
       logLevel: logLevel
     )
-    if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode) }
+    if nodeCount > 1 {
+      let etcd = try Self.etcdAddresses(files)
+      plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd)
+    }
     return plan
+  }
+
+  /// Number of etcd's servers: the fewest that work on while one is lost.
+  private static let etcdServerCount = 3
+
+  /// Return the addresses of etcd's servers in this directory. Chosen once, since the servers store each other's.
+  static func etcdAddresses(
+    _ files: StackFiles,
+    isFree: (Int) -> Bool = LoopbackPorts.isFree
+  ) throws(StackError) -> [(client: Endpoint, peer: Endpoint)] {
+    let path = files.etcdAddresses
+    guard let contents = FileManager.default.contents(atPath: path) else {
+      let servers = try ClusterPlan.freePairs(etcdServerCount)
+      try files.write(servers.map { "\($0.0) \($0.1)\n" }.joined(), to: path)
+      return servers.map { (client: $0.0, peer: $0.1) }
+    }
+    let lines = String(decoding: contents, as: UTF8.self).split(separator: "\n")
+    let servers = lines.compactMap { line -> (client: Endpoint, peer: Endpoint)? in
+      let addresses = line.split(separator: " ").compactMap { Endpoint(String($0)) }
+      return addresses.count == 2 ? (client: addresses[0], peer: addresses[1]) : nil
+    }
+    guard servers.count == lines.count, servers.count == etcdServerCount else {
+      throw StackError("\(path): expected \(etcdServerCount) lines with two addresses: use another --directory")
+    }
+    for address in servers.flatMap({ [$0.client, $0.peer] }) where !isFree(address.port) {
+      throw StackError(
+        "\(address), an address of etcd in \(path), is in use: end the process there, or use another --directory"
+      )
+    }
+    return servers
   }
 
   // MARK: Printed commands
@@ -87,7 +120,7 @@ package struct RunSession: Sendable {
     }
     return """
 
-      The store is a cluster of \(nodes.count) nodes, over etcd at \(cluster.etcd[0].client):
+      The store is a cluster of \(nodes.count) nodes, over \(cluster.etcd.count) servers of etcd:
 
       \(nodes.joined(separator: "\n"))
 

@@ -25,12 +25,22 @@ package struct ClusterPlan: Sendable {
   /// Number of groups of shards; nil: as many as nodes.
   package var groups: Int?
 
-  /// Number the nodes from 1, the first at the given addresses, and the others and etcd on free ports.
-  package init(nodes count: Int, first: Node, etcdServers: Int = 1) throws(StackError) {
-    let ports = try LoopbackPorts.free(2 * (count - 1 + etcdServers))
-    let pairs = stride(from: 0, to: ports.count, by: 2).map { (ports[$0], ports[$0 + 1]) }
-    etcd = pairs.prefix(etcdServers).map { (client: $0.0, peer: $0.1) }
-    nodes = [first] + pairs.dropFirst(etcdServers).map { Node(listen: $0.0, admin: $0.1) }
+  /// Number the nodes from 1, the first at the given addresses, and the others on free ports.
+  ///
+  /// - Parameter etcd: addresses of etcd's servers; nil: one server, on free ports.
+  package init(
+    nodes count: Int,
+    first: Node,
+    etcd: [(client: Endpoint, peer: Endpoint)]? = nil
+  ) throws(StackError) {
+    self.etcd = if let etcd { etcd } else { try Self.freePairs(1).map { (client: $0.0, peer: $0.1) } }
+    nodes = [first] + (try Self.freePairs(count - 1)).map { Node(listen: $0.0, admin: $0.1) }
+  }
+
+  /// Return free addresses, two for each process.
+  package static func freePairs(_ count: Int) throws(StackError) -> [(Endpoint, Endpoint)] {
+    let ports = try LoopbackPorts.free(2 * count)
+    return (0..<count).map { (ports[2 * $0], ports[2 * $0 + 1]) }
   }
 
   /// Names of etcd's servers, for messages and log files.
@@ -68,29 +78,12 @@ actor LocalCluster {
   var etcdProcesses: [ChildProcess] { etcd }
   var nodeProcesses: [ChildProcess] { nodes }
 
+  /// Whether there is one server of etcd only.
+  var isLostWithEtcd: Bool { plan.etcd.count == 1 }
+
   /// Start etcd and all nodes. They are not ready yet.
   func start() throws(StackError) {
-    guard let executable = Executables.find("etcd") else {
-      throw StackError("etcd is not installed: install Debian's etcd-server, or leave --nodes out")
-    }
-    let names = ClusterPlan.etcdNames(plan.etcd.count)
-    let members = zip(names, plan.etcd).map { "\($0)=http://\($1.peer)" }.joined(separator: ",")
-    for (name, server) in zip(names, plan.etcd) {
-      let (client, peer) = ("http://\(server.client)", "http://\(server.peer)")
-      etcd.append(
-        try ChildProcess(
-          name: name,
-          executable: executable,
-          arguments: [
-            "--name", name, "--data-dir", "\(files.directory)/\(name)", "--listen-client-urls", client,
-            "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", members, "--heartbeat-interval", "50", "--election-timeout", "500",
-            "--snapshot-count", "2000", "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
-          ],
-          logFile: files.log(of: name)
-        )
-      )
-    }
+    for index in plan.etcd.indices { etcd.append(try makeServer(index)) }
     for index in plan.nodes.indices { nodes.append(try makeNode(index)) }
   }
 
@@ -104,6 +97,27 @@ actor LocalCluster {
   func start(_ index: Int) throws(StackError) -> ChildProcess {
     nodes[index] = try makeNode(index)
     return nodes[index]
+  }
+
+  private func makeServer(_ index: Int) throws(StackError) -> ChildProcess {
+    guard let executable = Executables.find("etcd") else {
+      throw StackError("etcd is not installed: install Debian's etcd-server, or leave --nodes out")
+    }
+    let names = ClusterPlan.etcdNames(plan.etcd.count)
+    let members = zip(names, plan.etcd).map { "\($0)=http://\($1.peer)" }.joined(separator: ",")
+    let (name, server) = (names[index], plan.etcd[index])
+    let (client, peer) = ("http://\(server.client)", "http://\(server.peer)")
+    return try ChildProcess(
+      name: name,
+      executable: executable,
+      arguments: [
+        "--name", name, "--data-dir", "\(files.directory)/\(name)", "--listen-client-urls", client,
+        "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+        "--initial-cluster", members, "--heartbeat-interval", "50", "--election-timeout", "500",
+        "--snapshot-count", "2000", "--max-request-bytes", "4194304", "--logger", "zap", "--log-level", "warn",
+      ],
+      logFile: files.log(of: name)
+    )
   }
 
   private func makeNode(_ index: Int) throws(StackError) -> ChildProcess {
@@ -121,18 +135,25 @@ actor LocalCluster {
     )
   }
 
-  /// Start nodes that end again, until ``stop()``.
+  /// Start nodes that end again, until ``stop()``, and servers of etcd, if there are several.
   ///
   /// - Parameter note: gets a line for each.
   func keepRunning(note: @escaping @Sendable (String) -> Void) {
+    func wait(for process: ChildProcess, _ name: String) async -> Bool {
+      let status = await process.waitForExit()
+      note("\(name) \(status): it starts again in \(Self.restartPause.components.seconds) s")
+      try? await Task.sleep(for: Self.restartPause)
+      return !Task.isCancelled
+    }
     restarts = Task {
       while !Task.isCancelled {
         for index in nodes.indices where !nodes[index].isRunning {
-          let status = await nodes[index].waitForExit()
-          note("node \(index + 1) \(status): it starts again in \(Self.restartPause.components.seconds) s")
-          try? await Task.sleep(for: Self.restartPause)
-          guard !Task.isCancelled else { return }
+          guard await wait(for: nodes[index], "node \(index + 1)") else { return }
           do { _ = try start(index) } catch { note("\(error)") }
+        }
+        for index in etcd.indices where !isLostWithEtcd && !etcd[index].isRunning {
+          guard await wait(for: etcd[index], etcd[index].name) else { return }
+          do { etcd[index] = try makeServer(index) } catch { note("\(error)") }
         }
         try? await Task.sleep(for: .milliseconds(100))
       }

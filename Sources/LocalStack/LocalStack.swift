@@ -218,7 +218,8 @@ package actor LocalStack {
   /// Wait until one of the processes ends by itself, and describe it; nodes of a cluster may end. May return nil after
   /// cancellation.
   package func waitForUnexpectedExit() async -> String? {
-    let children = gateways + (store.map { [$0] } ?? []) + (await cluster?.etcdProcesses ?? [])
+    var children = gateways + (store.map { [$0] } ?? [])
+    if let cluster, await cluster.isLostWithEtcd { children += await cluster.etcdProcesses }
     let files = files
     return await withTaskGroup(of: String?.self) { group in
       for child in children {

@@ -15,6 +15,9 @@ package struct StackFiles: Sendable {
   package var jwtSecret: String { directory + "/jwt-secret" }
   package var ticketSecret: String { directory + "/ticket-secret" }
 
+  /// Addresses of etcd's servers, one a line: for clients, and for each other.
+  package var etcdAddresses: String { directory + "/etcd-addresses" }
+
   package init(directory: String) { self.directory = directory }
 
   /// Return the log file of a process.

@@ -142,7 +142,8 @@ struct BenchRun: Sendable {
     var plan = try StackPlan.onFreePorts(usesTLS: false, logLevel: logLevel, gateways: gateways)
     if nodes > 1 {
       let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
-      plan.cluster = try ClusterPlan(nodes: nodes, first: first, etcdServers: etcdServers)
+      let etcd = try ClusterPlan.freePairs(etcdServers).map { (client: $0.0, peer: $0.1) }
+      plan.cluster = try ClusterPlan(nodes: nodes, first: first, etcd: etcd)
       plan.cluster?.groups = groups
     }
     let stack = LocalStack(plan: plan, files: files, executables: executables)

@@ -98,7 +98,7 @@ extension RealProcesses {
         }
         try await eventually("all groups have owners") { try await ownersAreKnown() }
         let victim = try #require(lines.first { $0.hasPrefix("kill -9 ") }?.split(separator: " ").last)
-        let h2c = try #require(lines.first { $0.hasPrefix("h2c ") }?.split(separator: " ")[1])
+        let h2c = try session.h2c
         let token = try session.text("server.token")
         _ = try await Command.run("kill", ["-9", String(victim)])
         for number in 0..<8 {
@@ -116,6 +116,19 @@ extension RealProcesses {
           let output = try await tidemark(status.dropFirst().map(String.init))
           return try session.log().contains("it starts again") && !output.out.contains("not running")
         }
+        let servers = try session.text("etcd-addresses").split(separator: "\n")
+        #expect(servers.count == 3)
+        // The next session has the same servers, which know each other by address.
+        try await session.restart()
+        #expect(try session.text("etcd-addresses").split(separator: "\n") == servers)
+        let answer = try await Command.run(
+          "curl",
+          [
+            "-sS", "--http2-prior-knowledge", "-H", "authorization: Bearer " + token.filter { !$0.isWhitespace },
+            "\(try session.h2c)/v1/users/alice/unread",
+          ]
+        )
+        #expect(answer.out.contains(#""team:7""#), "\(answer)")
       }
     }
 
