@@ -275,21 +275,50 @@ extension RealProcesses {
         return [owner]
       }
 
-      /// Move a group in the way of an operator.
-      private func moveGroup(to node: Machines.ID) async throws -> Machines.ID {
-        moves += 1
+      /// Run a command of `tidemark cluster`.
+      private func operate(_ arguments: [String]) async throws -> Command.Output {
         let log = Self.servers.map { "https://\(Machines.address($0)):2379" }.joined(separator: ",")
         let command = machines.command(
           on: Self.gateway,
           TestServices.binaries + "/tidemark",
-          [
-            "cluster", "move", "\(moves % Self.groupCount)", "\(node)", "--cluster", "test", "--log", log,
-            "--log-cert", file("link-cert.pem"), "--log-key", file("link-key.pem"), "--log-ca", file("link-ca.pem"),
+          ["cluster"] + arguments + [
+            "--cluster", "test", "--log", log, "--log-cert", file("link-cert.pem"), "--log-key", file("link-key.pem"),
+            "--log-ca", file("link-ca.pem"),
           ]
         )
+        return try await Command.run(command.executable, command.arguments)
+      }
+
+      /// Each group's last record, and how far its members have reported, such as `0: 261 (1: 261, 2: 240, 3: 259)`.
+      func positions() async throws -> String {
+        struct Status: Decodable {
+          struct Group: Decodable {
+            struct Member: Decodable {
+              var node: Int
+              var position: UInt64?
+            }
+            var group: Int
+            var last_record: UInt64?
+            var members: [Member]
+          }
+          var groups: [Group]
+        }
+        let output = try await operate(["status", "--json"])
+        try #require(output.status == 0, "\(output)")
+        let status = try JSONDecoder().decode(Status.self, from: Data(output.out.utf8))
+        func text(_ position: UInt64?) -> String { position.map { "\($0)" } ?? "?" }
+        return status.groups.map { group in
+          let members = group.members.sorted { $0.node < $1.node }.map { "\($0.node): \(text($0.position))" }
+          return "\(group.group): \(text(group.last_record)) (\(members.joined(separator: ", ")))"
+        }.joined(separator: "; ")
+      }
+
+      /// Move a group in the way of an operator.
+      private func moveGroup(to node: Machines.ID) async throws -> Machines.ID {
+        moves += 1
         // On a busy machine the node may lag: then the command says what to wait for, and an operator repeats it.
         try await eventually("group \(moves % Self.groupCount) moves to node \(node)") {
-          let output = try await Command.run(command.executable, command.arguments)
+          let output = try await operate(["move", "\(moves % Self.groupCount)", "\(node)"])
           try #require(output.status == 0 || output.error.contains("lacks records"), "\(output)")
           return output.status == 0
         }
@@ -387,6 +416,7 @@ extension RealProcesses {
         defer { for client in clients { client.end() } }
         let began = Date().timeIntervalSince1970
         var made: [(fault: Fault, machines: [Machines.ID], at: Double, milliseconds: Int)] = []
+        var positions = try await cluster.positions()
         for fault in Self.faults {
           // Shorter in `make test`, but longer than a take-over.
           let longest = TestRun.isLong ? fault.milliseconds.upperBound : min(3_000, fault.milliseconds.upperBound)
@@ -396,6 +426,9 @@ extension RealProcesses {
           made.append((fault, machines, at, milliseconds))
           try await cluster.waitForOwners("after \(fault)")
           try await Task.sleep(for: fault.recovery)
+          let after = try await cluster.positions()
+          print("faults of a cluster: \(fault) on \(machines): records from \(positions) to \(after)")
+          positions = after
         }
         var slow: [(ended: Double, seconds: Double)] = []
         for client in clients {
