@@ -4,12 +4,14 @@ package import StoreEngine
 /// The start of a group's log behind data that a single store has written (docs/cluster.md, "Adoption").
 ///
 /// The data counts as record 1, which nobody can read: the log begins with record 2, a claim that names the data's
-/// hash. So a node without the data needs a snapshot, and cannot claim the group before it has one.
+/// hash. So a node without the data needs a snapshot, and cannot claim the group before it has one. Record 3 releases
+/// the group to the node that has the data: nobody has owned it, so that node needs no wait.
 package struct GroupAdoption: Hashable, Sendable {
   package let group: GroupID
   /// Where the data ends.
   package let cursor: LogCursor
   let claim: GroupRecord
+  let release: GroupRecord
   let node: NodeID
 
   /// - Parameter data: identifies the data: the same for a repeated attempt, and for no other store.
@@ -18,6 +20,7 @@ package struct GroupAdoption: Hashable, Sendable {
     self.node = node
     cursor = LogCursor(position: RecordPosition.zero.next, epoch: .zero, hash: data)
     claim = cursor.record(.claim(by: node), epoch: OwnerEpoch.zero.next)
+    release = LogCursor(after: claim).record(.release(to: node), epoch: claim.epoch)
   }
 
   package enum Outcome: Hashable, Sendable {
@@ -41,6 +44,7 @@ extension EtcdTransactions {
       success: [
         .put(key: keys.owner(adoption.group), value: owner.encoded()),
         .put(key: keys.record(adoption.group, adoption.claim.position), value: adoption.claim.encoded()),
+        .put(key: keys.record(adoption.group, adoption.release.position), value: adoption.release.encoded()),
         .put(key: keys.trim(adoption.group), value: EtcdPositionValue(adoption.claim.position).encoded()),
       ],
       failure: [.range(EtcdRange(first: keys.record(adoption.group, adoption.claim.position)))]

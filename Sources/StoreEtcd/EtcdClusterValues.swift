@@ -32,7 +32,8 @@ struct EtcdConfigurationValue: Hashable {
         groupCount: Int(groups),
         initialNodeCount: Int(nodes),
         level: level,
-        id: id
+        id: id,
+        handshakeID: id == nil || reader.remaining == 0 ? nil : try Self.handshakeID(&reader)
       )
     } catch {
       throw .badValue(.configuration)
@@ -47,7 +48,15 @@ struct EtcdConfigurationValue: Hashable {
     buffer.writeVarint(configuration.initialNodeCount)
     buffer.writeInteger(configuration.level.rawValue)
     if let id = configuration.id { buffer.writeSessionID(id) }
+    if let id = configuration.handshakeID {
+      buffer.writeInteger(1 as UInt8)
+      buffer.writeSessionID(id)
+    }
     return buffer
+  }
+
+  private static func handshakeID(_ reader: inout FieldReader) throws(WireError) -> SessionID? {
+    try reader.byte() == 1 ? try reader.sessionID() : nil
   }
 }
 

@@ -35,7 +35,9 @@ package final class StoreServer: Sendable {
     directory = DataDirectoryMonitor(source: source, logger: logger)
     backups = BackupServer(store: source.store, clock: clock, logger: logger)
     snapshots = SnapshotServer(logger: logger)
-    memberships = configuration.cluster.map { GroupMemberships($0, configuration, store: source.store, logger: logger) }
+    memberships = configuration.cluster.map {
+      GroupMemberships($0, configuration, store: Self.handshakeID(configuration, source), logger: logger)
+    }
     secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
     supervisor = HostSupervisor(
@@ -71,6 +73,13 @@ package final class StoreServer: Sendable {
     return address
   }
 
+  private static func handshakeID(
+    _ configuration: StoreServerConfiguration,
+    _ source: any ReopenableStorage
+  ) -> SessionID {
+    configuration.cluster?.configuration.handshakeID ?? source.store
+  }
+
   private func listen() async throws -> any Channel {
     let terms = ServerHandshake.Terms(
       secrets: configuration.secrets,
@@ -78,7 +87,7 @@ package final class StoreServer: Sendable {
       frameLengthMax: FrameHeader.lengthLimitDefault,
       shardCount: source.shardCount,
       isNode: configuration.cluster != nil,
-      store: source.store,
+      store: Self.handshakeID(configuration, source),
       sessionLifetimeMilliseconds: configuration.engine.sessionLifetimeMilliseconds
     )
     return try await ServerBootstrap(group: group)

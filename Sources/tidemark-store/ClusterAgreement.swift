@@ -21,7 +21,7 @@ struct ClusterAgreement {
   init?(assumedFor settings: Settings) throws(SettingsError) {
     guard let cluster = try settings.string("cluster") else { return nil }
     etcd = try NodeSettings.etcd(settings, cluster: cluster)
-    configuration = try AskedNumbers(settings).configuration(storedShards: nil)
+    configuration = try AskedNumbers(settings).configuration(adopted: nil)
   }
 
   /// Nil without `cluster`.
@@ -33,6 +33,13 @@ struct ClusterAgreement {
     // After a wait for another process, so that the level is that of now.
     configuration = try await talk.agree(settings, cluster: cluster)
   }
+}
+
+/// A data directory that becomes a cluster's.
+private struct AdoptedDirectory {
+  let shardCount: Int
+  /// Identity of a single store, with which its gateways continue their sessions; nil: it was a node's.
+  let store: SessionID?
 }
 
 /// The numbers that a node's settings ask for; nil: it takes those of the cluster.
@@ -51,11 +58,11 @@ private struct AskedNumbers {
 
   /// Return the numbers of a cluster that this node begins.
   ///
-  /// - Parameter storedShards: number of shards of the data directory; nil: it is new.
-  func configuration(storedShards: Int?) throws(SettingsError) -> ClusterConfiguration {
+  /// - Parameter adopted: the directory that is adopted; nil: there is none.
+  func configuration(adopted: AdoptedDirectory?) throws(SettingsError) -> ClusterConfiguration {
     let nodes = nodes ?? Self.defaultNodeCount
     let groups = groups ?? nodes
-    let shards = shards ?? storedShards ?? max(RocksDBEngine.shardCountDefault, groups)
+    let shards = shards ?? adopted?.shardCount ?? max(RocksDBEngine.shardCountDefault, groups)
     guard groups <= shards else {
       throw SettingsError("groups", "has to be at most \(shards), the number of shards")
     }
@@ -63,7 +70,8 @@ private struct AskedNumbers {
       shardCount: shards,
       groupCount: groups,
       initialNodeCount: nodes,
-      id: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
+      id: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
+      handshakeID: adopted?.store
     )
   }
 }
@@ -95,9 +103,7 @@ private struct ClusterTalk {
         )
       }
     }
-    // Of a directory that is not adopted the cluster knows the number already.
-    let stored = adopts && asked.shards == nil ? try Self.storedShardCount(settings) : nil
-    let own = try asked.configuration(storedShards: stored)
+    let own = try asked.configuration(adopted: adopts ? try Self.adopted(settings) : nil)
     let agreed = await ask { log, done in log.agree(own, done: done) }
     guard ClusterLevel.supported.contains(agreed.level) else {
       throw SettingsError(
@@ -117,8 +123,8 @@ private struct ClusterTalk {
     return agreed
   }
 
-  /// Number of shards of the data directory; nil: it is new.
-  private static func storedShardCount(_ settings: Settings) throws(SettingsError) -> Int? {
+  /// The data directory; nil: it is new.
+  private static func adopted(_ settings: Settings) throws(SettingsError) -> AdoptedDirectory? {
     guard let directory = try settings.string("data"), RocksDBEngine.hasStore(directory) else { return nil }
     do throws(StorageError) {
       let engine = try RocksDBEngine(
@@ -128,7 +134,9 @@ private struct ClusterTalk {
         settings: RocksDBSettings()
       )
       defer { engine.close() }
-      return engine.identity.shardCount
+      // What a lost cluster has acknowledged may be missing in the directory of one of its nodes.
+      let store = try engine.isOfCluster ? nil : engine.identity.store
+      return AdoptedDirectory(shardCount: engine.identity.shardCount, store: store)
     } catch {
       throw SettingsError(error.description)
     }

@@ -30,19 +30,19 @@ struct EtcdAdoptionTests {
         #expect(try await Self.adopt(log, node: 2) == .refused)
         #expect(try await log.read(GroupID(0), from: 1) == .trimmed(first: RecordPosition(2)))
         let end = try await log.availableEnds(of: [GroupID(0)])[0]
-        #expect(end.first == RecordPosition(2) && end.last == RecordPosition(2))
+        #expect(end.first == RecordPosition(2) && end.last == RecordPosition(3))
         #expect(end.owner.node == NodeID(1) && end.owner.epoch == OwnerEpoch(1))
         guard case .records(let records, reachesEnd: true) = try await log.read(GroupID(0), from: 2) else {
           throw Unexpected("the claim is not there")
         }
-        #expect(records.map(\.kind) == [.claim(by: NodeID(1))])
-        #expect(records.map(\.previous) == [RecordHash(7)])
+        #expect(records.map(\.kind) == [.claim(by: NodeID(1)), .release(to: NodeID(1))])
+        #expect(records.map(\.previous) == [RecordHash(7), records[0].hash])
         // The claim of a node that began before, with an empty log.
         let claim = LogCursor.start.record(.claim(by: NodeID(2)), epoch: OwnerEpoch(1))
         let outcome = try await log.claim(GroupClaim(group: GroupID(0), record: claim, seen: .none))
         #expect(outcome == .fenced(end.owner))
         // The log continues after it.
-        var owner = TestOwner(log, group: 0, node: 1, after: LogCursor(after: records[0]))
+        var owner = TestOwner(log, group: 0, node: 1, after: LogCursor(after: records[1]))
         try await owner.claim(from: end.owner)
         try await owner.append([1])
       }

@@ -217,6 +217,11 @@ struct EtcdClusterTests {
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([2, 4, 5, 1, 2]) }
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue(stored.dropLast()) }
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([4] + stored.dropFirst()) }
+    var adopted = configuration
+    adopted.handshakeID = SessionID(high: 2, low: 3)
+    let ofAdopted = Array(EtcdConfigurationValue(adopted).encoded().readableBytesView)
+    #expect(try EtcdConfigurationValue(ofAdopted).configuration == adopted)
+    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue(ofAdopted.dropLast()) }
     // Of a later program, and of builds without levels.
     #expect(try EtcdConfigurationValue(stored + [0]).configuration == configuration)
     #expect(try EtcdConfigurationValue([1, 4, 2, 3]).configuration.level == .oldest)

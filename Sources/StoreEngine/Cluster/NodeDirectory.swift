@@ -49,16 +49,21 @@ package struct ClusterConfiguration: Hashable, Sendable {
   /// same name has another one, so nothing of the former one is taken for its own. Nil: an early build began the
   /// cluster.
   package var id: SessionID?
+  /// Identity that the handshake announces, to which sessions, event ids and tickets belong: that of an adopted single
+  /// store. Nil: that of the data.
+  package var handshakeID: SessionID?
 
   package init(
     shardCount: Int,
     groupCount: Int,
     initialNodeCount: Int,
     level: ClusterLevel = ClusterLevel.supported.upperBound,
-    id: SessionID? = nil
+    id: SessionID? = nil,
+    handshakeID: SessionID? = nil
   ) {
     self.level = level
     self.id = id
+    self.handshakeID = handshakeID
     self.shardCount = shardCount
     self.groupCount = groupCount
     self.initialNodeCount = initialNodeCount

@@ -27,7 +27,7 @@ final class GroupMemberships: Sendable {
   private let settings: ClusterSettings
   /// Of the connections to other nodes, without their addresses and the secrets.
   private let nodeConfiguration: StoreClientConfiguration
-  /// Identity of the cluster's data.
+  /// Identity that the nodes announce in handshakes.
   private let store: SessionID
   private let logger: Logger
   private let state: NIOLockedValueBox<State>
