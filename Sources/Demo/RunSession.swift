@@ -47,9 +47,11 @@ package struct RunSession: Sendable {
   }
 
   private func plan(_ page: DemoPage, _ files: StackFiles) throws(StackError) -> StackPlan {
+    let etcd = nodeCount > 1 ? try Self.etcdAddresses(files) : []
+    let taken = Set(etcd.flatMap { [$0.client.port, $0.peer.port] })
     let chosen = try ports.choose(
-      spare: try LoopbackPorts.free(RunListener.allCases.count),
-      isFree: LoopbackPorts.isFree,
+      spare: try LoopbackPorts.free(RunListener.allCases.count, except: taken),
+      isFree: { !taken.contains($0) && LoopbackPorts.isFree($0) },
       note: Terminal.printError
     )
     var plan = StackPlan(
@@ -73,10 +75,7 @@ package struct RunSession: Sendable {
       ],
       logLevel: logLevel
     )
-    if nodeCount > 1 {
-      let etcd = try Self.etcdAddresses(files)
-      plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd)
-    }
+    if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd) }
     return plan
   }
 
@@ -90,6 +89,9 @@ package struct RunSession: Sendable {
   ) throws(StackError) -> [(client: Endpoint, peer: Endpoint)] {
     let path = files.etcdAddresses
     guard let contents = FileManager.default.contents(atPath: path) else {
+      guard !FileManager.default.fileExists(atPath: files.data(ofNode: 1)) else {
+        throw StackError("\(path) is missing, and \(files.data(ofNode: 1)) is there: use another --directory")
+      }
       let servers = try ClusterPlan.freePairs(etcdServerCount)
       try files.write(servers.map { "\($0.0) \($0.1)\n" }.joined(), to: path)
       return servers.map { (client: $0.0, peer: $0.1) }

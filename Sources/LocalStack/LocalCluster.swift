@@ -34,12 +34,16 @@ package struct ClusterPlan: Sendable {
     etcd: [(client: Endpoint, peer: Endpoint)]? = nil
   ) throws(StackError) {
     self.etcd = if let etcd { etcd } else { try Self.freePairs(1).map { (client: $0.0, peer: $0.1) } }
-    nodes = [first] + (try Self.freePairs(count - 1)).map { Node(listen: $0.0, admin: $0.1) }
+    let taken = Set(self.etcd.flatMap { [$0.client.port, $0.peer.port] })
+    nodes = [first] + (try Self.freePairs(count - 1, except: taken)).map { Node(listen: $0.0, admin: $0.1) }
   }
 
   /// Return free addresses, two for each process.
-  package static func freePairs(_ count: Int) throws(StackError) -> [(Endpoint, Endpoint)] {
-    let ports = try LoopbackPorts.free(2 * count)
+  package static func freePairs(
+    _ count: Int,
+    except taken: Set<Int> = []
+  ) throws(StackError) -> [(Endpoint, Endpoint)] {
+    let ports = try LoopbackPorts.free(2 * count, except: taken)
     return (0..<count).map { (ports[2 * $0], ports[2 * $0 + 1]) }
   }
 

@@ -11,11 +11,13 @@ package enum LoopbackPorts {
 
   /// Find distinct free ports outside the range that the system uses for outgoing connections. A restarted process
   /// therefore finds its port free, however many connections were made meanwhile.
-  package static func free(_ count: Int) throws(StackError) -> [Endpoint] {
+  ///
+  /// - Parameter taken: ports for which a process is started later.
+  package static func free(_ count: Int, except taken: Set<Int> = []) throws(StackError) -> [Endpoint] {
     var endpoints: [Endpoint] = []
     for _ in candidates where endpoints.count < count {
       let port = nextCandidate()
-      if isFree(port) { endpoints.append(Endpoint(host: host, port: port)) }
+      if !taken.contains(port), isFree(port) { endpoints.append(Endpoint(host: host, port: port)) }
     }
     guard endpoints.count == count else { throw StackError("no free port on \(host) in \(candidates)") }
     return endpoints

@@ -7,6 +7,8 @@ internal import StoreEngine
 struct EtcdConfigurationValue: Hashable {
   /// First byte of the value.
   private static let formatVersion: UInt8 = 3
+  /// With an id for handshakes: a program that ignores it must not start.
+  private static let formatOfAdopted: UInt8 = 4
   /// Formats of early builds: without an id, and without a level too.
   private static let formatWithoutID: UInt8 = 2
   private static let formatWithoutLevel: UInt8 = 1
@@ -20,7 +22,7 @@ struct EtcdConfigurationValue: Hashable {
     do throws(WireError) {
       var reader = FieldReader(bytes.span.bytes)
       let format = try reader.byte()
-      guard (Self.formatWithoutLevel...Self.formatVersion).contains(format) else { throw .badValue(.format) }
+      guard (Self.formatWithoutLevel...Self.formatOfAdopted).contains(format) else { throw .badValue(.format) }
       let (shards, groups, nodes) = (try reader.varint(), try reader.varint(), try reader.varint())
       let level = format == Self.formatWithoutLevel ? .oldest : ClusterLevel(try reader.byte())
       let id = format < Self.formatVersion ? nil : try reader.sessionID()
@@ -33,7 +35,7 @@ struct EtcdConfigurationValue: Hashable {
         initialNodeCount: Int(nodes),
         level: level,
         id: id,
-        handshakeID: id == nil || reader.remaining == 0 ? nil : try Self.handshakeID(&reader)
+        handshakeID: format == Self.formatOfAdopted ? try reader.sessionID() : nil
       )
     } catch {
       throw .badValue(.configuration)
@@ -42,21 +44,19 @@ struct EtcdConfigurationValue: Hashable {
 
   func encoded() -> ByteBuffer {
     var buffer = ByteBuffer()
-    buffer.writeInteger(configuration.id == nil ? Self.formatWithoutID : Self.formatVersion)
+    buffer.writeInteger(format)
     buffer.writeVarint(configuration.shardCount)
     buffer.writeVarint(configuration.groupCount)
     buffer.writeVarint(configuration.initialNodeCount)
     buffer.writeInteger(configuration.level.rawValue)
     if let id = configuration.id { buffer.writeSessionID(id) }
-    if let id = configuration.handshakeID {
-      buffer.writeInteger(1 as UInt8)
-      buffer.writeSessionID(id)
-    }
+    if let id = configuration.handshakeID { buffer.writeSessionID(id) }
     return buffer
   }
 
-  private static func handshakeID(_ reader: inout FieldReader) throws(WireError) -> SessionID? {
-    try reader.byte() == 1 ? try reader.sessionID() : nil
+  private var format: UInt8 {
+    if configuration.handshakeID != nil { return Self.formatOfAdopted }
+    return configuration.id == nil ? Self.formatWithoutID : Self.formatVersion
   }
 }
 

@@ -21,8 +21,7 @@ extension RocksDBEngine {
     }
   }
 
-  /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns. Event ids,
-  /// tickets and sessions of before are not valid for it.
+  /// Give the data another identity, and say how far it has the groups' logs. Durable when this returns.
   ///
   /// - Parameters:
   ///   - positions: those of a cluster's groups; none: the data is a single store's.

@@ -38,6 +38,20 @@ enum Adoption {
     guard data != cluster.store else {
       return logger.notice("The directory is the cluster's already: --adopt does nothing")
     }
+    // Else gateways would take the data for that of another store.
+    let expected: SessionID?
+    do throws(StorageError) { expected = try engine.isOfCluster ? nil : data } catch {
+      throw SettingsError(error.description)
+    }
+    guard cluster.settings.configuration.handshakeID == expected else {
+      throw SettingsError(
+        "cluster",
+        """
+        \(cluster.name): was begun without --data \(directory), by another node or with another directory: choose \
+        another name, and start the node with --adopt first
+        """
+      )
+    }
     // A node outside of the sets would remove the data, which no other node has.
     let count = cluster.settings.configuration.initialNodeCount
     guard cluster.settings.node.rawValue <= count else {

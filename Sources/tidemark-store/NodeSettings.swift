@@ -16,7 +16,7 @@ struct NodeSettings {
   static let listenDefault = Endpoint(host: "127.0.0.1", port: 7_410)
 
   let name: String
-  /// Identity of the data: the same on all nodes, so that a gateway's session goes on at another one.
+  /// Identity of the data: the same on all nodes.
   let store: SessionID
   let groupCount: Int
   let settings: ClusterSettings

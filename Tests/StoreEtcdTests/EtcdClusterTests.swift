@@ -216,7 +216,7 @@ struct EtcdClusterTests {
     #expect(try EtcdConfigurationValue(stored).configuration == configuration)
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([2, 4, 5, 1, 2]) }
     #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue(stored.dropLast()) }
-    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([4] + stored.dropFirst()) }
+    #expect(throws: EtcdWireError.badValue(.configuration)) { try EtcdConfigurationValue([5] + stored.dropFirst()) }
     var adopted = configuration
     adopted.handshakeID = SessionID(high: 2, low: 3)
     let ofAdopted = Array(EtcdConfigurationValue(adopted).encoded().readableBytesView)

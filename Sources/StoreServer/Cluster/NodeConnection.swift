@@ -7,7 +7,7 @@ internal import StoreEngine
 
 /// The other nodes, from which a node gets snapshots and record keys.
 struct OtherNodes: Sendable {
-  /// Identity of the cluster's data.
+  /// Identity that the nodes announce.
   let store: SessionID
   /// Their addresses, and how to connect to them now.
   let configuration: @Sendable () -> StoreClientConfiguration

@@ -495,6 +495,22 @@ extension RealProcesses {
       }
     }
 
+    /// Gateways would take the data for that of another store.
+    @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
+    func onlyTheFirstNodeAdopts() async throws {
+      try await withCluster(starts: false) { cluster in
+        try cluster.startSingleStore()
+        try await eventually("the directory is there") { cluster.count("listening", inLogOf: "node0") > 0 }
+        await cluster.end("node0")
+        try cluster.startNode(1)
+        try await eventually("the cluster is begun") { cluster.count("Nodes of the cluster", inLogOf: "node1") > 0 }
+        try cluster.startNode(0, ["--adopt"])
+        try await eventually("the directory is refused") {
+          cluster.count("was begun without --data", inLogOf: "node0") == 1
+        }
+      }
+    }
+
     /// A single store's directory becomes a cluster's, and the other nodes get it.
     @Test(.needs(EtcdProcesses.isInstalled, "needs Debian's etcd-server"))
     func singleStoreIsAdopted() async throws {

@@ -125,7 +125,7 @@ extension RealProcesses {
           "curl",
           [
             "-sS", "--http2-prior-knowledge", "-H", "authorization: Bearer " + token.filter { !$0.isWhitespace },
-            "\(try session.h2c)/v1/users/alice/unread",
+            "\(try session.h2c)/v1/users/alice/channels",
           ]
         )
         #expect(answer.out.contains(#""team:7""#), "\(answer)")
