@@ -236,8 +236,8 @@ let package = Package(
       name: "tidemark",
       dependencies: [
         "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost", "Probe", "IndexRebuild", "Operations", "StoreEngine", "StoreEtcd", "TLSSession", arguments,
-        logging, nioCore, signals,
+        "TicketPost", "Probe", "IndexRebuild", "HTTP2Session", "Operations", "StoreEngine", "StoreEtcd", "TLSSession",
+        arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),

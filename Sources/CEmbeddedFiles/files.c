@@ -30,6 +30,9 @@ static const unsigned char sdk_worker_types[] = {
 static const unsigned char demo_page[] = {
 #embed "demo/index.html"
 };
+static const unsigned char base_style[] = {
+#embed "demo/base.css"
+};
 static const unsigned char demo_style[] = {
 #embed "demo/demo.css"
 };
@@ -51,6 +54,42 @@ static const unsigned char demo_elements[] = {
 static const unsigned char demo_words[] = {
 #embed "demo/words.js"
 };
+static const unsigned char console_page[] = {
+#embed "console/index.html"
+};
+static const unsigned char console_style[] = {
+#embed "console/console.css"
+};
+static const unsigned char console_main[] = {
+#embed "console/console.js"
+};
+static const unsigned char console_api[] = {
+#embed "console/api.js"
+};
+static const unsigned char console_channel[] = {
+#embed "console/channel.js"
+};
+static const unsigned char console_parts[] = {
+#embed "console/parts.js"
+};
+static const unsigned char console_picture[] = {
+#embed "console/picture.js"
+};
+static const unsigned char console_why[] = {
+#embed "console/why.js"
+};
+static const unsigned char console_user[] = {
+#embed "console/user.js"
+};
+static const unsigned char console_system[] = {
+#embed "console/system.js"
+};
+static const unsigned char console_types[] = {
+#embed "console/types.js"
+};
+static const unsigned char console_words[] = {
+#embed "console/words.js"
+};
 
 static const tm_file files[] = {
     {"openapi.yaml", openapi, sizeof openapi},
@@ -61,6 +100,7 @@ static const tm_file files[] = {
     {"sdk/tidemark-sw.js", sdk_worker, sizeof sdk_worker},
     {"sdk/tidemark-sw.d.ts", sdk_worker_types, sizeof sdk_worker_types},
     {"demo/index.html", demo_page, sizeof demo_page},
+    {"demo/base.css", base_style, sizeof base_style},
     {"demo/demo.css", demo_style, sizeof demo_style},
     {"demo/demo.js", demo_main, sizeof demo_main},
     {"demo/device.js", demo_device, sizeof demo_device},
@@ -68,6 +108,20 @@ static const tm_file files[] = {
     {"demo/wire.js", demo_wire, sizeof demo_wire},
     {"demo/elements.js", demo_elements, sizeof demo_elements},
     {"demo/words.js", demo_words, sizeof demo_words},
+    {"console/index.html", console_page, sizeof console_page},
+    {"console/base.css", base_style, sizeof base_style},
+    {"console/console.css", console_style, sizeof console_style},
+    {"console/console.js", console_main, sizeof console_main},
+    {"console/api.js", console_api, sizeof console_api},
+    {"console/channel.js", console_channel, sizeof console_channel},
+    {"console/parts.js", console_parts, sizeof console_parts},
+    {"console/picture.js", console_picture, sizeof console_picture},
+    {"console/why.js", console_why, sizeof console_why},
+    {"console/user.js", console_user, sizeof console_user},
+    {"console/system.js", console_system, sizeof console_system},
+    {"console/types.js", console_types, sizeof console_types},
+    {"console/elements.js", demo_elements, sizeof demo_elements},
+    {"console/words.js", console_words, sizeof console_words},
 };
 
 const tm_file *tm_files(size_t *count) {

@@ -63,7 +63,7 @@ package struct RunSession: Sendable {
           listen: chosen[.tls],
           admin: chosen[.tlsAdmin],
           usesTLS: true,
-          flags: gatewayFlags + page.gatewayFlags
+          flags: gatewayFlags + page.gatewayFlags + ["--console"]
         ),
         .init(
           name: "tidemark-gateway-h2c",
@@ -128,7 +128,7 @@ package struct RunSession: Sendable {
 
       To see it work, repeat the last commands above while you kill a node; it starts again after 5 s.
 
-      tidemark cluster status --cluster \(ClusterPlan.name) --log \(cluster.log)
+      \(shellQuoted((try? Executables.ownPath()) ?? "tidemark")) cluster status --cluster \(ClusterPlan.name) --log \(cluster.log)
       kill -9 \(processIDs[0])
       """
   }
@@ -173,12 +173,23 @@ package struct RunSession: Sendable {
         operations       http://\(tls.admin)/metrics  http://\(h2c.admin)/metrics  http://\(plan.storeAdmin)/metrics
         logs             \(logs.joined(separator: "\n                   "))
 
+      For a link to the console, which is valid for 60 s:
+
+      \(consoleCommand(plan, files))
+
       To try it, paste into another terminal in this directory (the tokens are valid for a day):
 
       \(lines(plan, files).joined(separator: "\n"))
 
       Ctrl-C stops it; what it stored stays in \(data).
       """
+  }
+
+  /// Return the command that prints a link to the console.
+  private static func consoleCommand(_ plan: StackPlan, _ files: StackFiles) -> String {
+    let program = (try? Executables.ownPath()) ?? "tidemark"
+    return "\(shellQuoted(program)) console --gateway https://\(plan.gateways[0].listen)"
+      + " --ca \(shellQuoted(files.certificate)) --jwt-secret-file \(shellQuoted(files.jwtSecret))"
   }
 
   /// Return commands to paste, one per line.

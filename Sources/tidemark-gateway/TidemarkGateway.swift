@@ -73,6 +73,10 @@ struct TidemarkGateway: AsyncParsableCommand {
     )
   )
   var demoFile: String?
+  @Flag(help: "Serve the console for operators at /console. `tidemark console` prints a link to log in.")
+  var console = false
+  @Flag(help: "Let the console change settings, members and positions. It is read-only by default.")
+  var consoleWrites = false
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops: String?
   @Option(
     help: ArgumentHelp(
@@ -145,6 +149,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       "jwt-max-age": jwtMaxAge,
       "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile,
       "hooks-file": hooksFile, "demo-file": demoFile, "admin": admin,
+      "console": console ? "true" : nil, "console-writes": consoleWrites ? "true" : nil,
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
       "gateway-memory": gatewayMemory, "connections": connections,

@@ -37,6 +37,7 @@ final class AuthenticationPart: GatewayPart {
     let route = match.route
     let identity = request.authorizationIdentity
     if route.callers == .unauthenticated { return Caller.unauthenticated }
+    if route.callers == .console || loop.isOfConsole(request.path) { return try session(of: request, route) }
     // A device sends no header: its credential is in the body.
     if route.callers == .credentialInBody && identity == 0 { return Caller.unauthenticated }
     switch loop.connections.verdict(of: identity, on: index) {
@@ -67,6 +68,17 @@ final class AuthenticationPart: GatewayPart {
     }
   }
 
+  /// Return the caller of the console's session that a request has.
+  private func session(of request: borrowing HTTP2Request, _ route: Route) throws(Problem) -> Caller {
+    guard let console = loop.console, route.callers != .credentialInBody else { throw Problem(.routeNotFound) }
+    guard let caller = console.caller(of: request) else { throw Problem(.tokenMissing, "log in at /console") }
+    if let refusal = authenticator.refusal(of: caller, now: loop.now) { throw Problem(refusal) }
+    guard !caller.isReadOnly || request.method == .get || request.method == .head else {
+      throw Problem(.consoleReadOnly)
+    }
+    return caller
+  }
+
   /// Return the token of a request. A browser's EventSource sends no header; its token is in the query.
   @_lifetime(borrow request, copy match)
   private func token(of request: borrowing HTTP2Request, _ match: borrowing RouteMatch) throws(Problem) -> RawSpan {
@@ -80,10 +92,13 @@ final class AuthenticationPart: GatewayPart {
   /// - Returns: false where the request will be refused, whatever its body is.
   func acceptsBody(_ request: borrowing HTTP2Request, _ index: ConnectionIndex, _ stream: HTTP2StreamHandle) -> Bool {
     // A request without a route is always refused.
-    guard let match = try? loop.router.match(request.method, request.path, loop.scratch) else { return false }
+    guard let match = try? loop.match(request) else { return false }
     let identity = request.authorizationIdentity
     if match.route.callers == .unauthenticated || match.route.callers == .credentialInBody && identity == 0 {
       return true
+    }
+    if match.route.callers == .console || loop.isOfConsole(request.path) {
+      return (try? session(of: request, match.route)) != nil
     }
     switch loop.connections.verdict(of: identity, on: index) {
     case .caller: return true
@@ -203,7 +218,7 @@ final class AuthenticationPart: GatewayPart {
             admission: &admission
           )
         case .failure(let refusal):
-          admission.route = try self.loop.router.match(request.method, request.path, self.loop.scratch).route
+          admission.route = try self.loop.match(request).route
           self.remember(result, waiting.connection, identity: request.authorizationIdentity)
           throw self.refused(refusal.code, request, waiting.connection)
         }

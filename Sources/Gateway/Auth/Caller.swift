@@ -5,6 +5,8 @@ package final class Caller: Sendable {
   package let userID: [UInt8]
   /// Whether it is a server, which has all rights and names the user that it acts for.
   package let isServer: Bool
+  /// Whether it may only read: a session of the console (``ConsoleSessions``).
+  package let isReadOnly: Bool
   /// When the token expires, in milliseconds since 1970; `Int64.max` where it has no expiry.
   package let expiresAt: Int64
   /// When the token becomes valid, in milliseconds since 1970; `Int64.min` where it does not say.
@@ -22,6 +24,7 @@ package final class Caller: Sendable {
   package init(
     userID: [UInt8],
     isServer: Bool,
+    isReadOnly: Bool = false,
     expiresAt: Int64 = .max,
     notBefore: Int64 = .min,
     issued: UInt32 = 0,
@@ -38,6 +41,7 @@ package final class Caller: Sendable {
     self.issued = isServer || userID.isEmpty ? nil : issued
     self.userID = userID
     self.isServer = isServer
+    self.isReadOnly = isReadOnly
     self.expiresAt = expiresAt
     self.notBefore = notBefore
   }

@@ -121,6 +121,16 @@ extension GatewayLoop {
       help: "Event loops whose requests are sent at once.",
       store.isReady ? 1 : 0
     )
+    samples.highest(
+      "tidemark_gateway_store_shards",
+      help: "Shards of the store; 0 before the first connection.",
+      Double(store.shardCount)
+    )
+    samples.highest(
+      "tidemark_gateway_store_shards_unserved",
+      help: "Shards whose requests wait: the store or their owner is not connected.",
+      Double(store.isReady ? 0 : store.unservedShards.isEmpty ? store.shardCount : store.unservedShards.count)
+    )
     let stats = store.stats
     samples.counter(
       "tidemark_gateway_store_requests_total",

@@ -101,7 +101,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if !origins.isEmpty, origins.isPreflight(request) {
       return try answerPreflight(request, stream: stream, connection: connection)
     }
-    let match = try router.match(request.method, request.path, scratch)
+    let match = try match(request)
     admission.route = match.route
     let index = connection.tableIndex
     let caller: Caller
@@ -136,6 +136,26 @@ extension GatewayLoop: HTTP2ServerDelegate {
     )
     if match.route.isPageQuery, try !waitingRequests.beginOrEnqueuePageQuery(context) { return }
     try dispatch(match, context, request)
+  }
+
+  /// Find the route of a request. The console calls the API below `/console`.
+  @inline(__always)
+  @_lifetime(borrow request)
+  func match(_ request: borrowing HTTP2Request) throws(Problem) -> RouteMatch {
+    let path = request.path
+    let isOfConsole = isOfConsole(path)
+    let pathOfAPI = isOfConsole ? path.extracting(Self.consolePath.utf8CodeUnitCount..<path.byteCount) : path
+    return _overrideLifetime(try router.match(request.method, pathOfAPI, scratch), borrowing: request)
+  }
+
+  private static let consolePath: StaticString = "/console"
+
+  /// Return whether a path is the console's own way to the API.
+  @inline(__always)
+  func isOfConsole(_ path: RawSpan) -> Bool {
+    let prefix: StaticString = "/console/v1/"
+    guard console != nil, path.byteCount > prefix.utf8CodeUnitCount else { return false }
+    return path.extracting(0..<prefix.utf8CodeUnitCount).equals(prefix)
   }
 
   /// Answer a CORS preflight, which has no route.

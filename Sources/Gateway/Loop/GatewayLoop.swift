@@ -25,6 +25,8 @@ package final class GatewayLoop {
   let origins: CrossOrigins
   /// Nil: there is no demo page.
   let demo: DemoSession?
+  /// Nil: there is no console.
+  let console: ConsoleSessions?
   let router = Router()
   let scratch = PathScratch()
   let tape: JSONTape
@@ -84,6 +86,7 @@ package final class GatewayLoop {
     self.resources = HTTP2ServerResources(limits: configuration.http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = configuration.origins
     self.demo = configuration.demo
+    self.console = shared.console
     self.tape = JSONTape(limits: limits.json)
     self.hooks = HooksPart(configuration.hooks)
     self.push = PushPart(configuration.ticketKeys, hooks: configuration.hooks)

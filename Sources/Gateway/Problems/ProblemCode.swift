@@ -39,6 +39,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case userIDMismatch = "user_id_mismatch"
   case markUnreadOff = "mark_unread_off"
   case countsNotVisible = "counts_not_visible"
+  case consoleReadOnly = "console_read_only"
   case ownMessage = "own_message"
   // 404
   case routeNotFound = "route_not_found"
@@ -94,7 +95,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
       .tokenIssuerNotAllowed, .tokenAudienceNotAllowed, .tokenWithoutExpiry, .tokenWithoutIssueTime,
       .webhookSignatureInvalid:
       401
-    case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage: 403
+    case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage, .consoleReadOnly: 403
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound: 404
     case .methodNotAllowed: 405
     case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected,
@@ -148,6 +149,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .ticketInvalid: "The ticket is malformed, altered, or not signed by this service"
     case .ticketExpired: "The ticket has expired"
     case .countsNotVisible: "In this channel only a message's sender sees who has read it"
+    case .consoleReadOnly: "This console is read-only: its gateway runs without --console-writes"
     case .ownMessage: "A sender cannot acknowledge their own message"
     case .receiptNotRequested: "The message was registered without an acknowledgement request"
     case .receiptExpired: "The message's acknowledgement request has expired"

@@ -50,6 +50,34 @@ struct FileRoutes {
     serve(try file("demo/" + name), Self.pageHeaders, match, context, request)
   }
 
+  /// Handle `GET /console`.
+  func consolePage(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try serveConsole("index.html", match, context, request)
+  }
+
+  /// Handle `GET /console/{name}`.
+  func consoleFile(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try serveConsole(Self.name(match), match, context, request)
+  }
+
+  private func serveConsole(
+    _ name: String,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    guard loop.console != nil else { throw Problem(.routeNotFound) }
+    serve(try file("console/" + name), Self.pageHeaders, match, context, request)
+  }
+
   /// Handle `GET /demo/session`: the tokens of the demo page, for its code as bearer.
   func demoSession(
     _ match: borrowing RouteMatch,

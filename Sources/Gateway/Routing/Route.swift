@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import ReceiptModel
 
-/// The routes of Proto/openapi.yaml, and of the demo page. Each has its ``RouteSpec`` below and a handler in
+/// The routes of Proto/openapi.yaml, and of the demo page and the console. Each has its ``RouteSpec`` below and a handler in
 /// `GatewayLoop.dispatch`. The router compares paths in this order: busy routes come first, a literal piece before a
 /// parameter.
 package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
@@ -25,6 +25,14 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case demoPage
   case demoSession
   case demoFile
+  case consolePage
+  case consoleLogin
+  case consoleLogout
+  case openConsoleSession
+  case getConsoleSession
+  case issueConsoleCode
+  case consoleMetrics
+  case consoleFile
   case readStates
   case listRoster
   case listMessages
@@ -59,8 +67,18 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   /// A route of the public API that is not implemented yet: 501.
   case notImplemented
 
-  /// Whether Proto/openapi.yaml describes the route: all that are implemented, without the demo page's.
-  package var isDescribed: Bool { ![.notImplemented, .demoPage, .demoSession, .demoFile].contains(self) }
+  /// Whether Proto/openapi.yaml describes the route: all that are implemented, without those of the pages.
+  package var isDescribed: Bool { self != .notImplemented && !isOfPage }
+
+  /// Whether the route is of the demo page or of the console.
+  private var isOfPage: Bool {
+    switch self {
+    case .demoPage, .demoSession, .demoFile, .consolePage, .consoleLogin, .consoleLogout, .openConsoleSession,
+      .getConsoleSession, .issueConsoleCode, .consoleMetrics, .consoleFile:
+      true
+    default: false
+    }
+  }
 }
 
 extension RouteSpec {
@@ -104,6 +122,15 @@ extension RouteSpec {
     case .demoPage: RouteSpec("demo_page", .get, "/demo", .unauthenticated)
     case .demoSession: RouteSpec("demo_session", .get, "/demo/session", .unauthenticated)
     case .demoFile: RouteSpec("demo_file", .get, "/demo/{name}", .unauthenticated)
+    case .consolePage: RouteSpec("console_page", .get, "/console", .unauthenticated)
+    case .consoleLogin:
+      RouteSpec("console_login", .post, "/console/login", .unauthenticated, cost: 10, body: .consoleLogin)
+    case .consoleLogout: RouteSpec("console_logout", .post, "/console/logout", .unauthenticated)
+    case .openConsoleSession: RouteSpec("open_console_session", .post, "/console/session", .server)
+    case .getConsoleSession: RouteSpec("get_console_session", .get, "/console/session", .console)
+    case .issueConsoleCode: RouteSpec("issue_console_code", .post, "/console/codes", .server)
+    case .consoleMetrics: RouteSpec("console_metrics", .get, "/console/metrics", .console, cost: 10)
+    case .consoleFile: RouteSpec("console_file", .get, "/console/{name}", .unauthenticated)
     case .readStates: batch("read_states", "/v1/read-state", .user, query: viewer, body: .readStates)
     case .listRoster: page("list_roster", "/v1/channels/{cid}/members", query: ["limit", "cursor", "user_id"])
     case .listMessages: page("list_messages", "/v1/channels/{cid}/messages", .server, query: paging)
@@ -304,6 +331,8 @@ package struct RouteSpec: Sendable {
     case server
     /// Servers, and users for themselves.
     case user
+    /// Sessions of the console.
+    case console
     /// All clients. A credential, if any, is in the body.
     case credentialInBody
     /// All clients. A credential is ignored.

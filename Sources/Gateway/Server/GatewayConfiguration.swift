@@ -24,6 +24,16 @@ package struct GatewayConfiguration: Sendable {
   package var admin: Endpoint?
   /// Web origins allowed to call the API (CORS).
   package var origins = CrossOrigins()
+  /// The console (`--console`).
+  package struct Console: Sendable, Hashable {
+    /// Whether its sessions may change anything (`--console-writes`).
+    package var allowsWrites = false
+
+    package init(allowsWrites: Bool = false) { self.allowsWrites = allowsWrites }
+  }
+
+  /// Nil: there is no console.
+  package var console: Console?
   /// What the demo page may use; nil: there is no demo page.
   package var demo: DemoSession?
   /// Number of event loops. Each has a thread, its own client connections and its own connection to the store.
@@ -124,7 +134,8 @@ package struct GatewayConfiguration: Sendable {
     "listen", "tls-cert", "tls-key", "h2c", "store", "tls-ca", "store-tls-cert", "store-tls-key",
     "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
-    "ticket-secret-file", "hooks-file", "demo-file", "admin", "proxy-protocol", "cors-origin", "loops", "config",
+    "ticket-secret-file", "hooks-file", "demo-file", "console", "console-writes", "admin", "proxy-protocol",
+    "cors-origin", "loops", "config",
     "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
     "rate-address",
     "log-level",
@@ -193,6 +204,12 @@ package struct GatewayConfiguration: Sendable {
     }
     origins = try CrossOrigins(try settings.list("cors-origin"))
     if let path = try settings.string("demo-file") { demo = try DemoSession(path: path, warn: warn) }
+    if try settings.flag("console") {
+      console = Console(allowsWrites: try settings.flag("console-writes"))
+      http2.retainedHeaders?.append(contentsOf: ["cookie", "sec-fetch-site"])
+    } else if try settings.flag("console-writes") {
+      throw SettingsError("console-writes", "needs --console, which serves the console")
+    }
     if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }
     if let path = try settings.string("ticket-secret-file") {
       let byteCountMin = TicketKeys.secretByteCountMin

@@ -69,7 +69,13 @@ package final class GatewayServer: Service {
     let eventLoops = group.makeIterator().map { $0 as any EventLoop }
     let refusals = RefusalLog(logger: logger)
     let gate = ConnectionGate(limits: configuration.connections, logger: logger, refusals: refusals)
-    let shared = SharedServices(logger: logger, rates: RateLimiter(configuration.rates), gate: gate, refusals: refusals)
+    let shared = SharedServices(
+      logger: logger,
+      rates: RateLimiter(configuration.rates),
+      gate: gate,
+      refusals: refusals,
+      console: configuration.console.map { ConsoleSessions(allowsWrites: $0.allowsWrites, metrics: metrics) }
+    )
     let refusalTicker = eventLoops[0].scheduleRepeatedTask(
       initialDelay: RefusalLog.interval,
       delay: RefusalLog.interval

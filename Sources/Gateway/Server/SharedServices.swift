@@ -14,6 +14,8 @@ package struct SharedServices: Sendable {
   let gate: ConnectionGate?
   /// Nil in tests.
   let refusals: RefusalLog?
+  /// Nil: there is no console.
+  let console: ConsoleSessions?
 
   package init(
     logger: Logger,
@@ -21,7 +23,8 @@ package struct SharedServices: Sendable {
     revokedTokens: RevokedTokens = RevokedTokens(),
     rates: RateLimiter = RateLimiter(),
     gate: ConnectionGate? = nil,
-    refusals: RefusalLog? = nil
+    refusals: RefusalLog? = nil,
+    console: ConsoleSessions? = nil
   ) {
     self.logger = logger
     self.clock = clock
@@ -29,6 +32,7 @@ package struct SharedServices: Sendable {
     self.rates = rates
     self.gate = gate
     self.refusals = refusals
+    self.console = console
   }
 }
 

@@ -86,6 +86,14 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// Whether the application refused the body (``HTTP2ServerConnection/refuseBody(_:)``), so that it is incomplete.
   package var bodyRefused: Bool { slot.pointee.state.isBodyRefused }
 
+  /// Return the value of a cookie (RFC 6265 section 4.2), or nil. A client may send each cookie in a field of its own
+  /// (RFC 9113 section 8.2.3).
+  @_lifetime(borrow self)
+  package func cookie(_ name: StaticString) -> RawSpan? {
+    guard let range = slot.pointee.received.findCookie(name) else { return nil }
+    return span(range)
+  }
+
   /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {

@@ -102,6 +102,36 @@ struct ReceivedMessage {
     return nil
   }
 
+  /// Return the value of the first cookie with that name.
+  func findCookie(_ name: StaticString) -> ByteRange? {
+    guard let bytes else { return nil }
+    var at = 0
+    while at + Self.fieldPrefixBytes <= headerEnd {
+      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
+      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
+      at += Self.fieldPrefixBytes
+      let end = at + nameCount + valueCount
+      if isBytes(bytes + at, nameCount, "cookie") {
+        // Pairs `name=value`, with a semicolon and a space between them.
+        var start = at + nameCount
+        while start < end {
+          var next = start
+          while next < end, bytes[next] != UInt8(ascii: ";") { next += 1 }
+          while start < next, bytes[start] == UInt8(ascii: " ") { start += 1 }
+          let valueStart = start + name.utf8CodeUnitCount + 1
+          if valueStart <= next, bytes[valueStart - 1] == UInt8(ascii: "="),
+            isBytes(bytes + start, name.utf8CodeUnitCount, name)
+          {
+            return ByteRange(offset: UInt32(valueStart), count: UInt32(next - valueStart))
+          }
+          start = next + 1
+        }
+      }
+      at = end
+    }
+    return nil
+  }
+
   /// Store one header field, and remember its position if a request has a property for it. The first field of a name
   /// counts, except for `x-forwarded-for`. Most comparisons end at the length of the name.
   ///

@@ -81,7 +81,7 @@ import Yams
       case .server: expected = ["serverToken"]
       case .user: expected = ["serverToken", "userToken"]
       case .credentialInBody: expected = ["nobody", "serverToken"]
-      case .unauthenticated: expected = ["nobody"]
+      case .unauthenticated, .console: expected = ["nobody"]
       }
       #expect(callers == expected, "\(route)")
       let statuses = try codes(of: operation)
@@ -122,7 +122,7 @@ import Yams
       "own_message", "receipt_expired", "not_expected", "ticket_invalid",
       "ticket_expired", "line_too_long", "not_a_member",
     ]
-    #expect(known.subtracting(used) == entries.union(Self.codesOfHTTP1))
+    #expect(known.subtracting(used) == entries.union(Self.codesOfHTTP1).union(["console_read_only"]))
     let text = String(buffer: EmbeddedFile.apiDocument.plain.body)
     for code in entries {
       #expect(
@@ -134,7 +134,9 @@ import Yams
   // MARK: Names
 
   /// The fields of each route's JSON body.
-  private static let bodies = Route.allCases.compactMap { route in route.spec.body.map { (route, $0) } }
+  private static let bodies = Route.allCases.filter(\.isDescribed).compactMap { route in
+    route.spec.body.map { (route, $0) }
+  }
 
   @Test func describedBodyFieldsMatchKnownFields() throws {
     var described: Set<String> = []

@@ -39,6 +39,7 @@ struct TestGateway: Sendable {
     tickets: TicketKeys? = TicketKeys(secrets: [Array(TestTokens.secret.utf8)]),
     hooks: [PushHook] = [],
     demo: DemoSession? = nil,
+    console: ConsoleSessions? = nil,
     deadline: TimeAmount = .seconds(5),
     settling: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
@@ -70,7 +71,8 @@ struct TestGateway: Sendable {
     let shared = SharedServices(
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
       clock: GatewayClock(shift: clock),
-      rates: RateLimiter(rates)
+      rates: RateLimiter(rates),
+      console: console
     )
     if tokenList == nil { shared.revokedTokens.replace([], version: 0) }
     let verifier = try await TokenVerifier(keys)
@@ -394,7 +396,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     var headers: [String: String] = [:]
     let names: [StaticString] = [
       "x-request-id", "retry-after", "allow", "www-authenticate", "content-length", "etag", "vary",
-      "cache-control", "content-security-policy", "x-content-type-options",
+      "cache-control", "set-cookie", "content-security-policy", "x-content-type-options",
       "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers",
     ]
     for name in names { headers["\(name)"] = response.header(name)?.text }

@@ -63,6 +63,27 @@ struct StreamSlotTests {
     #expect(found == ["get", "/a", "Bearer x", "2"])
   }
 
+  /// Browsers over HTTP/2 send each cookie in a field of its own.
+  @Test(
+    "a cookie is found in any field and place",
+    arguments: [
+      (["a=1"], "1"), (["b=2; a=1"], "1"), (["b=2", "a=1"], "1"), (["a=1; a=2"], "1"), (["a="], ""), (["a=1;b=2"], "1"),
+      (["aa=1"], nil), (["b=a=1"], nil), (["a"], nil), ([""], nil), ([], nil), (["b=2;  ; a=1;"], "1"),
+    ]
+  )
+  func cookieIsFound(fields: [String], expected: String?) throws {
+    let server = try TestServer()
+    var found: String?
+    server.delegate.onRequest = { stream, connection in
+      connection.withRequest(stream) { request in
+        if let cookie = request.cookie("a") { found = text(cookie) }
+      }
+      connection.respond(stream, status: 200)
+    }
+    server.send(get(1, "/a", extra: fields.map { ("cookie", $0) }))
+    #expect(found == expected)
+  }
+
   @Test("a stale handle does nothing")
   func staleHandleDoesNothing() throws {
     let server = try TestServer()

@@ -91,7 +91,7 @@ extension RealProcesses {
       try await RunningSession.with(["--nodes", "3"]) { session in
         try await eventually("the nodes are printed") { try session.log().contains("kill -9 ") }
         let lines = try session.log().split(separator: "\n").map { $0.drop { $0 == " " } }
-        let status = try #require(lines.first { $0.hasPrefix("tidemark cluster status") }).split(separator: " ")
+        let status = try #require(lines.first { $0.contains(" cluster status ") }).split(separator: " ")
         func ownersAreKnown() async throws -> Bool {
           let output = try await tidemark(status.dropFirst().map(String.init))
           return output.status == 0 && !output.out.contains("has no owner")

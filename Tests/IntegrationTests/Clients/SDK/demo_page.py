@@ -7,38 +7,15 @@ The browser trusts the certificate by a profile of its own and ignores no error.
 
 import sys
 
-from axe_playwright_python.sync_playwright import Axe
-from browsers import launch, trust
+from browsers import LIMIT, Checks, launch, picture, trust
 from playwright.sync_api import expect, sync_playwright
 
 chromium, address, certificate, directory = sys.argv[1:5]
 pictures = sys.argv[5] if len(sys.argv) > 5 else None
-LIMIT = 20_000
 expect.set_options(timeout=LIMIT)
 EVIL = '<img src=x onerror="document.title=\'broken\'">'
-problems = []
-checks = 0
-
-
-def check(is_right, what):
-    global checks
-    checks += 1
-    assert is_right, what
-
-
-def watch(page):
-    page.set_default_timeout(LIMIT)
-    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if "Content Security Policy" in message.text else None,
-    )
-    origin = address.split("/demo")[0]
-    page.on("request", lambda request: problems.append(request.url) if not is_own(request.url, origin) else None)
-
-
-def is_own(url, origin):
-    return url.startswith(origin + "/") or url.startswith("data:") or url.startswith("blob:")
+check = Checks(address.split("/demo")[0])
+watch, audit = check.watch, check.audit
 
 
 def send(page, person, text):
@@ -51,16 +28,8 @@ def row(page, person, text):
 
 
 def ticks(page, person, text, status):
-    global checks
-    checks += 1
+    check.count += 1
     expect(row(page, person, text).locator("tidemark-ticks")).to_have_attribute("status", status)
-
-
-def audit(page, what):
-    # Colours change over 180 ms.
-    page.wait_for_timeout(400)
-    results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
-    check(results.violations_count == 0, f"{what}: {results.generate_report()}")
 
 
 def choose(page, name, value):
@@ -156,12 +125,6 @@ def play_crowd(page):
     expect(message).to_have_attribute("aria-label", "Read by 499")
 
 
-def picture(page, name):
-    if pictures:
-        page.wait_for_timeout(400)
-        page.screenshot(path=f"{pictures}/{name}.png")
-
-
 trust(certificate, directory)
 with sync_playwright() as playwright:
     browser = launch(playwright, chromium, directory)
@@ -176,15 +139,15 @@ with sync_playwright() as playwright:
     first.locator(".bob .group").click()
     first.locator(".carol .group").click()
     audit(first, "light")
-    picture(first, "demo-desk-light")
+    picture(first, pictures, "demo-desk-light")
     first.emulate_media(color_scheme="dark")
     audit(first, "dark")
-    picture(first, "demo-desk-dark")
+    picture(first, pictures, "demo-desk-dark")
     first.set_viewport_size({"width": 390, "height": 844})
     audit(first, "phone, dark")
-    picture(first, "demo-phone-dark")
+    picture(first, pictures, "demo-phone-dark")
     first.emulate_media(color_scheme="light")
-    picture(first, "demo-phone-light")
+    picture(first, pictures, "demo-phone-light")
     width = first.evaluate("document.documentElement.scrollWidth")
     check(width <= 390, f"the page is {width} px wide on a phone of 390")
     first.set_viewport_size({"width": 1440, "height": 900})
@@ -194,6 +157,5 @@ with sync_playwright() as playwright:
     watch(third)
     third.goto(address.split("#")[0] + "#wrong-code-of-twenty-two")
     expect(third.locator(".notice")).to_contain_text("tidemark run")
-    check(not problems, problems)
     browser.close()
-print(f"ok: {checks} checks")
+check.end()

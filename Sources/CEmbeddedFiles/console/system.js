@@ -1,0 +1,109 @@
+import { metrics } from './api.js'
+import { make } from './elements.js'
+import { draw, section } from './parts.js'
+import { words } from './words.js'
+
+const text = words.system
+const interval = 2000
+const samplesMin = 30
+const samplesMax = 150
+const width = 150
+const shards = 'tidemark_gateway_store_shards'
+
+/** Each chart: its name, the value of two scrapes, and its unit. */
+const charts = [
+  ['shards', (now) => sumOf(now, shards) - sumOf(now, `${shards}_unserved`), ''],
+  ['requests', rate('tidemark_gateway_requests_total'), text.perSecond],
+  ['store', rate('tidemark_gateway_store_requests_total'), text.perSecond],
+  ['roundTrip', mean('tidemark_gateway_store_round_trip_seconds', 1000), text.milliseconds],
+  ['inFlight', gauge('tidemark_gateway_store_requests_in_flight'), ''],
+  ['events', rate('tidemark_gateway_events_written_total'), text.perSecond],
+  ['streams', gauge('tidemark_gateway_event_streams'), ''],
+  ['connections', gauge('tidemark_gateway_connections'), ''],
+  ['memory', gauge('process_resident_memory_bytes', 1 / (1 << 20)), text.mebibytes],
+  ['refused', rate('tidemark_gateway_rate_limited_total', 'tidemark_gateway_connections_refused_total'), text.perSecond],
+  ['lost', gauge('tidemark_gateway_store_connections_lost_total'), ''],
+]
+
+function sumOf(scrape, ...names) { return names.reduce((total, name) => total + (scrape.values.get(name) ?? 0), 0) }
+
+function gauge(name, factor = 1) { return (now) => sumOf(now, name) * factor }
+
+function rate(...names) {
+  return (now, before) => before && Math.max(0, (sumOf(now, ...names) - sumOf(before, ...names)) / (now.at - before.at))
+}
+
+function mean(name, factor) {
+  return (now, before) => {
+    const grown = (suffix) => sumOf(now, `${name}_${suffix}`) - sumOf(before, `${name}_${suffix}`)
+    const count = before && grown('count')
+    return count > 0 ? (grown('sum') / count) * factor : undefined
+  }
+}
+
+/** Parse metrics of the Prometheus text format: the sum over all labels, by name. Buckets of histograms are left out. */
+export function parse(lines) {
+  const values = new Map()
+  for (const line of lines.split('\n')) {
+    const found = /^([a-zA-Z_:][\w:]*)(?:\{.*\})? (\S+)$/.exec(line)
+    if (!found || found[1].endsWith('_bucket')) continue
+    values.set(found[1], (values.get(found[1]) ?? 0) + Number(found[2]))
+  }
+  return values
+}
+
+/** The view of the gateway: its figures of the last five minutes, drawn every two seconds. */
+export function systemView(signal) {
+  const drawn = charts.map(([name, value, unit]) => new Chart(text.charts[name], value, unit))
+  const state = make('p', { role: 'status', class: 'muted' }, text.hint)
+  let before
+  const scrape = async () => {
+    try {
+      const now = { at: performance.now() / 1000, values: parse(await metrics(signal)) }
+      for (const chart of drawn) chart.add(now, before)
+      before = now
+      state.textContent = text.hint
+    } catch {
+      if (!signal.aborted) state.textContent = text.stale
+    }
+    if (!signal.aborted) setTimeout(scrape, interval)
+  }
+  scrape()
+  return section(text.title, state, make('div', { class: 'charts' }, ...drawn.map((chart) => chart.element)))
+}
+
+class Chart {
+  #value
+  #unit
+  #samples = []
+  #now = make('output', {})
+  #line = draw('polyline', { fill: 'none' })
+  #area = draw('polygon', {})
+  element
+
+  constructor(title, value, unit) {
+    this.#value = value
+    this.#unit = unit
+    const picture = draw('svg', { viewBox: `0 0 ${width} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, this.#area, this.#line)
+    this.element = make('figure', { class: 'chart' }, make('figcaption', {}, title), this.#now, picture)
+  }
+
+  add(now, before) {
+    const value = this.#value(now, before)
+    if (value === undefined) return
+    this.#samples.push(value)
+    if (this.#samples.length > samplesMax) this.#samples.shift()
+    this.#now.textContent = `${format(value)} ${this.#unit}`
+    const highest = Math.max(...this.#samples, 1e-9)
+    // A minute fills the width at first, and five minutes in the end.
+    const step = width / Math.max(this.#samples.length - 1, samplesMin - 1)
+    const start = width - step * (this.#samples.length - 1)
+    const points = this.#samples.map((sample, index) => `${(start + index * step).toFixed(1)},${(38 - (sample / highest) * 34).toFixed(1)}`)
+    this.#line.setAttribute('points', points.join(' '))
+    this.#area.setAttribute('points', [`${start.toFixed(1)},40`, ...points, `${width},40`].join(' '))
+  }
+}
+
+function format(value) {
+  return value.toLocaleString(undefined, { maximumFractionDigits: value >= 100 ? 0 : value >= 10 ? 1 : 2 })
+}

@@ -1,0 +1,43 @@
+import { page, path, put } from './api.js'
+import { make } from './elements.js'
+import { section, table } from './parts.js'
+import { words } from './words.js'
+
+const text = words.types
+
+/** The view of the channel types: each option, its value and what it does; with a field to change it if that is allowed. */
+export async function typesView(writes) {
+  const place = make('div', { class: 'types' })
+  const load = async (more) => {
+    const types = await (more ?? (() => page('/channel-types', 'channel_types')))()
+    place.append(...types.items.map((type) => typeSection(type, writes)))
+    if (types.more) await load(types.more)
+  }
+  await load()
+  if (place.children.length === 0) place.append(make('p', { class: 'muted' }, text.none))
+  return make('div', {}, make('header', {}, make('h1', {}, text.title), make('p', { class: 'muted' }, text.hint)), place)
+}
+
+function typeSection({ type, options }, writes) {
+  const rows = Object.entries(options).map(([name, value]) => [
+    make('code', {}, name),
+    writes ? editor(type, name, value) : make('code', {}, JSON.stringify(value)),
+    text.effects[name] ?? '',
+  ])
+  return section(type, table([text.option, text.value, text.effect], rows))
+}
+
+function editor(type, name, value) {
+  const field = make('input', { type: 'text', value: JSON.stringify(value), 'aria-label': text.valueOf(type, name), spellcheck: 'false' })
+  const state = make('span', { role: 'status', class: 'muted' })
+  return make('form', { class: 'inline', onsubmit: async (event) => {
+    event.preventDefault()
+    try {
+      const changed = await put(path`/channel-types/${type}`, { [name]: JSON.parse(field.value) })
+      field.value = JSON.stringify(changed.options[name])
+      state.textContent = text.saved
+    } catch (error) {
+      state.textContent = text.refused(error.message)
+    }
+  } }, field, make('button', {}, text.save), state)
+}
