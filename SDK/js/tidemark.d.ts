@@ -197,6 +197,8 @@ export class Tidemark {
 
   on<Type extends keyof TidemarkEvents>(type: Type, listener: (value: TidemarkEvents[Type]) => void): () => void
   start(): Promise<void>
+  /** Connect and send now, not after the present pause. In browsers the `online` event does it. */
+  reconnect(): void
   close(): Promise<void>
 
   open(cid: CID, thread?: string): Promise<void>

@@ -396,6 +396,12 @@ class EventStream {
     }
   }
 
+  /** Connect now, if it is not connected. */
+  hurry() {
+    this.backoff.reset()
+    this.#wake?.()
+  }
+
   stop() {
     this.#isStopped = true
     this.#attempt?.abort()
@@ -708,6 +714,12 @@ class Outbox {
     await this.store.put(key, { ...value, ...changes })
   }
 
+  /** Send now what has failed before. */
+  hurry() {
+    this.backoff.reset()
+    this.flush()
+  }
+
   /** Send what is due, now or as soon as it may be. */
   flush(after = 0) {
     if (!this.#isStarted || this.#isClosed) return
@@ -892,6 +904,7 @@ export class Tidemark {
   /** Whether another refresh follows the one that is under way at once: the stream was opened again. */
   #isRefreshAwaited = false
   #needsBasics = true
+  #networkReturned = () => this.reconnect()
   #backoff
   #unreadByHand = new Set()
   /** What was unread when a place was opened, or marked unread since; undefined before its own row is known. */
@@ -992,13 +1005,24 @@ export class Tidemark {
       })
       this.#stream.run()
       this.#outbox.start()
+      globalThis.addEventListener?.('online', this.#networkReturned)
     })
     return this.#started
+  }
+
+  /**
+   * Connect and send now, not after the present pause, which is up to 30 s. Call it when the network is back; in
+   * browsers the `online` event does it.
+   */
+  reconnect() {
+    this.#stream?.hurry()
+    this.#outbox.hurry()
   }
 
   /** Stop following events. Unanswered marks stay in the store. */
   async close() {
     this.#isClosed = true
+    globalThis.removeEventListener?.('online', this.#networkReturned)
     this.#stream?.stop()
     clearTimeout(this.#staleTimer)
     for (const stop of [...this.#automatic.values()]) stop()

@@ -20,6 +20,8 @@ actor EventStream {
   /// Where to resume.
   private var last: String?
   private var heardAt = ContinuousClock.now
+  /// Until the next connection; nil: there is one.
+  private var pause: Task<Void, Never>?
 
   init(
     requests: Requests,
@@ -44,8 +46,25 @@ actor EventStream {
         failure = .from(error)
       }
       guard !Task.isCancelled, await callbacks.lost(failure) else { return }
-      try? await Task.sleep(for: backoff.next(least: failure.retryAfter))
+      await wait(for: backoff.next(least: failure.retryAfter))
     }
+  }
+
+  private func wait(for duration: Duration) async {
+    let pause = Task { _ = try? await Task.sleep(for: duration) }
+    self.pause = pause
+    await withTaskCancellationHandler {
+      await pause.value
+    } onCancel: {
+      pause.cancel()
+    }
+    self.pause = nil
+  }
+
+  /// Connect now, if it is not connected.
+  func hurry() {
+    backoff.reset()
+    pause?.cancel()
   }
 
   /// Follow one connection to its end.

@@ -52,6 +52,7 @@ public actor Tidemark {
   var added: Task<Void, Never>?
   var sender = Sender.idle
 
+  private var stream: EventStream?
   var streamTask: Task<Void, Never>?
   var isClosed = false
   private var startResult: Result<Void, any Error>?
@@ -169,7 +170,16 @@ public actor Tidemark {
         lost: { [weak self] error in await self?.lost(error) ?? false }
       )
     )
+    self.stream = stream
     streamTask = Task { await stream.run() }
+    flush()
+  }
+
+  /// Connect and send now, not after the present pause, which is up to 30 s. Call it when the network is back, such as
+  /// when `NWPathMonitor` says so, and when the app comes to the foreground.
+  public func reconnect() async {
+    await stream?.hurry()
+    outbox.backoff.reset()
     flush()
   }
 

@@ -6,17 +6,46 @@ final class Network: Transport, @unchecked Sendable {
   // `@unchecked`: access to the variable is under the lock.
   private let lock = NSLock()
   private var isOffline = false
+  private var offlineSince = ContinuousClock.now
+  private var isStale = false
+  private var staleCount = 0
   private let transport: URLSessionTransport
 
   init(_ url: URL) { transport = URLSessionTransport(url: url) }
 
   func open(_ request: TransportRequest) async throws -> TransportResponse {
     if lock.withLock({ isOffline }) { throw Failure("offline") }
+    var request = request
+    if let id = request.headers["last-event-id"], takeStale() {
+      // A stream that is resumed with an id of another store begins with `stream.reset`.
+      request.headers["last-event-id"] = String(repeating: "0", count: 32) + id.dropFirst(32)
+    }
     return try await transport.open(request)
   }
 
+  private func takeStale() -> Bool {
+    lock.withLock {
+      guard isStale else { return false }
+      isStale = false
+      staleCount += 1
+      return true
+    }
+  }
+
+  /// Resume the next event stream with an id of another store.
+  func loseEvents() { lock.withLock { isStale = true } }
+
+  /// Number of event streams that were resumed with such an id.
+  var lost: Int { lock.withLock { staleCount } }
+
+  /// Time since the network was cut.
+  var offlineDuration: Duration { lock.withLock { ContinuousClock.now - offlineSince } }
+
   func cut() {
-    lock.withLock { isOffline = true }
+    lock.withLock {
+      isOffline = true
+      offlineSince = ContinuousClock.now
+    }
     reset()
   }
 

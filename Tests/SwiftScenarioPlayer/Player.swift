@@ -149,7 +149,14 @@ import TidemarkClient
       try await client(arguments).tidemark.setReceipts(read: read, delivered: delivered)
     case "autoRead": try await autoRead(arguments)
     case "offline": try client(arguments).network.cut()
-    case "online": try client(arguments).network.connect()
+    case "online":
+      let client = try client(arguments)
+      client.network.connect()
+      await client.tidemark.reconnect()
+    case "awaitOffline":
+      let rest = try .milliseconds(arguments.int("milliseconds")) - client(arguments).network.offlineDuration
+      if rest > .zero { try await Task.sleep(for: rest) }
+    case "loseEvents": try client(arguments).network.loseEvents()
     case "restart":
       // The process ends with marks in its store, and another one starts with the same store.
       let ended = try client(arguments)
@@ -211,6 +218,7 @@ import TidemarkClient
     case "refused": return JSONValue(client.refused)
     case "hasThrown": return .bool(client.thrown > 0)
     case "tokens": return .int(client.tokens)
+    case "lost": return .int(client.network.lost)
     default: throw Failure("no such step")
     }
   }

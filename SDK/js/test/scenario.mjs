@@ -1,5 +1,5 @@
 /**
- * Plays ../../scenario.json with tidemark.js in Node: the same steps and expected states as other SDKs.
+ * Plays ../../scenario.json with tidemark.js in Node.
  *
  * node scenario.mjs <settings.json>: `{ "url", "ca"?, "jwtSecretFile", "admin" }`, the last one
  * the gateway's operations listener. Steps of the host, such as a gateway that is killed, are printed as `@name`; the
@@ -9,234 +9,40 @@ import { createHmac } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { MemoryStore, NodeTransport, Tidemark, TidemarkError } from '../tidemark.js'
+import { play } from './player.mjs'
 
 const settings = JSON.parse(readFileSync(process.argv[2]))
 const scenario = JSON.parse(readFileSync(new URL('../../scenario.json', import.meta.url)))
 const secret = readFileSync(settings.jwtSecretFile, 'utf8').split('\n')[0]
 const options = settings.ca ? { ca: readFileSync(settings.ca) } : {}
-const limit = 15_000
 // Errors of listeners are reported here.
 globalThis.reportError = () => {}
 
 const base64 = (value) => Buffer.from(JSON.stringify(value)).toString('base64url')
-function token(claims, seconds = 3600) {
-  const now = Math.floor(Date.now() / 1000)
-  const body = `${base64({ alg: 'HS256', typ: 'JWT' })}.${base64({ iat: now, exp: now + seconds, ...claims })}`
-  return `${body}.${createHmac('sha256', secret).update(body).digest('base64url')}`
-}
-
-// The chat backend
-
-const backend = new NodeTransport(settings.url, options)
-async function server(method, path, body) {
-  const response = await backend.open({
-    method, path, headers: { authorization: `Bearer ${token({ server: true })}`, 'content-type': 'application/json' },
-    body: body && JSON.stringify(body),
-  })
-  let text = ''
-  for await (const chunk of response.chunks) text += Buffer.from(chunk)
-  if (response.status >= 300) throw new Error(`${method} ${path}: ${response.status} ${text}`)
-  return JSON.parse(text)
-}
-
-/** Registered messages by cid (and thread) and id: `{ cid, thread, id, seq, user }`. */
-const messages = new Map()
-const place = (cid, id) => `${cid} ${id}`
-
-/** Number of requests that the gateway has answered, by its metrics. */
-async function countRequests(route) {
-  const metrics = await (await fetch(`${settings.admin}/metrics`)).text()
-  const name = `tidemark_gateway_requests_total{route="${route}"`
-  const lines = metrics.split('\n').filter((line) => line.startsWith(name))
-  return lines.reduce((sum, line) => sum + Number(line.split(' ')[1]), 0)
-}
-const counted = new Map()
-
-/** The newest message of a channel that was registered. */
-const newestOf = (cid) => [...messages.values()].findLast((message) => message.cid === cid && !message.thread)?.id
-
-// Clients
-
-/** A transport that can be taken off the network. */
-class Network {
-  constructor() {
-    this.isOffline = false
-    this.transport = new NodeTransport(settings.url, options)
-  }
-  async open(request) {
-    if (this.isOffline) throw new Error('offline')
-    return this.transport.open(request)
-  }
-  cut() {
-    this.isOffline = true
-    this.reset()
-  }
-  reset() {
-    this.transport.reset()
-  }
-  close() {
-    this.transport.close()
-  }
-}
-
-const clients = new Map()
-function makeClient(name, { user, store = new MemoryStore(), storeOf, throws, tokenSeconds }) {
-  if (storeOf) store = clients.get(storeOf).store
-  const network = new Network()
-  const client = { user, network, store, refused: [], tokens: 0, thrown: 0 }
-  client.tidemark = new Tidemark({
-    url: settings.url, user, store, transport: network,
-    tokenProvider: () => {
-      client.tokens += 1
-      return token({ user_id: user }, client.tokens === 1 && tokenSeconds ? tokenSeconds : 3600)
-    },
-  })
-  for (const type of throws ? ['change', 'totals', 'online', 'offline'] : []) {
-    client.tidemark.on(type, () => {
-      client.thrown += 1
-      throw new Error('a listener that throws')
-    })
-  }
-  client.tidemark.on('refused', ({ kind, code }) => client.refused.push(`${kind} ${code}`))
-  clients.set(name, client)
-  return client
-}
-
-// Steps
-
 const input = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-const steps = {
-  channel: ({ cid, members, options }) => server('PUT', `/v1/channels/${cid}`, { members, options }),
-  async channels({ prefix, count, members }) {
-    const cids = Array.from({ length: count }, (_, number) => `${prefix}-${number}`)
-    for (let first = 0; first < count; first += 100) {
-      const channels = cids.slice(first, first + 100).map((cid) => ({ cid, members }))
-      await server('POST', '/v1/channels', { channels })
-    }
+const environment = {
+  Tidemark, TidemarkError, url: settings.url,
+  makeTransport: () => new NodeTransport(settings.url, options),
+  makeStore: () => new MemoryStore(),
+  async token(claims, seconds = 3600) {
+    const now = Math.floor(Date.now() / 1000)
+    const body = `${base64({ alg: 'HS256', typ: 'JWT' })}.${base64({ iat: now, exp: now + seconds, ...claims })}`
+    return `${body}.${createHmac('sha256', secret).update(body).digest('base64url')}`
   },
-  async message({ cid, id, user, ...fields }) {
-    const { message } = await server('POST', `/v1/channels/${cid}/messages`, { id, user_id: user, ...fields })
-    messages.set(place(cid, id), { cid, thread: fields.parent_id, id, seq: message.seq, user })
-  },
-  deleteMessage: ({ cid, id }) => server('DELETE', `/v1/channels/${cid}/messages/${id}`),
-  truncate: ({ cid, before }) => server('POST', `/v1/channels/${cid}/truncate`, { before }),
-  members: ({ cid, add, remove }) => server('POST', `/v1/channels/${cid}/members`, { add, remove }),
-  deleteChannel: ({ cid }) => server('DELETE', `/v1/channels/${cid}`),
-
-  client: ({ name, ...rest }) => makeClient(name, rest).tidemark.start(),
-  /** A client that is not started yet. */
-  unstarted: ({ name, ...rest }) => void makeClient(name, rest),
-  start: ({ as }) => clients.get(as).tidemark.start(),
-  close: ({ as }) => clients.get(as).tidemark.close(),
-  open: ({ as, cid, thread }) => clients.get(as).tidemark.open(cid, thread),
-  openAll: ({ as, prefix, count }) =>
-    clients.get(as).tidemark.openAll(Array.from({ length: count }, (_, number) => `${prefix}-${number}`)),
-  show: ({ as, cid, ids, thread }) =>
-    clients.get(as).tidemark.show(cid, ids.map((id) => messages.get(place(cid, id))), thread),
-  read: ({ as, cid, id, thread }) => clients.get(as).tidemark.markRead(cid, id, thread),
-  delivered: ({ as, cid, id, thread }) => clients.get(as).tidemark.markDelivered(cid, id, thread),
-  unread: ({ as, cid, id }) => clients.get(as).tidemark.markUnread(cid, id ? { messageId: id } : {}),
-  readAll: ({ as }) => clients.get(as).tidemark.markAllRead({ threads: true }),
-  acknowledge: ({ as, cid, ids, note }) => clients.get(as).tidemark.acknowledge(cid, ids, note),
-  receipts: ({ as, read, delivered }) => clients.get(as).tidemark.setReceipts({ read, delivered }),
-  autoRead({ as, cid }) {
-    const client = clients.get(as)
-    client.stopReading?.()
-    client.stopReading = cid && client.tidemark.autoRead(() => ({ cid, messageId: newestOf(cid) }))
-  },
-  offline: ({ as }) => clients.get(as).network.cut(),
-  online: ({ as }) => void (clients.get(as).network.isOffline = false),
-  /** The process ends with marks in its store, and another one starts with the same store. */
-  async restart({ as }) {
-    const client = clients.get(as)
-    await client.tidemark.close()
-    await makeClient(as, client).tidemark.start()
-  },
-  countFromNow: async ({ route }) => void counted.set(route, await countRequests(route)),
-  pause: ({ milliseconds }) => new Promise((resolve) => setTimeout(resolve, milliseconds)),
-  async host({ command }) {
+  networkIsBack: (tidemark) => tidemark.reconnect(),
+  metrics: async () => (await fetch(`${settings.admin}/metrics`)).text(),
+  async host(command) {
     if (settings.withoutHost) return
     console.log(`@${command}`)
     const { value } = await input.next()
     if (value !== 'done') throw new Error(`the host answered ${value}`)
   },
 }
-
-/** What is expected of a client, and what it says. */
-const tidemark = ({ as }) => clients.get(as).tidemark
-const message = ({ cid, id }) => messages.get(place(cid, id))
-const states = {
-  status: (of) => tidemark(of).deliveryStatus(message(of)),
-  readers: (of) => tidemark(of).readersFor(message(of))?.sort(),
-  deliveredTo: (of) => tidemark(of).deliveredFor(message(of))?.sort(),
-  deliveredNotRead: (of) => tidemark(of).deliveredNotReadFor(message(of))?.sort(),
-  hasRead: (of) => tidemark(of).hasUserRead(message(of), of.user),
-  unreadCount: (of) => tidemark(of).countUnread(of.cid, of.thread),
-  lastRead: (of) => tidemark(of).lastReadMessageId(of.cid, of.thread) ?? null,
-  firstUnread: (of) => tidemark(of).firstUnreadMessageId(of.cid, of.thread) ?? null,
-  total: (of) => tidemark(of).totals?.total_unread_count,
-  pending: (of) => tidemark(of).pending,
-  isOpen: (of) => tidemark(of).readState(of.cid) !== undefined,
-  requests: async ({ route }) => (await countRequests(route)) - counted.get(route),
-  refused: ({ as }) => clients.get(as).refused,
-  hasThrown: ({ as }) => clients.get(as).thrown > 0,
-  tokens: ({ as }) => clients.get(as).tokens,
+try {
+  console.log(await play(scenario, environment))
+  process.exit(0)
+} catch (error) {
+  console.log(error.message)
+  process.exit(1)
 }
-
-async function expect(name, { is, ...subject }) {
-  const end = Date.now() + limit
-  let actual
-  do {
-    actual = await states[name](subject)
-    if (JSON.stringify(actual) === JSON.stringify(is)) return
-    await steps.pause({ milliseconds: 20 })
-  } while (Date.now() < end)
-  throw new Error(`expected ${JSON.stringify(is)}, and it is ${JSON.stringify(actual)}`)
-}
-
-const compared = [
-  'joined_seq', 'last_read_seq', 'last_delivered_seq', 'unread_messages', 'first_unread_message_id', 'unread_epoch',
-  'marked_unread',
-]
-
-/** The local rows and counts equal the server's. */
-async function compare({ as, cid, thread }) {
-  const client = clients.get(as)
-  const headers = { authorization: `Bearer ${token({ user_id: client.user })}` }
-  const query = thread ? `?thread_id=${encodeURIComponent(thread)}` : ''
-  const end = Date.now() + limit
-  let problem
-  do {
-    const response = await backend.open({ method: 'GET', path: `/v1/channels/${cid}/read-state${query}`, headers })
-    let text = ''
-    for await (const chunk of response.chunks) text += Buffer.from(chunk)
-    const line = ([user, row]) => `${user}: ${JSON.stringify(compared.map((field) => row[field] ?? null))}`
-    const stored = JSON.parse(text).read.map(({ user, ...row }) => line([user.id, row])).sort()
-    const local = [...(client.tidemark.readState(cid, thread) ?? [])].map(line).sort()
-    problem = JSON.stringify(stored) === JSON.stringify(local) ? undefined : `stored ${stored}, local ${local}`
-    if (!problem) return
-    await steps.pause({ milliseconds: 100 })
-  } while (Date.now() < end)
-  throw new Error(problem)
-}
-
-let number = 0
-for (const step of scenario.steps) {
-  number += 1
-  const [name] = Object.keys(step)
-  try {
-    if (name === 'compare') await compare(step.compare)
-    else if (steps[name]) await steps[name](step[name])
-    else if (states[name]) await expect(name, step[name])
-    else throw new Error('no such step')
-  } catch (error) {
-    const code = error instanceof TidemarkError ? error.code : ''
-    console.log(`step ${number}, ${JSON.stringify(step)}: ${code} ${error.message}`)
-    process.exit(1)
-  }
-}
-for (const { tidemark } of clients.values()) await tidemark.close()
-backend.close()
-console.log(`${number} steps, all as expected`)
-process.exit(0)

@@ -1,5 +1,6 @@
 import Foundation
 import LocalStack
+import Operations
 import TestPrograms
 import TestSupport
 import Testing
@@ -12,6 +13,24 @@ extension RealProcesses {
         let script = TestServices.packageRoot + "/SDK/js/test/scenario.mjs"
         let settings = try Self.writeSettings(services)
         try await Self.play("tidemark.js", "node", [script, settings], services.stack)
+      }
+    }
+
+    @Test(
+      .timeLimit(.minutes(4)),
+      .needs(PythonTools.areInstalled, "playwright is not installed: `make test-deps` gets it")
+    )
+    func moduleBehavesInBrowserAsTheScenarioSays() async throws {
+      let app = try LoopbackPorts.free(1)[0]
+      try await TestServices.with(gatewayFlags: ["--cors-origin", "http://\(app)"]) { services in
+        let home = services.directory + "/home"
+        try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
+        let arguments = [
+          TestServices.client("SDK/scenario_in_browser.py"), RunningSession.chromium, try Self.writeSettings(services),
+          home, "\(app.port)", TestServices.packageRoot + "/SDK",
+        ]
+        let python = PythonTools.directory + "/python"
+        try await Self.play("tidemark.js in Chromium", python, arguments, services.stack)
       }
     }
 

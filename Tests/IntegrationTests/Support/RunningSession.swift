@@ -82,7 +82,7 @@ final class RunningSession: Sendable {
 
 /// For scripts that play in Chromium.
 extension RunningSession {
-  private static let chromium = "/usr/lib/chromium/chromium-headless-shell"
+  static let chromium = "/usr/lib/chromium/chromium-headless-shell"
 
   /// Address of the demo page, with its code.
   var page: String {
