@@ -127,6 +127,20 @@ def show_picture(page):
     check(page.title() == "Tidemark console", "an id ran as a script")
 
 
+def read_from_right_to_left(page):
+    page.evaluate("document.documentElement.dir = 'rtl'")
+    track = row(page, "bob").locator(".track")
+    gap = track.evaluate(
+        "track => track.getBoundingClientRect().right - track.querySelector('.read').getBoundingClientRect().right"
+    )
+    check(abs(gap) < 1, f"right to left the bar begins {gap} px from the right")
+    # The newest message is at the left.
+    box = track.bounding_box()
+    page.mouse.click(box["x"] + 1, box["y"] + 4)
+    expect(page.locator(".messages .chosen b")).to_have_text("m42")
+    page.evaluate("document.documentElement.removeAttribute('dir')")
+
+
 def show_others(page):
     page.locator(".find input").fill(f"{CID} m35")
     page.locator(".find button").click()
@@ -206,6 +220,7 @@ with sync_playwright() as playwright:
     width = page.evaluate("document.documentElement.scrollWidth")
     check(width <= 390, f"the page is {width} px wide on a phone of 390")
     page.set_viewport_size({"width": 1440, "height": 900})
+    read_from_right_to_left(page)
     show_others(page)
     check.audit(page, "gateway")
     if pictures:

@@ -111,6 +111,29 @@ def play(first, second):
         page.locator(f".{person} .icon").click()
 
 
+def read_from_right_to_left(page):
+    """As for readers of Arabic or Hebrew: own messages, and their ticks, are on the other side."""
+    page.evaluate("document.documentElement.dir = 'rtl'")
+    places = """line => {
+      const box = (element) => element.getBoundingClientRect()
+      const list = box(line.parentElement), bubble = box(line.querySelector('.bubble'))
+      const ticks = box(line.querySelector('tidemark-ticks'))
+      return [bubble.left - list.left < list.right - bubble.right, ticks.left >= bubble.left && ticks.right <= bubble.right]
+    }"""
+    found = row(page, "alice", "Shall we ship").evaluate(places)
+    check(found == [True, True], f"right to left: {found}")
+    row(page, "alice", "Please confirm").locator("tidemark-readers").click()
+    sheet = row(page, "alice", "Please confirm").locator("tidemark-readers dialog")
+    expect(sheet.get_by_role("tab").first).to_be_visible()
+    first, second = (sheet.get_by_role("tab").nth(number).bounding_box()["x"] for number in range(2))
+    check(first > second, "the sheet's tabs run from left to right")
+    audit(page, "right to left")
+    page.keyboard.press("Escape")
+    width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    check(width <= 0, f"right to left the page is {width} px too wide")
+    page.evaluate("document.documentElement.removeAttribute('dir')")
+
+
 def play_crowd(page):
     """A group of 500, whose guests read."""
     choose(page, "rule", "any")
@@ -151,6 +174,7 @@ with sync_playwright() as playwright:
     width = first.evaluate("document.documentElement.scrollWidth")
     check(width <= 390, f"the page is {width} px wide on a phone of 390")
     first.set_viewport_size({"width": 1440, "height": 900})
+    read_from_right_to_left(first)
     play_crowd(first)
     # Without the code there are no tokens.
     third = browser.new_context().new_page()

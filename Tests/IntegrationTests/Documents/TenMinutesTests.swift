@@ -1,0 +1,71 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// docs/ten-minutes.md as a reader follows it: its commands, its page in Chromium, and its Swift program.
+  @Suite struct TenMinutes {
+    private static let page = "ten-minutes.md"
+
+    @Test(
+      .timeLimit(.minutes(4)),
+      .needs(
+        PythonTools.areInstalled && canMount,
+        "playwright is not installed (`make test-deps` gets it), or this is not root, who can mount a certificate"
+      )
+    )
+    func readerSeesTicksTurn() async throws {
+      let commands = try CodeBlocks.blocks("sh", of: Self.page)
+      try #require(commands.count == 4, "\(commands)")
+      let app = try LoopbackPorts.free(1)[0].port
+      let start = try #require(commands[0].split(separator: "\n").last).split(separator: " ").map(String.init)
+      #expect(commands[0].hasPrefix("make build\n") && start.prefix(2) == [".build/debug/tidemark", "run"])
+      let flags = start.dropFirst(2).map { $0.replacingOccurrences(of: "3000", with: "\(app)") }
+      try await RunningSession.with(flags) { session in
+        let gateway = try session.gateway
+        // The page's addresses and folder are replaced by this session's; everything else stays as printed.
+        func here(_ text: String) -> String {
+          text.replacingOccurrences(of: "https://localhost:8443", with: gateway)
+            .replacingOccurrences(of: ".tidemark/", with: session.file(""))
+            .replacingOccurrences(of: "my-app", with: session.directory + "/my-app")
+            .replacingOccurrences(of: "3000", with: "\(app)")
+        }
+        let backend = try await Command.run("/bin/bash", ["-ec", here(commands[1])])
+        #expect(backend.status == 0 && backend.out.contains(#""seq":1"#), "\(backend)")
+        let copied = try await Command.run("/bin/bash", ["-ec", here(commands[2])])
+        try #require(copied.status == 0, "\(copied)")
+        let html = try #require(try CodeBlocks.blocks("html", of: Self.page).first)
+        try here(html).write(toFile: session.directory + "/my-app/index.html", atomically: true, encoding: .utf8)
+        let server = try Companion("/bin/bash", ["-c", "exec " + here(commands[3])], limit: .seconds(200))
+        defer { server.end() }
+        try await session.play("SDK/ten_minutes.py", at: "http://localhost:\(app)", [gateway])
+        try await runSwiftProgram(session, here)
+      }
+    }
+
+    /// Build the program with the objects of TidemarkClient, and run it where the session's certificate is trusted.
+    private func runSwiftProgram(_ session: RunningSession, _ here: (String) -> String) async throws {
+      let source = try #require(try CodeBlocks.blocks("swift", of: Self.page).first)
+      let (file, program) = (session.directory + "/First.swift", session.directory + "/first")
+      try here(source).write(toFile: file, atomically: true, encoding: .utf8)
+      let objects = TestServices.binaries + "/TidemarkClient.build"
+      let built = try await Command.run(
+        "/bin/bash",
+        [
+          "-ec", #"swiftc -parse-as-library -swift-version 6 -I "$0" "$1" "$2"/*.o -o "$3""#,
+          TestServices.binaries + "/Modules", file, objects, program,
+        ]
+      )
+      try #require(built.status == 0 && built.error.isEmpty, "\(built)")
+      let commands = #"mount --bind "$0" /etc/ssl/certs/ca-certificates.crt; exec "$@""#
+      let output = try await Command.run(
+        "unshare",
+        ["--mount", "/bin/sh", "-ec", commands, session.file("tls-cert.pem"), program]
+      )
+      #expect(output.out == "read [\"bob\"]\n", "\(output)")
+    }
+  }
+}
