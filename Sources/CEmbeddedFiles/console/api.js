@@ -56,7 +56,7 @@ export async function logInWithToken(token) {
 }
 
 /** End the session. */
-export async function logOut() { await fetch('/console/logout', { method: 'POST' }) }
+export async function logOut() { await answerOf(await fetch('/console/logout', { method: 'POST' })) }
 
 /** The gateway's metrics, as text. */
 export async function metrics(signal) { return (await answerOf(await fetch('/console/metrics', { signal }))).text() }

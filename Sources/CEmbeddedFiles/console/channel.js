@@ -7,12 +7,14 @@ import { words } from './words.js'
 
 const text = words.channel
 const tailMax = 200
-const pagesToLookThrough = 10
+const pagesToLookThrough = 50
+const reloadPause = 500
 
 /** The view of a channel: its read vector, its messages, its live events, and why a message is not read. */
 export class ChannelView {
   #cid
   #signal
+  #hasEnded
   #channel
   #picture
   #range = '50'
@@ -21,26 +23,29 @@ export class ChannelView {
   #count = make('span', {})
   #moreRows = make('p', {})
   #list = make('ol', { class: 'messages' })
+  #nextMessages
   #moreMessages = make('p', {})
-  #tail = make('ol', { class: 'tail', 'aria-live': 'polite' })
+  #tail = make('ol', { class: 'tail', 'aria-live': 'polite' }, make('li', { class: 'muted' }, text.tailEmpty))
   #connected = make('span', { class: 'state' }, text.tailOff)
   #why = make('div', { class: 'why' }, make('p', { class: 'muted' }, words.why.choose))
 
-  constructor(cid, signal) {
+  /** @param hasEnded shows the log-in form if an error says that the session has ended, and returns whether it has */
+  constructor(cid, signal, hasEnded) {
     this.#cid = cid
     this.#signal = signal
+    this.#hasEnded = hasEnded
     this.#picture = new Picture((user, seq) => this.#point(user, seq))
   }
 
   /** Load the channel, and return the view. */
   async open(messageID) {
-    this.#channel = (await get(path`/channels/${this.#cid}`, { signal: this.#signal })).channel
-    this.#picture.setRange(0, this.#channel.newest_message?.seq ?? 0)
-    await Promise.all([this.#loadRows(), this.#loadMessages()])
-    this.#setRange(this.#range)
-    follow(this.#cid, (event) => this.#received(event), (isOn) => this.#setConnected(isOn), this.#signal).catch(
-      (error) => this.#setConnected(false, error.message),
-    )
+    await this.#load()
+    // A change between this query and the stream is told by the query that follows the stream's start.
+    const changed = (isOn) => {
+      this.#setConnected(isOn)
+      if (isOn) this.#reloadSoon()
+    }
+    follow(this.#cid, (event) => this.#received(event), changed, this.#signal).catch((error) => this.#fail(error))
     if (messageID !== undefined) this.#choose({ message: messageID })
     this.#describe()
     return make(
@@ -78,24 +83,66 @@ export class ChannelView {
 
   // Rows and messages
 
+  /** Load the channel, and the newest rows and messages; those that were loaded before stay. */
+  async #load() {
+    this.#channel = (await get(path`/channels/${this.#cid}`, { signal: this.#signal })).channel
+    this.#picture.newest = this.#channel.newest_message?.seq ?? 0
+    const [rows, messages] = await Promise.all([
+      page(path`/channels/${this.#cid}/read-state`, 'read'), page(path`/channels/${this.#cid}/messages?limit=30`, 'messages'),
+    ])
+    const isFirst = this.#messages.size === 0
+    for (const row of rows.items) this.#picture.show(row)
+    if (isFirst) this.#offer(this.#moreRows, rows.more, (next) => this.#loadRows(next))
+    const added = messages.items.filter((message) => !this.#messages.has(message.id)).map((message) => this.#entry(message))
+    this.#list.prepend(...added)
+    if (isFirst) this.#offerMessages(messages.more)
+    this.#setRange(this.#range)
+    this.#describe()
+  }
+
   async #loadRows(more) {
-    const rows = await (more ?? (() => page(path`/channels/${this.#cid}/read-state`, 'read')))()
-    if (!more) this.#picture.clear()
+    const rows = await more()
     for (const row of rows.items) this.#picture.show(row)
     this.#offer(this.#moreRows, rows.more, (next) => this.#loadRows(next))
     this.#picture.choose(this.#chosen.user, this.#seqOf(this.#chosen.message))
   }
 
-  async #loadMessages(more) {
-    const messages = await (more ?? (() => page(path`/channels/${this.#cid}/messages?limit=30`, 'messages')))()
-    if (!more) this.#list.replaceChildren()
-    for (const message of messages.items) this.#list.append(this.#entry(message))
-    this.#offer(this.#moreMessages, messages.more, (next) => this.#loadMessages(next))
-    return messages
+  async #loadMessages() {
+    const messages = await this.#nextMessages()
+    for (const message of messages.items) {
+      if (!this.#messages.has(message.id)) this.#list.append(this.#entry(message))
+    }
+    this.#offerMessages(messages.more)
+  }
+
+  #offerMessages(more) {
+    this.#nextMessages = more
+    this.#offer(this.#moreMessages, more, () => this.#loadMessages())
   }
 
   #offer(place, more, load) {
-    place.replaceChildren(...(more ? [make('button', { onclick: () => load(more) }, text.more)] : []))
+    const get = () => load(more).catch((error) => this.#fail(error))
+    place.replaceChildren(...(more ? [make('button', { onclick: get }, text.more)] : []))
+  }
+
+  /** Load older messages until one is found. */
+  async #find(isWanted) {
+    const find = () => [...this.#messages.values()].find(isWanted)
+    let found = find()
+    for (let pages = 0; !found && this.#nextMessages && pages < pagesToLookThrough; pages += 1) {
+      await this.#loadMessages()
+      found = find()
+    }
+    return found
+  }
+
+  #drop(id) {
+    this.#messages.delete(id)
+    for (const entry of this.#list.children) if (entry.dataset.id === id) entry.remove()
+  }
+
+  #fail(error) {
+    if (!this.#signal.aborted && !this.#hasEnded(error)) this.#setConnected(false, error.message)
   }
 
   #entry(message) {
@@ -107,7 +154,8 @@ export class ChannelView {
       { class: 'message', onclick: () => this.#choose({ message: message.id }) },
       make('span', { class: 'number' }, `${message.seq}`), make('b', {}, message.id), make('span', { class: 'muted' }, notes),
     )
-    return make('li', { 'data-id': message.id }, button)
+    const isChosen = message.id === this.#chosen.message
+    return make('li', { 'data-id': message.id, class: isChosen ? 'chosen' : undefined }, button)
   }
 
   #seqOf(id) { return this.#messages.get(id)?.parent_id === undefined ? this.#messages.get(id)?.seq : undefined }
@@ -130,6 +178,7 @@ export class ChannelView {
     const user = event.user?.id
     const fields = Object.entries(event).filter(([name]) => !['type', 'cid', 'channel_type', 'channel_id', 'user', 'created_at'].includes(name))
     const line = make('li', {}, time(event.created_at), make('b', {}, event.type), make('span', {}, user ?? ''), make('code', {}, JSON.stringify(Object.fromEntries(fields))))
+    if (this.#tail.querySelector('.muted')) this.#tail.replaceChildren()
     this.#tail.prepend(line)
     while (this.#tail.children.length > tailMax) this.#tail.lastElementChild.remove()
     if (event.thread_id !== undefined) return
@@ -137,20 +186,33 @@ export class ChannelView {
       case 'message.read':
       case 'message.delivered': {
         if (!this.#picture.has(user)) return
-        const names = event.type === 'message.read' ? ['last_read_seq', 'last_read_message_id'] : []
-        const values = Object.fromEntries(names.map((name) => [name, event[name]]))
-        const delivered = Math.max(this.#picture.valuesOf(user).last_delivered_seq, event.last_delivered_seq ?? event.last_read_seq)
-        this.#picture.show({ user: event.user, ...values, last_delivered_seq: delivered })
+        const values = { user: event.user }
+        if (event.type === 'message.read') {
+          // What was marked unread before may be read now.
+          Object.assign(values, {
+            last_read_seq: event.last_read_seq, last_read_message_id: event.last_read_message_id, last_read: event.created_at,
+            unread_epoch: 0,
+          })
+        }
+        const known = this.#picture.valuesOf(user).last_delivered_seq
+        values.last_delivered_seq = Math.max(known, event.last_delivered_seq ?? event.last_read_seq)
+        this.#picture.show(values)
+        if (this.#chosen.message !== undefined) this.#explainSoon()
         break
       }
-      case 'message.new': {
-        const message = event.message ?? event
-        const seq = message.seq ?? event.seq
-        if (seq !== undefined && seq > this.#picture.newest) this.#picture.newest = seq
-        this.#setRange(this.#range)
+      case 'message.deleted':
+        this.#drop(event.message_id ?? event.message?.id)
         this.#reloadSoon()
         break
-      }
+      case 'member.removed':
+        this.#picture.remove(user ?? event.member?.user?.id)
+        this.#reloadSoon()
+        break
+      case 'channel.truncated':
+        this.#messages.clear()
+        this.#list.replaceChildren()
+        this.#reloadSoon()
+        break
       // These move no position.
       case 'message.status':
       case 'message.receipt': return
@@ -159,28 +221,35 @@ export class ChannelView {
     this.#describe()
   }
 
-  #reload
-  #reloadSoon() {
-    clearTimeout(this.#reload)
-    this.#reload = setTimeout(async () => {
-      if (this.#signal.aborted) return
-      try {
-        this.#channel = (await get(path`/channels/${this.#cid}`, { signal: this.#signal })).channel
-        this.#picture.setRange(this.#picture.first, this.#channel.newest_message?.seq ?? 0)
-        await Promise.all([this.#loadRows(), this.#loadMessages()])
-        this.#setRange(this.#range)
-        this.#describe()
-      } catch (error) {
-        if (!this.#signal.aborted) this.#setConnected(false, error.message)
-      }
-    }, 500)
+  #due = new Set()
+
+  #reloadSoon() { this.#soon('load', () => this.#load()) }
+  #explainSoon() { this.#soon('explain', () => this.#explain()) }
+
+  /** At most twice a second, however many events there are. */
+  #soon(name, work) {
+    if (this.#due.has(name)) return
+    this.#due.add(name)
+    setTimeout(() => {
+      this.#due.delete(name)
+      if (!this.#signal.aborted) work().catch((error) => this.#fail(error))
+    }, reloadPause)
   }
 
   // Why isn't this read?
 
-  #point(user, seq) {
-    const message = seq === undefined ? this.#chosen.message : [...this.#messages.values()].find((one) => one.seq === seq && one.parent_id === undefined)?.id
-    this.#choose({ user, message: message ?? this.#chosen.message })
+  async #point(user, seq) {
+    if (seq === undefined) return this.#choose({ user })
+    try {
+      const isOfChannel = (message) => message.parent_id === undefined
+      await this.#find((message) => isOfChannel(message) && message.seq <= seq)
+      const found = [...this.#messages.values()].find((message) => isOfChannel(message) && message.seq === seq)
+      if (found) return this.#choose({ user, message: found.id })
+      this.#choose({ user, message: undefined })
+      this.#tell(make('p', { class: 'muted' }, words.why.notLoaded(seq)))
+    } catch (error) {
+      this.#fail(error)
+    }
   }
 
   #choose(change) {
@@ -188,21 +257,12 @@ export class ChannelView {
     const { user, message } = this.#chosen
     for (const entry of this.#list.children) entry.classList.toggle('chosen', entry.dataset.id === message)
     this.#picture.choose(user, this.#seqOf(message))
-    this.#explain().catch((error) => this.#tell(make('p', { role: 'alert' }, words.failed(error.message))))
+    this.#explain().catch((error) => {
+      if (!this.#hasEnded(error)) this.#tell(make('p', { role: 'alert' }, words.failed(error.message)))
+    })
   }
 
   #tell(...children) { this.#why.replaceChildren(...children.filter(Boolean)) }
-
-  async #find(id) {
-    let found = this.#messages.get(id)
-    let next = () => page(path`/channels/${this.#cid}/messages`, 'messages')
-    for (let pages = 0; !found && next && pages < pagesToLookThrough; pages += 1) {
-      const messages = await next()
-      found = messages.items.find((message) => message.id === id)
-      next = messages.more
-    }
-    return found
-  }
 
   async #explain() {
     const { user, message } = this.#chosen
@@ -214,12 +274,16 @@ export class ChannelView {
       this.#memberChoice(user),
     ]
     if (user === undefined) return this.#tell(...shown)
-    const [members, privacy, found] = await Promise.all([
-      get(`${base}/members?user_ids=${encodeURIComponent(user)}`), get(path`/users/${user}`), this.#find(message),
+    const [members, { privacy_settings: privacy }] = await Promise.all([
+      get(`${base}/members?user_ids=${encodeURIComponent(user)}`), get(path`/users/${user}`),
     ])
+    // The list is by falling numbers; replies have numbers of their own.
+    await this.#find((one) => one.id === message || (one.parent_id === undefined && one.seq <= status.seq))
+    const found = this.#messages.get(message)
+    const row = found && (await this.#row(user, found.parent_id, privacy))
     const facts = {
-      status, member: members.members[0], sender: found?.user?.id, privacy: privacy.privacy_settings,
-      row: found && (await this.#row(user, found.parent_id, privacy.privacy_settings)),
+      status, member: members.members[0], sender: found?.user?.id, privacy, row, isReply: found && found.parent_id !== undefined,
+      markedFrom: row && (await this.#markedFrom(row)),
     }
     if (user !== this.#chosen.user || message !== this.#chosen.message) return
     const entries = reasons(facts).map(({ code, isKnown, ...values }) => {
@@ -229,17 +293,33 @@ export class ChannelView {
     this.#tell(...shown, make('ol', { class: 'reasons' }, ...entries), !found && make('p', { class: 'muted' }, words.why.replyHint))
   }
 
-  /** The member's row as others see it. That of a member who hides reads is not asked for. */
+  /** The member's row as others see it, from the picture. That of a member who hides reads is not used. */
   async #row(user, thread, privacy) {
     if (!privacy.read_receipts.enabled) return undefined
-    const known = thread === undefined ? this.#picture.valuesOf(user) : undefined
-    if (known) return known
+    let next = thread === undefined ? undefined : () => page(`${path`/channels/${this.#cid}/read-state`}?thread_id=${encodeURIComponent(thread)}`, 'read')
+    if (thread === undefined) {
+      const known = this.#picture.valuesOf(user)
+      if (known) return known
+      next = () => page(path`/channels/${this.#cid}/read-state`, 'read')
+    }
+    for (let pages = 0; next && pages < pagesToLookThrough; pages += 1) {
+      const rows = await next()
+      const found = rows.items.find((row) => row.user.id === user)
+      if (found) return found
+      next = rows.more
+    }
+    return undefined
+  }
+
+  /** The message from which the member has marked the place unread: their first unread one, if others see it read. */
+  async #markedFrom(row) {
+    const id = row.first_unread_message_id
+    if (!(row.unread_epoch > 0) || id === undefined) return undefined
     try {
-      const query = thread === undefined ? '' : `&thread_id=${encodeURIComponent(thread)}`
-      const rows = await page(`${path`/channels/${this.#cid}/read-state`}?limit=1&user_id=${encodeURIComponent(user)}${query}`, 'read')
-      return rows.items.find((row) => row.user.id === user)
+      const status = await get(path`/channels/${this.#cid}/messages/${id}/status`)
+      return status.seq <= row.last_read_seq ? id : undefined
     } catch (error) {
-      if (error instanceof Refused) return undefined
+      if (error instanceof Refused && error.status === 404) return undefined
       throw error
     }
   }

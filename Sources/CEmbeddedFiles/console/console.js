@@ -17,26 +17,55 @@ async function begin() {
   if (code !== undefined) {
     history.replaceState(null, '', '/console')
     try {
-      await logInWithCode(code)
+      await patiently(() => logInWithCode(code))
     } catch (error) {
       return showLogIn(words.logIn.refused(error.message))
     }
   }
-  rights = await session()
+  try {
+    rights = await session()
+  } catch (error) {
+    return showLogIn(words.failed(error.message))
+  }
   if (!rights) return showLogIn()
   document.body.replaceChildren(bar(), main)
   await route()
+}
+
+/** The code is valid once: a gateway that is busy is asked again. */
+async function patiently(request) {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      return await request()
+    } catch (error) {
+      if (attempt === 5 || !(error instanceof Refused) || (error.status !== 429 && error.status < 500)) throw error
+      await new Promise((resolve) => setTimeout(resolve, 1000))
+    }
+  }
+}
+
+/** Show the log-in form if the session has ended; returns whether it has. */
+function hasEnded(error) {
+  if (!(error instanceof Refused) || error.status !== 401) return false
+  rights = undefined
+  showLogIn(words.logIn.ended)
+  return true
 }
 
 function bar() {
   const field = make('input', { type: 'text', name: 'find', 'aria-label': words.find.title, placeholder: words.find.field, spellcheck: 'false' })
   const find = make('form', { class: 'find', role: 'search', onsubmit: (event) => {
     event.preventDefault()
-    if (field.value.trim() !== '') location.hash = `#/find/${encodeURIComponent(field.value.trim())}`
+    if (field.value.trim() !== '') location.hash = `#/find/${encodeURIComponent(field.value)}`
   } }, field, make('button', { class: 'primary' }, words.find.submit))
   const leave = async () => {
-    await logOut()
-    showLogIn()
+    try {
+      await logOut()
+      rights = undefined
+      showLogIn()
+    } catch (error) {
+      main.replaceChildren(make('p', { role: 'alert', class: 'card' }, words.failed(error.message)))
+    }
   }
   return make(
     'header',
@@ -80,8 +109,7 @@ async function route() {
     const element = await viewNamed(view, ids, signal)
     if (!signal.aborted) main.replaceChildren(element)
   } catch (error) {
-    if (signal.aborted) return
-    if (error instanceof Refused && error.status === 401) return showLogIn(words.logIn.ended)
+    if (signal.aborted || hasEnded(error)) return
     main.replaceChildren(make('p', { role: 'alert', class: 'card' }, words.failed(error.message)))
   } finally {
     if (!signal.aborted) main.removeAttribute('aria-busy')
@@ -90,23 +118,23 @@ async function route() {
 
 function viewNamed(view, ids, signal) {
   switch (view) {
-    case 'channel': return new ChannelView(ids[0], signal).open()
-    case 'message': return new ChannelView(ids[0], signal).open(ids[1])
+    case 'channel': return new ChannelView(ids[0], signal, hasEnded).open()
+    case 'message': return new ChannelView(ids[0], signal, hasEnded).open(ids[1])
     case 'user': return userView(ids[0], signal)
     case 'types': return typesView(rights.writes)
-    case 'find': return findView(ids[0])
-    default: return systemView(signal)
+    case 'find': return findView(ids[0] ?? '')
+    default: return systemView(signal, hasEnded)
   }
 }
 
 /** What a text may name: a channel, a user, a channel's message. */
 async function findView(text) {
   const ask = (request) => request.catch((error) => {
-    if (error instanceof Refused && error.status < 500 && error.status !== 401) return undefined
+    if (error instanceof Refused && (error.status === 400 || error.status === 404)) return undefined
     throw error
   })
   const space = text.indexOf(' ')
-  const [cid, id] = space < 0 ? [text, undefined] : [text.slice(0, space), text.slice(space + 1).trim()]
+  const [cid, id] = space <= 0 ? [text, undefined] : [text.slice(0, space), text.slice(space + 1)]
   const [channel, channels, status] = await Promise.all([
     ask(get(path`/channels/${text}`)),
     ask(page(path`/users/${text}/channels`, 'channels')),

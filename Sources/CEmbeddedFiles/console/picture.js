@@ -43,7 +43,6 @@ export class Picture {
     this.#rows.get(user)?.element.remove()
     this.#rows.delete(user)
   }
-  clear() { for (const user of [...this.#rows.keys()]) this.remove(user) }
 
   /** Mark the chosen member, and the chosen message by its number. */
   choose(user, seq) {

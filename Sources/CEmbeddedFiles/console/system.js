@@ -53,7 +53,7 @@ export function parse(lines) {
 }
 
 /** The view of the gateway: its figures of the last five minutes, drawn every two seconds. */
-export function systemView(signal) {
+export function systemView(signal, failed) {
   const drawn = charts.map(([name, value, unit]) => new Chart(text.charts[name], value, unit))
   const state = make('p', { role: 'status', class: 'muted' }, text.hint)
   let before
@@ -63,8 +63,9 @@ export function systemView(signal) {
       for (const chart of drawn) chart.add(now, before)
       before = now
       state.textContent = text.hint
-    } catch {
-      if (!signal.aborted) state.textContent = text.stale
+    } catch (error) {
+      if (signal.aborted || failed(error)) return
+      state.textContent = text.stale(error.message)
     }
     if (!signal.aborted) setTimeout(scrape, interval)
   }

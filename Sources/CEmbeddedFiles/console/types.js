@@ -1,4 +1,4 @@
-import { page, path, put } from './api.js'
+import { get, page, path, put } from './api.js'
 import { make } from './elements.js'
 import { section, table } from './parts.js'
 import { words } from './words.js'
@@ -15,6 +15,18 @@ export async function typesView(writes) {
   }
   await load()
   if (place.children.length === 0) place.append(make('p', { class: 'muted' }, text.none))
+  const field = make('input', { type: 'text', 'aria-label': text.other, placeholder: text.other, spellcheck: 'false' })
+  const problem = make('span', { role: 'alert', class: 'muted' })
+  const show = async (event) => {
+    event.preventDefault()
+    try {
+      place.prepend(typeSection(await get(path`/channel-types/${field.value}`), writes))
+      problem.textContent = ''
+    } catch (error) {
+      problem.textContent = words.failed(error.message)
+    }
+  }
+  place.append(make('form', { class: 'inline', onsubmit: show }, field, make('button', {}, text.show), problem))
   return make('div', {}, make('header', {}, make('h1', {}, text.title), make('p', { class: 'muted' }, text.hint)), place)
 }
 

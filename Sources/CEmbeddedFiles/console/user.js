@@ -24,13 +24,14 @@ export async function userView(user, signal) {
     { class: 'user' },
     make('header', {}, make('h1', {}, user), make('p', { class: 'muted' },
       `${text.showsReads(privacy.read_receipts.enabled)}, ${text.showsDeliveries(privacy.delivery_receipts.enabled)}`)),
-    section(text.totals,
+    !privacy.read_receipts.enabled && section(text.totals, make('p', { class: 'muted' }, text.hidden)),
+    privacy.read_receipts.enabled && section(text.totals,
       make('dl', { class: 'totals' }, ...totals.map(([name, count]) => make('div', {}, make('dt', {}, name), make('dd', {}, `${count}`)))),
       list(unread, [text.channel, text.messages, text.mentions, text.lastRead], (entry) => [
         link('channel', [entry.cid], entry.cid), `${entry.unread_messages}`, `${entry.unread_mentions}`,
         entry.last_read_message_id === undefined ? text.never : time(entry.last_read),
       ])),
-    threads.items.length > 0 && section(text.threadsTitle, list(threads, [text.channel, text.threads, text.messages], (entry) => [
+    privacy.read_receipts.enabled && threads.items.length > 0 && section(text.threadsTitle, list(threads, [text.channel, text.threads, text.messages], (entry) => [
       link('channel', [entry.cid], entry.cid), link('message', [entry.cid, entry.thread_id], entry.thread_id), `${entry.unread_messages}`,
     ])),
     section(text.all, list(channels, [text.channel], (entry) => [link('channel', [entry.cid], entry.cid)])),

@@ -3,17 +3,21 @@
  * `code`, for which words.js has the sentence, and the values of that sentence. `isKnown` is false where nothing that is
  * stored tells. What a member hides is not concluded from other facts.
  *
+ * @param facts.isReply whether the message is a reply; undefined: not known
+ * @param facts.markedFrom the first message that the member has marked unread, if they have; undefined: not known
  * @param facts.status  the message's status; its `seq` is the channel's, or the thread's of a reply
  * @param facts.member  the member's entry of the message's list of chosen members, or `{ code }`
  * @param facts.sender  the message's sender; undefined: not known
  * @param facts.row     the member's row of the read state, of the channel or the thread; undefined: none
  * @param facts.privacy the member's privacy settings
  */
-export function reasons({ status, member, sender, row, privacy }) {
+export function reasons({ status, member, sender, row, privacy, isReply, markedFrom }) {
   const user = member.user.id
   if (member.code === 'member_not_found') return [{ code: 'not_a_member', isKnown: true, user }]
   if (sender === user) return [{ code: 'own_message', isKnown: true, user }]
   if (member.code === 'not_expected') {
+    if (isReply) return [{ code: 'not_in_thread', isKnown: true, user }]
+    if (isReply === undefined) return [{ code: 'not_expected_or_in_thread', isKnown: true, user }]
     return [{ code: 'not_expected', isKnown: true, user, seq: status.seq, joined: row?.joined_seq }]
   }
   if (member.code !== undefined) return [{ code: 'refused', isKnown: false, user, reason: member.code }]
@@ -23,14 +27,10 @@ export function reasons({ status, member, sender, row, privacy }) {
   if (!privacy.read_receipts.enabled) return [...found, { code: 'hides_reads', isKnown: false, user }]
   if (member.status === 'read') {
     found.push({ code: 'read', isKnown: true, user, at: member.read_at, isExact: member.read_exact })
-    if (row && row.unread_epoch > 0 && row.first_unread_message_id !== undefined) {
-      found.push({ code: 'marked_unread_after', isKnown: true, user, from: row.first_unread_message_id })
-    }
+    if (markedFrom !== undefined) found.push({ code: 'marked_unread_after', isKnown: true, user, from: markedFrom })
     return found
   }
-  if (row && row.unread_epoch > 0 && row.first_unread_message_id !== undefined) {
-    found.push({ code: 'marked_unread', isKnown: true, user, from: row.first_unread_message_id, epoch: row.unread_epoch })
-  }
+  if (markedFrom !== undefined) found.push({ code: 'marked_unread', isKnown: true, user, from: markedFrom })
   if (row && row.last_read_seq < status.seq) {
     found.push({ code: 'not_reached', isKnown: true, user, seq: status.seq, read: row.last_read_seq, id: row.last_read_message_id, at: row.last_read })
   }

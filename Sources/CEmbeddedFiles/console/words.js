@@ -56,7 +56,8 @@ export const words = {
     member: 'Member',
     counts: (status) =>
       `${status.read_count} of ${status.member_count} have read it, it was delivered to ${status.delivered_count}`,
-    replyHint: 'The message is a reply, or older than what was looked through: only its own entry is used.',
+    replyHint: 'The message is a reply, or too old to be looked up here: its sender and how far the member has read are not known.',
+    notLoaded: (seq) => `Message ${seq} is not there: it was deleted, or is too old to be looked up here.`,
     unknown: 'not known',
     reasons: {
       not_a_member: ({ user }) => `${user} is not a member of the channel.`,
@@ -65,13 +66,16 @@ export const words = {
         joined === undefined
           ? `${user} joined after message ${seq}, and is not expected to read it.`
           : `${user} joined after message ${joined}; this is message ${seq}. Nobody expects it to be read.`,
+      not_in_thread: ({ user }) => `${user} takes no part in the thread, or joined after the reply.`,
+      not_expected_or_in_thread: ({ user }) =>
+        `${user} joined after the message or, if it is a reply, takes no part in its thread.`,
       refused: ({ reason }) => `The store answers ${reason}.`,
       acknowledged: ({ user, at }) => `${user} has acknowledged it, ${at}.`,
       read_events_off: () => 'The channel hides who has read: its option read_events is off.',
       hides_reads: ({ user }) => `${user} hides read receipts. Whether it was read is told to nobody.`,
       read: ({ user, at, isExact }) => `${user} has read it, ${isExact ? 'at' : 'at the latest at'} ${at}.`,
       marked_unread_after: ({ user, from }) => `Since then ${user} has marked the channel unread from ${from}.`,
-      marked_unread: ({ user, from, epoch }) => `${user} has marked the channel unread from ${from} (epoch ${epoch}).`,
+      marked_unread: ({ user, from }) => `${user} has marked the channel unread from ${from}.`,
       not_reached: ({ user, read, id, at, seq }) =>
         id === undefined
           ? `${user} has read nothing yet; this is message ${seq}.`
@@ -102,6 +106,7 @@ export const words = {
     all: 'All channels',
     privacy: 'Privacy',
     showsReads: (on) => (on ? 'shows what was read' : 'hides what was read'),
+    hidden: 'The counts are left out: they would tell what the user hides.',
     showsDeliveries: (on) => (on ? 'shows what was delivered' : 'hides what was delivered'),
   },
   system: {
@@ -123,12 +128,14 @@ export const words = {
     perSecond: '/s',
     milliseconds: 'ms',
     mebibytes: 'MiB',
-    stale: 'The gateway does not answer.',
+    stale: (detail) => `No figures: ${detail}`,
   },
   types: {
     title: 'Channel types',
     hint: 'Types that were never set have the defaults.',
     none: 'No type was set.',
+    other: 'Another type',
+    show: 'Show',
     option: 'Option',
     value: 'Value',
     effect: 'What it does',

@@ -20,7 +20,9 @@ package final class Caller: Sendable {
   /// The token's id, which can be revoked (``RevokedTokens``); nil where it has none.
   package let tokenID: TokenID?
 
-  /// - Parameter token: the signed token of a server.
+  /// - Parameters:
+  ///   - token: the signed token of a server.
+  ///   - given: the key of the caller that has opened a session; nil: one of its own.
   package init(
     userID: [UInt8],
     isServer: Bool,
@@ -29,14 +31,15 @@ package final class Caller: Sendable {
     notBefore: Int64 = .min,
     issued: UInt32 = 0,
     token: [UInt8] = [],
-    tokenID: TokenID? = nil
+    tokenID: TokenID? = nil,
+    key given: UInt64? = nil
   ) {
     var hasher = Hasher()
     // Without the signature, which can be written in several ways.
     hasher.combine(
       isServer ? Array(token.prefix(upTo: token.lastIndex(of: UInt8(ascii: ".")) ?? token.endIndex)) : userID
     )
-    key = UInt64(bitPattern: Int64(hasher.finalize())) | 1
+    key = given ?? UInt64(bitPattern: Int64(hasher.finalize())) | 1
     self.tokenID = tokenID
     self.issued = isServer || userID.isEmpty ? nil : issued
     self.userID = userID

@@ -30,8 +30,15 @@ struct ConsoleRoutes {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let sessions = try sessions()
+    try refuseOtherSites(request)
+    if let decision = loop.rates.refusalToVerify(request, context.connection) {
+      var problem = Problem(.rateLimited, "too many invalid codes or tokens came from here; retry later")
+      problem.retryAfterSeconds = decision.retryAfterSeconds
+      throw problem
+    }
     let body = try loop.object(request, .consoleLogin)
     guard let opened = sessions.open(code: try body.requiredString("code"), now: loop.now) else {
+      loop.rates.recordRefusal(.token, request, context.connection)
       loop.rates.chargeBadToken(request, context.connection)
       throw Problem(.tokenSignatureInvalid, "the code is unknown, older than 60 s, or used: run tidemark console again")
     }
@@ -39,7 +46,12 @@ struct ConsoleRoutes {
   }
 
   /// Handle `POST /console/session`, for a server token: a session that ends with the token at the latest.
-  func openSession(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+  func openSession(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try refuseOtherSites(request)
     answer(try sessions().open(for: context.caller, now: loop.now), match.route, context)
   }
 
@@ -55,6 +67,7 @@ struct ConsoleRoutes {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let sessions = try sessions()
+    try refuseOtherSites(request)
     if let name = request.cookie(ConsoleSessions.cookie) { sessions.close(name) }
     respond(match.route, context, status: 200, ByteBuffer(string: "{}"), [Self.cookie("", seconds: 0)])
   }
@@ -71,6 +84,11 @@ struct ConsoleRoutes {
       routes.respond(route, context, status: 200, text, type: .text)
       routes.loop.endTurn()
     }
+  }
+
+  /// A page of another site may neither log its visitor in nor out.
+  private func refuseOtherSites(_ request: borrowing HTTP2Request) throws(Problem) {
+    if ConsoleSessions.isOfOtherSite(request) { throw Problem(.tokenMissing, "log in at /console") }
   }
 
   // MARK: Responses

@@ -10,9 +10,9 @@ package final class ConsoleSessions: Sendable {
   package static let codeMilliseconds: Int64 = 60_000
   /// Longest validity of a session, in milliseconds.
   package static let sessionMilliseconds: Int64 = 8 * 3_600_000
-  /// The most codes that are valid at a time. A further one replaces the oldest.
+  /// The most codes that are valid at a time. A further one replaces the one that expires first.
   package static let codesMax = 64
-  /// The most sessions at a time. A further one ends the oldest.
+  /// The most sessions at a time. A further one ends the one that expires first.
   package static let sessionsMax = 256
   /// Name of the cookie. The prefix says that it was set over TLS (RFC 6265bis section 4.1.3.1).
   static let cookie: StaticString = "__Secure-tidemark-console"
@@ -20,13 +20,14 @@ package final class ConsoleSessions: Sendable {
   /// A code that is valid once.
   private struct Code {
     var expiresAt: Int64
-    /// Id of the token that has asked for the code: revoked, it ends the session.
-    var tokenID: TokenID?
+    /// Whose token has asked for it.
+    var caller: Caller
   }
 
   private struct State {
     var codes: [SHA256Digest: Code] = [:]
     var sessions: [SHA256Digest: Caller] = [:]
+    var observers: [ObjectIdentifier: @Sendable ([Caller]) -> Void] = [:]
   }
 
   /// Whether sessions may change anything (`--console-writes`).
@@ -50,15 +51,12 @@ package final class ConsoleSessions: Sendable {
     let name = Self.randomName()
     state.withLock { state in
       state.codes = state.codes.filter { $0.value.expiresAt > now }
-      if state.codes.count >= Self.codesMax,
-        let oldest = state.codes.min(by: { $0.value.expiresAt < $1.value.expiresAt })
-      {
-        state.codes[oldest.key] = nil
+      if state.codes.count >= Self.codesMax {
+        let first = state.codes.min { $0.value.expiresAt < $1.value.expiresAt }
+        if let first { state.codes[first.key] = nil }
       }
-      state.codes[Self.digest(name.utf8.span.bytes)] = Code(
-        expiresAt: now + Self.codeMilliseconds,
-        tokenID: caller.tokenID
-      )
+      let code = Code(expiresAt: now + Self.codeMilliseconds, caller: caller)
+      state.codes[Self.digest(name.utf8.span.bytes)] = code
     }
     return name
   }
@@ -70,34 +68,35 @@ package final class ConsoleSessions: Sendable {
     let digest = Self.digest(code)
     let found = state.withLock { $0.codes.removeValue(forKey: digest) }
     guard let found, found.expiresAt > now else { return nil }
-    return open(until: now + Self.sessionMilliseconds, tokenID: found.tokenID, now: now)
+    return open(for: found.caller, until: now + Self.sessionMilliseconds, now: now)
   }
 
   // MARK: Sessions
 
   /// Open a session for a server token, which it does not outlive.
   package func open(for caller: Caller, now: Int64) -> (name: String, caller: Caller) {
-    open(until: min(caller.expiresAt, now + Self.sessionMilliseconds), tokenID: caller.tokenID, now: now)
+    open(for: caller, until: min(caller.expiresAt, now + Self.sessionMilliseconds), now: now)
   }
 
-  private func open(until expiresAt: Int64, tokenID: TokenID?, now: Int64) -> (name: String, caller: Caller) {
+  private func open(for opener: Caller, until expiresAt: Int64, now: Int64) -> (name: String, caller: Caller) {
     let name = Self.randomName()
     let caller = Caller(
       userID: [],
       isServer: true,
       isReadOnly: !allowsWrites,
       expiresAt: expiresAt,
-      token: Array(name.utf8),
-      tokenID: tokenID
+      tokenID: opener.tokenID,
+      key: opener.key
     )
-    state.withLock { state in
+    change { state in
       state.sessions = state.sessions.filter { $0.value.expiresAt > now }
-      if state.sessions.count >= Self.sessionsMax,
-        let oldest = state.sessions.min(by: { $0.value.expiresAt < $1.value.expiresAt })
-      {
-        state.sessions[oldest.key] = nil
+      var ended: Caller?
+      if state.sessions.count >= Self.sessionsMax {
+        let first = state.sessions.min { $0.value.expiresAt < $1.value.expiresAt }
+        if let first { ended = state.sessions.removeValue(forKey: first.key) }
       }
       state.sessions[Self.digest(name.utf8.span.bytes)] = caller
+      return ended.map { [$0] } ?? []
     }
     return (name, caller)
   }
@@ -111,14 +110,51 @@ package final class ConsoleSessions: Sendable {
   /// End a session.
   package func close(_ name: RawSpan) {
     let digest = Self.digest(name)
-    state.withLock { $0.sessions[digest] = nil }
+    change { $0.sessions.removeValue(forKey: digest).map { [$0] } ?? [] }
   }
 
-  /// Return the session's caller of a request to the console; nil: it has none. Another site's page may not use a
-  /// session: its browser says so in `sec-fetch-site`.
+  /// End the sessions, and make the codes invalid, that tokens of some kind have opened: they were revoked, or their
+  /// keys were replaced.
+  package func end(where isEnded: (Caller) -> Bool) {
+    change { state in
+      let ended = state.sessions.values.filter(isEnded)
+      state.sessions = state.sessions.filter { !isEnded($0.value) }
+      state.codes = state.codes.filter { !isEnded($0.value.caller) }
+      return ended
+    }
+  }
+
+  // MARK: Observers
+
+  /// Call `ended` with the callers of sessions that end before they expire: their streams have to end too.
+  func observe(_ observer: AnyObject, _ ended: @escaping @Sendable ([Caller]) -> Void) {
+    let key = ObjectIdentifier(observer)
+    state.withLock { $0.observers[key] = ended }
+  }
+
+  func stopObserving(_ observer: AnyObject) {
+    let key = ObjectIdentifier(observer)
+    state.withLock { _ = $0.observers.removeValue(forKey: key) }
+  }
+
+  /// - Parameter body: returns the callers of the sessions that it has ended.
+  private func change(_ body: (inout State) -> [Caller]) {
+    let (ended, observers) = state.withLock { (body(&$0), Array($0.observers.values)) }
+    guard !ended.isEmpty else { return }
+    for observer in observers { observer(ended) }
+  }
+
+  // MARK: Requests
+
+  /// Return whether another site's page may have made a request: its browser says so in `sec-fetch-site`.
+  static func isOfOtherSite(_ request: borrowing HTTP2Request) -> Bool {
+    guard let site = request.header("sec-fetch-site") else { return false }
+    return !site.equals("same-origin")
+  }
+
+  /// Return the session's caller of a request to the console; nil: it has none, or another site's page has made it.
   func caller(of request: borrowing HTTP2Request) -> Caller? {
-    if let site = request.header("sec-fetch-site"), !site.equals("same-origin") { return nil }
-    guard let name = request.cookie(Self.cookie) else { return nil }
+    guard !Self.isOfOtherSite(request), let name = request.cookie(Self.cookie) else { return nil }
     return caller(name)
   }
 

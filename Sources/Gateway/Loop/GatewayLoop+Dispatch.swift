@@ -41,7 +41,7 @@ extension GatewayLoop {
     case .consolePage: try FileRoutes(loop: self).consolePage(match, context, request)
     case .consoleLogin: try ConsoleRoutes(loop: self).logIn(match, context, request)
     case .consoleLogout: try ConsoleRoutes(loop: self).logOut(match, context, request)
-    case .openConsoleSession: try ConsoleRoutes(loop: self).openSession(match, context)
+    case .openConsoleSession: try ConsoleRoutes(loop: self).openSession(match, context, request)
     case .getConsoleSession: try ConsoleRoutes(loop: self).getSession(match, context)
     case .issueConsoleCode: try ConsoleRoutes(loop: self).issueCode(match, context)
     case .consoleMetrics: try ConsoleRoutes(loop: self).metrics(match, context)

@@ -24,6 +24,7 @@ final class TokensPart: GatewayPart {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     let eventLoop = loop.eventLoop
     revoked.observe(self) { eventLoop.execute { bound.value.tokensRevoked() } }
+    loop.console?.observe(self) { ended in eventLoop.execute { bound.value.sessionsEnded(ended) } }
     guard let interval = loop.limits.tokenListInterval else { return }
     ticker = loop.eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { _ in
       bound.value.readList()
@@ -32,6 +33,7 @@ final class TokensPart: GatewayPart {
 
   override func stop() {
     revoked.stopObserving(self)
+    loop.console?.stopObserving(self)
     ticker?.cancel()
     ticker = nil
   }
@@ -94,7 +96,15 @@ final class TokensPart: GatewayPart {
     isSweepDue = false
     sweptAt = .now()
     func isRevoked(_ caller: Caller) -> Bool { caller.tokenID.map { revoked.isRevoked($0) } ?? false }
+    loop.console?.end(where: isRevoked)
     loop.openStreams.revoke(where: isRevoked)
+    loop.endTurnSoon()
+  }
+
+  /// End the streams of the console's sessions that have ended.
+  private func sessionsEnded(_ callers: [Caller]) {
+    guard !loop.isClosed else { return }
+    loop.openStreams.revoke { caller in callers.contains { $0 === caller } }
     loop.endTurnSoon()
   }
 

@@ -195,6 +195,54 @@ struct ConsoleTests {
     #expect(console.open(code: codes[1].utf8.span.bytes, now: 100) != nil)
   }
 
+  /// A thief of a token that was revoked, or of a secret that was replaced, has no session left.
+  @Test func sessionsEndWithTheirTokens() throws {
+    let console = ConsoleSessions(allowsWrites: false, metrics: MetricsRegistry())
+    let one = Caller(userID: [], isServer: true, tokenID: TokenID(Array("one".utf8)))
+    let other = Caller(userID: [], isServer: true, tokenID: TokenID(Array("other".utf8)))
+    let (first, second) = (console.open(for: one, now: 0), console.open(for: other, now: 0))
+    let code = console.issueCode(to: one, now: 0)
+    #expect(first.caller.key == one.key, "sessions share the rate of their token")
+    console.end { $0.tokenID == one.tokenID }
+    #expect(console.caller(first.name.utf8.span.bytes) == nil)
+    #expect(console.open(code: code.utf8.span.bytes, now: 1) == nil)
+    #expect(console.caller(second.name.utf8.span.bytes) === second.caller)
+  }
+
+  @Test(arguments: ["/console/login", "/console/logout", "/console/session"])
+  func otherSitesLogNobodyInOrOut(path: String) async throws {
+    try await with { gateway in
+      let cookie = try await logIn(gateway)
+      let code = try await gateway.client.post("/console/codes", nil)
+      let body = path.hasSuffix("login") ? code.body.replacing(/,.*/, with: "}") : nil
+      let token = path.hasSuffix("session") ? TestTokens.server : nil
+      let headers = [(name: "sec-fetch-site", value: "cross-site"), (name: "cookie", value: cookie)]
+      let refused = try await gateway.client.request(.post, path, body, token: token, headers: headers)
+      #expect(refused.status == 401 && refused.headers["set-cookie"] == nil)
+      #expect(try await request(gateway, "/console/session", cookie: cookie).status == 200)
+    }
+  }
+
+  /// Logging out ends what the session has open.
+  @Test func streamsEndWithTheirSession() async throws {
+    try await with { gateway in
+      try await gateway.setUp("messaging:team", members: ["alice"])
+      let cookie = try await logIn(gateway)
+      let stream = try await gateway.client.submit(
+        .get,
+        "/console/v1/events?channels=messaging:team",
+        nil,
+        token: nil,
+        headers: [("cookie", cookie)]
+      )
+      try await eventually("the stream is open") {
+        try await gateway.eventLoop.submit { gateway.loop.value.events.openStreams.count == 1 }.get()
+      }
+      _ = try await gateway.client.request(.post, "/console/logout", nil, token: nil, headers: [("cookie", cookie)])
+      #expect(try await stream.value("the end of the stream").status == 200)
+    }
+  }
+
   @Test func metricsNeedSession() async throws {
     try await with { gateway in
       #expect(try await gateway.client.get("/console/metrics").verdict == "401 token_missing")

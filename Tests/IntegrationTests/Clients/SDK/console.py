@@ -38,7 +38,7 @@ def call(method, path, body):
 
 def fill():
     """A channel whose members have each another reason not to have read m35."""
-    members = ["alice", "bob", "carol", {"user_id": "dave", "role": "admin"}, "erin", "Zoë", "auth0|5f7c", EVIL]
+    members = ["alice", "bob", "carol", {"user_id": "dave", "role": "admin"}, "erin", "Zoë", "auth0|5f7c", EVIL, "greta"]
     call("PUT", f"/channels/{CID}", {"members": members})
     for number in range(1, 41):
         sender = "bob" if number % 3 == 0 and number < 36 else "alice"
@@ -50,6 +50,10 @@ def fill():
     call("POST", f"/channels/{CID}/read", {"user_id": "bob", "message_id": "m38"})
     call("POST", f"/channels/{CID}/read", {"user_id": "carol", "message_id": "m20"})
     call("POST", f"/channels/{CID}/unread", {"user_id": "carol", "message_id": "m15"})
+    # Marked unread, and read again since.
+    call("POST", f"/channels/{CID}/read", {"user_id": "greta", "message_id": "m20"})
+    call("POST", f"/channels/{CID}/unread", {"user_id": "greta", "message_id": "m15"})
+    call("POST", f"/channels/{CID}/read", {"user_id": "greta", "message_id": "m36"})
     call("POST", f"/channels/{CID}/read", {"user_id": "erin", "message_id": "m40"})
     hidden = {"privacy_settings": {"read_receipts": {"enabled": False}}}
     call("PUT", "/users/erin", hidden)
@@ -79,13 +83,14 @@ def reasons(page, user):
 
 def show_reasons(page):
     open_view(page, "message", CID, "m35")
-    expect(page.locator(".why")).to_contain_text("of 7 have read it")
+    expect(page.locator(".why")).to_contain_text("of 8 have read it")
     expected = {
         "alice": ["own_message"],
         "bob": ["read"],
         "carol": ["marked_unread", "not_reached", "not_delivered", "push_not_known"],
         "dave": ["not_reached", "delivered", "not_opened"],
         "erin": ["hides_reads"],
+        "greta": ["read"],
         "Zoë": ["not_reached", "not_delivered", "push_not_known"],
         "late": ["not_expected"],
         EVIL: ["not_reached", "not_delivered", "push_not_known"],
@@ -96,6 +101,19 @@ def show_reasons(page):
         check(found == codes, f"{user}: {found}")
     # What erin hides is in no other place of the view: she has read m40.
     check("40" not in row(page, "erin").inner_text().split(), row(page, "erin").inner_text())
+    open_view(page, "message", CID, "reply")
+    found = reasons(page, "Zoë")
+    check(found == ["not_in_thread"], f"a reply: {found}")
+    open_view(page, "message", CID, "m39")
+    check(reasons(page, "greta")[0] == "not_reached", "greta has marked nothing unread since")
+    # A live read changes the reasons that are shown.
+    open_view(page, "message", CID, "m36")
+    check(reasons(page, "Zoë")[0] == "not_reached", "Zoë")
+    expect(page.locator(".state.on")).to_be_visible()
+    call("POST", f"/channels/{CID}/read", {"user_id": "Zoë", "message_id": "m37"})
+    expect(page.locator(".reasons li")).to_have_count(1)
+    expect(page.locator(".reasons li")).to_have_attribute("data-code", "read")
+    open_view(page, "message", CID, "m35")
     reasons(page, "carol")
     expect(page.locator(".reasons")).to_contain_text("marked the channel unread from m15")
     expect(page.locator(".reasons .unknown")).to_contain_text("not known")
@@ -104,7 +122,7 @@ def show_reasons(page):
 def show_picture(page):
     open_view(page, "channel", CID)
     expect(page.locator("h1")).to_have_text(CID)
-    expect(page.locator(".picture tbody tr")).to_have_count(9)
+    expect(page.locator(".picture tbody tr")).to_have_count(10)
     track = row(page, "bob").locator(".track")
     expect(track).to_have_attribute("aria-label", "bob: read up to 38, delivered up to 38, of 41")
     share = track.locator(".read").evaluate("part => part.getBoundingClientRect().width / part.parentElement.clientWidth")
@@ -147,7 +165,7 @@ def show_others(page):
     expect(page.locator(".found a")).to_have_text(f"{CID} m35")
     page.locator(".find input").fill(CID)
     page.locator(".find button").click()
-    expect(page.locator(".found li").first).to_contain_text("9 members")
+    expect(page.locator(".found li").first).to_contain_text("10 members")
     page.locator(".find input").fill(EVIL)
     page.locator(".find button").click()
     page.locator(".found a").click()
@@ -158,7 +176,16 @@ def show_others(page):
     expect(page.locator("main")).to_contain_text("Nothing is known of no such thing")
     open_view(page, "types")
     expect(page.locator(".types")).to_contain_text("nothing before the join exists")
-    expect(page.locator(".types form")).to_have_count(0)
+    expect(page.locator(".types td form")).to_have_count(0)
+    page.locator(".types input").fill("team")
+    page.locator(".types button").click()
+    expect(page.locator(".types h2").first).to_have_text("team")
+    # What erin hides is not in the counts of another view either.
+    open_view(page, "user", "erin")
+    expect(page.locator("main")).to_contain_text("hides what was read")
+    expect(page.locator(".totals")).to_have_count(0)
+    open_view(page, "find", "")
+    expect(page.locator("main")).to_contain_text("Nothing is known of")
     open_view(page, "system")
     expect(page.locator(".chart output").first).to_have_text(re.compile(r"[1-9]\d* "))
     # Two scrapes make a rate, and a line.
