@@ -49,6 +49,6 @@ package struct DemoPage: Sendable {
   /// Return the command with which the user's browser trusts a certificate.
   static func trustCommand(_ certificate: String) -> String {
     // Of Debian's libnss3-tools; Chromium reads this database.
-    "certutil -d sql:$HOME/.pki/nssdb -A -t P,, -n tidemark -i \(RunSession.shellQuoted(certificate))"
+    "mkdir -p $HOME/.pki/nssdb; certutil -d sql:$HOME/.pki/nssdb -A -t P,, -n tidemark -i \(RunSession.shellQuoted(certificate))"
   }
 }

@@ -10,12 +10,13 @@ import Watch
 struct ConsoleCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "console",
-    abstract: "Prints a link to the console of a gateway, which logs in once within 60 s.",
+    abstract: "Prints a link that opens the console of a gateway.",
     discussion: """
-      The gateway has to run with --console. Gives it a server token, and gets a one-time code, which is in the link \
-      after the #: browsers do not send that part. The session that it opens lasts 8 h, and ends with the gateway's \
-      process or when the token is revoked. Name one gateway, not a load balancer: each has its own sessions.
-        tidemark console --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret
+      The link is valid once, for 60 s. Whoever opens it can read everything for 8 h, and change everything if the \
+      gateway has --console-writes. The gateway has to run with --console and with TLS. Name one gateway, not a load \
+      balancer: each has its own sessions. To end a session early, revoke the token whose id is printed.
+        tidemark console --gateway https://localhost:8443 --ca .tidemark/tls-cert.pem \
+      --jwt-secret-file .tidemark/jwt-secret
       """
   )
 
@@ -23,7 +24,7 @@ struct ConsoleCommand: AsyncParsableCommand {
   private static let tokenLifetime = Duration.seconds(60)
 
   @OptionGroup var gatewayOptions: GatewayOptions
-  @Option(help: ArgumentHelp("A server token to send.", valueName: "jwt"))
+  @Option(help: ArgumentHelp("A server token; other users of this machine see it in ps.", valueName: "jwt"))
   var token: String?
   @Option(
     help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
@@ -39,18 +40,24 @@ struct ConsoleCommand: AsyncParsableCommand {
     guard (token == nil) != (jwtSecretFile == nil) else {
       throw ValidationError("give either --token or --jwt-secret-file")
     }
+    guard gatewayOptions.gateway.isTLS else {
+      throw ValidationError(
+        "--gateway: browsers open the console over TLS only: give the https:// address of a gateway with --tls-cert"
+      )
+    }
   }
 
   func run() async throws {
     try await reportingErrors("tidemark console") {
       let gateway = gatewayOptions.gateway
+      let tokenID = TokenIssuer.randomID()
       let client: AsyncHTTP2Client
       do {
         client = try await AsyncHTTP2Client.connect(to: gateway.endpoint, tls: try gatewayOptions.makeTLS())
       } catch {
         throw StackError("\(gateway.endpoint): \(ErrorText.of(error))")
       }
-      let response = try await client.call(.post, "/console/codes", token: try await serverToken())
+      let response = try await client.call(.post, "/console/codes", token: try await serverToken(id: tokenID))
       await client.close()
       let issued = try? JSONDecoder().decode(Issued.self, from: Data(response.body))
       guard response.status == 201, let issued else {
@@ -61,13 +68,14 @@ struct ConsoleCommand: AsyncParsableCommand {
         let words = ["\(response.status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
         throw StackError("the gateway answered \(words)")
       }
-      Terminal.print("\(gateway.isTLS ? "https" : "http")://\(gateway.endpoint)/console#\(issued.code)")
+      if token == nil { Terminal.printError("the session ends early if the token \(tokenID) is revoked") }
+      Terminal.print("https://\(gateway.endpoint)/console#\(issued.code)")
     }
   }
 
-  private func serverToken() async throws -> String {
+  private func serverToken(id: String) async throws -> String {
     if let token { return token }
     let issuer = try await TokenIssuer(secretFile: jwtSecretFile ?? "", warn: Terminal.printError)
-    return try await issuer.server(lifetime: Self.tokenLifetime)
+    return try await issuer.server(lifetime: Self.tokenLifetime, id: id)
   }
 }

@@ -32,7 +32,7 @@ struct RunCommand: AsyncParsableCommand {
   var h2cAdmin: String?
   @Option(
     help: ArgumentHelp(
-      "Nodes of a cluster over one etcd server, 2 to 7, instead of a single store (preview; needs etcd).",
+      "Nodes of a cluster over three servers of etcd, 2 to 7, instead of a single store (preview; needs etcd).",
       valueName: "n"
     )
   )

@@ -7,8 +7,8 @@ final class Network: Transport, @unchecked Sendable {
   private let lock = NSLock()
   private var isOffline = false
   private var offlineSince = ContinuousClock.now
-  private var isStale = false
-  private var staleCount = 0
+  private var resumesElsewhere = false
+  private var resumedCount = 0
   private let transport: URLSessionTransport
 
   init(_ url: URL) { transport = URLSessionTransport(url: url) }
@@ -16,27 +16,27 @@ final class Network: Transport, @unchecked Sendable {
   func open(_ request: TransportRequest) async throws -> TransportResponse {
     if lock.withLock({ isOffline }) { throw Failure("offline") }
     var request = request
-    if let id = request.headers["last-event-id"], takeStale() {
+    if let id = request.headers["last-event-id"], takeResume() {
       // A stream that is resumed with an id of another store begins with `stream.reset`.
       request.headers["last-event-id"] = String(repeating: "0", count: 32) + id.dropFirst(32)
     }
     return try await transport.open(request)
   }
 
-  private func takeStale() -> Bool {
+  private func takeResume() -> Bool {
     lock.withLock {
-      guard isStale else { return false }
-      isStale = false
-      staleCount += 1
+      guard resumesElsewhere else { return false }
+      resumesElsewhere = false
+      resumedCount += 1
       return true
     }
   }
 
   /// Resume the next event stream with an id of another store.
-  func loseEvents() { lock.withLock { isStale = true } }
+  func resumeElsewhere() { lock.withLock { resumesElsewhere = true } }
 
   /// Number of event streams that were resumed with such an id.
-  var lost: Int { lock.withLock { staleCount } }
+  var resumedElsewhere: Int { lock.withLock { resumedCount } }
 
   /// Time since the network was cut.
   var offlineDuration: Duration { lock.withLock { ContinuousClock.now - offlineSince } }

@@ -156,7 +156,7 @@ import TidemarkClient
     case "awaitOffline":
       let rest = try .milliseconds(arguments.int("milliseconds")) - client(arguments).network.offlineDuration
       if rest > .zero { try await Task.sleep(for: rest) }
-    case "loseEvents": try client(arguments).network.loseEvents()
+    case "resumeElsewhere": try client(arguments).network.resumeElsewhere()
     case "restart":
       // The process ends with marks in its store, and another one starts with the same store.
       let ended = try client(arguments)
@@ -218,7 +218,7 @@ import TidemarkClient
     case "refused": return JSONValue(client.refused)
     case "hasThrown": return .bool(client.thrown > 0)
     case "tokens": return .int(client.tokens)
-    case "lost": return .int(client.network.lost)
+    case "resumedElsewhere": return .int(client.network.resumedElsewhere)
     default: throw Failure("no such step")
     }
   }

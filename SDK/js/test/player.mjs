@@ -1,5 +1,6 @@
 /**
- * Performs the steps of ../../scenario.json with tidemark.js, and compares states: the same as other SDKs.
+ * Performs the steps of ../../scenario.json with tidemark.js, and compares states. Tests/SwiftScenarioPlayer plays the
+ * same file with the Swift client. In a step `as` names the client.
  *
  * The environment says where it runs:
  * - `Tidemark`, `TidemarkError`: of the module
@@ -10,6 +11,7 @@
  * - `networkIsBack(tidemark)`: says so to a client, as the place does
  * - `host(command)`: has the host do something, such as kill the gateway
  */
+/** Longest wait for an expected state, in milliseconds. */
 const limit = 15_000
 
 /** An event id of another store: a stream that is resumed with it begins with `stream.reset`. */
@@ -20,19 +22,19 @@ class Network {
   #requests = new Set()
   isOffline = false
   offlineSince
-  isStale = false
+  resumesElsewhere = false
   /** Number of event streams that were resumed with an id of another store. */
-  stale = 0
+  resumedElsewhere = 0
 
   constructor(transport) { this.transport = transport }
 
   async open(request) {
     if (this.isOffline) throw new Error('offline')
     const headers = { ...request.headers }
-    if (this.isStale && headers['last-event-id']) {
+    if (this.resumesElsewhere && headers['last-event-id']) {
       headers['last-event-id'] = otherStore + headers['last-event-id'].slice(otherStore.length)
-      this.isStale = false
-      this.stale += 1
+      this.resumesElsewhere = false
+      this.resumedElsewhere += 1
     }
     // fetch has no connection that could be closed: each request is cut.
     const cut = new AbortController()
@@ -65,6 +67,13 @@ class Network {
   close() { this.transport.close() }
 }
 
+async function textOf(response) {
+  let text = ''
+  const decoder = new TextDecoder()
+  for await (const chunk of response.chunks) text += decoder.decode(chunk, { stream: true })
+  return text
+}
+
 /** Play the steps; resolves to what to print at the end, and rejects with the step that was not as expected. */
 export async function play(scenario, environment) {
   const { Tidemark, TidemarkError, url, token, networkIsBack } = environment
@@ -75,9 +84,7 @@ export async function play(scenario, environment) {
   async function server(method, path, body) {
     const headers = { authorization: `Bearer ${await token({ server: true })}`, 'content-type': 'application/json' }
     const response = await backend.open({ method, path, headers, body: body && JSON.stringify(body) })
-    let text = ''
-    const decoder = new TextDecoder()
-    for await (const chunk of response.chunks) text += decoder.decode(chunk, { stream: true })
+    const text = await textOf(response)
     if (response.status >= 300) throw new Error(`${method} ${path}: ${response.status} ${text}`)
     return JSON.parse(text)
   }
@@ -176,7 +183,7 @@ export async function play(scenario, environment) {
       await steps.pause({ milliseconds: Math.max(0, rest) })
     },
     /** The next event stream is resumed with an id of another store. */
-    loseEvents: ({ as }) => void (clients.get(as).network.isStale = true),
+    resumeElsewhere: ({ as }) => void (clients.get(as).network.resumesElsewhere = true),
     /** The process ends with marks in its store, and another one starts with the same store. */
     async restart({ as }) {
       const client = clients.get(as)
@@ -188,7 +195,7 @@ export async function play(scenario, environment) {
     host: ({ command }) => environment.host(command),
   }
 
-  /** What is expected of a client, and what it says. */
+  /** The current value of each state that a step compares with its `is`. */
   const tidemark = ({ as }) => clients.get(as).tidemark
   const message = ({ cid, id }) => messages.get(place(cid, id))
   const states = {
@@ -207,7 +214,7 @@ export async function play(scenario, environment) {
     refused: ({ as }) => clients.get(as).refused,
     hasThrown: ({ as }) => clients.get(as).thrown > 0,
     tokens: ({ as }) => clients.get(as).tokens,
-    lost: ({ as }) => clients.get(as).network.stale,
+    resumedElsewhere: ({ as }) => clients.get(as).network.resumedElsewhere,
   }
 
   async function expect(name, { is, ...subject }) {
@@ -235,9 +242,7 @@ export async function play(scenario, environment) {
     let problem
     do {
       const response = await backend.open({ method: 'GET', path: `/v1/channels/${cid}/read-state${query}`, headers })
-      let text = ''
-      const decoder = new TextDecoder()
-    for await (const chunk of response.chunks) text += decoder.decode(chunk, { stream: true })
+      const text = await textOf(response)
       const line = ([user, row]) => `${user}: ${JSON.stringify(compared.map((field) => row[field] ?? null))}`
       const stored = JSON.parse(text).read.map(({ user, ...row }) => line([user.id, row])).sort()
       const local = [...(client.tidemark.readState(cid, thread) ?? [])].map(line).sort()
@@ -259,7 +264,7 @@ export async function play(scenario, environment) {
       else throw new Error('no such step')
     } catch (error) {
       const code = error instanceof TidemarkError ? error.code : ''
-      throw new Error(`step ${number}, ${JSON.stringify(step)}: ${code} ${error.message}`)
+      throw new Error([`step ${number}, ${JSON.stringify(step)}:`, code, error.message].filter(Boolean).join(' '))
     }
   }
   for (const { tidemark } of clients.values()) await tidemark.close()

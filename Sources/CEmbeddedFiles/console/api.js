@@ -67,7 +67,8 @@ export async function follow(cid, receive, changed, signal) {
   while (!signal.aborted) {
     try {
       const headers = last === undefined ? {} : { 'last-event-id': last }
-      const response = await answerOf(await fetch(`/console/v1/events?channels=${encodeURIComponent(cid)}`, { headers, signal }))
+      const address = `/console/v1/events?channels=${encodeURIComponent(cid)}`
+      const response = await answerOf(await fetch(address, { headers, signal }))
       changed(true)
       let text = ''
       const decoder = new TextDecoder()
@@ -76,7 +77,10 @@ export async function follow(cid, receive, changed, signal) {
         for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
           const lines = text.slice(0, end).split('\n')
           text = text.slice(end + 2)
-          const field = (name) => lines.filter((line) => line.startsWith(`${name}: `)).map((line) => line.slice(name.length + 2))
+          const field = (name) => {
+            const prefix = `${name}: `
+            return lines.filter((line) => line.startsWith(prefix)).map((line) => line.slice(prefix.length))
+          }
           last = field('id')[0] ?? last
           const data = field('data').join('\n')
           if (data !== '') receive(JSON.parse(data))

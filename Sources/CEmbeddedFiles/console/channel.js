@@ -52,7 +52,11 @@ export class ChannelView {
       'div',
       { class: 'channel' },
       make('header', {}, make('h1', {}, this.#cid), make('p', { class: 'muted' }, this.#count)),
-      make('div', { class: 'columns' }, this.#pictureSection(), this.#whySection(), this.#messagesSection(), this.#tailSection()),
+      make(
+        'div',
+        { class: 'columns' },
+        this.#pictureSection(), this.#whySection(), this.#messagesSection(), this.#tailSection(),
+      ),
       this.#optionsSection(),
     )
   }
@@ -61,7 +65,8 @@ export class ChannelView {
     const range = choice({
       legend: text.range, name: 'range', values: text.ranges, value: this.#range, choose: (key) => this.#setRange(key),
     })
-    return section(text.picture, make('p', { class: 'muted' }, text.pictureHint), range, this.#picture.element, this.#moreRows)
+    const hint = make('p', { class: 'muted' }, text.pictureHint)
+    return section(text.picture, hint, range, this.#picture.element, this.#moreRows)
   }
 
   #whySection() { return section(words.why.title, this.#why) }
@@ -78,7 +83,8 @@ export class ChannelView {
 
   #describe() {
     const newest = this.#picture.newest
-    this.#count.textContent = `${text.members(this.#channel.member_count)}, ${newest === 0 ? text.empty : text.newest(newest)}`
+    const messages = newest === 0 ? text.empty : text.newest(newest)
+    this.#count.textContent = `${text.members(this.#channel.member_count)}, ${messages}`
   }
 
   // Rows and messages
@@ -88,12 +94,14 @@ export class ChannelView {
     this.#channel = (await get(path`/channels/${this.#cid}`, { signal: this.#signal })).channel
     this.#picture.newest = this.#channel.newest_message?.seq ?? 0
     const [rows, messages] = await Promise.all([
-      page(path`/channels/${this.#cid}/read-state`, 'read'), page(path`/channels/${this.#cid}/messages?limit=30`, 'messages'),
+      page(path`/channels/${this.#cid}/read-state`, 'read'),
+      page(path`/channels/${this.#cid}/messages?limit=30`, 'messages'),
     ])
     const isFirst = this.#messages.size === 0
     for (const row of rows.items) this.#picture.show(row)
     if (isFirst) this.#offer(this.#moreRows, rows.more, (next) => this.#loadRows(next))
-    const added = messages.items.filter((message) => !this.#messages.has(message.id)).map((message) => this.#entry(message))
+    const isNew = (message) => !this.#messages.has(message.id)
+    const added = messages.items.filter(isNew).map((message) => this.#entry(message))
     this.#list.prepend(...added)
     if (isFirst) this.#offerMessages(messages.more)
     this.#setRange(this.#range)
@@ -152,7 +160,9 @@ export class ChannelView {
     const button = make(
       'button',
       { class: 'message', onclick: () => this.#choose({ message: message.id }) },
-      make('span', { class: 'number' }, `${message.seq}`), make('b', {}, message.id), make('span', { class: 'muted' }, notes),
+      make('span', { class: 'number' }, `${message.seq}`),
+      make('b', {}, message.id),
+      make('span', { class: 'muted' }, notes),
     )
     const isChosen = message.id === this.#chosen.message
     return make('li', { 'data-id': message.id, class: isChosen ? 'chosen' : undefined }, button)
@@ -176,8 +186,16 @@ export class ChannelView {
 
   #received(event) {
     const user = event.user?.id
-    const fields = Object.entries(event).filter(([name]) => !['type', 'cid', 'channel_type', 'channel_id', 'user', 'created_at'].includes(name))
-    const line = make('li', {}, time(event.created_at), make('b', {}, event.type), make('span', {}, user ?? ''), make('code', {}, JSON.stringify(Object.fromEntries(fields))))
+    const leftOut = ['type', 'cid', 'channel_type', 'channel_id', 'user', 'created_at']
+    const fields = Object.entries(event).filter(([name]) => !leftOut.includes(name))
+    const line = make(
+      'li',
+      {},
+      time(event.created_at),
+      make('b', {}, event.type),
+      make('span', {}, user ?? ''),
+      make('code', {}, JSON.stringify(Object.fromEntries(fields))),
+    )
     if (this.#tail.querySelector('.muted')) this.#tail.replaceChildren()
     this.#tail.prepend(line)
     while (this.#tail.children.length > tailMax) this.#tail.lastElementChild.remove()
@@ -190,8 +208,8 @@ export class ChannelView {
         if (event.type === 'message.read') {
           // What was marked unread before may be read now.
           Object.assign(values, {
-            last_read_seq: event.last_read_seq, last_read_message_id: event.last_read_message_id, last_read: event.created_at,
-            unread_epoch: 0,
+            last_read_seq: event.last_read_seq, last_read_message_id: event.last_read_message_id,
+            last_read: event.created_at, unread_epoch: 0,
           })
         }
         const known = this.#picture.valuesOf(user).last_delivered_seq
@@ -282,25 +300,34 @@ export class ChannelView {
     const found = this.#messages.get(message)
     const row = found && (await this.#row(user, found.parent_id, privacy))
     const facts = {
-      status, member: members.members[0], sender: found?.user?.id, privacy, row, isReply: found && found.parent_id !== undefined,
+      status, member: members.members[0], sender: found?.user?.id, privacy, row,
+      isReply: found && found.parent_id !== undefined,
       markedFrom: row && (await this.#markedFrom(row)),
     }
     if (user !== this.#chosen.user || message !== this.#chosen.message) return
     const entries = reasons(facts).map(({ code, isKnown, ...values }) => {
       if (values.at !== undefined) values.at = timeText(values.at)
-      return make('li', { class: isKnown ? 'fact' : 'unknown', 'data-code': code }, !isKnown && make('i', {}, words.why.unknown), words.why.reasons[code](values))
+      return make(
+        'li',
+        { class: isKnown ? 'fact' : 'unknown', 'data-code': code },
+        !isKnown && make('i', {}, words.why.unknown),
+        words.why.reasons[code](values),
+      )
     })
-    this.#tell(...shown, make('ol', { class: 'reasons' }, ...entries), !found && make('p', { class: 'muted' }, words.why.replyHint))
+    const hint = !found && make('p', { class: 'muted' }, words.why.replyHint)
+    this.#tell(...shown, make('ol', { class: 'reasons' }, ...entries), hint)
   }
 
   /** The member's row as others see it, from the picture. That of a member who hides reads is not used. */
   async #row(user, thread, privacy) {
     if (!privacy.read_receipts.enabled) return undefined
-    let next = thread === undefined ? undefined : () => page(`${path`/channels/${this.#cid}/read-state`}?thread_id=${encodeURIComponent(thread)}`, 'read')
+    const readState = path`/channels/${this.#cid}/read-state`
+    const ofThread = () => page(`${readState}?thread_id=${encodeURIComponent(thread)}`, 'read')
+    let next = thread === undefined ? undefined : ofThread
     if (thread === undefined) {
       const known = this.#picture.valuesOf(user)
       if (known) return known
-      next = () => page(path`/channels/${this.#cid}/read-state`, 'read')
+      next = () => page(readState, 'read')
     }
     for (let pages = 0; next && pages < pagesToLookThrough; pages += 1) {
       const rows = await next()
@@ -325,7 +352,10 @@ export class ChannelView {
   }
 
   #memberChoice(user) {
-    const field = make('input', { type: 'text', 'aria-label': words.why.member, placeholder: words.why.member, value: user ?? '', spellcheck: 'false' })
+    const field = make('input', {
+      type: 'text', 'aria-label': words.why.member, placeholder: words.why.member, value: user ?? '',
+      spellcheck: 'false',
+    })
     return make('form', { class: 'inline', onsubmit: (event) => {
       event.preventDefault()
       if (field.value !== '') this.#choose({ user: field.value })

@@ -53,7 +53,9 @@ function hasEnded(error) {
 }
 
 function bar() {
-  const field = make('input', { type: 'text', name: 'find', 'aria-label': words.find.title, placeholder: words.find.field, spellcheck: 'false' })
+  const field = make('input', {
+    type: 'text', name: 'find', 'aria-label': words.find.title, placeholder: words.find.field, spellcheck: 'false',
+  })
   const find = make('form', { class: 'find', role: 'search', onsubmit: (event) => {
     event.preventDefault()
     if (field.value.trim() !== '') location.hash = `#/find/${encodeURIComponent(field.value)}`
@@ -92,13 +94,27 @@ function showLogIn(notice) {
       problem.textContent = words.logIn.refused(error.message)
     }
   }
+  const form = make(
+    'form',
+    { class: 'stack', onsubmit: submit },
+    make('label', {}, words.logIn.token, token),
+    make('button', { class: 'primary' }, words.logIn.submit),
+  )
   document.body.replaceChildren(
-    make('main', { class: 'notice' }, make('h1', {}, words.logIn.title), make('p', {}, words.logIn.hint), problem,
-      make('form', { class: 'stack', onsubmit: submit }, make('label', {}, words.logIn.token, token), make('button', { class: 'primary' }, words.logIn.submit))),
+    make(
+      'main',
+      { class: 'notice' },
+      make('h1', {}, words.logIn.title),
+      make('p', {}, words.logIn.hint),
+      problem,
+      form,
+    ),
   )
 }
 
-/** Show the view of the address: `#/channel/CID`, `#/message/CID/ID`, `#/user/ID`, `#/find/TEXT`, `#/system`, `#/types`. */
+/**
+ * Show the view of the address: `#/channel/CID`, `#/message/CID/ID`, `#/user/ID`, `#/find/TEXT`, `#/system`, `#/types`.
+ */
 async function route() {
   shown.abort()
   shown = new AbortController()
@@ -143,11 +159,18 @@ async function findView(text) {
   const { find } = words
   const found = [
     channel && [find.channel, link('channel', [text], text), find.members(channel.channel.member_count)],
-    channels?.items.length > 0 && [find.user, link('user', [text], text), find.channels(channels.items.length, channels.more !== undefined)],
+    channels?.items.length > 0 && [
+      find.user, link('user', [text], text), find.channels(channels.items.length, channels.more !== undefined),
+    ],
     status && [find.message, link('message', [cid, id], `${cid} ${id}`), words.why.counts(status)],
   ].filter(Boolean)
-  const entries = found.map(([kind, target, note]) => make('li', {}, make('span', { class: 'muted' }, kind), target, make('span', { class: 'muted' }, note)))
-  return section(find.title, found.length > 0 ? make('ol', { class: 'found' }, ...entries) : make('p', { class: 'muted' }, find.none(text)))
+  const muted = (child) => make('span', { class: 'muted' }, child)
+  const entries = found.map(([kind, target, note]) => make('li', {}, muted(kind), target, muted(note)))
+  const answer =
+    found.length > 0
+      ? make('ol', { class: 'found' }, ...entries)
+      : make('p', { class: 'muted' }, find.none(text))
+  return section(find.title, answer)
 }
 
 addEventListener('hashchange', () => {

@@ -18,7 +18,8 @@ export class Picture {
     this.#choose = choose
     const { member, read, delivered } = words.channel
     const head = [member, this.#axis, read, delivered].map((text) => make('th', { scope: 'col' }, text))
-    this.element = make('div', { class: 'scroll' }, make('table', { class: 'picture' }, make('thead', {}, make('tr', {}, ...head)), this.#body))
+    const table = make('table', { class: 'picture' }, make('thead', {}, make('tr', {}, ...head)), this.#body)
+    this.element = make('div', { class: 'scroll' }, table)
   }
 
   /** Show the messages behind `first` up to the newest one. */
@@ -54,7 +55,8 @@ export class Picture {
 
   #make(user) {
     const track = make('div', { class: 'track', role: 'img', onclick: (event) => this.#pointed(user, track, event) })
-    const parts = Object.fromEntries(['delivered', 'read', 'joined'].map((name) => [name, make('span', { class: name })]))
+    const kinds = ['delivered', 'read', 'joined']
+    const parts = Object.fromEntries(kinds.map((kind) => [kind, make('span', { class: kind })]))
     track.append(...Object.values(parts))
     const cells = Array.from({ length: 2 }, () => make('td', { class: 'number' }))
     const name = make('button', { class: 'name', onclick: () => this.#choose(user) }, user)
@@ -80,7 +82,9 @@ export class Picture {
 
   #place({ values, track, parts, cells }) {
     const ends = { delivered: values.last_delivered_seq, read: values.last_read_seq, joined: values.joined_seq }
-    for (const [name, part] of Object.entries(parts)) part.style.setProperty('inline-size', `${this.#share(ends[name] ?? 0) * 100}%`)
+    for (const [name, part] of Object.entries(parts)) {
+      part.style.setProperty('inline-size', `${this.#share(ends[name] ?? 0) * 100}%`)
+    }
     track.setAttribute('aria-label', words.channel.row(values.user.id, ends.read, ends.delivered, this.newest))
     // A count of unread messages would tell what a member hides.
     const texts = [ends.read, ends.delivered]

@@ -21,7 +21,11 @@ const charts = [
   ['streams', gauge('tidemark_gateway_event_streams'), ''],
   ['connections', gauge('tidemark_gateway_connections'), ''],
   ['memory', gauge('process_resident_memory_bytes', 1 / (1 << 20)), text.mebibytes],
-  ['refused', rate('tidemark_gateway_rate_limited_total', 'tidemark_gateway_connections_refused_total'), text.perSecond],
+  [
+    'refused',
+    rate('tidemark_gateway_rate_limited_total', 'tidemark_gateway_connections_refused_total'),
+    text.perSecond,
+  ],
   ['lost', gauge('tidemark_gateway_store_connections_lost_total'), ''],
 ]
 
@@ -41,7 +45,9 @@ function mean(name, factor) {
   }
 }
 
-/** Parse metrics of the Prometheus text format: the sum over all labels, by name. Buckets of histograms are left out. */
+/**
+ * Parse metrics of the Prometheus text format: the sum over all labels, by name. Buckets of histograms are left out.
+ */
 export function parse(lines) {
   const values = new Map()
   for (const line of lines.split('\n')) {
@@ -85,7 +91,8 @@ class Chart {
   constructor(title, value, unit) {
     this.#value = value
     this.#unit = unit
-    const picture = draw('svg', { viewBox: `0 0 ${width} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, this.#area, this.#line)
+    const attributes = { viewBox: `0 0 ${width} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }
+    const picture = draw('svg', attributes, this.#area, this.#line)
     this.element = make('figure', { class: 'chart' }, make('figcaption', {}, title), this.#now, picture)
   }
 
@@ -99,7 +106,11 @@ class Chart {
     // A minute fills the width at first, and five minutes in the end.
     const step = width / Math.max(this.#samples.length - 1, samplesMin - 1)
     const start = width - step * (this.#samples.length - 1)
-    const points = this.#samples.map((sample, index) => `${(start + index * step).toFixed(1)},${(38 - (sample / highest) * 34).toFixed(1)}`)
+    const points = this.#samples.map((sample, index) => {
+      const x = start + index * step
+      const y = 38 - (sample / highest) * 34
+      return `${x.toFixed(1)},${y.toFixed(1)}`
+    })
     this.#line.setAttribute('points', points.join(' '))
     this.#area.setAttribute('points', [`${start.toFixed(1)},40`, ...points, `${width},40`].join(' '))
   }

@@ -5,7 +5,9 @@ import { words } from './words.js'
 
 const text = words.types
 
-/** The view of the channel types: each option, its value and what it does; with a field to change it if that is allowed. */
+/**
+ * The view of the channel types: each option, its value and what it does; with a field to change it if that is allowed.
+ */
 export async function typesView(writes) {
   const place = make('div', { class: 'types' })
   const load = async (more) => {
@@ -27,7 +29,8 @@ export async function typesView(writes) {
     }
   }
   place.append(make('form', { class: 'inline', onsubmit: show }, field, make('button', {}, text.show), problem))
-  return make('div', {}, make('header', {}, make('h1', {}, text.title), make('p', { class: 'muted' }, text.hint)), place)
+  const header = make('header', {}, make('h1', {}, text.title), make('p', { class: 'muted' }, text.hint))
+  return make('div', {}, header, place)
 }
 
 function typeSection({ type, options }, writes) {
@@ -40,7 +43,9 @@ function typeSection({ type, options }, writes) {
 }
 
 function editor(type, name, value) {
-  const field = make('input', { type: 'text', value: JSON.stringify(value), 'aria-label': text.valueOf(type, name), spellcheck: 'false' })
+  const field = make('input', {
+    type: 'text', value: JSON.stringify(value), 'aria-label': text.valueOf(type, name), spellcheck: 'false',
+  })
   const state = make('span', { role: 'status', class: 'muted' })
   return make('form', { class: 'inline', onsubmit: async (event) => {
     event.preventDefault()

@@ -19,6 +19,7 @@ export async function userView(user, signal) {
     [text.threads, unread_threads], [text.mentions, unread_mentions],
   ]
   const privacy = settings.privacy_settings
+  const hasThreads = privacy.read_receipts.enabled && threads.items.length > 0
   return make(
     'div',
     { class: 'user' },
@@ -26,14 +27,17 @@ export async function userView(user, signal) {
       `${text.showsReads(privacy.read_receipts.enabled)}, ${text.showsDeliveries(privacy.delivery_receipts.enabled)}`)),
     !privacy.read_receipts.enabled && section(text.totals, make('p', { class: 'muted' }, text.hidden)),
     privacy.read_receipts.enabled && section(text.totals,
-      make('dl', { class: 'totals' }, ...totals.map(([name, count]) => make('div', {}, make('dt', {}, name), make('dd', {}, `${count}`)))),
+      make('dl', { class: 'totals' }, ...totals.map(([name, count]) =>
+        make('div', {}, make('dt', {}, name), make('dd', {}, `${count}`)))),
       list(unread, [text.channel, text.messages, text.mentions, text.lastRead], (entry) => [
         link('channel', [entry.cid], entry.cid), `${entry.unread_messages}`, `${entry.unread_mentions}`,
         entry.last_read_message_id === undefined ? text.never : time(entry.last_read),
       ])),
-    privacy.read_receipts.enabled && threads.items.length > 0 && section(text.threadsTitle, list(threads, [text.channel, text.threads, text.messages], (entry) => [
-      link('channel', [entry.cid], entry.cid), link('message', [entry.cid, entry.thread_id], entry.thread_id), `${entry.unread_messages}`,
-    ])),
+    hasThreads && section(text.threadsTitle,
+      list(threads, [text.channel, text.threads, text.messages], (entry) => [
+        link('channel', [entry.cid], entry.cid), link('message', [entry.cid, entry.thread_id], entry.thread_id),
+        `${entry.unread_messages}`,
+      ])),
     section(text.all, list(channels, [text.channel], (entry) => [link('channel', [entry.cid], entry.cid)])),
   )
 }

@@ -1,7 +1,7 @@
 /**
  * Why a member has not read a message: the facts that are stored, in the order in which they explain most. Each has a
- * `code`, for which words.js has the sentence, and the values of that sentence. `isKnown` is false where nothing that is
- * stored tells. What a member hides is not concluded from other facts.
+ * `code`, for which words.js has the sentence, and the values of that sentence. `isKnown` is false where nothing that
+ * is stored tells. What a member hides is not concluded from other facts.
  *
  * @param facts.isReply whether the message is a reply; undefined: not known
  * @param facts.markedFrom the first message that the member has marked unread, if they have; undefined: not known
@@ -22,7 +22,9 @@ export function reasons({ status, member, sender, row, privacy, isReply, markedF
   }
   if (member.code !== undefined) return [{ code: 'refused', isKnown: false, user, reason: member.code }]
   const found = []
-  if (member.acknowledged_at !== undefined) found.push({ code: 'acknowledged', isKnown: true, user, at: member.acknowledged_at })
+  if (member.acknowledged_at !== undefined) {
+    found.push({ code: 'acknowledged', isKnown: true, user, at: member.acknowledged_at })
+  }
   if (!status.read_events) return [...found, { code: 'read_events_off', isKnown: false, user }]
   if (!privacy.read_receipts.enabled) return [...found, { code: 'hides_reads', isKnown: false, user }]
   if (member.status === 'read') {
@@ -32,12 +34,14 @@ export function reasons({ status, member, sender, row, privacy, isReply, markedF
   }
   if (markedFrom !== undefined) found.push({ code: 'marked_unread', isKnown: true, user, from: markedFrom })
   if (row && row.last_read_seq < status.seq) {
-    found.push({ code: 'not_reached', isKnown: true, user, seq: status.seq, read: row.last_read_seq, id: row.last_read_message_id, at: row.last_read })
+    const { last_read_seq: read, last_read_message_id: id, last_read: at } = row
+    found.push({ code: 'not_reached', isKnown: true, user, seq: status.seq, read, id, at })
   }
   if (!status.delivery_events) return [...found, { code: 'delivery_events_off', isKnown: false, user }]
   if (!privacy.delivery_receipts.enabled) return [...found, { code: 'hides_deliveries', isKnown: false, user }]
   if (member.status === 'delivered') {
-    return [...found, { code: 'delivered', isKnown: true, user, at: member.delivered_at, isExact: member.delivered_exact }, { code: 'not_opened', isKnown: false, user }]
+    found.push({ code: 'delivered', isKnown: true, user, at: member.delivered_at, isExact: member.delivered_exact })
+    return [...found, { code: 'not_opened', isKnown: false, user }]
   }
   found.push({ code: 'not_delivered', isKnown: true, user, seq: status.seq, delivered: row?.last_delivered_seq })
   return [...found, { code: 'push_not_known', isKnown: false, user }]

@@ -30,7 +30,9 @@ export const words = {
     newest: (seq) => `newest message ${seq}`,
     empty: 'no messages',
     picture: 'Read vector',
-    pictureHint: 'A row for each member, messages from left to right. Filled: read. Light: delivered. Striped: before the member joined.',
+    pictureHint:
+      'A row for each member, messages from left to right. ' +
+      'Filled: read. Light: delivered. Striped: before the member joined.',
     range: 'Messages',
     ranges: { 50: '50', 500: '500', all: 'All' },
     member: 'Member',
@@ -56,7 +58,9 @@ export const words = {
     member: 'Member',
     counts: (status) =>
       `${status.read_count} of ${status.member_count} have read it, it was delivered to ${status.delivered_count}`,
-    replyHint: 'The message is a reply, or too old to be looked up here: its sender and how far the member has read are not known.',
+    replyHint:
+      'The message is a reply, or too old to be looked up here: ' +
+      'its sender and how far the member has read are not known.',
     notLoaded: (seq) => `Message ${seq} is not there: it was deleted, or is too old to be looked up here.`,
     unknown: 'not known',
     reasons: {
@@ -111,7 +115,7 @@ export const words = {
   },
   system: {
     title: 'This gateway',
-    hint: 'The last five minutes. The store’s own figures are at its /metrics.',
+    hint: 'Since you opened this view, at most five minutes. The store’s own figures are at its /metrics.',
     charts: {
       shards: 'Shards served',
       requests: 'Requests',
@@ -146,8 +150,11 @@ export const words = {
     effects: {
       read_events: 'Members see who has read.',
       delivery_events: 'Members see what was delivered.',
-      mark_unread: 'private: others go on seeing the position from before a mark-unread. public: they see the new one. off: refused.',
-      history: 'visible: a new member starts read up to the newest message. hidden: nothing before the join exists for them.',
+      mark_unread:
+        'private: others go on seeing the position from before a mark-unread. ' +
+        'public: they see the new one. off: refused.',
+      history:
+        'visible: a new member starts read up to the newest message. hidden: nothing before the join exists for them.',
       read_acks_receipts: 'Where reading also acknowledges: in channels of two (direct), always, or never.',
       receipt_ttl: 'Seconds until a request for acknowledgement expires; null: never.',
       receipt_max_members: 'Records of acknowledgements that are kept for a message; null: all.',

@@ -77,7 +77,10 @@ final class AuthenticationPart: GatewayPart {
     _ index: ConnectionIndex
   ) throws(Problem) -> Caller {
     guard let console = loop.console, route.callers != .credentialInBody else { throw Problem(.routeNotFound) }
-    guard let caller = console.caller(of: request) else { throw Problem(.tokenMissing, "log in at /console") }
+    guard let caller = console.caller(of: request) else {
+      let hasEnded = "the session has ended: log in at /console"
+      throw Problem(.tokenMissing, ConsoleSessions.isOfOtherSite(request) ? ConsoleSessions.otherSite : hasEnded)
+    }
     // The figures of this gateway are seen while the list of revoked tokens is not known, since the store is away.
     if let refusal = authenticator.refusal(of: caller, now: loop.now),
       refusal != .storeUnavailable || route.callers != .console

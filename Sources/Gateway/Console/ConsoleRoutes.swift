@@ -16,14 +16,18 @@ struct ConsoleRoutes {
     return console
   }
 
-  /// Handle `POST /console/codes`, for a server token: a one-time code for `tidemark console`.
+  /// Handle `POST /console/codes`, for a server token: 201 `{"code","expires_in"}`, a one-time code for `tidemark
+  /// console` and its validity in seconds.
   func issueCode(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let code = try sessions().issueCode(to: context.caller, now: loop.now)
     let seconds = ConsoleSessions.codeMilliseconds / 1_000
     respond(match.route, context, status: 201, ByteBuffer(string: #"{"code":"\#(code)","expires_in":\#(seconds)}"#))
   }
 
-  /// Handle `POST /console/login` with `{"code"}`: exchanges a one-time code for a session.
+  /// Handle `POST /console/login` with `{"code"}`: exchanges a one-time code for a session. 200 as ``getSession(_:_:)``,
+  /// with the cookie.
+  ///
+  /// - Throws: `console_code_invalid`, `rate_limited` after many invalid codes, `token_missing` for another site's page.
   func logIn(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -40,12 +44,14 @@ struct ConsoleRoutes {
     guard let opened = sessions.open(code: try body.requiredString("code"), now: loop.now) else {
       loop.rates.recordRefusal(.token, request, context.connection)
       loop.rates.chargeBadToken(request, context.connection)
-      throw Problem(.tokenSignatureInvalid, "the code is unknown, older than 60 s, or used: run tidemark console again")
+      let detail = "it was used, is older than 60 s, or is another gateway's: run tidemark console again"
+      throw Problem(.consoleCodeInvalid, detail)
     }
     answer(opened, match.route, context)
   }
 
-  /// Handle `POST /console/session`, for a server token: a session that ends with the token at the latest.
+  /// Handle `POST /console/session`, for a server token: a session that ends with the token at the latest. 200 as
+  /// ``getSession(_:_:)``, with the cookie.
   func openSession(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -55,12 +61,13 @@ struct ConsoleRoutes {
     answer(try sessions().open(for: context.caller, now: loop.now), match.route, context)
   }
 
-  /// Handle `GET /console/session`: what the session may do, and until when.
+  /// Handle `GET /console/session`: 200 `{"writes","expires_at_ms"}`, whether the session may change anything, and its
+  /// end in milliseconds since 1970.
   func getSession(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     respond(match.route, context, status: 200, Self.body(context.caller))
   }
 
-  /// Handle `POST /console/logout`.
+  /// Handle `POST /console/logout`: 200 `{}`, also without a session.
   func logOut(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -68,7 +75,7 @@ struct ConsoleRoutes {
   ) throws(Problem) {
     let sessions = try sessions()
     try refuseOtherSites(request)
-    if let name = request.cookie(ConsoleSessions.cookie) { sessions.close(name) }
+    if let secret = request.cookie(ConsoleSessions.cookie) { sessions.close(secret) }
     respond(match.route, context, status: 200, ByteBuffer(string: "{}"), [Self.cookie("", seconds: 0)])
   }
 
@@ -88,24 +95,24 @@ struct ConsoleRoutes {
 
   /// A page of another site may neither log its visitor in nor out.
   private func refuseOtherSites(_ request: borrowing HTTP2Request) throws(Problem) {
-    if ConsoleSessions.isOfOtherSite(request) { throw Problem(.tokenMissing, "log in at /console") }
+    if ConsoleSessions.isOfOtherSite(request) { throw Problem(.tokenMissing, ConsoleSessions.otherSite) }
   }
 
   // MARK: Responses
 
-  private func answer(_ opened: (name: String, caller: Caller), _ route: Route, _ context: RequestContext) {
-    let seconds = max(0, (opened.caller.expiresAt - loop.now) / 1_000)
-    respond(route, context, status: 200, Self.body(opened.caller), [Self.cookie(opened.name, seconds: seconds)])
+  private func answer(_ opened: (secret: String, caller: Caller), _ route: Route, _ context: RequestContext) {
+    let seconds = max(0, (opened.caller.expiresAt - loop.now + 999) / 1_000)
+    respond(route, context, status: 200, Self.body(opened.caller), [Self.cookie(opened.secret, seconds: seconds)])
   }
 
   private static func body(_ caller: Caller) -> ByteBuffer {
     ByteBuffer(string: #"{"writes":\#(!caller.isReadOnly),"expires_at_ms":\#(caller.expiresAt)}"#)
   }
 
-  private static func cookie(_ name: String, seconds: Int64) -> HTTP2Header {
+  private static func cookie(_ secret: String, seconds: Int64) -> HTTP2Header {
     HTTP2Header(
       "set-cookie",
-      "\(ConsoleSessions.cookie)=\(name); Path=/console; Max-Age=\(seconds); HttpOnly; Secure; SameSite=Strict"
+      "\(ConsoleSessions.cookie)=\(secret); Path=/console; Max-Age=\(seconds); HttpOnly; Secure; SameSite=Strict"
     )
   }
 

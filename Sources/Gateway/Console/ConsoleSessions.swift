@@ -3,8 +3,8 @@ internal import HTTP2Session
 package import Operations
 internal import Synchronization
 
-/// Sessions of the console (`--console`), kept by this gateway: a browser has only a random name in a cookie, which no
-/// script can read. All event loops share them. They end with the process.
+/// Sessions of the console (`--console`), kept by this gateway: a browser has only a random secret in a cookie, which no
+/// script can read. All event loops share them. They end with the process. Times are in milliseconds since 1970.
 package final class ConsoleSessions: Sendable {
   /// Validity of a one-time code, in milliseconds.
   package static let codeMilliseconds: Int64 = 60_000
@@ -41,14 +41,16 @@ package final class ConsoleSessions: Sendable {
     self.metrics = metrics
   }
 
-  /// Number of sessions that were opened and have not been replaced or closed.
+  /// Number of sessions that were not ended, expired ones included.
   package var count: Int { state.withLock { $0.sessions.count } }
 
   // MARK: Codes
 
-  /// Return a new code, for a caller whose token allows everything.
+  /// Return a new code: 64 hexadecimal digits, valid once.
+  ///
+  /// - Parameter caller: a server, which the route has checked.
   package func issueCode(to caller: Caller, now: Int64) -> String {
-    let name = Self.randomName()
+    let secret = Self.randomSecret()
     state.withLock { state in
       state.codes = state.codes.filter { $0.value.expiresAt > now }
       if state.codes.count >= Self.codesMax {
@@ -56,15 +58,15 @@ package final class ConsoleSessions: Sendable {
         if let first { state.codes[first.key] = nil }
       }
       let code = Code(expiresAt: now + Self.codeMilliseconds, caller: caller)
-      state.codes[Self.digest(name.utf8.span.bytes)] = code
+      state.codes[Self.digest(secret.utf8.span.bytes)] = code
     }
-    return name
+    return secret
   }
 
   /// Open a session for a code, which becomes invalid.
   ///
-  /// - Returns: the name for the cookie; nil: the code is unknown, expired or used.
-  package func open(code: RawSpan, now: Int64) -> (name: String, caller: Caller)? {
+  /// - Returns: the secret for the cookie; nil: the code is unknown, expired or used.
+  package func open(code: RawSpan, now: Int64) -> (secret: String, caller: Caller)? {
     let digest = Self.digest(code)
     let found = state.withLock { $0.codes.removeValue(forKey: digest) }
     guard let found, found.expiresAt > now else { return nil }
@@ -74,12 +76,12 @@ package final class ConsoleSessions: Sendable {
   // MARK: Sessions
 
   /// Open a session for a server token, which it does not outlive.
-  package func open(for caller: Caller, now: Int64) -> (name: String, caller: Caller) {
+  package func open(for caller: Caller, now: Int64) -> (secret: String, caller: Caller) {
     open(for: caller, until: min(caller.expiresAt, now + Self.sessionMilliseconds), now: now)
   }
 
-  private func open(for opener: Caller, until expiresAt: Int64, now: Int64) -> (name: String, caller: Caller) {
-    let name = Self.randomName()
+  private func open(for opener: Caller, until expiresAt: Int64, now: Int64) -> (secret: String, caller: Caller) {
+    let secret = Self.randomSecret()
     let caller = Caller(
       userID: [],
       isServer: true,
@@ -95,26 +97,25 @@ package final class ConsoleSessions: Sendable {
         let first = state.sessions.min { $0.value.expiresAt < $1.value.expiresAt }
         if let first { ended = state.sessions.removeValue(forKey: first.key) }
       }
-      state.sessions[Self.digest(name.utf8.span.bytes)] = caller
+      state.sessions[Self.digest(secret.utf8.span.bytes)] = caller
       return ended.map { [$0] } ?? []
     }
-    return (name, caller)
+    return (secret, caller)
   }
 
-  /// Return the caller of a session; nil: there is none of that name. It may have expired.
-  package func caller(_ name: RawSpan) -> Caller? {
-    let digest = Self.digest(name)
+  /// Return the caller of a session; nil: there is none. It may have expired: that is checked like a token's expiry.
+  package func caller(_ secret: RawSpan) -> Caller? {
+    let digest = Self.digest(secret)
     return state.withLock { $0.sessions[digest] }
   }
 
   /// End a session.
-  package func close(_ name: RawSpan) {
-    let digest = Self.digest(name)
+  package func close(_ secret: RawSpan) {
+    let digest = Self.digest(secret)
     change { $0.sessions.removeValue(forKey: digest).map { [$0] } ?? [] }
   }
 
-  /// End the sessions, and make the codes invalid, that tokens of some kind have opened: they were revoked, or their
-  /// keys were replaced.
+  /// Invalidate all sessions and codes whose caller satisfies `isEnded`, such as one whose token was revoked.
   package func end(where isEnded: (Caller) -> Bool) {
     change { state in
       let ended = state.sessions.values.filter(isEnded)
@@ -146,6 +147,9 @@ package final class ConsoleSessions: Sendable {
 
   // MARK: Requests
 
+  /// Why a request has no session although it may have its cookie.
+  static let otherSite = "another site's page has made this request (sec-fetch-site): open /console itself"
+
   /// Return whether another site's page may have made a request: its browser says so in `sec-fetch-site`.
   static func isOfOtherSite(_ request: borrowing HTTP2Request) -> Bool {
     guard let site = request.header("sec-fetch-site") else { return false }
@@ -154,19 +158,19 @@ package final class ConsoleSessions: Sendable {
 
   /// Return the session's caller of a request to the console; nil: it has none, or another site's page has made it.
   func caller(of request: borrowing HTTP2Request) -> Caller? {
-    guard !Self.isOfOtherSite(request), let name = request.cookie(Self.cookie) else { return nil }
-    return caller(name)
+    guard !Self.isOfOtherSite(request), let secret = request.cookie(Self.cookie) else { return nil }
+    return caller(secret)
   }
 
-  // MARK: Names
+  // MARK: Secrets
 
   /// 256 random bits as hexadecimal text.
-  private static func randomName() -> String {
+  private static func randomSecret() -> String {
     SymmetricKey(size: .bits256).withUnsafeBytes { bytes in
       bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
   }
 
-  /// A name is found by its hash, so that the time of a search tells nothing about the names that exist.
-  private static func digest(_ name: RawSpan) -> SHA256Digest { name.withUnsafeBytes { SHA256.hash(data: $0) } }
+  /// A secret is found by its hash, so that the time of a search tells nothing about the secrets that exist.
+  private static func digest(_ secret: RawSpan) -> SHA256Digest { secret.withUnsafeBytes { SHA256.hash(data: $0) } }
 }

@@ -50,7 +50,7 @@ package struct Problem: Error, Equatable {
       headers += fields.list
     }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
-    if status == 401 && code != .webhookSignatureInvalid {
+    if status == 401 && code != .webhookSignatureInvalid && code != .consoleCodeInvalid {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.
       let challenge =
         code == .tokenMissing ? "Bearer" : "Bearer error=\"invalid_token\", error_description=\"\(code.rawValue)\""

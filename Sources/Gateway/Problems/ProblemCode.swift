@@ -34,6 +34,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case tokenWithoutExpiry = "token_without_expiry"
   case tokenWithoutIssueTime = "token_without_issue_time"
   case webhookSignatureInvalid = "webhook_signature_invalid"
+  case consoleCodeInvalid = "console_code_invalid"
   // 403
   case serverTokenRequired = "server_token_required"
   case userIDMismatch = "user_id_mismatch"
@@ -93,7 +94,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .tokenMissing, .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid,
       .tokenExpired, .tokenNotYetValid, .tokenWithoutUser, .tokenUserInvalid, .tokenIDInvalid, .tokenRevoked,
       .tokenIssuerNotAllowed, .tokenAudienceNotAllowed, .tokenWithoutExpiry, .tokenWithoutIssueTime,
-      .webhookSignatureInvalid:
+      .webhookSignatureInvalid, .consoleCodeInvalid:
       401
     case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage, .consoleReadOnly: 403
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound: 404
@@ -149,6 +150,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .ticketInvalid: "The ticket is malformed, altered, or not signed by this service"
     case .ticketExpired: "The ticket has expired"
     case .countsNotVisible: "In this channel only a message's sender sees who has read it"
+    case .consoleCodeInvalid: "The code of the link is not valid"
     case .consoleReadOnly: "This console is read-only: its gateway runs without --console-writes"
     case .ownMessage: "A sender cannot acknowledge their own message"
     case .receiptNotRequested: "The message was registered without an acknowledgement request"

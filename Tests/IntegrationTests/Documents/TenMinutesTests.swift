@@ -19,7 +19,7 @@ extension RealProcesses {
     )
     func readerSeesTicksTurn() async throws {
       let commands = try CodeBlocks.blocks("sh", of: Self.page)
-      try #require(commands.count == 4, "\(commands)")
+      try #require(commands.count == 5, "\(commands)")
       let app = try LoopbackPorts.free(1)[0].port
       let start = try #require(commands[0].split(separator: "\n").last).split(separator: " ").map(String.init)
       #expect(commands[0].hasPrefix("make build\n") && start.prefix(2) == [".build/debug/tidemark", "run"])
@@ -46,20 +46,18 @@ extension RealProcesses {
       }
     }
 
-    /// Build the program with the objects of TidemarkClient, and run it where the session's certificate is trusted.
+    /// Build the package, and run its program where the session's certificate is trusted.
     private func runSwiftProgram(_ session: RunningSession, _ here: (String) -> String) async throws {
-      let source = try #require(try CodeBlocks.blocks("swift", of: Self.page).first)
-      let (file, program) = (session.directory + "/First.swift", session.directory + "/first")
-      try here(source).write(toFile: file, atomically: true, encoding: .utf8)
-      let objects = TestServices.binaries + "/TidemarkClient.build"
-      let built = try await Command.run(
-        "/bin/bash",
-        [
-          "-ec", #"swiftc -parse-as-library -swift-version 6 -I "$0" "$1" "$2"/*.o -o "$3""#,
-          TestServices.binaries + "/Modules", file, objects, program,
-        ]
-      )
-      try #require(built.status == 0 && built.error.isEmpty, "\(built)")
+      let package = session.directory + "/my-swift"
+      let blocks = try CodeBlocks.blocks("swift", of: Self.page)
+      try #require(blocks.count == 2 && blocks[0].contains(#"path: "..""#))
+      try FileManager.default.createDirectory(atPath: package + "/Sources/First", withIntermediateDirectories: true)
+      let manifest = blocks[0].replacing(#"path: "..""#, with: #"path: "\#(TestServices.packageRoot)""#)
+      try manifest.write(toFile: package + "/Package.swift", atomically: true, encoding: .utf8)
+      try here(blocks[1]).write(toFile: package + "/Sources/First/First.swift", atomically: true, encoding: .utf8)
+      let built = try await Command.run("swift", ["build", "--package-path", package])
+      try #require(built.status == 0, "\(built)")
+      let program = package + "/.build/debug/First"
       let commands = #"mount --bind "$0" /etc/ssl/certs/ca-certificates.crt; exec "$@""#
       let output = try await Command.run(
         "unshare",

@@ -29,9 +29,17 @@ extension RealProcesses {
           let text = try session.text(name)
           #expect(!text.contains(code) && !text.contains(server))
         }
-        // The gateway without TLS has no console.
         let plain = try await tidemark(["console", "--gateway", session.h2c] + options.suffix(2))
-        #expect(plain.status == 1 && plain.error.contains("start that gateway with --console"), "\(plain)")
+        #expect(plain.status != 0 && plain.error.contains("over TLS only"), "\(plain)")
+      }
+    }
+
+    @Test func gatewayWithoutConsoleIsNamed() async throws {
+      try await TestServices.with { services in
+        let output = try await tidemark([
+          "console", "--gateway", services.tlsURL, "--ca", services.certificate, "--token", services.serverToken,
+        ])
+        #expect(output.status == 1 && output.error.contains("start that gateway with --console"), "\(output)")
       }
     }
   }
