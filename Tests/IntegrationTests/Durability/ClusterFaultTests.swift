@@ -9,7 +9,7 @@ extension RealProcesses {
   /// Faults of a cluster whose programs run on machines of their own (docs/cluster.md): three nodes, three servers of
   /// etcd, and one machine with the gateway and the clients. Nodes, gateway and etcd speak TLS with each other.
   ///
-  /// `make test` has one fault of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed
+  /// `make test` has three faults of each kind, `make test-long` 20 (`TIDEMARK_FAULTS`), and five times as many killed
   /// owners and moves. `TIDEMARK_FAULT_KINDS` names kinds, separated by commas, in their order.
   @Suite struct ClusterFaults {
     /// What happens to a machine, a program or a group, and ends after some time.
@@ -398,7 +398,7 @@ extension RealProcesses {
         let named = kinds.split(separator: ",").compactMap { Fault(rawValue: String($0)) }
         return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 1)).flatMap { _ in named }
       }
-      guard TestRun.isLong else { return Fault.allCases }
+      guard TestRun.isLong else { return (0..<3).flatMap { _ in Fault.allCases } }
       let more = [Fault.ownerKilled, .groupMoved].flatMap { Array(repeating: $0, count: 4) }
       return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 20)).flatMap { _ in Fault.allCases + more }
     }()
