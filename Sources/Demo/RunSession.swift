@@ -76,6 +76,8 @@ package struct RunSession: Sendable {
       logLevel: logLevel
     )
     if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd) }
+    let stores = plan.cluster?.nodes.map(\.admin) ?? [plan.storeAdmin]
+    plan.gateways[0].flags += ["--console-store-metrics"] + stores.map { "http://\($0)/metrics" }
     return plan
   }
 

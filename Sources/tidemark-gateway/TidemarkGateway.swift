@@ -75,6 +75,14 @@ struct TidemarkGateway: AsyncParsableCommand {
   var demoFile: String?
   @Flag(help: "Serve the console for operators at /console. `tidemark console` prints a link to log in.")
   var console = false
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp(
+      "Stores whose figures the console draws: http://HOST:PORT/metrics of their --admin.",
+      valueName: "url"
+    )
+  )
+  var consoleStoreMetrics: [String] = []
   @Flag(help: "Let the console change settings, members and positions. It is read-only by default.")
   var consoleWrites = false
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops: String?
@@ -150,6 +158,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       "jwt-require-exp": jwtRequireExp ? "true" : nil, "ticket-secret-file": ticketSecretFile,
       "hooks-file": hooksFile, "demo-file": demoFile, "admin": admin,
       "console": console ? "true" : nil, "console-writes": consoleWrites ? "true" : nil,
+      "console-store-metrics": consoleStoreMetrics.isEmpty ? nil : consoleStoreMetrics.joined(separator: ","),
       "proxy-protocol": proxyProtocol ? "true" : nil,
       "cors-origin": corsOrigin.isEmpty ? nil : corsOrigin.joined(separator: ","), "loops": loops,
       "gateway-memory": gatewayMemory, "connections": connections,

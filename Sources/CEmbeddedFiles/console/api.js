@@ -58,8 +58,11 @@ export async function logInWithToken(token) {
 /** End the session. */
 export async function logOut() { await answerOf(await fetch('/console/logout', { method: 'POST' })) }
 
-/** The gateway's metrics, as text. */
-export async function metrics(signal) { return (await answerOf(await fetch('/console/metrics', { signal }))).text() }
+/** The metrics of the gateway, or of a store by its number, as text. */
+export async function metrics(store, signal) {
+  const query = store === undefined ? '' : `?store=${store}`
+  return (await answerOf(await fetch(`/console/metrics${query}`, { signal }))).text()
+}
 
 /** Call `receive` with each event of a channel until `signal` aborts. Reconnects, and resumes after the last event. */
 export async function follow(cid, receive, changed, signal) {

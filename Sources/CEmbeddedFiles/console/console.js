@@ -139,7 +139,7 @@ function viewNamed(view, ids, signal) {
     case 'user': return userView(ids[0], signal)
     case 'types': return typesView(rights.writes)
     case 'find': return findView(ids[0] ?? '')
-    default: return systemView(signal, hasEnded)
+    default: return systemView(rights.stores, signal, hasEnded)
   }
 }
 

@@ -1,5 +1,5 @@
 import { metrics } from './api.js'
-import { make } from './elements.js'
+import { choice, make } from './elements.js'
 import { draw, section } from './parts.js'
 import { words } from './words.js'
 
@@ -10,8 +10,8 @@ const samplesMax = 150
 const width = 150
 const shards = 'tidemark_gateway_store_shards'
 
-/** Each chart: its name, the value of two scrapes, and its unit. */
-const charts = [
+/** Each chart of a gateway: its name, the value of two scrapes, and its unit. */
+const gatewayCharts = [
   ['shards', (now) => sumOf(now, shards) - sumOf(now, `${shards}_unserved`), ''],
   ['requests', rate('tidemark_gateway_requests_total'), text.perSecond],
   ['store', rate('tidemark_gateway_store_requests_total'), text.perSecond],
@@ -29,7 +29,23 @@ const charts = [
   ['lost', gauge('tidemark_gateway_store_connections_lost_total'), ''],
 ]
 
+/** The same of a store, or of a node of a cluster. */
+const storeCharts = [
+  ['requests', rate('tidemark_store_requests_total'), text.perSecond],
+  ['commits', rate('tidemark_store_commits_total'), text.perSecond],
+  ['failedCommits', gauge('tidemark_store_failed_commits_total'), ''],
+  ['events', rate('tidemark_store_events_sent_total'), text.perSecond],
+  ['channels', gauge('tidemark_store_loaded_channels'), ''],
+  ['channelMemory', gauge('tidemark_store_resident_bytes', 1 / (1 << 20)), text.mebibytes],
+  ['memory', gauge('process_resident_memory_bytes', 1 / (1 << 20)), text.mebibytes],
+  ['groups', optional('tidemark_store_owned_groups'), ''],
+  ['lag', mean('tidemark_store_follow_age_seconds', 1000), text.milliseconds],
+]
+
 function sumOf(scrape, ...names) { return names.reduce((total, name) => total + (scrape.values.get(name) ?? 0), 0) }
+
+/** A gauge that only some processes have. */
+function optional(name) { return (now) => now.values.get(name) }
 
 function gauge(name, factor = 1) { return (now) => sumOf(now, name) * factor }
 
@@ -58,14 +74,35 @@ export function parse(lines) {
   return values
 }
 
-/** The view of the gateway: its figures of the last five minutes, drawn every two seconds. */
-export function systemView(signal, failed) {
+/**
+ * The view of the processes: the figures of the gateway or of a store since it was opened, drawn every two seconds.
+ *
+ * @param stores addresses of the stores whose figures there are
+ */
+export function systemView(stores, signal, failed) {
+  const place = make('div', {})
+  let shown = new AbortController()
+  const show = (key) => {
+    shown.abort()
+    shown = new AbortController()
+    const ends = AbortSignal.any([signal, shown.signal])
+    place.replaceChildren(panel(key === 'gateway' ? undefined : Number(key.slice('store-'.length)), ends, failed))
+  }
+  const values = { gateway: text.gateway }
+  stores.forEach((address, number) => { values[`store-${number}`] = address })
+  const process = choice({ legend: text.process, name: 'process', values, value: 'gateway', choose: show })
+  show('gateway')
+  return section(text.title, stores.length > 0 && process, place)
+}
+
+function panel(store, signal, failed) {
+  const charts = store === undefined ? gatewayCharts : storeCharts
   const drawn = charts.map(([name, value, unit]) => new Chart(text.charts[name], value, unit))
   const state = make('p', { role: 'status', class: 'muted' }, text.hint)
   let before
   const scrape = async () => {
     try {
-      const now = { at: performance.now() / 1000, values: parse(await metrics(signal)) }
+      const now = { at: performance.now() / 1000, values: parse(await metrics(store, signal)) }
       for (const chart of drawn) chart.add(now, before)
       before = now
       state.textContent = text.hint
@@ -76,7 +113,8 @@ export function systemView(signal, failed) {
     if (!signal.aborted) setTimeout(scrape, interval)
   }
   scrape()
-  return section(text.title, state, make('div', { class: 'charts' }, ...drawn.map((chart) => chart.element)))
+  const elements = drawn.map((chart) => chart.element)
+  return make('div', { class: 'panel' }, state, make('div', { class: 'charts' }, ...elements))
 }
 
 class Chart {
@@ -93,12 +131,14 @@ class Chart {
     this.#unit = unit
     const attributes = { viewBox: `0 0 ${width} 40`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }
     const picture = draw('svg', attributes, this.#area, this.#line)
-    this.element = make('figure', { class: 'chart' }, make('figcaption', {}, title), this.#now, picture)
+    // A process has only some of the figures.
+    this.element = make('figure', { class: 'chart', hidden: true }, make('figcaption', {}, title), this.#now, picture)
   }
 
   add(now, before) {
     const value = this.#value(now, before)
     if (value === undefined) return
+    this.element.hidden = false
     this.#samples.push(value)
     if (this.#samples.length > samplesMax) this.#samples.shift()
     this.#now.textContent = `${format(value)} ${this.#unit}`

@@ -320,13 +320,18 @@ export class Device {
 
   #acknowledgement(cid, id) {
     const note = make('input', { type: 'text', placeholder: words.note, 'aria-label': words.note, maxlength: '200' })
+    const done = () => form.replaceChildren(make('span', { class: 'done' }, `✓ ${words.acknowledged}`))
     const form = make('form', {
       class: 'acknowledge', onsubmit: (event) => {
         event.preventDefault()
         this.tidemark.acknowledge(cid, [id], note.value.trim() || undefined)
-        form.replaceChildren(make('span', { class: 'done' }, `✓ ${words.acknowledged}`))
+        done()
       },
     }, note, make('button', { type: 'submit', class: 'primary' }, words.acknowledge))
+    // Perhaps it was done in another window.
+    this.tidemark.listMembers({ cid, id }, 'acknowledged').then(
+      ({ members }) => members.some(({ user }) => user.id === this.user) && done(), () => {},
+    )
     return form
   }
 }

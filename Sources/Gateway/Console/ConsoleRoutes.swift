@@ -1,3 +1,4 @@
+internal import Foundation
 internal import HTTP2Session
 internal import NIOCore
 internal import Operations
@@ -47,7 +48,7 @@ struct ConsoleRoutes {
       let detail = "it was used, is older than 60 s, or is another gateway's: run tidemark console again"
       throw Problem(.consoleCodeInvalid, detail)
     }
-    answer(opened, match.route, context)
+    try answer(opened, match.route, context)
   }
 
   /// Handle `POST /console/session`, for a server token: a session that ends with the token at the latest. 200 as
@@ -58,13 +59,13 @@ struct ConsoleRoutes {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     try refuseOtherSites(request)
-    answer(try sessions().open(for: context.caller, now: loop.now), match.route, context)
+    try answer(try sessions().open(for: context.caller, now: loop.now), match.route, context)
   }
 
-  /// Handle `GET /console/session`: 200 `{"writes","expires_at_ms"}`, whether the session may change anything, and its
-  /// end in milliseconds since 1970.
+  /// Handle `GET /console/session`: 200 `{"writes","expires_at_ms","stores"}`: whether the session may change anything,
+  /// its end in milliseconds since 1970, and the addresses of stores whose metrics can be asked for.
   func getSession(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    respond(match.route, context, status: 200, Self.body(context.caller))
+    respond(match.route, context, status: 200, try body(context.caller))
   }
 
   /// Handle `POST /console/logout`: 200 `{}`, also without a session.
@@ -79,18 +80,63 @@ struct ConsoleRoutes {
     respond(match.route, context, status: 200, ByteBuffer(string: "{}"), [Self.cookie("", seconds: 0)])
   }
 
-  /// Handle `GET /console/metrics`: this gateway's metrics, as on its operations listener.
+  /// Handle `GET /console/metrics`: this gateway's metrics, as on its operations listener; with `?store=` those of a
+  /// store, by its place in ``getSession(_:_:)``.
+  ///
+  /// - Throws: `invalid_query` for another number. Later `store_unavailable` if that store does not answer.
   func metrics(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    let registry = try sessions().metrics
-    let route = match.route
-    let bound = NIOLoopBound((routes: self, context: context), eventLoop: loop.eventLoop)
-    registry.collect(on: loop.eventLoop).whenSuccess { samples in
-      var text = ByteBuffer()
-      samples.write(into: &text)
-      let (routes, context) = bound.value
-      routes.respond(route, context, status: 200, text, type: .text)
-      routes.loop.endTurn()
+    let sessions = try sessions()
+    let (route, eventLoop) = (match.route, loop.eventLoop)
+    let bound = NIOLoopBound((routes: self, context: context), eventLoop: eventLoop)
+    if let store = try Self.store(match.query, loop.scratch) {
+      let urls = sessions.configuration.storeMetrics
+      guard urls.indices.contains(store) else { throw Problem(.invalidQuery, "store: there is no such store") }
+      let url = urls[store].description
+      Task {
+        let answer = await HealthCheck.get(url, timeout: Self.storeTimeout)
+        eventLoop.execute {
+          let (routes, context) = bound.value
+          routes.answer(answer, of: url, route, context)
+        }
+      }
+    } else {
+      sessions.metrics.collect(on: eventLoop).whenSuccess { samples in
+        var text = ByteBuffer()
+        samples.write(into: &text)
+        let (routes, context) = bound.value
+        routes.respond(route, context, status: 200, text, type: .text)
+        routes.loop.endTurn()
+      }
     }
+  }
+
+  /// How long a store's operations listener may take.
+  private static let storeTimeout = TimeAmount.seconds(2)
+
+  private func answer(
+    _ answer: (status: Int, body: String)?,
+    of url: String,
+    _ route: Route,
+    _ context: RequestContext
+  ) {
+    if let answer, answer.status == 200 {
+      respond(route, context, status: 200, ByteBuffer(string: answer.body), type: .text)
+    } else if let connection = loop.connections.answering(context.stream, on: context.connection) {
+      let problem = Problem(.storeUnavailable, "\(url) does not answer (--console-store-metrics)")
+      loop.answer(problem, route: route, stream: context.stream, connection: connection)
+    }
+    loop.endTurn()
+  }
+
+  /// Return the number in the parameter `store`; nil: there is none.
+  private static func store(_ query: RawSpan, _ scratch: PathScratch) throws(Problem) -> Int? {
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      guard parameter.name.equals("store") else { continue }
+      guard let number = parameter.value.decimal else { throw Problem(.invalidQuery, "store has to be a number") }
+      return Int(number)
+    }
+    return nil
   }
 
   /// A page of another site may neither log its visitor in nor out.
@@ -100,13 +146,27 @@ struct ConsoleRoutes {
 
   // MARK: Responses
 
-  private func answer(_ opened: (secret: String, caller: Caller), _ route: Route, _ context: RequestContext) {
+  private func answer(
+    _ opened: (secret: String, caller: Caller),
+    _ route: Route,
+    _ context: RequestContext
+  ) throws(Problem) {
     let seconds = max(0, (opened.caller.expiresAt - loop.now + 999) / 1_000)
-    respond(route, context, status: 200, Self.body(opened.caller), [Self.cookie(opened.secret, seconds: seconds)])
+    respond(route, context, status: 200, try body(opened.caller), [Self.cookie(opened.secret, seconds: seconds)])
   }
 
-  private static func body(_ caller: Caller) -> ByteBuffer {
-    ByteBuffer(string: #"{"writes":\#(!caller.isReadOnly),"expires_at_ms":\#(caller.expiresAt)}"#)
+  /// The answer of ``getSession(_:_:)``.
+  private struct Session: Encodable {
+    var writes: Bool
+    var expires_at_ms: Int64
+    var stores: [String]
+  }
+
+  private func body(_ caller: Caller) throws(Problem) -> ByteBuffer {
+    let stores = try sessions().configuration.storeMetrics.map { $0.endpoint.description }
+    let session = Session(writes: !caller.isReadOnly, expires_at_ms: caller.expiresAt, stores: stores)
+    guard let json = try? JSONEncoder().encode(session) else { throw Problem(.internalError) }
+    return ByteBuffer(bytes: json)
   }
 
   private static func cookie(_ secret: String, seconds: Int64) -> HTTP2Header {

@@ -30,14 +30,13 @@ package final class ConsoleSessions: Sendable {
     var observers: [ObjectIdentifier: @Sendable ([Caller]) -> Void] = [:]
   }
 
-  /// Whether sessions may change anything (`--console-writes`).
-  package let allowsWrites: Bool
+  let configuration: GatewayConfiguration.Console
   /// For the console's charts.
   let metrics: MetricsRegistry
   private let state = Mutex(State())
 
-  package init(allowsWrites: Bool, metrics: MetricsRegistry) {
-    self.allowsWrites = allowsWrites
+  package init(_ configuration: GatewayConfiguration.Console, metrics: MetricsRegistry) {
+    self.configuration = configuration
     self.metrics = metrics
   }
 
@@ -85,7 +84,7 @@ package final class ConsoleSessions: Sendable {
     let caller = Caller(
       userID: [],
       isServer: true,
-      isReadOnly: !allowsWrites,
+      isReadOnly: !configuration.allowsWrites,
       expiresAt: expiresAt,
       tokenID: opener.tokenID,
       key: opener.key

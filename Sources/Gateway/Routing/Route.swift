@@ -129,7 +129,8 @@ extension RouteSpec {
     case .openConsoleSession: RouteSpec("open_console_session", .post, "/console/session", .server)
     case .getConsoleSession: RouteSpec("get_console_session", .get, "/console/session", .console)
     case .issueConsoleCode: RouteSpec("issue_console_code", .post, "/console/codes", .server)
-    case .consoleMetrics: RouteSpec("console_metrics", .get, "/console/metrics", .console, cost: 10)
+    case .consoleMetrics:
+      RouteSpec("console_metrics", .get, "/console/metrics", .console, cost: 10, query: ["store"])
     case .consoleFile: RouteSpec("console_file", .get, "/console/{name}", .unauthenticated)
     case .readStates: batch("read_states", "/v1/read-state", .user, query: viewer, body: .readStates)
     case .listRoster: page("list_roster", "/v1/channels/{cid}/members", query: ["limit", "cursor", "user_id"])

@@ -28,8 +28,34 @@ package struct GatewayConfiguration: Sendable {
   package struct Console: Sendable, Hashable {
     /// Whether its sessions may change anything (`--console-writes`).
     package var allowsWrites = false
+    /// The stores' `/metrics`, whose figures it draws (`--console-store-metrics`).
+    package var storeMetrics: [HTTPURL] = []
 
-    package init(allowsWrites: Bool = false) { self.allowsWrites = allowsWrites }
+    package init(allowsWrites: Bool = false, storeMetrics: [HTTPURL] = []) {
+      self.allowsWrites = allowsWrites
+      self.storeMetrics = storeMetrics
+    }
+
+    /// Nil: the gateway has no console.
+    init?(_ settings: Settings) throws(SettingsError) {
+      let urls = try settings.list("console-store-metrics")
+      guard try settings.flag("console") else {
+        for key in ["console-writes", "console-store-metrics"] where try settings.string(key) != nil {
+          throw SettingsError(key, "needs --console, which serves the console")
+        }
+        return nil
+      }
+      allowsWrites = try settings.flag("console-writes")
+      for text in urls {
+        guard let url = HTTPURL(text), !url.usesTLS else {
+          throw SettingsError(
+            "console-store-metrics",
+            "\(text): give the http://HOST:PORT/metrics of a store's --admin"
+          )
+        }
+        storeMetrics.append(url)
+      }
+    }
   }
 
   /// Nil: there is no console.
@@ -134,7 +160,8 @@ package struct GatewayConfiguration: Sendable {
     "listen", "tls-cert", "tls-key", "h2c", "store", "tls-ca", "store-tls-cert", "store-tls-key",
     "secret-file", "jwt-secret-file", "jwks-file",
     "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
-    "ticket-secret-file", "hooks-file", "demo-file", "console", "console-writes", "admin", "proxy-protocol",
+    "ticket-secret-file", "hooks-file", "demo-file", "console", "console-writes", "console-store-metrics", "admin",
+    "proxy-protocol",
     "cors-origin", "loops", "config",
     "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
     "rate-address",
@@ -204,12 +231,8 @@ package struct GatewayConfiguration: Sendable {
     }
     origins = try CrossOrigins(try settings.list("cors-origin"))
     if let path = try settings.string("demo-file") { demo = try DemoSession(path: path, warn: warn) }
-    if try settings.flag("console") {
-      console = Console(allowsWrites: try settings.flag("console-writes"))
-      http2.retainedHeaders?.append(contentsOf: ["cookie", "sec-fetch-site"])
-    } else if try settings.flag("console-writes") {
-      throw SettingsError("console-writes", "needs --console, which serves the console")
-    }
+    console = try Console(settings)
+    if console != nil { http2.retainedHeaders?.append(contentsOf: ["cookie", "sec-fetch-site"]) }
     if let path = try settings.string("hooks-file") { hooks = try HookConfiguration.load(path, warn: warn) }
     if let path = try settings.string("ticket-secret-file") {
       let byteCountMin = TicketKeys.secretByteCountMin

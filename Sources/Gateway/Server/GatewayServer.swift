@@ -74,7 +74,7 @@ package final class GatewayServer: Service {
       rates: RateLimiter(configuration.rates),
       gate: gate,
       refusals: refusals,
-      console: configuration.console.map { ConsoleSessions(allowsWrites: $0.allowsWrites, metrics: metrics) }
+      console: configuration.console.map { ConsoleSessions($0, metrics: metrics) }
     )
     let refusalTicker = eventLoops[0].scheduleRepeatedTask(
       initialDelay: RefusalLog.interval,

@@ -38,7 +38,8 @@ def call(method, path, body):
 
 def fill():
     """A channel whose members have each another reason not to have read m35."""
-    members = ["alice", "bob", "carol", {"user_id": "dave", "role": "admin"}, "erin", "Zoë", "auth0|5f7c", EVIL, "greta"]
+    admin = {"user_id": "dave", "role": "admin"}
+    members = ["alice", "bob", "carol", admin, "erin", "Zoë", "auth0|5f7c", EVIL, "greta"]
     call("PUT", f"/channels/{CID}", {"members": members})
     for number in range(1, 41):
         sender = "bob" if number % 3 == 0 and number < 36 else "alice"
@@ -125,7 +126,8 @@ def show_picture(page):
     expect(page.locator(".picture tbody tr")).to_have_count(10)
     track = row(page, "bob").locator(".track")
     expect(track).to_have_attribute("aria-label", "bob: read up to 38, delivered up to 38, of 41")
-    share = track.locator(".read").evaluate("part => part.getBoundingClientRect().width / part.parentElement.clientWidth")
+    width = "part => part.getBoundingClientRect().width / part.parentElement.clientWidth"
+    share = track.locator(".read").evaluate(width)
     check(abs(share - 38 / 41) < 0.02, f"bob's bar is {share} wide")
     joined = row(page, "late").locator(".joined").evaluate("part => part.getBoundingClientRect().width")
     check(joined > 0, "the time before a member joined is not shown")
@@ -190,6 +192,13 @@ def show_others(page):
     expect(page.locator(".chart output").first).to_have_text(re.compile(r"[1-9]\d* "))
     # Two scrapes make a rate, and a line.
     expect(page.locator(".chart polyline").nth(1)).to_have_attribute("points", re.compile(r"\S+ \S+"))
+    # The store's figures; a single store owns no groups.
+    page.locator("input[name=process]").nth(1).check(force=True)
+    channels = page.locator(".chart").filter(has_text="Channels in memory")
+    expect(channels.locator("output")).to_have_text(re.compile("[1-9]"))
+    expect(page.locator(".chart").filter(has_text="Groups owned")).to_be_hidden()
+    check(page.evaluate("fetch('/console/metrics?store=9').then((answer) => answer.status)") == 400, "no such store")
+    open_view(page, "system")
     check(page.title() == "Tidemark console", "an id ran as a script")
 
 

@@ -60,6 +60,10 @@ def play(first, second):
     form.locator("input").fill("Yes " + EVIL)
     form.locator("button").click()
     expect(row(first, "alice", "Please confirm").locator(".count")).to_have_text("1 of 2 acknowledged")
+    # The other window knows it too.
+    first.locator(".carol .group").click()
+    expect(row(first, "carol", "Please confirm").locator(".done")).to_be_visible()
+    first.locator(".carol .icon").click()
     row(first, "alice", "Please confirm").locator("tidemark-readers").click()
     sheet = row(first, "alice", "Please confirm").locator("tidemark-readers dialog")
     expect(sheet.get_by_role("tab", name="Read", exact=False).first).to_have_attribute("aria-selected", "true")
@@ -118,7 +122,8 @@ def read_from_right_to_left(page):
       const box = (element) => element.getBoundingClientRect()
       const list = box(line.parentElement), bubble = box(line.querySelector('.bubble'))
       const ticks = box(line.querySelector('tidemark-ticks'))
-      return [bubble.left - list.left < list.right - bubble.right, ticks.left >= bubble.left && ticks.right <= bubble.right]
+      const isLeft = bubble.left - list.left < list.right - bubble.right
+      return [isLeft, ticks.left >= bubble.left && ticks.right <= bubble.right]
     }"""
     found = row(page, "alice", "Shall we ship").evaluate(places)
     check(found == [True, True], f"right to left: {found}")
