@@ -52,11 +52,7 @@ enum Adoption {
         """
       )
     }
-    // A node outside of the sets would remove the data, which no other node has.
-    let count = cluster.settings.configuration.initialNodeCount
-    guard cluster.settings.node.rawValue <= count else {
-      throw SettingsError("adopt", "needs a node that the cluster begins with: give --node 1 to \(count)")
-    }
+    try check(Int(cluster.settings.node.rawValue), among: cluster.settings.configuration.initialNodeCount)
     guard cluster.groupCount <= engine.identity.shardCount else {
       throw SettingsError("groups", "has to be at most \(engine.identity.shardCount), the directory's number of shards")
     }
@@ -77,6 +73,13 @@ enum Adoption {
       "The directory is the cluster's now",
       metadata: ["groups": "\(cluster.groupCount)", "shards": "\(engine.identity.shardCount)"]
     )
+  }
+
+  /// Refuse a node outside of the sets: it would remove the data, which no other node has.
+  static func check(_ node: Int, among initialNodeCount: Int) throws(SettingsError) {
+    guard node <= initialNodeCount else {
+      throw SettingsError("adopt", "needs a node that the cluster begins with: give --node 1 to \(initialNodeCount)")
+    }
   }
 
   /// Begin a group's log behind the data.

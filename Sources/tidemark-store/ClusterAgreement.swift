@@ -105,11 +105,10 @@ private struct ClusterTalk {
     }
     let own = try asked.configuration(adopted: adopts ? try Self.adopted(settings) : nil)
     // Before the cluster's values are written, so that a wrong number does not use its name up.
-    if adopts, let number = try settings.integer("node", in: 1...NodeID.numberMax), number > own.initialNodeCount {
-      throw SettingsError(
-        "adopt",
-        "needs a node that the cluster begins with: give --node 1 to \(own.initialNodeCount)"
-      )
+    if adopts, let number = try settings.integer("node", in: 1...NodeID.numberMax), number > own.initialNodeCount,
+      !(await ask { log, done in log.hasConfiguration(done: done) })
+    {
+      try Adoption.check(number, among: own.initialNodeCount)
     }
     let agreed = await ask { log, done in log.agree(own, done: done) }
     guard ClusterLevel.supported.contains(agreed.level) else {
