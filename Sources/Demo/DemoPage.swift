@@ -49,6 +49,8 @@ package struct DemoPage: Sendable {
   /// Return the command with which the user's browser trusts a certificate.
   static func trustCommand(_ certificate: String) -> String {
     // Of Debian's libnss3-tools; Chromium reads this database.
-    "mkdir -p $HOME/.pki/nssdb; certutil -d sql:$HOME/.pki/nssdb -A -t P,, -n tidemark -i \(RunSession.shellQuoted(certificate))"
+    let database = "$HOME/.pki/nssdb"
+    let file = RunSession.shellQuoted(certificate)
+    return "mkdir -p \(database); certutil -d sql:\(database) -A -t P,, -n tidemark -i \(file)"
   }
 }

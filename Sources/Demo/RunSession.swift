@@ -63,7 +63,7 @@ package struct RunSession: Sendable {
           listen: chosen[.tls],
           admin: chosen[.tlsAdmin],
           usesTLS: true,
-          flags: gatewayFlags + page.gatewayFlags + ["--console"]
+          flags: gatewayFlags + page.gatewayFlags
         ),
         .init(
           name: "tidemark-gateway-h2c",
@@ -77,7 +77,7 @@ package struct RunSession: Sendable {
     )
     if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd) }
     let stores = plan.cluster?.nodes.map(\.admin) ?? [plan.storeAdmin]
-    plan.gateways[0].flags += ["--console-store-metrics"] + stores.map { "http://\($0)/metrics" }
+    plan.gateways[0].flags += ["--console", "--console-store-metrics"] + stores.map { "http://\($0)/metrics" }
     return plan
   }
 
@@ -130,7 +130,7 @@ package struct RunSession: Sendable {
 
       To see it work, repeat the last commands above while you kill a node; it starts again after 5 s.
 
-      \(shellQuoted((try? Executables.ownPath()) ?? "tidemark")) cluster status --cluster \(ClusterPlan.name) --log \(cluster.log)
+      \(program) cluster status --cluster \(ClusterPlan.name) --log \(cluster.log)
       kill -9 \(processIDs[0])
       """
   }
@@ -187,10 +187,12 @@ package struct RunSession: Sendable {
       """
   }
 
+  /// This program, as the first word of a command.
+  private static var program: String { shellQuoted((try? Executables.ownPath()) ?? "tidemark") }
+
   /// Return the command that prints a link to the console.
   private static func consoleCommand(_ plan: StackPlan, _ files: StackFiles) -> String {
-    let program = (try? Executables.ownPath()) ?? "tidemark"
-    return "\(shellQuoted(program)) console --gateway https://\(plan.gateways[0].listen)"
+    "\(program) console --gateway https://\(plan.gateways[0].listen)"
       + " --ca \(shellQuoted(files.certificate)) --jwt-secret-file \(shellQuoted(files.jwtSecret))"
   }
 

@@ -24,12 +24,7 @@ struct ConsoleCommand: AsyncParsableCommand {
   private static let tokenLifetime = Duration.seconds(60)
 
   @OptionGroup var gatewayOptions: GatewayOptions
-  @Option(help: ArgumentHelp("A server token; other users of this machine see it in ps.", valueName: "jwt"))
-  var token: String?
-  @Option(
-    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
-  )
-  var jwtSecretFile: String?
+  @OptionGroup var tokenOptions: TokenOptions
 
   /// The gateway's answer.
   private struct Issued: Decodable {
@@ -37,9 +32,6 @@ struct ConsoleCommand: AsyncParsableCommand {
   }
 
   func validate() throws {
-    guard (token == nil) != (jwtSecretFile == nil) else {
-      throw ValidationError("give either --token or --jwt-secret-file")
-    }
     guard gatewayOptions.gateway.isTLS else {
       throw ValidationError(
         "--gateway: browsers open the console over TLS only: give the https:// address of a gateway with --tls-cert"
@@ -57,7 +49,9 @@ struct ConsoleCommand: AsyncParsableCommand {
       } catch {
         throw StackError("\(gateway.endpoint): \(ErrorText.of(error))")
       }
-      let response = try await client.call(.post, "/console/codes", token: try await serverToken(id: tokenID))
+      let issuer = try await tokenOptions.makeIssuer()
+      let token = try await issuer?.server(lifetime: Self.tokenLifetime, id: tokenID) ?? tokenOptions.token
+      let response = try await client.call(.post, "/console/codes", token: token)
       await client.close()
       let issued = try? JSONDecoder().decode(Issued.self, from: Data(response.body))
       guard response.status == 201, let issued else {
@@ -68,14 +62,8 @@ struct ConsoleCommand: AsyncParsableCommand {
         let words = ["\(response.status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
         throw StackError("the gateway answered \(words)")
       }
-      if token == nil { Terminal.printError("the session ends early if the token \(tokenID) is revoked") }
+      if issuer != nil { Terminal.printError("the session ends early if the token \(tokenID) is revoked") }
       Terminal.print("https://\(gateway.endpoint)/console#\(issued.code)")
     }
-  }
-
-  private func serverToken(id: String) async throws -> String {
-    if let token { return token }
-    let issuer = try await TokenIssuer(secretFile: jwtSecretFile ?? "", warn: Terminal.printError)
-    return try await issuer.server(lifetime: Self.tokenLifetime, id: id)
   }
 }

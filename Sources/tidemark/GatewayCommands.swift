@@ -33,6 +33,28 @@ struct GatewayOptions: ParsableArguments {
   }
 }
 
+/// The token of a command that is a gateway's client: a given one, or one that it creates.
+struct TokenOptions: ParsableArguments {
+  @Option(help: ArgumentHelp("The token to send; other users of this machine see it in ps.", valueName: "jwt"))
+  var token: String?
+  @Option(
+    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
+  )
+  var jwtSecretFile: String?
+
+  func validate() throws {
+    guard (token == nil) != (jwtSecretFile == nil) else {
+      throw ValidationError("give either --token or --jwt-secret-file")
+    }
+  }
+
+  /// Return what creates tokens; nil if one is given.
+  func makeIssuer() async throws -> TokenIssuer? {
+    guard let jwtSecretFile else { return nil }
+    return try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+  }
+}
+
 /// Command `tidemark token`.
 struct TokenCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
@@ -105,12 +127,7 @@ struct WatchCommand: AsyncParsableCommand {
   )
 
   @OptionGroup var gatewayOptions: GatewayOptions
-  @Option(help: ArgumentHelp("The token to send.", valueName: "jwt"))
-  var token: String?
-  @Option(
-    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
-  )
-  var jwtSecretFile: String?
+  @OptionGroup var tokenOptions: TokenOptions
   @Option(help: ArgumentHelp("User whose events are printed.", valueName: "id"))
   var user: String?
   @Option(
@@ -132,9 +149,6 @@ struct WatchCommand: AsyncParsableCommand {
   }
 
   func validate() throws {
-    guard (token == nil) != (jwtSecretFile == nil) else {
-      throw ValidationError("give either --token or --jwt-secret-file")
-    }
     guard user != nil || !cids.isEmpty else { throw ValidationError("give --user, or --channels, or both") }
     guard user != nil || !totals else { throw ValidationError("--totals needs --user") }
     if let count, count < 1 { throw ValidationError("--count: give 1 or more") }
@@ -143,8 +157,8 @@ struct WatchCommand: AsyncParsableCommand {
   func run() async throws {
     try await reportingErrors("tidemark watch") {
       let tls = try gatewayOptions.makeTLS()
-      let tokenIssuer = try await makeTokenIssuer()
-      let (user, given) = (user, token)
+      let tokenIssuer = try await tokenOptions.makeIssuer()
+      let (user, given) = (user, tokenOptions.token)
       var watch = EventWatch(
         gateway: gatewayOptions.gateway,
         tls: tls,
@@ -170,11 +184,6 @@ struct WatchCommand: AsyncParsableCommand {
         // The regular end.
       }
     }
-  }
-
-  private func makeTokenIssuer() async throws -> TokenIssuer? {
-    guard let jwtSecretFile else { return nil }
-    return try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
   }
 }
 

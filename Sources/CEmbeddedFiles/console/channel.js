@@ -1,6 +1,6 @@
 import { follow, get, page, path, Refused } from './api.js'
 import { choice, make } from './elements.js'
-import { link, section, table, time, timeText } from './parts.js'
+import { link, offer, optionsTable, section, time, timeText } from './parts.js'
 import { Picture } from './picture.js'
 import { reasons } from './why.js'
 import { words } from './words.js'
@@ -74,11 +74,12 @@ export class ChannelView {
   #tailSection() { return section(text.tail, this.#connected, this.#tail) }
 
   #optionsSection() {
-    const rows = Object.entries(this.#channel.options).map(([name, value]) => [
-      make('code', {}, name), make('code', {}, JSON.stringify(value)), words.types.effects[name] ?? '',
-    ])
-    const { option, value, effect } = words.types
-    return make('details', { class: 'card' }, make('summary', {}, text.options), table([option, value, effect], rows))
+    return make(
+      'details',
+      { class: 'card' },
+      make('summary', {}, text.options),
+      optionsTable(this.#channel.options),
+    )
   }
 
   #describe() {
@@ -97,10 +98,15 @@ export class ChannelView {
       page(path`/channels/${this.#cid}/read-state`, 'read'),
       page(path`/channels/${this.#cid}/messages?limit=30`, 'messages'),
     ])
+    const isNew = (message) => !this.#messages.has(message.id)
+    // More may have come meanwhile than a page has: the list must have no gap.
+    if (messages.items.every(isNew)) {
+      this.#messages.clear()
+      this.#list.replaceChildren()
+    }
     const isFirst = this.#messages.size === 0
     for (const row of rows.items) this.#picture.show(row)
     if (isFirst) this.#offer(this.#moreRows, rows.more, (next) => this.#loadRows(next))
-    const isNew = (message) => !this.#messages.has(message.id)
     const added = messages.items.filter(isNew).map((message) => this.#entry(message))
     this.#list.prepend(...added)
     if (isFirst) this.#offerMessages(messages.more)
@@ -129,8 +135,7 @@ export class ChannelView {
   }
 
   #offer(place, more, load) {
-    const get = () => load(more).catch((error) => this.#fail(error))
-    place.replaceChildren(...(more ? [make('button', { onclick: get }, text.more)] : []))
+    offer(place, more, (next) => load(next).catch((error) => this.#fail(error)))
   }
 
   /** Load older messages until one is found. */
@@ -321,14 +326,9 @@ export class ChannelView {
   /** The member's row as others see it, from the picture. That of a member who hides reads is not used. */
   async #row(user, thread, privacy) {
     if (!privacy.read_receipts.enabled) return undefined
-    const readState = path`/channels/${this.#cid}/read-state`
-    const ofThread = () => page(`${readState}?thread_id=${encodeURIComponent(thread)}`, 'read')
-    let next = thread === undefined ? undefined : ofThread
-    if (thread === undefined) {
-      const known = this.#picture.valuesOf(user)
-      if (known) return known
-      next = () => page(readState, 'read')
-    }
+    if (thread === undefined && this.#picture.has(user)) return this.#picture.valuesOf(user)
+    const query = thread === undefined ? '' : `?thread_id=${encodeURIComponent(thread)}`
+    let next = () => page(`${path`/channels/${this.#cid}/read-state`}${query}`, 'read')
     for (let pages = 0; next && pages < pagesToLookThrough; pages += 1) {
       const rows = await next()
       const found = rows.items.find((row) => row.user.id === user)

@@ -1,4 +1,5 @@
 import { make } from './elements.js'
+import { words } from './words.js'
 
 const svgSpace = 'http://www.w3.org/2000/svg'
 
@@ -32,6 +33,20 @@ export function table(headings, rows) {
       make('tbody', {}, ...rows.map((cells) => make('tr', {}, ...cells.map((cell) => make('td', {}, cell))))),
     ),
   )
+}
+
+/** A button for the next page, if there is one. */
+export function offer(place, more, load) {
+  place.replaceChildren(...(more ? [make('button', { onclick: () => load(more) }, words.more)] : []))
+}
+
+/** Options of a channel or a channel type, with what each does. `show` makes the element of a value. */
+export function optionsTable(options, show = (name, value) => make('code', {}, JSON.stringify(value))) {
+  const { option, value: heading, effect, effects } = words.types
+  const rows = Object.entries(options).map(([name, value]) => [
+    make('code', {}, name), show(name, value), effects[name] ?? '',
+  ])
+  return table([option, heading, effect], rows)
 }
 
 const timeFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' })

@@ -79,14 +79,14 @@ export function parse(lines) {
  *
  * @param stores addresses of the stores whose figures there are
  */
-export function systemView(stores, signal, failed) {
+export function systemView(stores, signal, hasEnded) {
   const place = make('div', {})
   let shown = new AbortController()
   const show = (key) => {
     shown.abort()
     shown = new AbortController()
     const ends = AbortSignal.any([signal, shown.signal])
-    place.replaceChildren(panel(key === 'gateway' ? undefined : Number(key.slice('store-'.length)), ends, failed))
+    place.replaceChildren(panel(key === 'gateway' ? undefined : Number(key.slice('store-'.length)), ends, hasEnded))
   }
   const values = { gateway: text.gateway }
   stores.forEach((address, number) => { values[`store-${number}`] = address })
@@ -95,7 +95,7 @@ export function systemView(stores, signal, failed) {
   return section(text.title, stores.length > 0 && process, place)
 }
 
-function panel(store, signal, failed) {
+function panel(store, signal, hasEnded) {
   const charts = store === undefined ? gatewayCharts : storeCharts
   const drawn = charts.map(([name, value, unit]) => new Chart(text.charts[name], value, unit))
   const state = make('p', { role: 'status', class: 'muted' }, text.hint)
@@ -107,7 +107,7 @@ function panel(store, signal, failed) {
       before = now
       state.textContent = text.hint
     } catch (error) {
-      if (signal.aborted || failed(error)) return
+      if (signal.aborted || hasEnded(error)) return
       state.textContent = text.stale(error.message)
     }
     if (!signal.aborted) setTimeout(scrape, interval)

@@ -1,6 +1,6 @@
 import { get, page, path, put } from './api.js'
 import { make } from './elements.js'
-import { section, table } from './parts.js'
+import { optionsTable, section } from './parts.js'
 import { words } from './words.js'
 
 const text = words.types
@@ -34,12 +34,8 @@ export async function typesView(writes) {
 }
 
 function typeSection({ type, options }, writes) {
-  const rows = Object.entries(options).map(([name, value]) => [
-    make('code', {}, name),
-    writes ? editor(type, name, value) : make('code', {}, JSON.stringify(value)),
-    text.effects[name] ?? '',
-  ])
-  return section(type, table([text.option, text.value, text.effect], rows))
+  const show = writes ? (name, value) => editor(type, name, value) : undefined
+  return section(type, optionsTable(options, show))
 }
 
 function editor(type, name, value) {

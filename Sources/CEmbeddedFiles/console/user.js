@@ -1,6 +1,6 @@
 import { get, page, path } from './api.js'
 import { make } from './elements.js'
-import { link, section, table, time } from './parts.js'
+import { link, offer, section, table, time } from './parts.js'
 import { words } from './words.js'
 
 const text = words.user
@@ -48,11 +48,11 @@ function list(first, headings, cells) {
   const whole = table(headings, first.items.map(cells))
   const body = whole.querySelector('tbody')
   const place = make('p', {})
-  const offer = (more) => place.replaceChildren(...(more ? [make('button', { onclick: async () => {
+  const load = async (more) => {
     const next = await more()
     for (const entry of next.items) body.append(make('tr', {}, ...cells(entry).map((cell) => make('td', {}, cell))))
-    offer(next.more)
-  } }, words.channel.more)] : []))
-  offer(first.more)
+    offer(place, next.more, load)
+  }
+  offer(place, first.more, load)
   return make('div', {}, whole, place)
 }

@@ -39,7 +39,6 @@ export const words = {
     read: 'Read',
     delivered: 'Delivered',
     row: (user, read, delivered, newest) => `${user}: read up to ${read}, delivered up to ${delivered}, of ${newest}`,
-    more: 'Show more',
     messages: 'Messages',
     by: (user) => `from ${user}`,
     nobody: 'no sender',
@@ -174,6 +173,7 @@ export const words = {
       reminders: 'When the feed names recipients who fall short.',
     },
   },
+  more: 'Show more',
   failed: (detail) => `That did not work: ${detail}`,
   loading: 'Loading',
 }

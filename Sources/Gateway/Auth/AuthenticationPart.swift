@@ -39,7 +39,7 @@ final class AuthenticationPart: GatewayPart {
     let route = match.route
     let identity = request.authorizationIdentity
     if route.callers == .unauthenticated { return Caller.unauthenticated }
-    if route.callers == .console || loop.isOfConsole(request.path) { return try session(of: request, route, index) }
+    if usesSession(request, route) { return try session(of: request, route, index) }
     // A device sends no header: its credential is in the body.
     if route.callers == .credentialInBody && identity == 0 { return Caller.unauthenticated }
     switch loop.connections.verdict(of: identity, on: index) {
@@ -68,6 +68,12 @@ final class AuthenticationPart: GatewayPart {
       try waitForVerification(token, request, connection: index, stream: stream)
       return nil
     }
+  }
+
+  /// Return whether a request has a session of the console, not a token.
+  @inline(__always)
+  private func usesSession(_ request: borrowing HTTP2Request, _ route: Route) -> Bool {
+    route.callers == .console || loop.isOfConsole(request.path)
   }
 
   /// Return the caller of the console's session that a request has.
@@ -112,7 +118,7 @@ final class AuthenticationPart: GatewayPart {
     if match.route.callers == .unauthenticated || match.route.callers == .credentialInBody && identity == 0 {
       return true
     }
-    if match.route.callers == .console || loop.isOfConsole(request.path) {
+    if usesSession(request, match.route) {
       return (try? session(of: request, match.route, index)) != nil
     }
     switch loop.connections.verdict(of: identity, on: index) {
@@ -160,9 +166,7 @@ final class AuthenticationPart: GatewayPart {
     stream: HTTP2StreamHandle,
     awaitsBody: Bool = false
   ) throws(Problem) {
-    if let decision = loop.rates.refusalToVerify(request, index) {
-      throw tooManyBadTokens(decision.retryAfterSeconds)
-    }
+    try checkMayTry(request, index)
     if loop.connections[credentialsOf: index].badTokens >= loop.limits.badTokensPerConnection {
       loop.rates.recordRefusal(.token, request, index)
       throw tooManyBadTokens(1)
@@ -252,19 +256,32 @@ final class AuthenticationPart: GatewayPart {
 
   /// Return the problem for a refused token. A token that no key has signed counts against its address. A connection
   /// that keeps sending such tokens is closed after a delay, unless it is a proxy's.
-  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> Problem {
+  func refused(
+    _ code: ProblemCode,
+    _ request: borrowing HTTP2Request,
+    _ index: ConnectionIndex,
+    detail: String? = nil
+  ) -> Problem {
+    let problem = detail.map { Problem(code, $0) } ?? Problem(code)
     // The list of revoked tokens is not known yet.
-    guard code != .storeUnavailable else { return Problem(code) }
+    guard code != .storeUnavailable else { return problem }
     refusals &+= 1
     loop.rates.recordRefusal(.token, request, index)
-    guard code.isSignatureFailure else { return Problem(code) }
+    guard code.isSignatureFailure else { return problem }
     loop.rates.chargeBadToken(request, index)
-    guard !loop.connections.isShared(index) else { return Problem(code) }
+    guard !loop.connections.isShared(index) else { return problem }
     loop.connections[credentialsOf: index].recordBadToken()
     if loop.connections[credentialsOf: index].badTokens == loop.limits.badTokensPerConnection {
       closeAfterDelay(index)
     }
-    return Problem(code)
+    return problem
+  }
+
+  /// Refuse another token or code from where too many bad ones came.
+  func checkMayTry(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) throws(Problem) {
+    if let decision = loop.rates.refusalToVerify(request, index) {
+      throw tooManyBadTokens(decision.retryAfterSeconds)
+    }
   }
 
   private func tooManyBadTokens(_ retryAfterSeconds: Int) -> Problem {
@@ -312,10 +329,12 @@ final class AuthenticationPart: GatewayPart {
 }
 
 extension ProblemCode {
-  /// Whether the code says that no key of this gateway has signed the token. Codes about times and claims do not.
+  /// Whether the code says that no key of this gateway has signed the token, or that it has not issued the console's
+  /// code. Codes about times and claims do not.
   var isSignatureFailure: Bool {
     switch self {
-    case .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid: true
+    case .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid, .consoleCodeInvalid:
+      true
     default: false
     }
   }

@@ -17,6 +17,14 @@ struct ConsoleRoutes {
     return console
   }
 
+  /// Return the sessions, for a request that opens or closes one: a page of another site may neither log its visitor in
+  /// nor out.
+  private func sessions(for request: borrowing HTTP2Request) throws(Problem) -> ConsoleSessions {
+    let sessions = try sessions()
+    if ConsoleSessions.isOfOtherSite(request) { throw Problem(.tokenMissing, ConsoleSessions.otherSite) }
+    return sessions
+  }
+
   /// Handle `POST /console/codes`, for a server token: 201 `{"code","expires_in"}`, a one-time code for `tidemark
   /// console` and its validity in seconds.
   func issueCode(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
@@ -25,28 +33,21 @@ struct ConsoleRoutes {
     respond(match.route, context, status: 201, ByteBuffer(string: #"{"code":"\#(code)","expires_in":\#(seconds)}"#))
   }
 
-  /// Handle `POST /console/login` with `{"code"}`: exchanges a one-time code for a session. 200 as ``getSession(_:_:)``,
-  /// with the cookie.
+  /// Handle `POST /console/login` with `{"code"}`: exchanges a one-time code for a session. 200 as
+  /// ``getSession(_:_:)``, with the cookie.
   ///
-  /// - Throws: `console_code_invalid`, `rate_limited` after many invalid codes, `token_missing` for another site's page.
+  /// - Throws: `console_code_invalid`, `rate_limited` after many invalid codes, `token_missing` for another site.
   func logIn(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let sessions = try sessions()
-    try refuseOtherSites(request)
-    if let decision = loop.rates.refusalToVerify(request, context.connection) {
-      var problem = Problem(.rateLimited, "too many invalid codes or tokens came from here; retry later")
-      problem.retryAfterSeconds = decision.retryAfterSeconds
-      throw problem
-    }
+    let sessions = try sessions(for: request)
+    try loop.authentication.checkMayTry(request, context.connection)
     let body = try loop.object(request, .consoleLogin)
     guard let opened = sessions.open(code: try body.requiredString("code"), now: loop.now) else {
-      loop.rates.recordRefusal(.token, request, context.connection)
-      loop.rates.chargeBadToken(request, context.connection)
       let detail = "it was used, is older than 60 s, or is another gateway's: run tidemark console again"
-      throw Problem(.consoleCodeInvalid, detail)
+      throw loop.authentication.refused(.consoleCodeInvalid, request, context.connection, detail: detail)
     }
     try answer(opened, match.route, context)
   }
@@ -58,8 +59,7 @@ struct ConsoleRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try refuseOtherSites(request)
-    try answer(try sessions().open(for: context.caller, now: loop.now), match.route, context)
+    try answer(try sessions(for: request).open(for: context.caller, now: loop.now), match.route, context)
   }
 
   /// Handle `GET /console/session`: 200 `{"writes","expires_at_ms","stores"}`: whether the session may change anything,
@@ -74,8 +74,7 @@ struct ConsoleRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let sessions = try sessions()
-    try refuseOtherSites(request)
+    let sessions = try sessions(for: request)
     if let secret = request.cookie(ConsoleSessions.cookie) { sessions.close(secret) }
     respond(match.route, context, status: 200, ByteBuffer(string: "{}"), [Self.cookie("", seconds: 0)])
   }
@@ -137,11 +136,6 @@ struct ConsoleRoutes {
       return Int(number)
     }
     return nil
-  }
-
-  /// A page of another site may neither log its visitor in nor out.
-  private func refuseOtherSites(_ request: borrowing HTTP2Request) throws(Problem) {
-    if ConsoleSessions.isOfOtherSite(request) { throw Problem(.tokenMissing, ConsoleSessions.otherSite) }
   }
 
   // MARK: Responses

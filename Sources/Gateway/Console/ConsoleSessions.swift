@@ -3,8 +3,8 @@ internal import HTTP2Session
 package import Operations
 internal import Synchronization
 
-/// Sessions of the console (`--console`), kept by this gateway: a browser has only a random secret in a cookie, which no
-/// script can read. All event loops share them. They end with the process. Times are in milliseconds since 1970.
+/// Sessions of the console (`--console`), kept by this gateway: a browser has only a random secret in a cookie, which
+/// no script can read. All event loops share them. They end with the process. Times are in milliseconds since 1970.
 package final class ConsoleSessions: Sendable {
   /// Validity of a one-time code, in milliseconds.
   package static let codeMilliseconds: Int64 = 60_000

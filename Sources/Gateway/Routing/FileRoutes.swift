@@ -28,7 +28,7 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try serveDemo("index.html", match, context, request)
+    try servePage(loop.demo != nil, "demo/index.html", match, context, request)
   }
 
   /// Handle `GET /demo/{name}`.
@@ -37,17 +37,7 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try serveDemo(Self.name(match), match, context, request)
-  }
-
-  private func serveDemo(
-    _ name: String,
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ request: borrowing HTTP2Request
-  ) throws(Problem) {
-    guard loop.demo != nil else { throw Problem(.routeNotFound) }
-    serve(try file("demo/" + name), Self.pageHeaders, match, context, request)
+    try servePage(loop.demo != nil, "demo/" + Self.name(match), match, context, request)
   }
 
   /// Handle `GET /console`.
@@ -56,7 +46,7 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try serveConsole("index.html", match, context, request)
+    try servePage(loop.console != nil, "console/index.html", match, context, request)
   }
 
   /// Handle `GET /console/{name}`.
@@ -65,17 +55,7 @@ struct FileRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try serveConsole(Self.name(match), match, context, request)
-  }
-
-  private func serveConsole(
-    _ name: String,
-    _ match: borrowing RouteMatch,
-    _ context: RequestContext,
-    _ request: borrowing HTTP2Request
-  ) throws(Problem) {
-    guard loop.console != nil else { throw Problem(.routeNotFound) }
-    serve(try file("console/" + name), Self.pageHeaders, match, context, request)
+    try servePage(loop.console != nil, "console/" + Self.name(match), match, context, request)
   }
 
   /// Handle `GET /demo/session`: the tokens of the demo page, for its code as bearer.
@@ -91,6 +71,18 @@ struct FileRoutes {
     let headers = [HTTP2Header("cache-control", "no-store")]
     connection.respond(context.stream, status: 200, contentType: .json, headers: headers, body: demo.tokens)
     loop.counters.answered(match.route, status: 200)
+  }
+
+  /// - Parameter isOn: whether this gateway has the page.
+  private func servePage(
+    _ isOn: Bool,
+    _ name: String,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    guard isOn else { throw Problem(.routeNotFound) }
+    serve(try file(name), Self.pageHeaders, match, context, request)
   }
 
   /// A page runs only scripts of this gateway, sends requests only to it, and is in no frame.

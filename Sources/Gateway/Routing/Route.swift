@@ -1,9 +1,9 @@
 internal import HTTP2Session
 internal import ReceiptModel
 
-/// The routes of Proto/openapi.yaml, and of the demo page and the console. Each has its ``RouteSpec`` below and a handler in
-/// `GatewayLoop.dispatch`. The router compares paths in this order: busy routes come first, a literal piece before a
-/// parameter.
+/// The routes of Proto/openapi.yaml, and of the demo page and the console. Each has its ``RouteSpec`` below and a
+/// handler in `GatewayLoop.dispatch`. The router compares paths in this order: busy routes come first, a literal piece
+/// before a parameter.
 package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case markRead
   case readState

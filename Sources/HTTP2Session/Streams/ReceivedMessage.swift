@@ -88,16 +88,23 @@ struct ReceivedMessage {
 
   /// Return the value of the first header with that lower-case name.
   func find(_ name: StaticString) -> ByteRange? {
-    guard let bytes else { return nil }
     var at = 0
+    return find(name, from: &at)
+  }
+
+  /// Return the value of the next header with that lower-case name.
+  ///
+  /// - Parameter at: offset of the first header to look at; then of the one behind the result.
+  private func find(_ name: StaticString, from at: inout Int) -> ByteRange? {
+    guard let bytes else { return nil }
     while at + Self.fieldPrefixBytes <= headerEnd {
       let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
       let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
-      at += Self.fieldPrefixBytes
-      if isBytes(bytes + at, nameCount, name) {
-        return ByteRange(offset: UInt32(at + nameCount), count: UInt32(valueCount))
+      let field = at + Self.fieldPrefixBytes
+      at = field + nameCount + valueCount
+      if isBytes(bytes + field, nameCount, name) {
+        return ByteRange(offset: UInt32(field + nameCount), count: UInt32(valueCount))
       }
-      at += nameCount + valueCount
     }
     return nil
   }
@@ -106,28 +113,22 @@ struct ReceivedMessage {
   func findCookie(_ name: StaticString) -> ByteRange? {
     guard let bytes else { return nil }
     var at = 0
-    while at + Self.fieldPrefixBytes <= headerEnd {
-      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
-      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
-      at += Self.fieldPrefixBytes
-      let end = at + nameCount + valueCount
-      if isBytes(bytes + at, nameCount, "cookie") {
-        // Pairs `name=value`, with a semicolon and a space between them.
-        var start = at + nameCount
-        while start < end {
-          var next = start
-          while next < end, bytes[next] != UInt8(ascii: ";") { next += 1 }
-          while start < next, bytes[start] == UInt8(ascii: " ") { start += 1 }
-          let valueStart = start + name.utf8CodeUnitCount + 1
-          if valueStart <= next, bytes[valueStart - 1] == UInt8(ascii: "="),
-            isBytes(bytes + start, name.utf8CodeUnitCount, name)
-          {
-            return ByteRange(offset: UInt32(valueStart), count: UInt32(next - valueStart))
-          }
-          start = next + 1
+    while let field = find("cookie", from: &at) {
+      // Pairs `name=value`, with a semicolon and a space between them.
+      var start = Int(field.offset)
+      let end = start + Int(field.count)
+      while start < end {
+        var next = start
+        while next < end, bytes[next] != UInt8(ascii: ";") { next += 1 }
+        while start < next, bytes[start] == UInt8(ascii: " ") { start += 1 }
+        let valueStart = start + name.utf8CodeUnitCount + 1
+        if valueStart <= next, bytes[valueStart - 1] == UInt8(ascii: "="),
+          isBytes(bytes + start, name.utf8CodeUnitCount, name)
+        {
+          return ByteRange(offset: UInt32(valueStart), count: UInt32(next - valueStart))
         }
+        start = next + 1
       }
-      at = end
     }
     return nil
   }
