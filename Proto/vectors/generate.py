@@ -214,6 +214,8 @@ KINDS = {
     "record_keys": 0x54,
     "backup_begin": 0x4C, "backup_read": 0x4D, "backup_digest": 0x4E, "backup_end": 0x4F,
     "set_member": 0x3A, "mark_unread_since": 0x3B,
+    "list_consumers": 0x3C, "read_feed": 0x3D, "put_consumer": 0x47, "remove_consumer": 0x48, "open_partition": 0x49,
+    "commit_consumer": 0x4A, "lease_partitions": 0x4B,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54)}
 
@@ -448,6 +450,62 @@ def membership(cid, channel_number, row_number, member, joined, epoch, deleted=N
 
 def members(name, *pairs):
     return many(name, [[string("user", user), string("role", role)] for user, role in pairs])
+
+
+def partition(index, partitions):
+    return [number("index", index), number("partitions", partitions)]
+
+
+def indexes(name, *values):
+    return many(name, [[number("index", value)] for value in values])
+
+
+def types(*values):
+    return many("channel_types", [[string("type", value)] for value in values])
+
+
+def consumer(name, kinds=0, channel_types=(), since=0, position=1, position_time=T0, committed_at=T0, index=0,
+             partitions=1, epoch=0):
+    """A consumer with its name."""
+    return [
+        string("consumer", name), number("kinds", kinds), types(*channel_types), time("since", since),
+        number("number", position), time("position_time", position_time), time("committed_at", committed_at),
+        *partition(index, partitions), number("epoch", epoch)]
+
+
+def of_consumer(name, counter, *rest):
+    return [string("consumer", name), number("counter", counter), *rest]
+
+
+def record(kind, record_number, when, cid="", user="", message_id="", sequence=0, thread="", first=0, second=0, text="",
+           detail=""):
+    return [
+        byte("kind", kind), number("number", record_number), time("at", when), string("cid", cid), string("user", user),
+        string("message", message_id), number("sequence", sequence), string("thread", thread), number("first", first),
+        number("second", second), string("text", text), string("detail", detail)]
+
+
+def feed_page(number_, end, through, *records, gap_to=0):
+    return [
+        number("number", number_), number("end", end), time("through", through), time("gap_to", gap_to),
+        many("records", records)]
+
+
+def ack_source(provider, device):
+    """What follows flag 2 of a push ack."""
+    return [string("provider", provider), string("device", device)]
+
+
+def commit(name, counter, index, partitions, flags, number_=0, when=0, epoch=0, state=""):
+    return of_consumer(
+        name, counter, *partition(index, partitions), number("flags", flags), number("number", number_),
+        time("position_time", when), number("epoch", epoch), string("state", state))
+
+
+def lease(name, counter, worker, partitions, milliseconds, *held):
+    return of_consumer(
+        name, counter, string("worker", worker), number("partitions", partitions), number("milliseconds", milliseconds),
+        indexes("held", *held))
 
 
 # Bob has read up to m-42: the row of his own devices, and the row that others see.
@@ -720,6 +778,17 @@ FRAMES = [
     frame("acknowledge_push", request(
         CID, 40, string("user", "alice"), string("message", "m-42"), time("acked", 0), number("flags", 0)), flags=1,
         correlation=30, issued=1_700_000_000, name="acknowledge_push: now, a resend, for a token"),
+    frame("acknowledge_push", request(
+        CID, 41, string("user", "alice"), string("message", "m-42"), time("acked", T0), number("flags", 3),
+        *ack_source("apns", "phone")), shard=11, correlation=30,
+        name="acknowledge_push: with names, a provider and a device"),
+    frame("acknowledge_push", request(
+        CID, 42, string("user", "alice"), string("message", "m-42"), time("acked", 0), number("flags", 2),
+        *ack_source("p" * 32, "d" * 32)), flags=1, correlation=30, issued=1_700_000_000,
+        name="acknowledge_push: the longest provider and device, a resend, for a token"),
+    frame("acknowledge_push", request(
+        CID, 43, string("user", "alice"), string("message", "m-42"), time("acked", 0), number("flags", 2),
+        *ack_source("fcm", "")), correlation=30, name="acknowledge_push: a provider without a device"),
     frame("acknowledge_push_reply", delivery(1, T0, T0 + 750), correlation=30),
     frame("acknowledge_push_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=30,
           name="acknowledge_push_reply: with names"),
@@ -731,6 +800,13 @@ FRAMES = [
     frame("redeem_ticket", [number("counter", 42)] + place(7, 300, 42, 1, "bob@example.org", "r-1")
           + [time("acked", T0), number("flags", 0)],
           flags=1, correlation=31, name="redeem_ticket: of a reply, acknowledged before, a resend"),
+    frame("redeem_ticket", [number("counter", 43)] + place(7, 0, None, 42, "alice", "m-42")
+          + [time("acked", T0), number("flags", 3), *ack_source("fcm", "android")],
+          shard=11, correlation=31, name="redeem_ticket: with names, a provider and a device"),
+    frame("redeem_ticket", [number("counter", 44)] + place(7, 300, 42, 1, "bob@example.org", "r-1")
+          + [time("acked", 0), number("flags", 2), *ack_source("", "web")],
+          flags=1, correlation=31, issued=1_700_000_000,
+          name="redeem_ticket: a device without a provider, a resend, for a token"),
     frame("redeem_ticket_reply", delivery(1, T0, T0 + 750, CID, "alice", "m-42"), correlation=31),
     frame("redeem_ticket_reply", delivery(0, 1, 2**63 - 1, "t" * 64 + ":" + "c" * 128, "a" * 128, "m" * 128),
           correlation=31, name="redeem_ticket_reply: known, the longest names"),
@@ -1003,6 +1079,94 @@ FRAMES = [
                   membership_event(channel_entry("team:blue", None, 0, 0), T0 + 9, 1),
                   tokens_revoked_event(T0 + 8)]),
          ("carol", [])]), shard=11, name="events: of every kind"),
+
+    # The feed and its consumers.
+    frame("list_consumers", [string("consumer", "")], shard=3, correlation=50),
+    frame("list_consumers", [string("consumer", "search-index")], shard=3, correlation=50,
+          name="list_consumers: one of them"),
+    frame("list_consumers_reply", [number("retention", 0), number("end", 1), many("consumers", [])], correlation=50),
+    frame("list_consumers_reply", [number("retention", 86_400_000), number("end", 300), many("consumers", [
+        consumer("audit") + [many("states", [])],
+        consumer("search-index", 5, ("messaging", "team"), T0, 128, T0 + 1, T0 + 2, 3, 4, T0 + 3) + [many("states", [
+            [*partition(3, 4), string("state", "offset 7 \u2713")], [*partition(1023, 1024), string("state", "")]])],
+        consumer("c" * 64, 2**32 - 1, ("t" * 64,), 2**63 - 1, 2**64 - 1, 2**63 - 1, 2**63 - 1, 2**16 - 1, 2**16 - 1,
+                 2**64 - 1) + [many("states", [])]])], correlation=50, name="list_consumers_reply: three of them"),
+    frame("read_feed", [
+        string("consumer", "search-index"), *partition(3, 4), number("epoch", T0), number("number", 128),
+        number("flags", 0), number("limit", 2_000)], shard=3, correlation=51),
+    frame("read_feed", [
+        string("consumer", "c" * 64), *partition(2**16 - 1, 2**16 - 1), number("epoch", 2**64 - 1),
+        number("number", 2**64 - 1), number("flags", 2**64 - 1), number("limit", 2**32 - 1)], shard=3, correlation=51,
+          name="read_feed: the largest numbers"),
+    frame("read_feed", [
+        string("consumer", "audit"), *partition(0, 1), number("epoch", 0), number("number", 1), number("flags", 1),
+        number("limit", 10_000)], shard=3, correlation=51, name="read_feed: without a lease, at once"),
+    frame("read_feed_reply", feed_page(128, 128, T0), correlation=51),
+    frame("read_feed_reply", feed_page(1, 2**64 - 1, 2**63 - 1, gap_to=2**63 - 1), correlation=51,
+          name="read_feed_reply: nothing but a gap"),
+    frame("read_feed_reply", feed_page(
+        148, 300, T0 + 10,
+        record(0, 128, T0, CID, "alice", "m-42", 42, first=3),
+        record(0, 129, T0, CID, "bob", "m-43", 1, "m-42"),
+        record(1, 130, T0 + 1, CID, "alice", "m-42", 42),
+        record(2, 131, T0 + 2, CID, "bob", "m-41", 41),
+        record(3, 132, T0 + 3, CID, "bob", "m-41", 41, first=T0 - 60_000, text="apns", detail="phone"),
+        record(4, 133, T0 + 4, CID, "carol", "", 0, first=2**32 - 1, second=1),
+        record(5, 134, T0 + 4, CID, "carol", "m-40", 40),
+        record(6, 135, T0 + 4, CID, "alice", "m-40", 40),
+        record(7, 136, T0 + 5, CID, "", "m-39", 39),
+        record(8, 137, T0 + 5, CID, "alice", "m-41", 41, first=40, second=2),
+        record(9, 138, T0 + 5, CID, "dave"),
+        record(10, 139, T0 + 6, CID),
+        record(11, 140, T0 + 6, "team:red"),
+        record(12, 141, T0 + 6, "team:red"),
+        record(13, 142, T0 + 6, "t" * 64 + ":" + "c" * 255),
+        record(14, 143, T0 + 7, CID, sequence=2**32 - 1),
+        record(15, 144, T0 + 7, CID, "bob", first=41, second=2**64 - 1, text="m-41", detail="m" * 255),
+        record(16, 145, T0 + 8, user="bob", first=2),
+        record(17, 146, T0 + 9, user="\u00eb" * 127),
+        record(18, 147, T0 + 10, first=T0 - 3_600_000)), correlation=51, name="read_feed_reply: records of every type"),
+    frame("put_consumer", of_consumer("audit", 50, number("kinds", 0), types(), byte("start", 0), time("since", 0)),
+          shard=3, correlation=52),
+    frame("put_consumer", of_consumer(
+        "search-index", 51, number("kinds", 5), types("messaging", "team"), byte("start", 2), time("since", T0)),
+          flags=1, shard=3, correlation=52, name="put_consumer: filters, since a time, a resend"),
+    frame("put_consumer", of_consumer(
+        "c" * 64, 2**64 - 1, number("kinds", 2**32 - 1), types("t" * 64), byte("start", 1), time("since", 2**63 - 1)),
+          shard=3, correlation=52, name="put_consumer: the largest numbers"),
+    frame("put_consumer_reply", [byte("created", 1)], correlation=52),
+    frame("put_consumer_reply", [byte("created", 0)], correlation=52, name="put_consumer_reply: it existed"),
+    frame("remove_consumer", of_consumer("audit", 52), shard=3, correlation=53),
+    frame("remove_consumer_reply", [], correlation=53),
+    frame("open_partition", of_consumer("search-index", 53, *partition(3, 4), number("epoch", T0)), shard=3,
+          correlation=54),
+    frame("open_partition", of_consumer(
+        "search-index", 54, *partition(2**16 - 1, 2**16 - 1), number("epoch", 2**64 - 1)), shard=3, correlation=54,
+          name="open_partition: the largest numbers"),
+    frame("open_partition_reply", [number("number", 1), time("position_time", T0), string("state", "")],
+          correlation=54),
+    frame("open_partition_reply", [
+        number("number", 2**64 - 1), time("position_time", 2**63 - 1), string("state", "s" * 16_384)], correlation=54,
+          name="open_partition_reply: the longest state, the largest numbers"),
+    frame("commit_consumer", commit("search-index", 55, 3, 4, 7, 128, T0 + 1, T0, "offset 7 \u2713"), shard=3,
+          correlation=55),
+    frame("commit_consumer", commit("search-index", 56, 3, 4, 1, 2**64 - 1, 2**63 - 1), shard=7, correlation=55,
+          name="commit_consumer: a position alone"),
+    frame("commit_consumer", commit("search-index", 57, 3, 4, 2), shard=3, correlation=55,
+          name="commit_consumer: no state any more"),
+    frame("commit_consumer", commit("search-index", 58, 0, 1, 6, 0, 0, 2**64 - 1, "s" * 16_384), shard=0,
+          correlation=55, name="commit_consumer: the longest state, for an epoch"),
+    frame("commit_consumer_reply", [], correlation=55),
+    frame("lease_partitions", lease("search-index", 59, "worker-1", 4, 8_000, 0, 3), shard=5, correlation=56),
+    frame("lease_partitions", lease("search-index", 60, "w" * 64, 2**16 - 1, 2**32 - 1, 2**16 - 1), shard=5,
+          correlation=56, name="lease_partitions: the largest numbers"),
+    frame("lease_partitions", lease("search-index", 61, "worker-1", 4, 0), shard=5, correlation=56,
+          name="lease_partitions: the worker leaves"),
+    frame("lease_partitions_reply", [number("workers", 2), indexes("granted", 0, 3)], correlation=56),
+    frame("lease_partitions_reply", [number("workers", 0), indexes("granted")], correlation=56,
+          name="lease_partitions_reply: nothing"),
+    frame("lease_partitions_reply", [number("workers", 256), indexes("granted", 300, 2**16 - 1)], correlation=56,
+          name="lease_partitions_reply: large numbers"),
 ] + [
     # Every other error.
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
@@ -1016,7 +1180,8 @@ FRAMES = [
         (37, "token_revoked"), (38, "order_not_available"), (39, "counts_not_visible"), (40, "receipt_not_requested"),
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
         (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"), (48, "message_conflict"),
-        (49, "not_in_thread"), (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
+        (49, "not_in_thread"), (50, "feed_off"), (51, "consumer_not_found"), (52, "consumer_conflict"),
+        (53, "lease_lost"), (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -1092,6 +1257,15 @@ def one_status(**changes):
                   member_count=3, flags=3, created=T0) | changes
     return STATUS_HEAD + b"".join(
         bytes([v]) if n in ("status", "receipt_status") else varint(v) for n, v in values.items())
+
+
+CONSUMER = encode_all(consumer("a") + [many("states", [])])
+PUT_CONSUMER = encode_all(of_consumer("a", 1, number("kinds", 0), types(), byte("start", 0), time("since", 0)))
+READ_FEED = encode_all([string("consumer", "a"), *partition(0, 1), number("epoch", 1), number("number", 1),
+                        number("flags", 0), number("limit", 1)])
+FEED_PAGE = encode_all(feed_page(2, 2, T0, record(2, 1, T0, CID, "bob", "m-1", 1)))
+COMMIT = encode_all(commit("a", 1, 0, 1, 7, 1, T0, 1, "s"))
+LEASE = encode_all(lease("a", 1, "w", 2, 8_000, 0, 1))
 
 
 BAD_FRAMES = [
@@ -1417,6 +1591,14 @@ BAD_FRAMES = [
     bad("acknowledge_push without its flags", "truncated", altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1])),
     bad("acknowledge_push with more behind it", "trailingBytes",
         altered("acknowledge_push", ACKNOWLEDGE_PUSH + b"\x00")),
+    bad("acknowledge_push: flags 2 without a provider and a device", "truncated",
+        altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1] + b"\x02")),
+    bad("acknowledge_push: flags 3 without a device", "truncated",
+        altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1] + b"\x03\x04apns")),
+    bad("acknowledge_push: flags 2 with more behind the device", "trailingBytes",
+        altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1] + b"\x02\x04apns\x05phone\x00")),
+    bad("acknowledge_push: flags 1 with a provider and a device", "trailingBytes",
+        altered("acknowledge_push", ACKNOWLEDGE_PUSH[:-1] + b"\x01\x04apns\x05phone")),
     bad("acknowledge_push at a time above 63 bits", "badVarint", altered("acknowledge_push", encode_all(request(
         CID, 39, string("user", "a"), string("message", "m"), time("acked", 2**63), number("flags", 0))))),
     bad("acknowledge_push_reply: moved 6", "badValue:flags", altered("acknowledge_push_reply", b"\x06" + DELIVERY[1:])),
@@ -1425,6 +1607,12 @@ BAD_FRAMES = [
         altered("acknowledge_push_reply", DELIVERY + b"\x00")),
     bad("redeem_ticket without its flags", "truncated", altered("redeem_ticket", b"\x01" + PLACE + b"\x00")),
     bad("redeem_ticket with more behind it", "trailingBytes", altered("redeem_ticket", b"\x01" + PLACE + b"\x00\x00\x00")),
+    bad("redeem_ticket: flags 2 without a provider and a device", "truncated",
+        altered("redeem_ticket", b"\x01" + PLACE + b"\x00\x02")),
+    bad("redeem_ticket: flags 2 cut in the device", "truncated",
+        altered("redeem_ticket", b"\x01" + PLACE + b"\x00\x02\x03fcm\x03we")),
+    bad("redeem_ticket: flags 3 with more behind the device", "trailingBytes",
+        altered("redeem_ticket", b"\x01" + PLACE + b"\x00\x03\x03fcm\x03web\x00")),
     bad("redeem_ticket_reply cut in a name", "truncated",
         altered("redeem_ticket_reply", encode_all(delivery(1, T0, T0, CID, "alice", "m-42"))[:-1])),
     bad("webhook_known with no payload", "truncated", altered("webhook_known", b"")),
@@ -1449,6 +1637,8 @@ BAD_FRAMES = [
     bad("list_revoked_tokens_reply: an id that is no text", "badValue:text",
         altered("list_revoked_tokens_reply", b"\x09\x00\x00\x01\x01\xff\x05\x01")),
     bad("present_ticket without its flags", "truncated", altered("present_ticket", b"\x01\x01t\x00")),
+    bad("present_ticket with a provider and a device", "trailingBytes",
+        altered("present_ticket", b"\x01\x01t\x00\x02\x03fcm\x03web")),
     bad("present_ticket_reply: moved 8", "badValue:flags", altered("present_ticket_reply", b"\x08" + DELIVERY[1:])),
     # Events.
     bad("subscribe without its channels", "truncated", altered("subscribe", b"\x00\x00")),
@@ -1537,6 +1727,92 @@ BAD_FRAMES = [
         ("a member who left", member_removed("dave", T0, 1)),
         ("a status", status_event("alice", 1, 2, "m-2", 1, T0)),
         ("a receipt", receipt_event(1, "m-1", "alice", 1, 0, 1, "", "", T0)))
+] + [
+    # The feed.
+    bad("list_consumers with no payload", "truncated", altered("list_consumers", b"")),
+    bad("list_consumers with more behind it", "trailingBytes", altered("list_consumers", b"\x01a\x00")),
+    bad("list_consumers_reply without its consumers", "truncated", altered("list_consumers_reply", b"\x00\x01")),
+    bad("list_consumers_reply of more consumers than there can be", "badValue:count",
+        altered("list_consumers_reply", b"\x00\x01\x03" + CONSUMER)),
+    bad("list_consumers_reply cut in a consumer", "truncated",
+        altered("list_consumers_reply", b"\x00\x01\x01" + CONSUMER[:-1])),
+    bad("list_consumers_reply with more behind it", "trailingBytes",
+        altered("list_consumers_reply", b"\x00\x01\x01" + CONSUMER + b"\x00")),
+    bad("list_consumers_reply: a name that is no UTF-8", "badValue:text",
+        altered("list_consumers_reply", b"\x00\x01\x01\x02\xc3\x28" + CONSUMER[2:])),
+    bad("list_consumers_reply: a partition above 16 bits", "badVarint", altered(
+        "list_consumers_reply", b"\x00\x01\x01" + encode_all(consumer("a", index=2**16) + [many("states", [])]))),
+    bad("list_consumers_reply: more states than there can be", "badValue:count",
+        altered("list_consumers_reply", b"\x00\x01\x01" + CONSUMER[:-1] + b"\x01\x00\x01")),
+    bad("list_consumers_reply: a state of a partition above 16 bits", "badVarint", altered(
+        "list_consumers_reply",
+        b"\x00\x01\x01" + CONSUMER[:-1] + b"\x01" + varint(0) + varint(2**16) + b"\x00")),
+    bad("read_feed without its limit", "truncated", altered("read_feed", READ_FEED[:-1])),
+    bad("read_feed with more behind it", "trailingBytes", altered("read_feed", READ_FEED + b"\x00")),
+    bad("read_feed of a partition above 16 bits", "badVarint",
+        altered("read_feed", b"\x01a" + varint(2**16) + varint(1) + READ_FEED[4:])),
+    bad("read_feed of partitions above 16 bits", "badVarint",
+        altered("read_feed", b"\x01a" + varint(0) + varint(2**16) + READ_FEED[4:])),
+    bad("read_feed with a limit above 32 bits", "badVarint", altered("read_feed", READ_FEED[:-1] + varint(2**32))),
+    bad("read_feed_reply without its records", "truncated",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0))[:-1])),
+    bad("read_feed_reply of more records than there can be", "badValue:count",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0))[:-1] + b"\x01" + b"\x02" * 11)),
+    bad("read_feed_reply cut in a record", "truncated", altered("read_feed_reply", FEED_PAGE[:-1])),
+    bad("read_feed_reply with more behind it", "trailingBytes", altered("read_feed_reply", FEED_PAGE + b"\x00")),
+    bad("read_feed_reply: an unknown type of record", "badValue:effect",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(19, 1, T0))))),
+    bad("read_feed_reply: a message above 32 bits", "badVarint",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(2, 1, T0, sequence=2**32))))),
+    bad("read_feed_reply: a record's time above 63 bits", "badVarint",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(2, 1, 2**63))))),
+    bad("read_feed_reply through a time above 63 bits", "badVarint",
+        altered("read_feed_reply", encode_all(feed_page(2, 2, 2**63)))),
+    bad("put_consumer without its time", "truncated", altered("put_consumer", PUT_CONSUMER[:-1])),
+    bad("put_consumer with more behind it", "trailingBytes", altered("put_consumer", PUT_CONSUMER + b"\x00")),
+    bad("put_consumer: start 3", "badValue:flags", altered("put_consumer", PUT_CONSUMER[:-2] + b"\x03\x00")),
+    bad("put_consumer: types of records above 32 bits", "badVarint",
+        altered("put_consumer", b"\x01a\x01" + varint(2**32) + PUT_CONSUMER[4:])),
+    bad("put_consumer of more types of channels than there can be", "badValue:count",
+        altered("put_consumer", b"\x01a\x01\x00\x03\x00\x00")),
+    bad("put_consumer: a type that is no UTF-8", "badValue:text",
+        altered("put_consumer", b"\x01a\x01\x00\x01\x02\xc3\x28\x00\x00")),
+    bad("put_consumer since a time above 63 bits", "badVarint",
+        altered("put_consumer", PUT_CONSUMER[:-1] + varint(2**63))),
+    bad("put_consumer_reply: created 2", "badValue:flags", altered("put_consumer_reply", b"\x02")),
+    bad("remove_consumer without its counter", "truncated", altered("remove_consumer", b"\x01a")),
+    bad("remove_consumer with more behind it", "trailingBytes", altered("remove_consumer", b"\x01a\x01\x00")),
+    bad("remove_consumer_reply with a payload", "trailingBytes", altered("remove_consumer_reply", b"\x00")),
+    bad("open_partition without its epoch", "truncated", altered("open_partition", b"\x01a\x01\x00\x01")),
+    bad("open_partition with more behind it", "trailingBytes",
+        altered("open_partition", b"\x01a\x01\x00\x01\x01\x00")),
+    bad("open_partition of a partition above 16 bits", "badVarint",
+        altered("open_partition", b"\x01a\x01" + varint(2**16) + b"\x01\x01")),
+    bad("open_partition_reply without its state", "truncated", altered("open_partition_reply", b"\x01\x00")),
+    bad("open_partition_reply cut in its state", "truncated", altered("open_partition_reply", b"\x01\x00\x02s")),
+    bad("open_partition_reply with more behind it", "trailingBytes",
+        altered("open_partition_reply", b"\x01\x00\x00\x00")),
+    bad("commit_consumer cut in its state", "truncated", altered("commit_consumer", COMMIT[:-1])),
+    bad("commit_consumer with more behind it", "trailingBytes", altered("commit_consumer", COMMIT + b"\x00")),
+    bad("commit_consumer: flags 8", "badValue:flags", altered("commit_consumer", encode_all(commit("a", 1, 0, 1, 8)))),
+    bad("commit_consumer of partitions above 16 bits", "badVarint",
+        altered("commit_consumer", encode_all(commit("a", 1, 0, 2**16, 1)))),
+    bad("commit_consumer_reply with a payload", "trailingBytes", altered("commit_consumer_reply", b"\x00")),
+    bad("lease_partitions without what the worker serves", "truncated", altered("lease_partitions", LEASE[:-3])),
+    bad("lease_partitions with more behind it", "trailingBytes", altered("lease_partitions", LEASE + b"\x00")),
+    bad("lease_partitions of more than there can be", "badValue:count",
+        altered("lease_partitions", LEASE[:-3] + b"\x03\x00\x01")),
+    bad("lease_partitions: a partition above 16 bits", "badVarint",
+        altered("lease_partitions", encode_all(lease("a", 1, "w", 2, 8_000, 2**16)))),
+    bad("lease_partitions: partitions above 32 bits", "badVarint",
+        altered("lease_partitions", encode_all(lease("a", 1, "w", 2**32, 8_000)))),
+    bad("lease_partitions: a worker whose name is no UTF-8", "badValue:text",
+        altered("lease_partitions", b"\x01a\x01\x02\xc3\x28\x02\x00\x00")),
+    bad("lease_partitions_reply with no payload", "truncated", altered("lease_partitions_reply", b"")),
+    bad("lease_partitions_reply of more than there can be", "badValue:count",
+        altered("lease_partitions_reply", b"\x01\x02\x00")),
+    bad("lease_partitions_reply: a partition above 16 bits", "badVarint",
+        altered("lease_partitions_reply", b"\x01\x01" + varint(2**16))),
 ]
 
 # ------------------------------------------------------------------------------------------------ the log and pages
@@ -1545,7 +1821,9 @@ EFFECTS = {
     "channel_assigned": 1, "row_assigned": 2, "row_left": 3, "role_assigned": 4, "read_moved": 5,
     "delivered_moved": 6, "marker_assigned": 7, "message_assigned": 8, "message_deleted": 9, "read_moved_hidden": 10,
     "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
-    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22,
+    "consumer_assigned": 23, "consumer_committed": 24, "consumer_opened": 25, "consumer_state_assigned": 26,
+    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -1621,6 +1899,10 @@ def acknowledged(channel_number, sequence, row_number, flags, when, note):
 
 def of_page(channel_number, row_page, *rest):
     return at(channel_number) + [number("row_page", row_page), *rest]
+
+
+def feed_worker(name, partitions, until, *held):
+    return [string("worker", name), number("partitions", partitions), time("until", until), indexes("held", *held)]
 
 
 EFFECT_VECTORS = [
@@ -1798,6 +2080,33 @@ EFFECT_VECTORS = [
     effect("ids_widened"),
     effect("token_revoked", *revocation("backend-7", T0 + 86_400_000, 7)),
     effect("token_revoked", *revocation("Zo\u00eb/1", 0, 2**64 - 1), name="token_revoked: taken back"),
+    effect("consumer_assigned", *consumer("audit")),
+    effect("consumer_assigned", *consumer(
+        "search-index", 5, ("messaging", "team"), T0, 128, T0 + 1, T0 + 2, 3, 4, T0 + 3),
+        name="consumer_assigned: with filters, and read"),
+    effect("consumer_assigned", *consumer(
+        "c" * 64, 2**32 - 1, ("t" * 64, "u"), 2**63 - 1, 2**64 - 1, 2**63 - 1, 2**63 - 1, 2**16 - 1, 2**16 - 1,
+        2**64 - 1), name="consumer_assigned: the largest numbers"),
+    effect("consumer_committed", string("consumer", "audit"), number("number", 128), time("position_time", T0 + 1),
+           time("committed_at", T0 + 2)),
+    effect("consumer_opened", string("consumer", "audit"), *partition(3, 4), number("epoch", T0)),
+    effect("consumer_opened", string("consumer", "audit"), *partition(2**16 - 1, 2**16 - 1), number("epoch", 2**64 - 1),
+           name="consumer_opened: the largest numbers"),
+    effect("consumer_state_assigned", string("consumer", "search-index"), *partition(3, 4), blob("state", "00ff6f6b")),
+    effect("consumer_state_assigned", string("consumer", "search-index"), *partition(3, 4), blob("state", ""),
+           name="consumer_state_assigned: none any more"),
+    effect("consumer_workers_assigned", string("consumer", "search-index"), many("workers", [
+        feed_worker("worker-1", 4, T0 + 8_000, 0, 3), feed_worker("worker-2", 4, T0 + 8_001)])),
+    effect("consumer_workers_assigned", string("consumer", "audit"), many("workers", []),
+           name="consumer_workers_assigned: none"),
+    effect("consumer_workers_assigned", string("consumer", "c" * 64), many("workers", [
+        feed_worker("w" * 64, 2**16 - 1, 2**63 - 1, 2**16 - 1)]),
+        name="consumer_workers_assigned: the largest numbers"),
+    effect("consumer_removed", string("consumer", "audit")),
+    effect("feed_switched", string("consumer", ""), time("off_since", T0)),
+    effect("feed_switched", string("consumer", ""), time("off_since", 0), name="feed_switched: on again"),
+    effect("feed_switched", string("consumer", ""), time("off_since", 2**63 - 1),
+           name="feed_switched: the largest time"),
 ] + [
     # Threads: all that one can have.
     in_thread(n, inner) for n, inner in [
@@ -1852,6 +2161,9 @@ for name, index, effects in [
                                                "step_tail_assigned: a step that was acknowledged later")),
     ("webhooks", 90, named("webhook_noted")),
     ("tokens", 92, named("token_revoked", "token_revoked: taken back")),
+    ("consumers", 93, named("consumer_assigned", "consumer_assigned: with filters, and read", "consumer_state_assigned",
+                            "consumer_workers_assigned")),
+    ("consumers, while the feed is off", 94, named("feed_switched", "consumer_assigned")),
     ("the shard's head, with ids of the new kind", 91, EFFECT_VECTORS[16:17] + named("ids_widened")),
 ]:
     data = b"\x01" + varint(index) + varint(len(effects)) + b"".join(bytes.fromhex(e["hex"]) for e in effects)
@@ -1916,6 +2228,36 @@ BAD_BATCHES = [
     bad_batch("a webhook whose hash is cut", "truncated", batch_of(effect_bytes("webhook_noted", [raw("hash", "00")]))),
     bad_batch("a token without its version", "truncated", batch_of(effect_bytes(
         "token_revoked", [string("jti", "a"), time("until", 5)]))),
+    bad_batch("effect 30, the one after feed_switched", "badValue:effect", batch_of(b"\x1e\x01\x00")),
+    bad_batch("a consumer without its epoch, at the end", "truncated",
+              batch_of(effect_bytes("consumer_assigned", consumer("a")[:-1]))),
+    bad_batch("a consumer with more behind it", "badValue:effect",
+              batch_of(effect_bytes("consumer_assigned", consumer("a") + [byte("more", 0)]))),
+    bad_batch("a consumer whose name is no UTF-8", "badValue:text",
+              batch_of(effect_bytes("consumer_removed", [blob("consumer", "c328")]))),
+    bad_batch("a consumer's types of records above 32 bits", "badVarint",
+              batch_of(effect_bytes("consumer_assigned", consumer("a", 2**32)))),
+    bad_batch("a consumer's partition above 16 bits", "badVarint",
+              batch_of(effect_bytes("consumer_assigned", consumer("a", index=2**16)))),
+    bad_batch("consumer_committed at a time above 63 bits", "badVarint", batch_of(effect_bytes(
+        "consumer_committed", [
+            string("consumer", "a"), number("number", 1), time("position_time", 2**63), time("committed_at", 0)]))),
+    bad_batch("consumer_opened with partitions above 16 bits", "badVarint", batch_of(effect_bytes(
+        "consumer_opened", [string("consumer", "a"), *partition(0, 2**16), number("epoch", 1)]))),
+    bad_batch("a consumer's state longer than the batch", "truncated", batch_of(
+        bytes([EFFECTS["consumer_state_assigned"], 6]) + b"\x01a\x00\x01\x09\x00")),
+    bad_batch("more workers than there can be", "badValue:count", batch_of(effect_bytes(
+        "consumer_workers_assigned", [string("consumer", "a"), number("workers", 2)] + feed_worker("", 0, 0)))),
+    bad_batch("a worker's partition above 16 bits", "badVarint", batch_of(effect_bytes(
+        "consumer_workers_assigned", [string("consumer", "a"), many("workers", [feed_worker("w", 4, T0, 2**16)])]))),
+    bad_batch("consumer_removed with more behind it", "badValue:effect",
+              batch_of(effect_bytes("consumer_removed", [string("consumer", "a"), byte("more", 0)]))),
+    bad_batch("feed_switched without its time", "truncated",
+              batch_of(effect_bytes("feed_switched", [string("consumer", "")]))),
+    bad_batch("feed_switched at a time above 63 bits", "badVarint",
+              batch_of(effect_bytes("feed_switched", [string("consumer", ""), time("off_since", 2**63)]))),
+    bad_batch("feed_switched with more behind it", "badValue:effect",
+              batch_of(effect_bytes("feed_switched", [string("consumer", ""), time("off_since", 0), byte("more", 0)]))),
     bad_batch("a marker without its time", "truncated", batch_of(effect_bytes(
         "marker_assigned", at(1, 3) + [opt("marker", 0), number("unread_epoch", 1)]))),
     bad_batch("a type without its time", "truncated",
@@ -2064,7 +2406,9 @@ BAD_BATCHES = [
                  "message_counts_assigned", "segment_flags_assigned", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
-                 "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")
+                 "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked",
+                 "consumer_assigned", "consumer_committed", "consumer_opened", "consumer_state_assigned",
+                 "consumer_workers_assigned", "consumer_removed", "feed_switched")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

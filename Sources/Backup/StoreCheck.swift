@@ -182,6 +182,7 @@ struct StoreScan {
   mutating func run() throws(StorageError) {
     let last = try scanLog()
     try scanPages(last)
+    try scanFeed()
     for shard in 0..<reader.identity.shardCount {
       if isFull { return }
       note("shards: \(shard + 1) of \(reader.identity.shardCount) are recovered")
@@ -225,6 +226,32 @@ struct StoreScan {
     batches = count
     faults += found
     return last
+  }
+
+  /// Read all records of the feed; their numbers have no holes.
+  private mutating func scanFeed() throws(StorageError) {
+    var ends: [ShardID: UInt64] = [:]
+    var found: [String] = []
+    var count = 0
+    let note = note
+    try reader.scanFeed { shard, block throws(StorageError) in
+      guard found.count < StoreCheck.faultsMax else { return }
+      let location = "shard \(shard.rawValue), feed record \(block.first)"
+      if let end = ends[shard], block.first != end { found.append("\(location): follows \(end - 1)") }
+      count += 1
+      if count % 1_024 == 0 { note("feed: \(count) blocks") }
+      do throws(WireError) {
+        var reader = FieldReader(block.bytes.readableBytesSpan)
+        let header = try FeedBlockHeader(&reader)
+        for _ in 0..<header.count { _ = try reader.feedRecord(base: header.time) }
+        try reader.end()
+        ends[shard] = block.first + UInt64(header.count)
+      } catch {
+        found.append("\(location): \(error)")
+        ends[shard] = nil
+      }
+    }
+    faults += found
   }
 
   private mutating func scanPages(_ last: [LogIndex]) throws(StorageError) {

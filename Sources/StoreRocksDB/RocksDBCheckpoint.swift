@@ -86,7 +86,7 @@ extension RocksDBEngine {
   package func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint {
     try Self.checkSpace(directory)
     // Flush memtables to tables, which later backups find unchanged. These flushes wait rather than stall writes.
-    for family in [log, pages, meta] { try flush(family) }
+    for family in openFamilies { try flush(family) }
     try FreeDescriptors.check(for: directory)
     return try RocksDBCheckpoint(of: database, in: directory, withFile: "erasures")
   }

@@ -44,7 +44,7 @@ extension RocksDBEngine {
     let before = try writeAheadFiles()
     // A file is released when every family has flushed its part of it. Each flush begins a new file, so writes made
     // meanwhile are in none of these.
-    for family in [log, pages, meta] { try flush(family) }
+    for family in openFamilies { try flush(family) }
     // A log that is trimmed often has few tables.
     try FreeDescriptors.check(for: directory)
     let faults = backgroundFaults

@@ -48,6 +48,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   var meta: OpaquePointer { handles!.families.meta.pointer }
   var log: OpaquePointer { handles!.families.log.pointer }
   var pages: OpaquePointer { handles!.families.pages.pointer }
+  var feed: OpaquePointer? { handles!.families.feed?.pointer }
+  /// All of them.
+  var openFamilies: [OpaquePointer] { [log, pages, meta] + (feed.map { [$0] } ?? []) }
 
   /// Whether a background compaction has met a damaged table. RocksDB then accepts no more writes, and after a reopen
   /// it would fail again at once. Undamaged data can be served only with compaction off.
@@ -81,6 +84,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       directory,
       toleratesHoles: isUnsynced,
       pageCacheBytes: settings.cacheBytes,
+      hasFeed: settings.hasFeed || RocksDBFamilies.hasFeed(directory),
       compactsTables: compactsTables
     )
     if settings.durability != .sync { try UnsyncedMark.write(to: directory) }
@@ -132,9 +136,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     _ directory: String,
     toleratesHoles: Bool,
     pageCacheBytes: Int,
+    hasFeed: Bool,
     compactsTables: Bool
   ) throws(StorageError) -> RocksDBFamilies {
-    let options = RocksDBOptions.ofFamilies(toleratesHoles: toleratesHoles, pageCacheBytes: pageCacheBytes)
+    let options = RocksDBOptions.ofFamilies(
+      toleratesHoles: toleratesHoles,
+      pageCacheBytes: pageCacheBytes,
+      hasFeed: hasFeed
+    )
     if !compactsTables {
       for family in options { rocksdb_options_set_disable_auto_compactions(family.pointer, 1) }
     }
@@ -182,6 +191,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     defer { rocksdb_writebatch_destroy(batch) }
     for item in group.batches {
       put(batch, log, StorageKey.log(item.shard, item.index), item.bytes)
+    }
+    if let feed {
+      for item in group.feedBlocks { put(batch, feed, StorageKey.feed(item.shard, item.block.first), item.block.bytes) }
     }
     for drop in group.drops { try add(drop, to: batch) }
     for page in group.pages {

@@ -46,16 +46,18 @@ final class RocksDBOptions {
   /// - Parameters:
   ///   - toleratesHoles: whether the write-ahead log may have lost blocks in a machine failure.
   ///   - pageCacheBytes: size of the cache for blocks of pages.
-  static func ofFamilies(toleratesHoles: Bool, pageCacheBytes: Int) -> [RocksDBOptions] {
+  ///   - hasFeed: whether there is a column family for the feed.
+  static func ofFamilies(toleratesHoles: Bool, pageCacheBytes: Int, hasFeed: Bool) -> [RocksDBOptions] {
     // The log is written once, read at start and trimmed: with a large buffer most of it is deleted before it reaches a
     // table.
     let log = RocksDBOptions(writeBufferBytes: 128 << 20)
     // Written in rising order and read only at start, so a vector is enough.
     rocksdb_options_set_memtable_vector_rep(log.pointer)
-    return [
+    let families = [
       RocksDBOptions(writeBufferBytes: 64 << 20, toleratesHoles: toleratesHoles), log,
       RocksDBOptions(writeBufferBytes: 64 << 20, pageCacheBytes: pageCacheBytes),
     ]
+    return hasFeed ? families + [RocksDBOptions(writeBufferBytes: 64 << 20)] : families
   }
 }
 
@@ -123,19 +125,36 @@ struct RocksDBFamilies {
   }
 
   static let names = ["default", "log", "pages"]
+  /// The family of the feed (R21), in directories of stores that had one.
+  static let feedName = "feed"
 
   let database: RocksDBDatabase
   let meta: RocksDBFamily
   let log: RocksDBFamily
   let pages: RocksDBFamily
+  /// nil: the store never had a feed.
+  let feed: RocksDBFamily?
+
+  /// Return whether a directory has a column family for the feed. False for a directory without a database.
+  static func hasFeed(_ directory: String) -> Bool {
+    let options = RocksDBOptions(writeBufferBytes: 1 << 20)
+    var count = 0
+    var failure: UnsafeMutablePointer<CChar>?
+    let list = rocksdb_list_column_families(options.pointer, directory, &count, &failure)
+    guard RocksDBEngine.consumeError(&failure) == nil, let list else { return false }
+    defer { rocksdb_list_column_families_destroy(list, count) }
+    return (0..<count).contains { list[$0].map { String(cString: $0) } == feedName }
+  }
 
   /// Open a data directory.
   ///
-  /// - Parameter options: of the column families, in the order of ``names``.
+  /// - Parameter options: of the column families, in the order of ``names``, and then of the feed if it has a family.
   init(directory: String, options: [RocksDBOptions], isReadOnly: Bool = false) throws(OpenFailure) {
-    var handles = [OpaquePointer?](repeating: nil, count: Self.names.count)
+    let hasFeed = options.count > Self.names.count
+    let allNames = hasFeed ? Self.names + [Self.feedName] : Self.names
+    var handles = [OpaquePointer?](repeating: nil, count: allNames.count)
     var failure: UnsafeMutablePointer<CChar>?
-    let names = Self.names.map { strdup($0) }
+    let names = allNames.map { strdup($0) }
     defer { for name in names { free(name) } }
     let namePointers = names.map { UnsafePointer($0) }
     let opened = withExtendedLifetime(options) {
@@ -165,10 +184,12 @@ struct RocksDBFamilies {
     guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
       throw OpenFailure(text: RocksDBEngine.consumeError(&failure) ?? "unknown error")
     }
-    database = RocksDBDatabase(owned: opened, options: options[0])
+    let database = RocksDBDatabase(owned: opened, options: options[0])
+    self.database = database
     self.meta = RocksDBFamily(owned: meta, of: database)
     self.log = RocksDBFamily(owned: log, of: database)
     self.pages = RocksDBFamily(owned: pages, of: database)
+    feed = hasFeed ? handles[Self.names.count].map { RocksDBFamily(owned: $0, of: database) } : nil
   }
 }
 
@@ -255,6 +276,10 @@ extension RocksDBFamilies {
       }
       batches.append((index, value))
     }
-    return StoredShard(pages: own, log: batches)
+    return StoredShard(
+      pages: own,
+      log: batches,
+      feed: try feedExtent(of: shard, directory: directory)
+    )
   }
 }

@@ -40,7 +40,11 @@ package final class RocksDBReader: @unchecked Sendable {
   }
 
   private static func open(_ directory: String, toleratesHoles: Bool) throws(StorageError) -> RocksDBFamilies {
-    let options = RocksDBOptions.ofFamilies(toleratesHoles: toleratesHoles, pageCacheBytes: 8 << 20)
+    let options = RocksDBOptions.ofFamilies(
+      toleratesHoles: toleratesHoles,
+      pageCacheBytes: 8 << 20,
+      hasFeed: RocksDBFamilies.hasFeed(directory)
+    )
     for family in options {
       rocksdb_options_set_create_if_missing(family.pointer, 0)
       rocksdb_options_set_create_missing_column_families(family.pointer, 0)
@@ -83,6 +87,17 @@ package final class RocksDBReader: @unchecked Sendable {
       } else {
         throw .corrupt("\(directory): a damaged key of \(key.readableBytes) bytes among the pages")
       }
+    }
+  }
+
+  /// Call `body` with each block of the feed, by shard, in rising order of number.
+  package func scanFeed(_ body: (ShardID, StoredFeedBlock) throws(StorageError) -> Void) throws(StorageError) {
+    guard let feed = families.feed else { return }
+    try scan(feed.pointer) { key, value throws(StorageError) in
+      guard let (shard, number) = StorageKey.parseFeed(key) else {
+        throw .corrupt("\(directory): a key of \(key.readableBytes) bytes in the feed")
+      }
+      try body(shard, StoredFeedBlock(first: number, bytes: value))
     }
   }
 

@@ -111,6 +111,9 @@ package struct RocksDBSettings: Hashable, Sendable {
   /// Age at which overwritten and deleted values in page tables are compacted away (R16), in seconds: a day.
   package var oldValuesSecondsMax = 86_400
 
+  /// Whether the store keeps a feed (R21). A directory that has had one keeps its column family.
+  package var hasFeed = false
+
   package init() {}
 }
 

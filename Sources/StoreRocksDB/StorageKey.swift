@@ -10,6 +10,7 @@ internal import StoreEngine
 /// | pages | `P`, shard (2), channel number (8), page (8) | a page |
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
+/// | feed | shard (2), number of its first record (8) | the records of a batch |
 /// | default | `group/`, group (1) | a cluster's group: position, epoch and hash of its last record (8 each) |
 /// | default | `key/`, group (1), number (8) | a record key of the group (32 bytes) |
 /// | default | `joining/`, group (1) | a group being replaced: its first shard, and the one behind it (2 each) |
@@ -53,6 +54,9 @@ struct StorageKey {
     key.bytes.append(0)
     return key
   }
+
+  /// Return the key of the block of the feed whose first record has this number.
+  static func feed(_ shard: ShardID, _ number: UInt64) -> StorageKey { log(shard, LogIndex(number)) }
 
   static func page(_ key: PageKey) -> StorageKey { page(key.shard, key.channel, key.page) }
 
@@ -147,6 +151,11 @@ struct StorageKey {
   static func pages(_ shard: ShardID) -> StorageKey { pages(shard, ChannelNumber(0)) }
 
   // MARK: Parsing
+
+  /// Return the shard and number of a key of the feed; nil if it is damaged.
+  static func parseFeed(_ key: ByteBuffer) -> (shard: ShardID, number: UInt64)? {
+    parseLog(key).map { ($0.shard, $0.index.rawValue) }
+  }
 
   /// Return the shard and index of a key of the log; nil if it is damaged.
   static func parseLog(_ key: ByteBuffer) -> (shard: ShardID, index: LogIndex)? {

@@ -11,7 +11,7 @@ struct StoreSettings {
   /// All keys.
   static let keys: Set<String> = [
     "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
-    "memory", "event-interval-members", "event-interval",
+    "memory", "event-interval-members", "event-interval", "feed-retention",
     "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
     "cluster", "log", "log-cert", "log-key", "log-ca", "node", "members", "groups", "advertise", "adopt",
     "leave-cluster",
@@ -99,6 +99,12 @@ struct StoreSettings {
       server.nodeTLS = try LinkTLS(files, end: .gateway, logger: logger)
     }
     server.cluster = cluster?.settings
+    server.engine.feedRetention = try Self.feedRetention(settings)
+    // Records of the feed are not in the shared log yet.
+    if cluster != nil, server.engine.feedRetention != nil {
+      throw SettingsError("feed-retention", "does not go with --cluster yet (docs/cluster.md)")
+    }
+    rocksDB.hasFeed = server.engine.feedRetention != nil
     rocksDB.durability = durability
     rocksDB.cacheBytes = min(max(memoryBytes / 8, 8 << 20), 256 << 20)
   }
@@ -140,6 +146,28 @@ struct StoreSettings {
       engine.eventIntervalMilliseconds = interval
     }
     return engine
+  }
+
+  /// Parse a time, a size, or both with a comma, such as `24h,10GiB`; nil: the feed is off.
+  private static func feedRetention(_ settings: Settings) throws(SettingsError) -> FeedRetention? {
+    guard let text = try settings.string("feed-retention") else { return nil }
+    var retention = FeedRetention(milliseconds: 0, bytes: 0)
+    for part in text.split(separator: ",", omittingEmptySubsequences: false) {
+      let part = part.trimmingCharacters(in: .whitespaces)
+      if retention.bytes == 0, let bytes = Settings.byteCount(part), (1 << 20...1 << 50).contains(bytes) {
+        retention.bytes = UInt64(bytes)
+      } else if retention.milliseconds == 0, let time = TimeSpan.milliseconds(part),
+        (60_000...3_650 * 86_400_000).contains(time)
+      {
+        retention.milliseconds = time
+      } else {
+        throw SettingsError(
+          "feed-retention",
+          "\"\(text)\": give a time from 1m to 3650d, a size from 1MiB, or both, such as 24h,10GiB"
+        )
+      }
+    }
+    return retention
   }
 
   private static func clock(

@@ -79,6 +79,15 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       """
+      Keep the change feed this long: a time, a size, or both, such as 24h,10GiB (docs/feed.md). Default: no feed.
+      """,
+      valueName: "limits"
+    )
+  )
+  var feedRetention: String?
+  @Option(
+    help: ArgumentHelp(
+      """
       File outside of --data, on another disk, that also records each erasure of a user, as a keyed hash \
       (docs/backup.md). Default: only in --data.
       """,
@@ -201,7 +210,7 @@ struct TidemarkStore: AsyncParsableCommand {
     [
       "data": data, "listen": listen, "shards": shards, "secret-file": secretFile, "admin": admin, "loops": loops,
       "config": config, "log-level": logLevel, "durability": durability, "memory": memory,
-      "event-interval-members": eventIntervalMembers, "event-interval": eventInterval,
+      "event-interval-members": eventIntervalMembers, "event-interval": eventInterval, "feed-retention": feedRetention,
       "erasure-ledger": erasureLedger, "clock-jump-max": clockJumpMax, "clock-start-max": clockStartMax,
       "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
       "allow-plaintext": allowPlaintext ? "true" : nil,

@@ -178,6 +178,40 @@ struct FrameTextTests {
     Row("subscribe_user user=u on=0", "0000000b 32000000 00000000 0175 00"),
     Row("announce_row user=u channels=[a:b]", "0000000f 33000000 00000000 0175 01 03613a62"),
     Row("subscribe_reply through=1 complete=1", "0000000b b0000000 00000000 01 01 00"),
+    Row(
+      "acknowledge_push cid=a:b user=u message=m flags=1",
+      "00000013 40000000 00000000 03613a62 00 0175 016d 00 01"
+    ),
+    // The provider and the device are present only with flag 2.
+    Row(
+      "acknowledge_push cid=a:b counter=1 user=u message=m flags=3 provider=fcm device=web",
+      "0000001b 40000000 00000000 03613a62 01 0175 016d 00 03 0366636d 03776562"
+    ),
+    Row(
+      "redeem_ticket channel=1 row=2 sequence=3 flags=2 device=web",
+      "0000001c 41000000 00000000 00 01020003 0000000000000000 00 02 00 03776562"
+    ), Row("list_consumers", "00000009 3c000000 00000000 00"),
+    Row("read_feed consumer=a partitions=1", "00000010 3d000000 00000000 0161 00 01 00 00 00 64"),
+    Row(
+      "read_feed_reply number=2 records=[{kind=message.deleted number=1 cid=a:b}]",
+      "0000001c bd000000 00000000 02 000000 01 01 01 00 03613a62 000000 00 0000 0000"
+    ),
+    Row(
+      "read_feed_reply number=2 records=[{kind=gap number=1 at=300 first=200}]",
+      "0000001b bd000000 00000000 02 000000 01 12 01 ac02 00000000 00 c80100 0000"
+    ),
+    Row(
+      "put_consumer consumer=a counter=1 kinds=4 channel_types=[team] start=time since=300",
+      "00000015 47000000 00000000 0161 01 04 01 047465616d 02 ac02"
+    ),
+    Row(
+      "commit_consumer consumer=a partitions=4 flags=2 state=x",
+      "00000013 4a000000 00000000 0161 00 00 04 02 000000 0178"
+    ),
+    Row(
+      "lease_partitions consumer=a worker=w partitions=4 milliseconds=8000 held=[0 3]",
+      "00000013 4b000000 00000000 0161 00 0177 04 c03e 02 00 03"
+    ), Row("error lease_lost", "0000000b 0f000000 00000000 350000"),
     Row("error user_erased", "0000000b 0f000000 00000000 2d0000"), Row("hex:00 07ff", "0007ff"),
   ]
 

@@ -132,8 +132,13 @@ func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .subscribeUser: _ = try SubscribeUserRequest(&reader)
   case .listRevokedTokens: _ = try ListRevokedTokensRequest(&reader)
   case .revokeToken: _ = try RevokeTokenRequest(&reader)
+  case .putConsumer: _ = try PutConsumerRequest(&reader)
+  case .openPartition: _ = try OpenPartitionRequest(&reader)
+  case .commitConsumer: _ = try CommitConsumerRequest(&reader)
+  case .leasePartitions: _ = try LeasePartitionsRequest(&reader)
+  case .readFeed: _ = try ReadFeedRequest(&reader)
   case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
-    .listUnsettled, .backupBegin, .backupEnd:
+    .listUnsettled, .backupBegin, .backupEnd, .listConsumers, .removeConsumer:
     break
   case .error: return _ = try ErrorFrame(payload)
   case .events: return _ = try EventsFields(payload)
@@ -157,6 +162,15 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .subscribe: return _ = try SubscribedFields(payload)
   case .backupBegin: return _ = try BackupContents(payload)
   case .subscribeUser: _ = try reader.time()
+  case .listConsumers: return _ = try ConsumersReply(payload)
+  case .openPartition: return _ = try OpenPartitionReply(payload)
+  case .leasePartitions: return _ = try LeasePartitionsReply(payload)
+  case .removeConsumer, .commitConsumer: break
+  case .readFeed:
+    _ = try ReadFeedReply(&reader)
+    for _ in 0..<(try reader.count(elementBytesMin: NamedFeedRecord.byteCountMin)) {
+      _ = try NamedFeedRecord(&reader)
+    }
   case .unsubscribe, .announceRow, .backupEnd: break
   case .snapshotBegin: return _ = try SnapshotHead(payload)
   case .snapshotRead: return _ = try SnapshotPart(payload)
@@ -165,7 +179,7 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .getToken, .revokeToken: return _ = try TokenReply(payload)
   case .listRevokedTokens: return _ = try RevokedTokensReply(payload)
   case .ticketPlace: _ = try reader.ticketPlace()
-  case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember:
+  case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember, .putConsumer:
     return _ = try FlagReply(payload)
   case .acknowledgePush, .redeemTicket, .presentTicket: return _ = try DeliveryReply(payload)
   case .purge: _ = try reader.varint()

@@ -119,7 +119,7 @@ struct FuzzTests {
     // LogVectorTests checks that there is a vector of each effect.
     let effects = Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }).sorted()
     var taken: [String: Int] = [:]
-    for _ in 0..<92_000 {
+    for _ in 0..<108_000 {
       let bytes = randomFields(using: &generator)
       let number = generator.pick(effects)
       try page.withBytes([number, UInt8(bytes.count)] + bytes) { span in
@@ -161,10 +161,10 @@ struct FuzzTests {
     }
     // A reader that accepted nothing was tested for refusals only.
     for name in ["settings", "type", "place", "delivery", "session"]
-      + [3, 4, 5, 6, 9, 10, 11, 12, 20, 21, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 47, 49, 65, 66, 67].map({
-        "effect \($0)"
-      }
-      )
+      + [
+        3, 4, 5, 6, 9, 10, 11, 12, 20, 21, 24, 25, 26, 28, 29, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 47, 49, 65, 66,
+        67,
+      ].map({ "effect \($0)" })
       + (1...12).map({ "option \($0)" })
     {
       #expect(taken[name, default: 0] > 0, "seed \(seed): \(name)")

@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 47)
+    #expect(known.count == 54)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -422,10 +422,58 @@ struct LogVectorTests {
           )
         )
       )
+    case "consumer_assigned":
+      var consumer = FeedConsumer(
+        name: fields.text("consumer"),
+        kinds: FeedRecordKinds(rawValue: UInt32(fields.number("kinds"))),
+        channelTypes: fields.list("channel_types").map { $0.text("type") },
+        position: fields.number("number"),
+        positionTime: time(fields, "position_time"),
+        committedAt: time(fields, "committed_at")
+      )
+      consumer.since = time(fields, "since")
+      consumer.partition = partition(fields)
+      consumer.epoch = fields.number("epoch")
+      return .shard(.consumer(.assigned(consumer)))
+    case "consumer_committed":
+      return .shard(
+        .consumer(
+          .committed(
+            name: fields.text("consumer"),
+            position: fields.number("number"),
+            positionTime: time(fields, "position_time"),
+            at: time(fields, "committed_at")
+          )
+        )
+      )
+    case "consumer_opened":
+      return .shard(
+        .consumer(.opened(name: fields.text("consumer"), partition(fields), epoch: fields.number("epoch")))
+      )
+    case "consumer_state_assigned":
+      return .shard(
+        .consumer(.stateAssigned(name: fields.text("consumer"), partition(fields), fields.bytes("state")))
+      )
+    case "consumer_workers_assigned":
+      let workers = fields.list("workers").map { worker in
+        FeedWorker(
+          name: worker.text("worker"),
+          partitionCount: UInt16(worker.number("partitions")),
+          until: time(worker, "until"),
+          partitions: worker.list("held").map { UInt16($0.number("index")) }
+        )
+      }
+      return .shard(.consumer(.workersAssigned(name: fields.text("consumer"), workers)))
+    case "consumer_removed": return .shard(.consumer(.removed(name: fields.text("consumer"))))
+    case "feed_switched": return .shard(.consumer(.switched(offSince: time(fields, "off_since"))))
     case "ids_widened": return .shard(.idsWidened)
     case "index_epoch_assigned": return .shard(.indexEpochAssigned(fields.number("epoch")))
     default: fatalError("no effect \(vector.effect)")
     }
+  }
+
+  private static func partition(_ fields: [Vectors.Field]) -> FeedPartition {
+    FeedPartition(index: UInt16(fields.number("index")), count: UInt16(fields.number("partitions")))
   }
 
   private static func membership(_ fields: [Vectors.Field]) -> Membership {

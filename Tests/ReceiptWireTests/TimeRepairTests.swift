@@ -106,6 +106,17 @@ struct TimeRepairTests {
     // A webhook is remembered for the longest possible time from now.
     let noted = try repair.repaired(.shard(.webhookNoted(7, until: Self.late)))
     #expect(noted == .shard(.webhookNoted(7, until: at(1_000 + WebhookTable.lifetimeMax))))
+    // A worker keeps its partitions for the longest possible time from now.
+    let worker = FeedWorker(name: "w", partitionCount: 4, until: Self.late, partitions: [0, 3])
+    let leased = try repair.repaired(.shard(.consumer(.workersAssigned(name: "c", [worker]))))
+    let until = at(1_000 + FeedLeases.millisecondsMax)
+    let kept = FeedWorker(name: "w", partitionCount: 4, until: until, partitions: [0, 3])
+    #expect(leased == .shard(.consumer(.workersAssigned(name: "c", [kept]))))
+    // The feed is off since a time that is not in the future; zero still means that it is on.
+    for (since, expected) in [(Self.late, limit), (at(900), at(900)), (.none, .none)] as [(Timestamp, Timestamp)] {
+      let switched = try repair.repaired(.shard(.consumer(.switched(offSince: since))))
+      #expect(switched == .shard(.consumer(.switched(offSince: expected))))
+    }
     #expect(throws: TimeRepair.Damage.self) {
       try repair.repaired(.channel(channel, .stepsSealed(rowPage: 0, segment: 0, bytes: [0xFF])))
     }
@@ -113,11 +124,11 @@ struct TimeRepairTests {
 
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
-  /// Some times may be in the future: an acknowledgement request's end, and the end of a remembered webhook or a
-  /// revocation.
+  /// Some times may be in the future: an acknowledgement request's end, and the end of a remembered webhook, a
+  /// revocation or a worker's lease.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
-    case .shard(.webhookNoted), .shard(.tokenRevoked): true
+    case .shard(.webhookNoted), .shard(.tokenRevoked), .shard(.consumer(.workersAssigned)): true
     case .channel(_, .messageAssigned(_, let record)):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)

@@ -126,7 +126,8 @@ struct RocksDBEngineTests {
     var engine = try directory.open()
     var group = CommitGroup(index: 1)
     let own: [PageID] = [
-      .types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index, .webhooks(0), .webhooks(255),
+      .types, .shardHead, .users(2), .outbox(0), .outbox(1_023), .index, .webhooks(0), .webhooks(255), .tokens,
+      .consumers,
     ]
     group.pages += own.reversed().map { page(1, 0, $0) }
     group.pages += [

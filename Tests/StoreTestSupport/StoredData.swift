@@ -9,6 +9,7 @@ package struct StoredData {
   package var log: [ShardID: [UInt64: ByteBuffer]] = [:]
   package var pages: [PageKey: ByteBuffer] = [:]
   package var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
+  package var feed: [ShardID: [StoredFeedBlock]] = [:]
 
   package init() {}
 
@@ -17,6 +18,7 @@ package struct StoredData {
   /// Apply a whole commit.
   package mutating func apply(_ group: CommitGroup) {
     for batch in group.batches { apply(batch) }
+    for item in group.feedBlocks { apply(item) }
     for drop in group.drops { apply(drop) }
     for page in group.pages { apply(page) }
     for trim in group.logTrims { apply(trim) }
@@ -26,6 +28,8 @@ package struct StoredData {
   package mutating func apply(_ batch: CommitGroup.Batch) {
     log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
   }
+
+  package mutating func apply(_ item: CommitGroup.FeedBlock) { feed[item.shard, default: []].append(item.block) }
 
   package mutating func apply(_ write: CommitGroup.PageWrite) {
     pages[write.key] = write.bytes
@@ -141,8 +145,39 @@ package struct StoredData {
     let batches = log[shard, default: [:]].sorted { $0.key < $1.key }
     return StoredShard(
       pages: sortedPages(shard, ChannelNumber(0)) { _ in true },
-      log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
+      log: batches.map { (index: LogIndex($0.key), bytes: $0.value) },
+      feed: feedExtent(of: shard)
     )
+  }
+
+  // MARK: The feed
+
+  private func feedExtent(of shard: ShardID) -> FeedExtent {
+    guard let blocks = feed[shard], let first = blocks.first, let last = blocks.last else { return FeedExtent() }
+    return FeedExtent(first: first.first, firstTime: first.header.time, end: last.first + UInt64(last.header.count))
+  }
+
+  package func readFeed(_ request: FeedReadRequest) -> [StoredFeedBlock] {
+    var found: [StoredFeedBlock] = []
+    var byteCount = 0
+    for block in feed[request.shard] ?? [] where block.first + UInt64(block.header.count) > request.number {
+      guard byteCount < request.bytesMax else { break }
+      found.append(block)
+      byteCount += block.bytes.readableBytes
+    }
+    return found
+  }
+
+  package mutating func trimFeed(_ request: FeedTrimRequest) -> FeedExtent {
+    var blocks = feed[request.shard] ?? []
+    var byteCount = blocks.reduce(0) { $0 + $1.bytes.readableBytes }
+    while blocks.count > 1,
+      blocks[0].header.time < request.before || byteCount > request.bytesMax.map({ Int($0) }) ?? .max
+    {
+      byteCount -= blocks.removeFirst().bytes.readableBytes
+    }
+    feed[request.shard] = blocks
+    return feedExtent(of: request.shard)
   }
 }
 
@@ -173,9 +208,22 @@ extension MemoryBackedStorage {
     data.readSteps(shard, channel, rowPage: rowPage, segments: segments)
   }
 
+  package func readFeed(_ request: FeedReadRequest) throws(StorageError) -> [StoredFeedBlock] {
+    data.readFeed(request)
+  }
+
+  package func trimFeed(_ request: FeedTrimRequest) throws(StorageError) -> FeedExtent { data.trimFeed(request) }
+
   package func purge() throws(StorageError) {}
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
+}
+
+extension StoredFeedBlock {
+  fileprivate var header: FeedBlockHeader {
+    var reader = FieldReader(bytes.readableBytesSpan)
+    do throws(WireError) { return try FeedBlockHeader(&reader) } catch { preconditionFailure("\(error)") }
+  }
 }
 
 extension CommitGroup.LogTrim {

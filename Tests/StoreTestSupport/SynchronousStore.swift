@@ -22,6 +22,8 @@ package final class SynchronousStore: StoreLoopDriver {
   private var peeks: [StorageReadRequest] = []
   private var deliveries: [MembershipDelivery] = []
   private var confirmations: [MembershipConfirmation] = []
+  private var feedReads: [FeedReadRequest] = []
+  private var feedTrims: [FeedTrimRequest] = []
   private var wantsPurge = false
   private var wantsSlice = false
   // Of ``reply(to:_:_:)``
@@ -119,6 +121,10 @@ package final class SynchronousStore: StoreLoopDriver {
         data.readSteps(request.shard, request.channel, rowPage: $0.rowPage, segments: $0.segments)
       }
       loop.stepsRead(request, .success(segments))
+    } else if let request = feedReads.popLast() {
+      loop.feedRead(request, .success(data.readFeed(request)))
+    } else if let request = feedTrims.popLast() {
+      loop.feedTrimmed(request, .success(storage.data.trimFeed(request)))
     } else if let request = peeks.popLast() {
       loop.peeked(request, request.perform(on: storage))
     } else if !deliveries.isEmpty {
@@ -146,6 +152,8 @@ package final class SynchronousStore: StoreLoopDriver {
   package func commit(_ group: CommitGroup) { commits.append(group) }
   package func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   package func readSteps(_ request: StepRequest) { stepReads.append(request) }
+  package func readFeed(_ request: FeedReadRequest) { feedReads.append(request) }
+  package func trimFeed(_ request: FeedTrimRequest) { feedTrims.append(request) }
   package func peek(_ request: StorageReadRequest) { peeks.append(request) }
   package func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
   package func confirm(_ confirmations: [MembershipConfirmation]) { self.confirmations += confirmations }

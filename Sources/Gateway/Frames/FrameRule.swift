@@ -79,7 +79,8 @@ struct FrameRule {
       .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser, .announceRow,
       .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .redeemTicket,
       .noteWebhook, .listRoster, .listMessages, .revokeToken, .backupBegin, .backupRead, .backupDigest,
-      .backupEnd:
+      .backupEnd, .listConsumers, .readFeed, .putConsumer, .removeConsumer, .openPartition, .commitConsumer,
+      .leasePartitions:
       nil
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
       .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys:

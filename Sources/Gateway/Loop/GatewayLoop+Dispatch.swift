@@ -74,6 +74,13 @@ extension GatewayLoop {
     case .issueTickets: try push.issueTickets(match, context, request)
     case .acknowledgePushes: try push.acknowledgePushes(match, context, request)
     case .receiveHook: try hooks.receiveHook(match, context, request)
+    case .readFeed: try feedStreams.openFeed(match, context, request)
+    case .listConsumers: try consumers.listConsumers(match, context)
+    case .putConsumer: try consumers.putConsumer(match, context, request)
+    case .getConsumer: try consumers.getConsumer(match, context)
+    case .deleteConsumer: try consumers.deleteConsumer(match, context)
+    case .commitConsumer: try consumers.commitConsumer(match, context, request)
+    case .leaseConsumer: try consumers.leaseConsumer(match, context, request)
     case .notImplemented: throw Problem(.notImplemented, "this route is not implemented yet")
     }
   }

@@ -46,6 +46,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   package func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     waitingRequests.cancel(stream)
     events.aborted(stream)
+    feedStreams.aborted(stream)
     if streams.count > 0 { streams.aborted(stream) }
   }
 
@@ -61,6 +62,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     if streams.count > 0, streams.drained(stream) { return }
     events.drained(stream)
+    feedStreams.drained(stream)
   }
 
   /// Remove a closed connection. Replies to its requests find no stream and are dropped.

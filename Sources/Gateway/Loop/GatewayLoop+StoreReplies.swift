@@ -52,6 +52,8 @@ extension GatewayLoop: StoreClientDelegate {
     case .settlement(let request): settlement.completed(request, with: result)
     case .tokenList(let round): tokens.completed(round, with: result)
     case .events(let request): events.completed(request, with: result)
+    case .consumer(let index, let shard): consumers.completed(index, shard, with: result)
+    case .feed(let index, let request): feedStreams.completed(index, request, with: result)
     case .stream(let index, let request): streams.completed(index, request, with: result)
     }
   }

@@ -63,6 +63,8 @@ package final class GatewayLoop {
   let erasures = ErasurePart()
   let settlement = SettlementPart()
   let tokens: TokensPart
+  let consumers = FeedConsumersPart()
+  let feedStreams = FeedStreamsPart()
 
   /// - Parameters:
   ///   - configuration: of the gateway; a loop needs its limits, origins, tickets and hooks.
@@ -110,7 +112,7 @@ package final class GatewayLoop {
     [
       authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, openStreams, events,
       totals, streams, push,
-      hooks, userScans, userLists, erasures, settlement, tokens,
+      hooks, userScans, userLists, erasures, settlement, tokens, consumers, feedStreams,
     ]
   }
 

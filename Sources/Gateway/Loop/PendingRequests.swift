@@ -120,6 +120,9 @@ enum ReplyTarget {
   /// A page of ``TokenListing``.
   case tokenList(round: UInt32)
   case events(EventStoreRequest)
+  /// A shard's part of a ``ConsumerRequest``.
+  case consumer(SlotIndex, shard: UInt16)
+  case feed(SlotIndex, FeedStoreRequest)
   /// A request of a ``RequestStream``.
   case stream(SlotIndex, StreamStoreRequest)
 }

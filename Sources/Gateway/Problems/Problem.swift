@@ -141,6 +141,10 @@ extension Problem {
     case .userErased: .userErased
     case .ticketInvalid: .ticketInvalid
     case .ticketExpired: .ticketExpired
+    case .feedOff: .feedOff
+    case .consumerNotFound: .consumerNotFound
+    case .consumerConflict: .consumerConflict
+    case .leaseLost: .leaseLost
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
       .handshakeTimeout, .backupUnderWay, .backupNotFound, .backupFailed:

@@ -48,6 +48,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case memberNotFound = "member_not_found"
   case messageNotFound = "message_not_found"
   case hookNotFound = "hook_not_found"
+  case consumerNotFound = "consumer_not_found"
   // 405
   case methodNotAllowed = "method_not_allowed"
   // 409
@@ -61,6 +62,9 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case receiptExpired = "receipt_expired"
   case notExpected = "not_expected"
   case limitReached = "limit_reached"
+  case feedOff = "feed_off"
+  case consumerConflict = "consumer_conflict"
+  case leaseLost = "lease_lost"
   // 410
   case ticketExpired = "ticket_expired"
   // 409
@@ -97,10 +101,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
       .webhookSignatureInvalid, .consoleCodeInvalid:
       401
     case .serverTokenRequired, .userIDMismatch, .markUnreadOff, .countsNotVisible, .ownMessage, .consoleReadOnly: 403
-    case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound: 404
+    case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound, .consumerNotFound: 404
     case .methodNotAllowed: 405
     case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected,
-      .messageConflict, .notAMember, .notInThread, .webhookReplayed:
+      .messageConflict, .notAMember, .notInThread, .webhookReplayed, .feedOff, .consumerConflict, .leaseLost:
       409
     case .ticketExpired: 410
     case .bodyTooLarge, .lineTooLong: 413
@@ -166,6 +170,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .memberNotFound: "The user that the server named is not a member of the channel"
     case .messageNotFound: "There is no such message in the channel, or not yet"
     case .hookNotFound: "This gateway has no hook of that name"
+    case .consumerNotFound: "The feed has no consumer of that name"
+    case .feedOff: "The store keeps no change feed: it was started without --feed-retention"
+    case .consumerConflict: "The consumer exists with other filters, or its workers share other partitions"
+    case .leaseLost: "A newer stream reads this partition; the commit was not applied"
     case .webhookSignatureInvalid: "The webhook is not signed with a secret of its hook"
     case .webhookTooOld: "The webhook's timestamp is more than five minutes off"
     case .webhookReplayed: "The webhook was already processed"

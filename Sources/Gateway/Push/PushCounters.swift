@@ -167,4 +167,8 @@ package struct LabelNames: Sendable {
   package static func isLabel(_ name: RawSpan) -> Bool {
     name.byteCount <= byteCountMax && Identifier.isRole(name)
   }
+
+  /// Return the name if it is a label, else an empty one.
+  @_lifetime(copy name)
+  static func labelOrNone(_ name: RawSpan) -> RawSpan { isLabel(name) ? name : name.extracting(first: 0) }
 }

@@ -269,8 +269,16 @@ extension PushPart {
     guard ack.isByTicket else {
       order.begin(counters.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
+      let (provider, device) = (LabelNames.labelOrNone(ack.provider), LabelNames.labelOrNone(ack.device))
       let isSent = loop.trySend(.acknowledgePush, to: .channel(ack.cid), request(true)) { buffer in
-        buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
+        buffer.writeAcknowledgePush(
+          user: user,
+          message: message,
+          acked: ackedAt,
+          wantsNames: wantsNames,
+          provider: provider,
+          device: device
+        )
       }
       return isSent ? nil : .storeBusy
     }
@@ -286,8 +294,16 @@ extension PushPart {
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
       let place = ticket.place
+      let provider = LabelNames.labelOrNone(ack.provider)
+      let device = LabelNames.labelOrNone(ack.device.isEmpty ? ticket.device : ack.device)
       let isSent = loop.trySend(.redeemTicket, to: .shard(ticket.shard, name: nil), request(false)) {
-        $0.writeRedeemTicket(place: place, acked: ackedAt, wantsNames: wantsNames)
+        $0.writeRedeemTicket(
+          place: place,
+          acked: ackedAt,
+          wantsNames: wantsNames,
+          provider: provider,
+          device: device
+        )
       }
       return isSent ? nil : .storeBusy
     } catch {

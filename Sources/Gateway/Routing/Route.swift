@@ -64,6 +64,13 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case issueTickets
   case acknowledgePushes
   case receiveHook
+  case readFeed
+  case listConsumers
+  case putConsumer
+  case getConsumer
+  case deleteConsumer
+  case commitConsumer
+  case leaseConsumer
   /// A route of the public API that is not implemented yet: 501.
   case notImplemented
 
@@ -208,15 +215,21 @@ extension RouteSpec {
         body: .acknowledgePushes
       )
     case .receiveHook: RouteSpec("receive_hook", .post, "/v1/push/hooks/{name}", .unauthenticated, query: nil)
+    case .readFeed:
+      RouteSpec("read_feed", .get, "/v1/feed", .server, cost: 5, query: ["consumer", "partition", "from", "to"])
+    case .listConsumers: RouteSpec("list_consumers", .get, "/v1/feed/consumers", .server, cost: 2)
+    case .putConsumer:
+      RouteSpec("put_consumer", .put, "/v1/feed/consumers/{name}", .server, cost: 5, body: .putConsumer)
+    case .getConsumer: RouteSpec("get_consumer", .get, "/v1/feed/consumers/{name}", .server, cost: 2)
+    case .deleteConsumer: RouteSpec("delete_consumer", .delete, "/v1/feed/consumers/{name}", .server, cost: 5)
+    case .commitConsumer:
+      RouteSpec("commit_consumer", .post, "/v1/feed/consumers/{name}/commit", .server, body: .commitConsumer)
+    case .leaseConsumer:
+      RouteSpec("lease_consumer", .post, "/v1/feed/consumers/{name}/lease", .server, body: .leaseConsumer)
     case .notImplemented:
       RouteSpec(
         "not_built",
         [
-          (.get, "/v1/feed"),
-          (.get, "/v1/feed/consumers"),
-          (.put, "/v1/feed/consumers/{name}"),
-          (.delete, "/v1/feed/consumers/{name}"),
-          (.post, "/v1/feed/consumers/{name}/commit"),
           (.post, "/v1/import"),
           (.get, "/v1/export"),
         ],

@@ -217,7 +217,8 @@ package struct Settings: Sendable {
     return endpoint
   }
 
-  static func byteCount(_ text: String) -> Int? {
+  /// Parse a number of bytes, as ``byteCount(_:in:)`` describes it.
+  package static func byteCount(_ text: String) -> Int? {
     let digits = text.prefix { $0.isASCII && $0.isNumber }
     guard let number = Int(digits) else { return nil }
     let shift: Int

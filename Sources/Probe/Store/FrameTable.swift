@@ -1,3 +1,4 @@
+internal import ReceiptModel
 internal import ReceiptWire
 
 /// Frame kind and its fields.
@@ -78,6 +79,12 @@ enum FrameTable {
   private static let groups: [String: [FieldSpec]] = {
     var groups = [
       "option": "option:varint(option) value:blob",
+      "consumer": """
+      kinds channel_types:[type] since number position_time committed_at index partitions epoch
+      """,
+      "record": """
+      kind:byte(record) number at cid user message sequence thread:string first second text:string detail:string
+      """,
       "place": "channel row parent:optional sequence check:bytes(8)",
       "delivery": "moved:byte(moved) sent delivered cid user message",
       "viewer": "viewer_flags viewer",
@@ -115,8 +122,8 @@ enum FrameTable {
   /// Types of field names that are not varints.
   private static let types: [Substring: FieldType] = Dictionary(
     uniqueKeysWithValues: [
-      "address", "cid", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type",
-      "user", "viewer",
+      "address", "cid", "consumer", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type",
+      "user", "viewer", "worker",
     ].map { ($0, .string) }
   )
 
@@ -135,6 +142,8 @@ enum FrameTable {
     "status": [0: "sent", 1: "delivered", 2: "read"],
     "receipt_status": [0: "none", 1: "processing", 2: "done", 3: "expired"],
     "option": Dictionary(uniqueKeysWithValues: OptionNumber.allCases.map { (UInt64($0.rawValue), $0.name) }),
+    "start": [0: "now", 1: "earliest", 2: "time"],
+    "record": Dictionary(uniqueKeysWithValues: FeedRecordKind.allCases.map { (UInt64($0.rawValue), "\($0.name)") }),
     "error": Dictionary(uniqueKeysWithValues: ErrorCode.allCases.map { (UInt64($0.rawValue), $0.name) }),
   ]
 

@@ -73,7 +73,7 @@ struct StoredIDs {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last seven cases: the unit of a page write.
+/// A page's name within its channel, or within its shard for the last eight cases: the unit of a page write.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -99,12 +99,14 @@ package enum PageID: Hashable, Sendable {
   case webhooks(UInt32)
   /// Revoked tokens.
   case tokens
+  /// Consumers of the feed.
+  case consumers
 
   /// Whether the page belongs to a channel rather than to its shard.
   package var isOfChannel: Bool {
     switch self {
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: true
-    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens: false
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers: false
     }
   }
 

@@ -29,6 +29,9 @@ package enum ShardEffect: Hashable, Sendable {
   case membershipsReceived(from: ShardID, through: UInt64)
   /// Changes queued from here on carry this epoch: the index is being rebuilt.
   case indexEpochAssigned(UInt64)
+
+  /// A consumer of the feed (R21).
+  indirect case consumer(FeedConsumerEffect)
 }
 
 extension ShardEffect {
@@ -41,7 +44,8 @@ extension ShardEffect {
     case .membershipQueued(_, let change): StoredIDs(user: change.user, channel: change.membership.cid)
     case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
       .webhookNoted,
-      .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
+      .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
+      .consumer:
       nil
     }
   }
@@ -59,6 +63,7 @@ extension ShardEffect {
     case .tokenRevoked: .tokens
     case .membershipQueued(let number, _): .outbox(PageID.outboxPage(of: number))
     case .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned: .index
+    case .consumer: .consumers
     }
   }
 
@@ -90,6 +95,7 @@ extension ShardEffect {
       return (.sessionAssigned(session), .sessions)
     case .countersAssigned(let nextChannel, let time):
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
+    case .consumer(let effect): return (.consumer(effect.clamped(by: repair)), .consumers)
     case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
       return (self, nil)
     }

@@ -162,8 +162,7 @@ extension ShardState {
     pending.changeStatuses(inThread: context.thread, newest: newest, at: context.time, change)
   }
 
-  /// Return whether a marker that is assigned comes from mark-unread, not from mark-read. Mark-unread raises the epoch.
-  /// Once the epoch has reached its maximum, the marker's direction decides: mark-read never sets or lowers a marker.
+  /// Return whether a marker that is assigned comes from mark-unread, not from mark-read.
   private func isMarkUnread(
     _ row: MemberOrdinal,
     _ marker: SequenceNumber?,
@@ -171,9 +170,7 @@ extension ShardState {
     _ context: EventContext
   ) -> Bool {
     guard let slot = context.slot else { return true }
-    if epoch != self[slot].rows.epoch(row) { return true }
-    guard let marker else { return false }
-    return self[slot].rows.marker(row).map { marker < $0 } ?? true
+    return self[slot].rows.isMarkUnread(row, marker, epoch: epoch)
   }
 
   /// Return whether a row's move comes from its member sending the message that was recorded last (R5).
@@ -280,25 +277,32 @@ extension ShardState {
     }
   }
 
-  /// Record that a change of a user's settings changed what others see of the user's row, in the channel and its
-  /// threads (R7). Call this after the change is assigned.
-  package mutating func recordSettingsChange(
-    of user: RawSpan,
-    in slot: ChannelSlot,
-    at time: Timestamp,
-    _ pending: inout PendingChannelEvents
-  ) {
+  /// Apply a change of a user's settings to the channel and its threads, and return where it changed what others see of
+  /// the user's row (R7). Call this after the change is assigned, once.
+  package mutating func applySettingsChange(of user: RawSpan, in slot: ChannelSlot) -> [ChannelSlot] {
     refresh(slot)
-    recordSettingsChange(ofRowOf: user, in: slot, at: time, &pending)
-    if self[slot].row(of: user) != nil { pending.reportAllAcknowledgements() }
-    guard !self[slot].threads.isEmpty else { return }
+    var changed = self[slot].row(of: user) == nil ? [] : [slot]
+    guard !self[slot].threads.isEmpty else { return changed }
     for index in self[slot].threads.indices(of: user) {
       let thread = slot.thread(index)
       // A thread member whom others could not see before and cannot see now changed for no one.
       let wasSeen = isSeen(user, in: thread)
       refresh(thread)
-      guard wasSeen || isSeen(user, in: thread) else { continue }
-      recordSettingsChange(ofRowOf: user, in: thread, at: time, &pending)
+      if wasSeen || isSeen(user, in: thread) { changed.append(thread) }
+    }
+    return changed
+  }
+
+  /// Record what ``applySettingsChange(of:in:)`` has returned.
+  package func recordSettingsChange(
+    of user: RawSpan,
+    in changed: [ChannelSlot],
+    at time: Timestamp,
+    _ pending: inout PendingChannelEvents
+  ) {
+    for slot in changed {
+      recordSettingsChange(ofRowOf: user, in: slot, at: time, &pending)
+      if !slot.isThread { pending.reportAllAcknowledgements() }
     }
   }
 
@@ -323,6 +327,14 @@ extension ShardState {
 }
 
 extension ReadVector {
+  /// Return whether a marker that is assigned comes from mark-unread, not from mark-read. Mark-unread raises the epoch.
+  /// Once the epoch has reached its maximum, the marker's direction decides: mark-read never sets or lowers a marker.
+  func isMarkUnread(_ row: MemberOrdinal, _ marker: SequenceNumber?, epoch: UInt32) -> Bool {
+    if epoch != self.epoch(row) { return true }
+    guard let marker else { return false }
+    return self.marker(row).map { marker < $0 } ?? true
+  }
+
   /// Return whether others may see a row's move (R4, R7, R8).
   func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool {
     if isUnseen(row, options) { return false }

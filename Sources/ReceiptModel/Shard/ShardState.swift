@@ -20,6 +20,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var webhooks = WebhookTable()
   /// Individually revoked tokens; kept in one shard of the store.
   package private(set) var revokedTokens = RevokedTokenTable()
+  /// Consumers of the feed (R21).
+  package private(set) var consumers = FeedConsumerTable()
   /// This shard holds ids that builds from before 2027 reject.
   package private(set) var hasWideIDs = false
   private let passing = PassedByAddress()
@@ -168,6 +170,8 @@ package struct ShardState: ~Copyable, Sendable {
       webhooks.record(key, until: until, at: time)
     case .tokenRevoked(let revocation):
       revokedTokens.assign(revocation, at: time)
+    case .consumer(let effect):
+      consumers.assign(effect)
     case .idsWidened:
       hasWideIDs = true
     case .sessionAssigned:
@@ -211,6 +215,7 @@ package struct ShardState: ~Copyable, Sendable {
     case .index: outbox.indexEffects
     case .webhooks(let number): webhooks.effects(of: number, at: time)
     case .tokens: revokedTokens.effects
+    case .consumers: consumers.effects
     default: preconditionFailure("page \(page) belongs to a channel")
     }
   }

@@ -20,6 +20,7 @@ package struct TimeRepair: Sendable {
     case sessions
     case webhooks
     case tokens
+    case consumers
     case shardTimes = "shard_times"
     case erasures
   }

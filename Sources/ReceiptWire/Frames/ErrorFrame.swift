@@ -40,6 +40,10 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case ticketExpired = 47
   case messageConflict = 48
   case notInThread = 49
+  case feedOff = 50
+  case consumerNotFound = 51
+  case consumerConflict = 52
+  case leaseLost = 53
   case backupUnderWay = 61
   case backupNotFound = 62
   case backupFailed = 63
@@ -87,6 +91,10 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .ticketExpired: "ticket_expired"
     case .messageConflict: "message_conflict"
     case .notInThread: "not_in_thread"
+    case .feedOff: "feed_off"
+    case .consumerNotFound: "consumer_not_found"
+    case .consumerConflict: "consumer_conflict"
+    case .leaseLost: "lease_lost"
     case .backupUnderWay: "backup_under_way"
     case .backupNotFound: "backup_not_found"
     case .backupFailed: "backup_failed"

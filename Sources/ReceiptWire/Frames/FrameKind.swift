@@ -55,6 +55,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case userThreads = 0x39
   case setMember = 0x3A
   case markUnreadSince = 0x3B
+  case listConsumers = 0x3C
+  case readFeed = 0x3D
   case acknowledgePush = 0x40
   case redeemTicket = 0x41
   case noteWebhook = 0x42
@@ -62,6 +64,11 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case listRoster = 0x44
   case listMessages = 0x45
   case revokeToken = 0x46
+  case putConsumer = 0x47
+  case removeConsumer = 0x48
+  case openPartition = 0x49
+  case commitConsumer = 0x4A
+  case leasePartitions = 0x4B
   case backupBegin = 0x4C
   case backupRead = 0x4D
   case backupDigest = 0x4E
@@ -98,7 +105,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
       [.command, .named, .orderedByChannel, .thread]
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush:
       [.command, .named, .orderedByChannel]
-    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken:
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken,
+      .putConsumer, .removeConsumer, .openPartition, .commitConsumer, .leasePartitions:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
     case .presentTicket: [.command]
@@ -106,7 +114,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
       [.idempotent, .named, .orderedByChannel]
     case .subscribe, .unsubscribe: [.idempotent, .orderedByChannel]
-    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.idempotent, .named]
+    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken, .listConsumers, .readFeed:
+      [.idempotent, .named]
     case .unreadCounts: [.idempotent, .wide]
     case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.idempotent]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]

@@ -189,6 +189,7 @@ extension ByteBuffer {
         buffer.writeTime(until)
       }
     case .tokenRevoked(let revocation): writeEffect(.tokenRevoked) { $0.writeTokenRevocation(revocation) }
+    case .consumer(let effect): writeEffect(effect.number) { $0.writeConsumerEffect(effect) }
     }
   }
 
@@ -462,6 +463,9 @@ extension FieldReader {
       return .shard(.webhookNoted(try fixed64(), until: try time()))
     case .tokenRevoked:
       return .shard(.tokenRevoked(try tokenRevocation()))
+    case .consumerAssigned, .consumerCommitted, .consumerOpened, .consumerStateAssigned, .consumerWorkersAssigned,
+      .consumerRemoved, .feedSwitched:
+      return .shard(.consumer(try consumerEffect(number)))
     }
   }
 }

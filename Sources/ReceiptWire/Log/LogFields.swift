@@ -109,6 +109,13 @@ enum EffectNumber: UInt8 {
   case webhookNoted = 20
   case idsWidened = 21
   case tokenRevoked = 22
+  case consumerAssigned = 23
+  case consumerCommitted = 24
+  case consumerOpened = 25
+  case consumerStateAssigned = 26
+  case consumerWorkersAssigned = 27
+  case consumerRemoved = 28
+  case feedSwitched = 29
   case acknowledged = 32
   case acknowledgementForgotten = 33
   case acknowledgedThrough = 34

@@ -9,8 +9,8 @@ extension RequestSpec {
   static let pushRequests: [RequestSpec] = [
     RequestSpec(.ticketPlace, "ticket_place", "cid user message", reply: "@place"),
     RequestSpec(.webhookKnown, "webhook_known", "key", reply: "known:byte"),
-    RequestSpec(.acknowledgePush, "acknowledge_push", "cid counter user message acked flags", reply: "@delivery"),
-    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags", reply: "@delivery"),
+    RequestSpec(.acknowledgePush, "acknowledge_push", "cid counter user message acked flags (provider:string device:string)?flags&2", reply: "@delivery"),
+    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags (provider:string device:string)?flags&2", reply: "@delivery"),
     RequestSpec(.noteWebhook, "note_webhook", "key counter until", reply: "noted:byte"),
     RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", reply: "@delivery"),
   ]
@@ -22,8 +22,11 @@ package struct AcknowledgePushRequest: ~Escapable {
   package let message: RawSpan
   /// When the device got the push; none: now.
   package let acked: Timestamp
-  /// 1: the reply has the names of the channel, the user and the message; else 0.
+  /// Bits of ``PushFlags``; others are invalid.
   package let flags: UInt64
+  /// Empty: not given. Likewise the kind of device.
+  package let provider: RawSpan
+  package let device: RawSpan
 
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -31,8 +34,20 @@ package struct AcknowledgePushRequest: ~Escapable {
     message = try reader.string()
     acked = try reader.time()
     flags = try reader.varint()
+    let hasSource = flags & PushFlags.source != 0
+    provider = hasSource ? try reader.string() : user.extracting(first: 0)
+    device = hasSource ? try reader.string() : user.extracting(first: 0)
     try reader.end()
   }
+}
+
+/// Flags of push acknowledgements.
+package enum PushFlags {
+  /// The reply has the names of the channel, the user and the message.
+  package static let names: UInt64 = 1
+  /// The provider and the kind of device follow, for the feed (R21).
+  package static let source: UInt64 = 2
+  package static let all = names | source
 }
 
 /// The fields of ticket_place.
@@ -49,17 +64,25 @@ package struct TicketPlaceRequest: ~Escapable {
 }
 
 /// The fields of redeem_ticket, after the counter.
-package struct RedeemTicketRequest: Sendable {
+package struct RedeemTicketRequest: ~Escapable {
   package let place: TicketPlace
   /// When the device got the push; none: now.
   package let acked: Timestamp
-  /// 1: the reply has the names of the channel, the user and the message; else 0.
+  /// Bits of ``PushFlags``; others are invalid.
   package let flags: UInt64
+  /// Empty: not given. Likewise the kind of device.
+  package let provider: RawSpan
+  package let device: RawSpan
 
+  @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
     place = try reader.ticketPlace()
     acked = try reader.time()
     flags = try reader.varint()
+    let hasSource = flags & PushFlags.source != 0
+    let none = try reader.raw(0)
+    provider = hasSource ? try reader.string() : none
+    device = hasSource ? try reader.string() : none
     try reader.end()
   }
 }
@@ -83,11 +106,26 @@ package struct PresentTicketRequest: ~Escapable {
 
 extension ByteBuffer {
   /// Write what ``AcknowledgePushRequest`` reads.
-  package mutating func writeAcknowledgePush(user: RawSpan, message: RawSpan, acked: Timestamp, wantsNames: Bool) {
+  package mutating func writeAcknowledgePush(
+    user: RawSpan,
+    message: RawSpan,
+    acked: Timestamp,
+    wantsNames: Bool,
+    provider: RawSpan = RawSpan(),
+    device: RawSpan = RawSpan()
+  ) {
     writeField(user)
     writeField(message)
     writeTime(acked)
-    writeVarint(UInt64(wantsNames ? 1 : 0))
+    writePushFlags(wantsNames: wantsNames, provider: provider, device: device)
+  }
+
+  private mutating func writePushFlags(wantsNames: Bool, provider: RawSpan, device: RawSpan) {
+    let hasSource = !provider.isEmpty || !device.isEmpty
+    writeVarint((wantsNames ? PushFlags.names : 0) | (hasSource ? PushFlags.source : 0))
+    guard hasSource else { return }
+    writeField(provider)
+    writeField(device)
   }
 
   /// Write what ``TicketPlaceRequest`` reads.
@@ -99,10 +137,16 @@ extension ByteBuffer {
   /// Write what ``RedeemTicketRequest`` reads.
   ///
   /// - Parameter place: an encoded ``TicketPlace``.
-  package mutating func writeRedeemTicket(place: RawSpan, acked: Timestamp, wantsNames: Bool) {
+  package mutating func writeRedeemTicket(
+    place: RawSpan,
+    acked: Timestamp,
+    wantsNames: Bool,
+    provider: RawSpan = RawSpan(),
+    device: RawSpan = RawSpan()
+  ) {
     writeRaw(place)
     writeTime(acked)
-    writeVarint(UInt64(wantsNames ? 1 : 0))
+    writePushFlags(wantsNames: wantsNames, provider: provider, device: device)
   }
 
   /// Write what ``PresentTicketRequest`` reads.

@@ -194,7 +194,9 @@ final class ChannelScans: ShardPart {
       }
     case .row(let user, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)
-      guard shard.events.recordSettingsChange(of: user, in: slot, since: changedAt) else { return true }
+      let changed = shard.applySettingsChange(of: user.span.bytes, in: slot)
+      if shard.feed.isOn { shard.feed.recordSettingsChange(of: user.span.bytes, in: slot, changed) }
+      guard shard.events.recordSettingsChange(of: user, in: slot, changed, since: changedAt) else { return true }
       scan.last = max(scan.last, shard.dirty.last(slot))
     case .options(_, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)

@@ -97,7 +97,8 @@ extension ShardEvents {
     guard Identifier.isUser(user) else {
       return .refused(.invalidField, "\(Identifier.userRange)")
     }
-    let watched = cids.filter { subscriptions.number(of: $0) != nil }
+    // The feed tells the rows of all channels.
+    let watched = shard.feed.isOn ? cids : cids.filter { subscriptions.number(of: $0) != nil }
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
     let time = shard.advanceTime()
     var effects: [Effect] = []

@@ -109,7 +109,7 @@ final class ShardEvents: ShardPart {
       recordUserEvent(shard.state.settings[number].user, .tokensRevoked(before: time))
     // Nothing that a client sees.
     case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
-      .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
+      .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned, .consumer:
       break
     }
   }
@@ -175,10 +175,16 @@ final class ShardEvents: ShardPart {
 
   /// Record that a user's privacy settings changed at `changedAt`.
   ///
+  /// - Parameter changed: where others see the user's row differently.
   /// - Returns: whether the channel is watched.
-  func recordSettingsChange(of user: [UInt8], in slot: ChannelSlot, since changedAt: Timestamp) -> Bool {
+  func recordSettingsChange(
+    of user: [UInt8],
+    in slot: ChannelSlot,
+    _ changed: [ChannelSlot],
+    since changedAt: Timestamp
+  ) -> Bool {
     let number = subscriptions.recordChange(in: slot) {
-      shard.recordSettingsChange(of: user.span.bytes, in: slot, at: shard.advanceTime(), &$0.pending)
+      shard.state.recordSettingsChange(of: user.span.bytes, in: changed, at: shard.advanceTime(), &$0.pending)
       $0.pending.extendPendingPeriod(since: changedAt)
     }
     return number != nil

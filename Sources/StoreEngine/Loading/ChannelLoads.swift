@@ -52,14 +52,18 @@ final class ChannelLoads: ShardPart {
 
   /// Let a request wait until a channel is loaded, or, for a ticket's channel number, until its name is known. Starts
   /// the load if none is in flight.
-  func wait(_ request: borrowing Request, for reference: ChannelReference) -> Outcome {
+  func wait(
+    _ request: borrowing Request,
+    for reference: ChannelReference,
+    progress: RequestAttempt.Progress? = nil
+  ) -> Outcome {
     if loads[reference] == nil {
       guard hasRoom else {
         return .refused(.busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
       }
       load(reference)
     }
-    return shard.waiting.add(request, for: .load(reference))
+    return shard.waiting.add(request, for: .load(reference), progress: progress)
   }
 
   /// Start to load a channel. Storage may find it under another reference.

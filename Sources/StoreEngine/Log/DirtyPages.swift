@@ -42,7 +42,7 @@ struct DirtyPages {
       case .rows(let number): DirtyPages.mark(&rows, Int(number))
       case .segment(let number): DirtyPages.mark(&segments, Int(number))
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.insert(page).inserted
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -53,7 +53,7 @@ struct DirtyPages {
       case .rows(let number): rows[Int(number)] = false
       case .segment(let number): segments[Int(number)] = false
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.remove(page)
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -68,6 +68,8 @@ struct DirtyPages {
   private(set) var webhooksLast = LogIndex.zero
   /// The last effect on revoked tokens.
   private(set) var tokensLast = LogIndex.zero
+  /// The last effect on consumers of the feed.
+  private(set) var consumersLast = LogIndex.zero
   private var queue: Deque<Entry> = []
   /// Pages whose first effect was found in the log at recovery. All are older than `queue`, and unordered among
   /// themselves.
@@ -145,6 +147,7 @@ struct DirtyPages {
     case .users: usersLast = max(usersLast, index)
     case .webhooks: webhooksLast = max(webhooksLast, index)
     case .tokens: tokensLast = max(tokensLast, index)
+    case .consumers: consumersLast = max(consumersLast, index)
     default: break
     }
     guard isNew else { return }
@@ -205,6 +208,7 @@ private struct ShardPages {
   private var isIndexDirty = false
   private var webhooks: [Bool] = []
   private var areTokensDirty = false
+  private var areConsumersDirty = false
 
   /// Mark a page dirty. Returns whether it was clean.
   mutating func mark(_ page: PageID) -> Bool {
@@ -216,6 +220,7 @@ private struct ShardPages {
     case .index: DirtyPages.mark(&isIndexDirty)
     case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number))
     case .tokens: DirtyPages.mark(&areTokensDirty)
+    case .consumers: DirtyPages.mark(&areConsumersDirty)
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }
@@ -230,6 +235,7 @@ private struct ShardPages {
     case .index: isIndexDirty = false
     case .webhooks(let number): webhooks[Int(number)] = false
     case .tokens: areTokensDirty = false
+    case .consumers: areConsumersDirty = false
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }

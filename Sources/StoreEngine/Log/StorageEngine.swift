@@ -36,6 +36,15 @@ package protocol StorageEngine: Sendable {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment]
 
+  /// Read blocks of a shard's feed in order, from the one that holds a record, or from the next one. Ends behind the
+  /// block that reaches ``FeedReadRequest/bytesMax``.
+  func readFeed(_ request: FeedReadRequest) throws(StorageError) -> [StoredFeedBlock]
+
+  /// Remove the oldest blocks of a shard's feed, but not its last one.
+  ///
+  /// - Returns: what is kept.
+  func trimFeed(_ request: FeedTrimRequest) throws(StorageError) -> FeedExtent
+
   /// Remove all traces of log batches that commits before this call have trimmed: in write-ahead files, and in
   /// overwritten parts of the log (R16). Current pages stay. Other calls may be in flight.
   func purge() throws(StorageError)
@@ -93,6 +102,8 @@ extension StorageEngine {
   package func sync() throws(StorageError) {}
   package func prepareRecovery() throws(StorageError) {}
   package func compactOld() {}
+  package func readFeed(_ request: FeedReadRequest) throws(StorageError) -> [StoredFeedBlock] { [] }
+  package func trimFeed(_ request: FeedTrimRequest) throws(StorageError) -> FeedExtent { FeedExtent() }
 }
 
 extension ReopenableStorage {
@@ -240,6 +251,7 @@ package struct CommitGroup: Sendable {
   }
 
   package var batches: [Batch] = []
+  package var feedBlocks: [FeedBlock] = []
   /// Number of the first batches that the shared log has committed already. Only local storage needs them.
   package var followedCount = 0
   package var drops: [Drop] = []

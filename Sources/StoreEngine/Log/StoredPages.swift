@@ -32,10 +32,17 @@ package struct StoredShard: Sendable {
   package var pages: [(page: PageID, bytes: ByteBuffer)]
   /// Batches in rising order of index.
   package var log: [(index: LogIndex, bytes: ByteBuffer)]
+  /// Its part of the feed.
+  package var feed = FeedExtent()
 
-  package init(pages: [(page: PageID, bytes: ByteBuffer)], log: [(index: LogIndex, bytes: ByteBuffer)]) {
+  package init(
+    pages: [(page: PageID, bytes: ByteBuffer)],
+    log: [(index: LogIndex, bytes: ByteBuffer)],
+    feed: FeedExtent = FeedExtent()
+  ) {
     self.pages = pages
     self.log = log
+    self.feed = feed
   }
 
   package var head: ByteBuffer? { self[.shardHead] }
@@ -69,6 +76,7 @@ extension PageID {
     case .memberships(let number): 10 << 32 | UInt64(number)
     case .webhooks(let number): 11 << 32 | UInt64(number)
     case .tokens: 12 << 32
+    case .consumers: 13 << 32
     // A thread's pages are adjacent, rows first.
     case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
     case .threadSegment(let parent, let number):
@@ -129,6 +137,7 @@ extension PageID {
     case 10: self = .memberships(number)
     case 11: self = .webhooks(number)
     case 12 where number == 0: self = .tokens
+    case 13 where number == 0: self = .consumers
     default: return nil
     }
   }

@@ -70,7 +70,10 @@ final class GroupCommits: LoopPart {
     for shard in shardsTrimmingSteps { shard.steps.takeTrims(into: &group) }
     shardsTrimmingSteps.removeAll { !$0.steps.hasTrims }
     if !followed.isEmpty { takeFollowed(into: &group) }
-    for shard in shardsInNextCommit { group.batches.append(shard.closeBatch()) }
+    for shard in shardsInNextCommit {
+      if let block = shard.feed.closeBatch() { group.feedBlocks.append(block) }
+      group.batches.append(shard.closeBatch())
+    }
     var budget = loop.configuration.pageWriteSliceBytes
     // Another shard's pages come first in each commit.
     pagePosition = (pagePosition + 1) % max(1, shards.count)

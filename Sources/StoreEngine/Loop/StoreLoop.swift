@@ -172,6 +172,7 @@ package final class StoreLoop {
       shard.events.logTime()
     }
     for shard in shards { shard.events.sendUnbatchedEvents() }
+    for shard in shards { shard.feed.tick() }
     commits.start(isTick: true)
     crossShard.post()
     replies.deliverNow()
@@ -206,6 +207,28 @@ package final class StoreLoop {
     purges.start()
     slices.requestSlice()
     crossShard.post()
+    answerFeedReaders()
+  }
+
+  /// Answer the readers of the feed that waited for the commit that has ended.
+  private func answerFeedReaders() {
+    guard configuration.feedRetention != nil else { return }
+    for shard in shards { shard.feed.answerReaders() }
+    guard !isHalted else { return }
+    replies.deliverNow()
+  }
+
+  /// Handle the result of a read of the feed.
+  package func feedRead(_ request: FeedReadRequest, _ result: Result<[StoredFeedBlock], StorageError>) {
+    guard !isHalted else { return }
+    ownShard(request.shard).feed.blocksRead(request, result)
+    endTurn()
+  }
+
+  /// Handle the result of a trim of the feed.
+  package func feedTrimmed(_ request: FeedTrimRequest, _ result: Result<FeedExtent, StorageError>) {
+    guard !isHalted else { return }
+    ownShard(request.shard).feed.trimmed(result)
   }
 
   /// Handle the result of the storage's purge. Shards with a pending round begin it.

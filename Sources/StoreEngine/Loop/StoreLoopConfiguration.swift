@@ -93,6 +93,10 @@ package struct StoreLoopConfiguration: Sendable {
   /// Bytes of followed batches that may wait for local storage, and of their effects for channels that are being
   /// loaded, before a follower asks for no more.
   package var followWaitingBytesMax = 16 << 20
+  /// How long the feed is kept; nil: it is off (R21).
+  package var feedRetention: FeedRetention?
+  /// Readers of the feed that may wait, per shard; further ones are `busy`.
+  package var feedReadersMax = 1_024
 
   package init() {}
 }
@@ -105,6 +109,10 @@ package protocol StoreLoopDriver: AnyObject {
   func load(_ request: LoadRequest, as reference: ChannelReference)
   /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.
   func readSteps(_ request: StepRequest)
+  /// Read this part of the feed, then call ``StoreLoop/feedRead(_:_:)``.
+  func readFeed(_ request: FeedReadRequest)
+  /// Trim the feed, then call ``StoreLoop/feedTrimmed(_:_:)``.
+  func trimFeed(_ request: FeedTrimRequest)
   /// Run ``StorageEngine/purge()``, then call ``StoreLoop/purged(_:)``.
   func purge()
   /// Whether a ledger records users before they are erased.
@@ -132,6 +140,8 @@ package protocol StoreLoopDriver: AnyObject {
 }
 
 extension StoreLoopDriver {
+  package func readFeed(_ request: FeedReadRequest) { preconditionFailure("the feed is off") }
+  package func trimFeed(_ request: FeedTrimRequest) { preconditionFailure("the feed is off") }
   package var keepsErasureLedger: Bool { false }
   package func recordErasure(_ request: ErasureRequest) {}
   package func noteDecision(_ decision: SchedulingDecision) {}

@@ -91,6 +91,8 @@ struct RequestAttempt {
   /// Progress of a long request.
   enum Progress {
     case list(MemberListScan)
+    /// A record of the feed waits for this channel.
+    case feedLookup(ChannelNumber)
     /// Statuses of the first `count` messages.
     case statuses([Result<ShownStatus, Refusal>], count: Int)
     /// A user is being erased; `hasAppliedEffects`: some effects are applied already.

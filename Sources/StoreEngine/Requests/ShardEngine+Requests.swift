@@ -26,6 +26,8 @@ extension ShardEngine {
     case loaded(mayPostpone: Bool)
     /// The name of its ticket's channel was looked up.
     case named(ShardPush.TicketName)
+    /// No record has come for a reader of the feed.
+    case feedIsIdle
     /// The ledger has recorded the erasure of this user, unless there is a fault.
     case recorded(String, fault: String?)
   }
@@ -45,7 +47,9 @@ extension ShardEngine {
       switch resumption {
       case .again: outcome = try dispatch(&request)
       case .loaded: outcome = try dispatch(&request, wasLookedUp: true)
+      case .named(let name) where request.kind == .readFeed: outcome = try feed.readFeed(&request, name)
       case .named(let name): outcome = try push.redeemTicket(&request, name)
+      case .feedIsIdle: outcome = try feed.readFeed(&request, mayWait: false)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }
       finish(outcome, &request)
@@ -98,7 +102,8 @@ extension ShardEngine {
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
-      let (ticketCounter, ticket) = try ShardPush.ticket(request.fields)
+      var ticketCounter: UInt64 = 0
+      let ticket = try ShardPush.ticket(request.fields, counter: &ticketCounter)
       guard let slot = state.slot(numbered: ticket.place.channel) else { return nil }
       cid = state[slot].cid
       guard waiting.hasPostponed(of: cid.span.bytes) else { return nil }
@@ -150,6 +155,13 @@ extension ShardEngine {
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
     case .revokeToken: return try tokens.revokeToken(&request)
+    case .putConsumer: return try consumers.putConsumer(&request)
+    case .removeConsumer: return try consumers.removeConsumer(&request)
+    case .openPartition: return try consumers.openPartition(&request)
+    case .commitConsumer: return try consumers.commitConsumer(&request)
+    case .leasePartitions: return try consumers.leasePartitions(&request)
+    case .listConsumers: return try consumers.listConsumers(&request)
+    case .readFeed: return try feed.readFeed(&request, isLookedUp: wasLookedUp)
     case .putChannel: kind = .putChannel
     case .changeMembers: kind = .changeMembers
     case .registerMessage: kind = .registerMessage

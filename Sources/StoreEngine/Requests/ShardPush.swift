@@ -14,17 +14,18 @@ final class ShardPush: ShardPart {
 
   func acknowledgePush(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try AcknowledgePushRequest(&request.fields)
-    guard fields.flags <= 1 else { return Self.refusedFlags }
+    guard fields.flags <= PushFlags.all else { return Self.refusedFlags }
     if let refusal = shard.refusal(of: fields.user, request, slot) { return refusal }
     let target: ShardState.PushTarget
     do { target = try pushTarget(slot, user: fields.user, message: fields.message) } catch {
       return shard.refused(error, slot)
     }
-    return deliver(&request, target, acked: fields.acked, withNames: fields.flags == 1)
+    shard.feed.recordSource(provider: fields.provider, device: fields.device)
+    return deliver(&request, target, acked: fields.acked, withNames: fields.flags & PushFlags.names != 0)
   }
 
   private static var refusedFlags: Outcome {
-    .refused(.invalidField, "flags: 0, or 1 (with names)")
+    .refused(.invalidField, "flags: 1 (with names) and 2 (with provider and device) are known")
   }
 
   private func pushTarget(_ slot: ChannelSlot, user: RawSpan, message: RawSpan) throws(Refusal) -> ShardState.PushTarget
@@ -88,17 +89,18 @@ final class ShardPush: ShardPart {
   }
 
   /// Return the counter and the fields of redeem_ticket.
-  static func ticket(_ fields: consuming FieldReader) throws(WireError) -> (UInt64, RedeemTicketRequest) {
-    var reader = fields
-    let counter = try Request.counter(&reader)
-    return (counter, try RedeemTicketRequest(&reader))
+  @_lifetime(copy fields)
+  static func ticket(_ fields: consuming FieldReader, counter: inout UInt64) throws(WireError) -> RedeemTicketRequest {
+    counter = try Request.counter(&fields)
+    return try RedeemTicketRequest(&fields)
   }
 
   /// Redeem a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
   /// first, in the log's tail or on storage; then the channel is loaded by name like any other. A number never changes
   /// its name, so the look-up cannot be stale.
   func redeemTicket(_ request: inout Request, _ name: TicketName = .unknown) throws(WireError) -> Outcome {
-    let (counter, ticket) = try Self.ticket(request.fields)
+    var counter: UInt64 = 0
+    let ticket = try Self.ticket(request.fields, counter: &counter)
     shard.begin(&request, counter)
     let number = ticket.place.channel
     if let slot = shard.state.slot(numbered: number) { return redeem(&request, ticket, slot) }
@@ -116,8 +118,8 @@ final class ShardPush: ShardPart {
     return shard.loads.wait(request, for: .cid(cid))
   }
 
-  private func redeem(_ request: inout Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot) -> Outcome {
-    guard ticket.flags <= 1 else { return Self.refusedFlags }
+  private func redeem(_ request: inout Request, _ ticket: borrowing RedeemTicketRequest, _ slot: ChannelSlot) -> Outcome {
+    guard ticket.flags <= PushFlags.all else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)
     let target: ShardState.PushTarget
@@ -128,7 +130,8 @@ final class ShardPush: ShardPart {
     var refusal: Outcome?
     shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
     if let refusal { return refusal }
-    return deliver(&request, target, acked: ticket.acked, withNames: ticket.flags == 1)
+    shard.feed.recordSource(provider: ticket.provider, device: ticket.device)
+    return deliver(&request, target, acked: ticket.acked, withNames: ticket.flags & PushFlags.names != 0)
   }
 
   /// Resume the requests that waited for the head page of a ticket's channel, by the channel's name.

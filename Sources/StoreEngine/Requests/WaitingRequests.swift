@@ -81,6 +81,7 @@ final class WaitingRequests: ShardPart {
       case .unread: configuration.unreadRequestsMax
       case .scan: configuration.scanRequestsMax
       case .ledger: .max
+      case .feed, .feedRead: configuration.feedReadersMax
       }
     }
   }
@@ -95,6 +96,7 @@ final class WaitingRequests: ShardPart {
     case .unread: "too many requests for unread counts"
     case .scan: "too many channel scans in progress"
     case .ledger: "too many erasures"
+    case .feed, .feedRead: "too many readers of the feed"
     }
   }
 
@@ -246,7 +248,7 @@ final class WaitingRequests: ShardPart {
       case .unread(let requestID): shard.unreadQueries.cancel(requestID)
       case .scan(let scanID): shard.scans.cancel(scanID)
       case .index(let waitID): shard.outgoing.cancel(waitID)
-      case .load, .steps, .slice, .postponed, .ledger, .deletion: break
+      case .load, .steps, .slice, .postponed, .ledger, .deletion, .feed, .feedRead: break
       }
     }
     // The dictionary has no order, and the log must not depend on chance.
@@ -285,10 +287,14 @@ enum WaitReason: Hashable {
   case unread(UInt32)
   /// A scan over channels.
   case scan(UInt32)
+  /// Records of the feed.
+  case feed
+  /// A read of the feed from storage, from this record on.
+  case feedRead(UInt64)
 
   /// A reason without its details.
   enum Kind: Int, CaseIterable {
-    case load, steps, slice, postponed, ledger, index, deletion, unread, scan
+    case load, steps, slice, postponed, ledger, index, deletion, unread, scan, feed, feedRead
   }
 
   var kind: Kind {
@@ -302,13 +308,15 @@ enum WaitReason: Hashable {
     case .deletion: .deletion
     case .unread: .unread
     case .scan: .scan
+    case .feed: .feed
+    case .feedRead: .feedRead
     }
   }
 
   /// Whether the request is performed again at the end of the wait; otherwise it only waits for its reply.
   var performsAgain: Bool {
     switch kind {
-    case .load, .steps, .slice, .postponed, .ledger: true
+    case .load, .steps, .slice, .postponed, .ledger, .feed, .feedRead: true
     case .index, .deletion, .unread, .scan: false
     }
   }

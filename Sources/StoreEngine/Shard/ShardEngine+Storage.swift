@@ -37,6 +37,7 @@ extension ShardEngine {
     if let last, pagesIndex > last {
       throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
     }
+    feed.recover(stored.feed)
     let end = max(last ?? .zero, pagesIndex)
     resumeLog(through: end, first: stored.log.first?.index ?? end.next)
     if !stored.log.isEmpty {
@@ -61,7 +62,7 @@ extension ShardEngine {
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
     case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned:
+      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .consumer:
       assignRecovered(effect)
     }
   }
@@ -76,6 +77,7 @@ extension ShardEngine {
     case .index: "index page"
     case .webhooks(let number): "webhooks page \(number)"
     case .tokens: "tokens page"
+    case .consumers: "consumers page"
     default: "page \(page)"
     }
   }
@@ -95,7 +97,7 @@ extension ShardEngine {
       case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
       case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
-        .indexEpochAssigned:
+        .indexEpochAssigned, .consumer:
         (true, "")
       }
     guard isInOrder else { throw .corrupt("\(location()): \(fault)") }

@@ -40,11 +40,13 @@ final class ShardEngine {
   let settings = ShardSettings()
   let tokens = ShardTokens()
   let push = ShardPush()
+  let feed = ShardFeed()
+  let consumers = FeedConsumers()
 
   var parts: [ShardPart] {
     [
       sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
-      purges, events, settings, tokens, push,
+      purges, events, settings, tokens, push, feed, consumers,
     ]
   }
 
@@ -89,8 +91,11 @@ final class ShardEngine {
     var changesMessageCounts = false
     var hasWideIDs = false
     let beginsBatch = !log.hasOpenBatch
+    if feed.isOn { feed.beginCommand() }
+    defer { if feed.isOn { feed.endCommand() } }
     for effect in effects {
       if !events.isUnwatched { events.record(effect, slot) }
+      if feed.isOn { feed.record(effect, slot) }
       if isFirstWideID(effect) { hasWideIDs = true }
       switch effect {
       case .channel(let number, let effect):
@@ -372,6 +377,16 @@ final class ShardEngine {
     state.events(pending, in: slot)
   }
 
+  /// Return the records of the feed that follow from recorded changes.
+  func feedRecords(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [FeedRecord] {
+    state.feedRecords(pending, in: slot)
+  }
+
+  /// Return where a record's names are found (``ShardState/feedNames(of:in:)``).
+  func feedNames(of record: FeedRecord, in slot: ChannelSlot?) -> ShardState.FeedNames? {
+    state.feedNames(of: record, in: slot)
+  }
+
   /// Return the changes in a channel since a time, limited by the configuration and the loop's budget of rows.
   func channelEvents(in slot: ChannelSlot, since: Timestamp, limit: Int) -> [ChannelEvent]? {
     var remaining = loop.budget.rows
@@ -385,14 +400,9 @@ final class ShardEngine {
     )
   }
 
-  /// Record that a change of a user's settings changed what others see of the user's rows in a channel.
-  func recordSettingsChange(
-    of user: RawSpan,
-    in slot: ChannelSlot,
-    at time: Timestamp,
-    _ pending: inout PendingChannelEvents
-  ) {
-    state.recordSettingsChange(of: user, in: slot, at: time, &pending)
+  /// Apply a change of a user's settings to a channel, and return where others see the user's row differently.
+  func applySettingsChange(of user: RawSpan, in slot: ChannelSlot) -> [ChannelSlot] {
+    state.applySettingsChange(of: user, in: slot)
   }
 
   /// Return the shards for which membership changes were queued since the last call.
@@ -464,6 +474,7 @@ final class ShardEngine {
   /// Mark everything closed as durable.
   func committed() {
     log.committed()
+    feed.committed()
     events.committed()
     outgoing.committed()
   }

@@ -311,6 +311,22 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
+  func readFeed(_ request: FeedReadRequest) {
+    offload(to: readers) { [storage] in
+      Result { () throws(StorageError) in try storage.readFeed(request) }
+    } then: { host, result in
+      host.loop.feedRead(request, result)
+    }
+  }
+
+  func trimFeed(_ request: FeedTrimRequest) {
+    offload(to: readers) { [storage] in
+      Result { () throws(StorageError) in try storage.trimFeed(request) }
+    } then: { host, result in
+      host.loop.feedTrimmed(request, result)
+    }
+  }
+
   func purge() {
     guard cluster?.replica != nil else { return purgeStorage { host, result in host.loop.purged(result) } }
     // Not within the loop's turn: its call is answered like others.

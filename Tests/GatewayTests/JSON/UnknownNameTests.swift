@@ -107,6 +107,9 @@ import Testing
         (.post, "/v1/push/acks", #"{"acks":[{"tickets":"x"}]}"#, "acks[0].tickets", "ticket"),
         (.delete, channel, #"{"hard_delete":true}"#, "hard_delete", nil),
         (.get, channel, #"{"limit":1}"#, "limit", nil),
+        (.put, "/v1/feed/consumers/x", #"{"from":"now","type":["read"]}"#, "type", "types"),
+        (.post, "/v1/feed/consumers/x/commit", #"{"partition":"0/1","cursors":"x"}"#, "cursors", "cursor"),
+        (.post, "/v1/feed/consumers/x/lease", #"{"worker":"w","partition":4}"#, "partition", "partitions"),
       ]
       for (method, path, body, field, near) in table {
         let response = try await gateway.client.request(method, path, body, token: TestTokens.server)
@@ -124,7 +127,6 @@ import Testing
       _ = try await gateway.store.takeLog()
       let stream = [(name: "content-type", value: "application/x-ndjson")]
       for (method, path, token) in [
-        (.get, "/v1/feed?consumer=x&partition=0/1", TestTokens.server),
         (.post, "/v1/import", TestTokens.server),
         (.get, "/v1/export?user_id=bob", bob),
       ] as [(HTTP2Method, String, String?)] {
@@ -137,7 +139,7 @@ import Testing
         )
         #expect(response.verdict == "501 not_implemented", "\(path)")
       }
-      #expect(try await gateway.client.get("/v1/feed", token: nil).verdict == "401 token_missing")
+      #expect(try await gateway.client.get("/v1/export", token: nil).verdict == "401 token_missing")
       #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
     }
   }
@@ -169,6 +171,11 @@ import Testing
         (.get, "/v1/users/bob?user_id=bob", server, #"400 unknown_field "user_id""#),
         (.post, "/v1/push/acks?token=x", nil, #"400 unknown_field "token""#),
         (.post, "/v1/frames?x=1", server, #"400 unknown_field "x""#),
+        (
+          .get, "/v1/feed?consumer=x&partitions=0/1", server,
+          #"400 unknown_field "partitions"; did you mean "partition"?"#
+        ),
+        (.get, "/v1/feed/consumers?limit=1", server, #"400 unknown_field "limit""#),
       ] as [(HTTP2Method, String, String?, String)] {
         let response = try await gateway.client.request(method, path, nil, token: token)
         let detail = response.json["detail"] as? String ?? ""

@@ -50,6 +50,10 @@ import Testing
     (.refused(.countsNotVisible, retryAfterMilliseconds: 0, detail: ""), false, "counts_not_visible -"),
     (.refused(.orderNotAvailable, retryAfterMilliseconds: 0, detail: ""), true, "order_not_available -"),
     (.refused(.invalidCursor, retryAfterMilliseconds: 0, detail: ""), true, "invalid_cursor -"),
+    (.refused(.feedOff, retryAfterMilliseconds: 0, detail: ""), true, "feed_off -"),
+    (.refused(.consumerNotFound, retryAfterMilliseconds: 0, detail: ""), true, "consumer_not_found -"),
+    (.refused(.consumerConflict, retryAfterMilliseconds: 0, detail: ""), true, "consumer_conflict -"),
+    (.refused(.leaseLost, retryAfterMilliseconds: 0, detail: "7"), true, "lease_lost -"),
     (.refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "secret"), false, "internal_error -"),
   ])
   func storeFailureMapsToProblem(_ failure: StoreFailure, _ isServer: Bool, _ expected: String) {

@@ -1,6 +1,7 @@
 import Foundation
 import HTTP2Session
 import NIOCore
+import ReceiptModel
 import TestSupport
 import Testing
 import Yams
@@ -227,6 +228,10 @@ import Yams
       (.issueTickets, ["ttl", "maximum"], Int(GatewayLimits.ticketSecondsMax)),
       (.acknowledgePushes, ["tickets", "maxItems"], limits.pushesPerRequest),
       (.acknowledgePushes, ["acks", "maxItems"], limits.pushesPerRequest),
+      (.putConsumer, ["types", "maxItems"], FeedRecordKind.allCases.count),
+      (.putConsumer, ["channel_types", "maxItems"], FeedConsumerTable.channelTypesMax),
+      (.commitConsumer, ["state", "maxLength"], FeedConsumerTable.stateBytesMax),
+      (.leaseConsumer, ["ttl_seconds", "maximum"], Int(FeedLeases.millisecondsMax / 1_000)),
     ]
     for (route, path, limit) in table {
       let body = try member(
@@ -251,6 +256,20 @@ import Yams
       try member(of: document, ["components", "schemas", "NewMembers", "maxItems"]) as? Int
         == limits.membersPerRequest
     )
+    #expect(
+      try member(of: document, ["components", "schemas", "FeedRecordType", "enum"]) as? [String]
+        == FeedRecordKind.allCases.filter { $0 != .gap }.map { "\($0.name)" }
+    )
+    let leased = try member(
+      of: try operation(of: .leaseConsumer),
+      ["responses", "200", "content", "application/json", "schema", "properties"]
+    )
+    #expect(try member(of: leased, ["workers", "maximum"]) as? Int == FeedLeases.workersMax)
+    let listed = try member(
+      of: try operation(of: .listConsumers),
+      ["responses", "200", "content", "application/json", "schema", "properties"]
+    )
+    #expect(try member(of: listed, ["consumers", "maxItems"]) as? Int == FeedConsumerTable.countMax)
     #expect(
       try member(of: document, ["components", "parameters", "limit", "schema", "maximum"]) as? Int
         == limits.rowsPerPage

@@ -61,11 +61,19 @@ import Testing
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),
     (.get, "/v1/users/bob/threads", "threads_of_user bob"),
     // Routes that are not built yet.
-    (.get, "/v1/feed", "not_built"),
-    (.get, "/v1/feed/consumers", "not_built"), (.put, "/v1/feed/consumers/x", "not_built x"),
-    (.delete, "/v1/feed/consumers/x", "not_built x"),
-    (.post, "/v1/feed/consumers/x/commit", "not_built x"),
     (.post, "/v1/import", "not_built"), (.get, "/v1/export", "not_built"),
+    // The feed.
+    (.get, "/v1/feed?consumer=x&partition=0/4", "read_feed ?consumer=x&partition=0/4"),
+    (.get, "/v1/feed/consumers", "list_consumers"), (.put, "/v1/feed/consumers/x", "put_consumer x"),
+    (.get, "/v1/feed/consumers/search-index_1.b", "get_consumer search-index_1.b"),
+    (.delete, "/v1/feed/consumers/x", "delete_consumer x"),
+    (.post, "/v1/feed/consumers/x/commit", "commit_consumer x"),
+    (.post, "/v1/feed/consumers/x/lease", "lease_consumer x"), (.head, "/v1/feed", "read_feed"),
+    (.post, "/v1/feed", "method_not_allowed GET, HEAD"),
+    (.put, "/v1/feed/consumers", "method_not_allowed GET, HEAD"),
+    (.patch, "/v1/feed/consumers/x", "method_not_allowed GET, HEAD, PUT, DELETE"),
+    (.get, "/v1/feed/consumers/x/lease", "method_not_allowed POST"),
+    (.get, "/v1/feed/consumers/", "route_not_found"),
     // HEAD matches the routes of GET.
     (.head, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
     // Queries and escapes.

@@ -31,7 +31,9 @@ extension RealProcesses {
       "response_schema_conformance",
     ]
     /// Operations that remove the objects of the other requests.
-    private static let removals = ["delete_channel", "truncate_channel", "delete_user", "delete_message"]
+    private static let removals = [
+      "delete_channel", "truncate_channel", "delete_user", "delete_message", "delete_consumer",
+    ]
 
     @Test func specificationAndExamplesAreValid() async throws {
       let output = try await Command.run(
@@ -43,7 +45,7 @@ extension RealProcesses {
 
     @Test func answersConformToSpecification() async throws {
       let seed = TestRun.printedSeed(of: "answers as openapi.yaml has them")
-      try await TestServices.with { services in
+      try await TestServices.with(storeFlags: ["--feed-retention", "1h"]) { services in
         try await Self.prepare(services)
         let port = try LoopbackPorts.free(1)[0].port
         guard let program = Executables.find("nghttpx") else { throw Unexpected("nghttpx is not installed") }
@@ -70,9 +72,9 @@ extension RealProcesses {
           // A user's run comes first: with a user's rights it removes nothing that the server's run needs. The
           // server's run changes settings and deletes objects.
           let bob = try await services.token("bob")
-          // A stream of events does not end, so each one would run until the time-out. Other tests cover its errors
-          // and events.
-          let finite = ["--exclude-operation-id", "events"]
+          // A stream of events or of the feed does not end, so each one would run until the time-out. Other tests
+          // cover their errors and content.
+          let finite = ["events", "read_feed"].flatMap { ["--exclude-operation-id", $0] }
           let kept = finite + Self.removals.flatMap { ["--exclude-operation-id", $0] }
           let removed = Self.removals.flatMap { ["--include-operation-id", $0] }
           for (name, token, routes) in [
@@ -164,6 +166,13 @@ extension RealProcesses {
         "/v1/channels/messaging:general/read",
         token: server,
         json: #"{"message_id":"m1","user_id":"bob"}"#
+      )
+      try await services.expect(
+        201,
+        "PUT",
+        "/v1/feed/consumers/search-index",
+        token: server,
+        json: #"{"from":"earliest","types":["read","delivered"],"channel_types":["messaging"]}"#
       )
     }
   }

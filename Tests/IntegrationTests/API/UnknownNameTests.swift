@@ -74,7 +74,19 @@ extension RealProcesses {
       Case(method: "DELETE", path: channel + "?hard_delete=true", isServer: true, names: ["hard_delete"]),
       Case(method: "GET", path: "/v1/export", isServer: true, code: "not_implemented"),
       Case(path: "/v1/import", body: "{}", isServer: true, code: "not_implemented"),
-      Case(method: "GET", path: "/v1/feed?consumer=a&partition=0/1", isServer: true, code: "not_implemented"),
+      Case(
+        method: "GET",
+        path: "/v1/feed?consumer=a&partitions=0/1",
+        isServer: true,
+        names: ["partitions", "partition"]
+      ),
+      Case(
+        method: "PUT",
+        path: "/v1/feed/consumers/a",
+        body: #"{"type":["read"]}"#,
+        isServer: true,
+        names: ["type", "types"]
+      ),
     ]
 
     @Test func unknownNamesAreRejectedWithoutEffect() async throws {

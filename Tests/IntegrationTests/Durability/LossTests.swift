@@ -95,7 +95,7 @@ extension RealProcesses {
     /// Perform a request of the driver; return false where the line is only output.
     ///
     /// - Parameter endedNode: the node of a cluster that was killed for the store.
-    private static func performRequest(
+    static func performRequest(
       _ line: String,
       _ stack: LocalStack,
       endedNode: inout Int

@@ -16,7 +16,7 @@ extension RealProcesses {
     @Test func storeScriptsPass() async throws {
       let names = try Self.scripts("").filter { !Self.secretless.contains($0) && $0 != Self.draining }
       #expect(names.count >= 6)
-      try await TestServices.with { services in
+      try await TestServices.with(storeFlags: ["--feed-retention", "1h"]) { services in
         for name in names {
           let arguments = ["--secret-file", services.stack.files.frameSecret]
           try await Self.play(name, port: services.stack.plan.store.port, arguments)

@@ -36,12 +36,14 @@ struct TestServices: Sendable {
   ///   - storeVariables: added to the store's environment.
   ///   - gatewayFlags: further flags of both gateways.
   ///   - nodes: number of a cluster's nodes; 1: a single store.
+  ///   - usesTLS: whether the first gateway uses TLS.
   ///   - prepare: writes files into the services' directory before any process starts.
   static func with(
     storeFlags: [String] = [],
     storeVariables: [String: String] = [:],
     gatewayFlags: [String] = [],
     nodes: Int = 1,
+    usesTLS: Bool = true,
     prepare: (StackFiles) async throws -> Void = { _ in },
     _ body: (TestServices) async throws -> Void
   ) async throws {
@@ -54,7 +56,7 @@ struct TestServices: Sendable {
       store: ports[0],
       storeAdmin: ports[1],
       gateways: [
-        StackPlan.Gateway(name: "gateway-tls", listen: ports[2], admin: ports[3], usesTLS: true),
+        StackPlan.Gateway(name: "gateway-tls", listen: ports[2], admin: ports[3], usesTLS: usesTLS),
         StackPlan.Gateway(name: "gateway-h2c", listen: ports[4], admin: ports[5], usesTLS: false),
       ]
     )

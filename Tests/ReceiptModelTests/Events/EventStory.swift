@@ -235,9 +235,10 @@ extension TestShard {
         )
       case .shard(.userAssigned(_, let settings)):
         let user = Array(settings.user.utf8)
+        let changed = state.applySettingsChange(of: user.span.bytes, in: slot)
         state.recordSettingsChange(
           of: user.span.bytes,
-          in: slot,
+          in: changed,
           at: state.time,
           &pending![number, default: PendingChannelEvents()]
         )

@@ -48,6 +48,11 @@ struct EffectTests {
     let session = Effect.shard(.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2))))
     #expect(session.page == .shardHead)
     #expect(session.channel == nil)
+    for effect in [.removed(name: "audit"), .switched(offSince: .none)] as [FeedConsumerEffect] {
+      let consumer = Effect.shard(.consumer(effect))
+      #expect(consumer.page == .consumers)
+      #expect(consumer.channel == nil)
+    }
   }
 
   @Test("an effect takes five words: large payloads are indirect")

@@ -528,7 +528,7 @@ extension PageID {
       .threadSegment(_, let number):
       number
     case .acknowledgements(let sequence): sequence.rawValue
-    case .head, .types, .shardHead, .index, .tokens: 0
+    case .head, .types, .shardHead, .index, .tokens, .consumers: 0
     }
   }
 }

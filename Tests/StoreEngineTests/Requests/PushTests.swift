@@ -74,7 +74,7 @@ struct PushTests {
   @Test("an invalid push acknowledgement is refused by name, and not applied")
   func invalidPushAcknowledgementIsRefusedByName() throws {
     let (harness, gateway) = try harness()
-    gateway.push("team:a", "bob", "m1", flags: 2)
+    gateway.push("team:a", "bob", "m1", flags: 4)
     gateway.push("team:a", "zoe", "m1")
     gateway.push("team:a", "bob", "m9")
     gateway.push("team:a", "bob", "")
@@ -471,7 +471,7 @@ struct PushTests {
   func ticketAnswerHasNamesWhereTheyAreRequested() throws {
     let (harness, gateway) = try harness()
     let ticket = try gateway.ticket("team:a", "bob", "m1", harness)
-    gateway.redeem(ticket, flags: 2)
+    gateway.redeem(ticket, flags: 4)
     gateway.redeem(ticket, flags: 0)
     gateway.redeem(ticket, flags: 1)
     #expect(

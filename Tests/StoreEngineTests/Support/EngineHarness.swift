@@ -15,6 +15,9 @@ final class EngineHarness: StoreLoopDriver {
   var stepReads: [StepRequest] = []
   /// The requested purges of the storage that are not performed.
   private(set) var purges = 0
+  /// The requested reads and trims of the feed that are not answered.
+  var feedReads: [FeedReadRequest] = []
+  var feedTrims: [FeedTrimRequest] = []
   /// Membership changes and confirmations in flight.
   var deliveries: [MembershipDelivery] = []
   var confirmations: [MembershipConfirmation] = []
@@ -66,6 +69,8 @@ final class EngineHarness: StoreLoopDriver {
 
   func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
   func readSteps(_ request: StepRequest) { stepReads.append(request) }
+  func readFeed(_ request: FeedReadRequest) { feedReads.append(request) }
+  func trimFeed(_ request: FeedTrimRequest) { feedTrims.append(request) }
   func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
   func confirm(_ confirmations: [MembershipConfirmation]) {
     self.confirmations += confirmations
@@ -131,6 +136,17 @@ final class EngineHarness: StoreLoopDriver {
       )
     }
     loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
+  }
+
+  /// Answer the oldest read of the feed.
+  func completeFeedRead(failing: Bool = false) throws {
+    let request = feedReads.removeFirst()
+    loop.feedRead(request, failing ? .failure(.failed("bad sector")) : .success(try storage.readFeed(request)))
+  }
+
+  func completeFeedTrim() throws {
+    let request = feedTrims.removeFirst()
+    loop.feedTrimmed(request, .success(try storage.trimFeed(request)))
   }
 
   /// Answer the oldest record in the erasure ledger, successfully or with a fault.

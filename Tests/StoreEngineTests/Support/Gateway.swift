@@ -171,6 +171,23 @@ final class Gateway {
         let ids = list.revocations.map { " \($0.id)" }.joined()
         return
           "tokens\(ids) of version \(list.version)\(list.isAnew ? " anew" : "")\(list.hasMore ? " and more" : "")"
+      case .putConsumer:
+        return try FlagReply(payload).isSet ? "consumer made" : "consumer known"
+      case .removeConsumer, .commitConsumer:
+        try reader.end()
+        return header.kind == .removeConsumer ? "consumer removed" : "committed"
+      case .openPartition:
+        let reply = try OpenPartitionReply(payload)
+        return "opened at \(reply.position)\(reply.state.isEmpty ? "" : " with \(reply.state.count) bytes")"
+      case .leasePartitions:
+        let reply = try LeasePartitionsReply(payload)
+        return "partitions \(reply.partitions) of \(reply.workerCount)"
+      case .listConsumers:
+        let reply = try ConsumersReply(payload)
+        let words = reply.entries.map { "\($0.consumer.name) at \($0.consumer.position)" }
+        return "consumers \(words.joined(separator: ", ")) end \(reply.end)"
+      case .readFeed:
+        return try FeedText.page(payload)
       case .subscribeUser:
         let through = try reader.time().milliseconds
         try reader.end()
