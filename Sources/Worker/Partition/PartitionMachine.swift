@@ -378,7 +378,9 @@ package struct PartitionMachine: Sendable {
     var times: [Int64] = []
     switch current {
     case .none: if let time = assembler.readyAt { times.append(time) }
-    case .waiting(_, let attempt): times.append(attemptTime(attempt))
+    case .waiting(_, let attempt):
+      // Otherwise it waits for a commit.
+      if uncommitted < Self.uncommittedMax { times.append(attemptTime(attempt)) }
     case .inFlight: break
     }
     if !isCommitting, pendingCursor != nil || pendingChange != nil { times.append(commitNotBefore) }
