@@ -343,8 +343,8 @@ let package = Package(
     .testTarget(
       name: "WorkerTests",
       dependencies: [
-        "Worker", "Operations", "TestPrograms", "TestSupport", crypto, jwt, lifecycle, logging, nioCore, nioHTTP1,
-        nioPosix,
+        "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "TestPrograms", "TestSupport", logging,
+        nioCore, nioHTTP1, nioPosix,
       ],
       swiftSettings: strict
     ),

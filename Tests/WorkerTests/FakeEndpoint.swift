@@ -51,6 +51,8 @@ final class FakeEndpoint: Sendable {
     var delivered: [ReceivedWebhook] = []
     var inFlight: [String: Int] = [:]
     var overlaps = 0
+    var count = 0
+    var keepsNothing = false
   }
 
   private let state: Mutex<State>
@@ -97,6 +99,12 @@ final class FakeEndpoint: Sendable {
     state.withLock { $0.behave = behave }
   }
 
+  /// Count requests only, and answer 204.
+  func keepsNothing() { state.withLock { $0.keepsNothing = true } }
+
+  /// Number of requests that arrived whole.
+  var count: Int { state.withLock { $0.count } }
+
   /// All requests that arrived whole.
   var attempts: [ReceivedWebhook] { state.withLock { $0.attempts } }
 
@@ -116,6 +124,8 @@ final class FakeEndpoint: Sendable {
 
   fileprivate func receive(_ webhook: ReceivedWebhook) -> Behaviour {
     state.withLock { state in
+      state.count += 1
+      if state.keepsNothing { return .ok }
       let earlier = state.attempts.count { $0.id == webhook.id }
       let behaviour = state.behave(webhook, earlier)
       state.attempts.append(webhook)
