@@ -1,10 +1,10 @@
 import Foundation
 import HTTP2Session
-import LocalStack
 import NIOCore
 import NIOPosix
 import Operations
 import TLSSession
+import TestPrograms
 import TestSupport
 import Testing
 
@@ -22,17 +22,28 @@ import Testing
     }
   }
 
-  /// Run an endpoint with a self-signed certificate for localhost, whose file is passed to `body`.
+  /// Run an endpoint with a certificate for localhost. The file of its CA is passed to `body`.
   private static func withEndpoint(
     _ body: (_ port: Int, _ certificate: String, _ count: () async throws -> Int) async throws -> Void
   ) async throws {
-    let files = NSTemporaryDirectory() + "tidemark-worker-tls-\(UUID().uuidString)"
-    let (certificate, key) = try SelfSignedCertificate.make(now: Date())
-    try certificate.write(toFile: files + ".pem", atomically: true, encoding: .utf8)
-    try key.write(toFile: files + ".key", atomically: true, encoding: .utf8)
-    defer { for end in [".pem", ".key"] { try? FileManager.default.removeItem(atPath: files + end) } }
+    let folder = NSTemporaryDirectory() + "tidemark-worker-tls-\(UUID().uuidString)"
+    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    try "subjectAltName=DNS:localhost".write(toFile: folder + "/names", atomically: true, encoding: .utf8)
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for arguments in [
+      ["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2"] + key,
+      ["req", "-keyout", "key.pem", "-out", "request", "-subj", "/CN=localhost"] + key,
+      [
+        "x509", "-req", "-in", "request", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "cert.pem",
+        "-days", "2", "-extfile", "names",
+      ],
+    ] {
+      let output = try await Command.run("openssl", arguments, directory: folder)
+      guard output.status == 0 else { throw Unexpected("openssl: \(output)") }
+    }
     let context = try TLSContext(
-      server: TLSServerConfiguration(certificateChainFile: files + ".pem", privateKeyFile: files + ".key")
+      server: TLSServerConfiguration(certificateChainFile: folder + "/cert.pem", privateKeyFile: folder + "/key.pem")
     )
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let loop = group.next()
@@ -52,7 +63,7 @@ import Testing
     let result: Result<Void, any Error>
     do {
       result = .success(
-        try await body(server.localAddress?.port ?? 0, files + ".pem") {
+        try await body(server.localAddress?.port ?? 0, folder + "/ca.pem") {
           try await loop.submit { shared.value.0.count }.get()
         }
       )

@@ -134,9 +134,18 @@ package final class WebhookEndpoint: Sendable {
         state.rotation &+= 1
         state.current?.resolvedAt = .now - Self.addressLifetime
       }
-      let detail = (error as? HTTPClientError)?.shortDescription ?? ErrorText.of(error)
-      return DeliveryFailure(.connection, String(detail.prefix(200)))
+      return DeliveryFailure(.connection, String(Self.text(of: error).prefix(200)))
     }
+  }
+
+  private static func text(of error: any Error) -> String {
+    if let error = error as? HTTPClientError { return error.shortDescription }
+    if error is NIOSSLError || error is BoringSSLError {
+      // The library's own text contains the paths of its sources.
+      let reason = "\(error)".firstMatch(of: /OPENSSL_internal:(\w+)/)?.1
+      return "the TLS handshake failed" + (reason.map { ": \($0)" } ?? "")
+    }
+    return ErrorText.of(error)
   }
 
   // MARK: Clients
