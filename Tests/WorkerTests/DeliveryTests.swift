@@ -114,6 +114,28 @@ import Testing
     }
   }
 
+  /// While the endpoint takes nothing, records wait at the gateway.
+  @Test func unreadRecordsWaitAtTheGateway() async throws {
+    try await Feed.with { feed in
+      try await FakeEndpoint.with({ _, _ in .status(503) }) { endpoint in
+        let count = 20_000
+        try await feed.use { $0.append(0, count: count, padding: 2_000) }
+        try await Workers.with(feed, .test(endpoint.url, records: 100)) { _ in
+          var sent = -1
+          try await eventually("no more is sent", pollInterval: .milliseconds(500)) {
+            let before = sent
+            sent = try await feed.use { $0.sent(0) }
+            return sent == before && !endpoint.attempts.isEmpty
+          }
+          #expect(sent > 0 && sent < count)
+          endpoint.behave { _, _ in .ok }
+          try await eventually("every record committed") { try await feed.committed()[0] == count }
+        }
+        #expect(endpoint.records["0/4"] == Self.ids(0, count))
+      }
+    }
+  }
+
   @Test func goneEndpointIsPaused() async throws {
     try await Feed.with { feed in
       try await FakeEndpoint.with({ _, _ in .status(410) }) { endpoint in

@@ -53,15 +53,19 @@ final class FakeFeed: HTTP2ServerDelegate {
   private static func index(_ cursor: String) -> Int { Int(cursor.split(separator: "-").last ?? "") ?? 0 }
 
   /// Add records to a partition; their ids are `partition.number`.
-  func append(_ partition: Int, count: Int, cid: String = "messaging:c") {
+  func append(_ partition: Int, count: Int, padding: Int = 0) {
+    let padding = padding > 0 ? #","padding":"\#(String(repeating: "x", count: padding))""# : ""
     for _ in 0..<count {
       let number = records[partition].count + 1
       records[partition].append(
-        #""id":"\#(partition).\#(number)","type":"read","cid":"\#(cid)\#(partition)","seq":\#(number)"#
+        #""id":"\#(partition).\#(number)","type":"read","cid":"messaging:c\#(partition)","seq":\#(number)\#(padding)"#
       )
     }
     pumpAll()
   }
+
+  /// Number of the records of a partition that have been sent.
+  func sent(_ partition: Int) -> Int { streams.first { $0.partition == partition }?.next ?? 0 }
 
   /// End all streams, as a gateway that drains.
   func endStreams() {

@@ -108,6 +108,8 @@ private final class FeedConnection: HTTP2ClientDelegate {
     let promise = channel.eventLoop.makePromise(of: [FeedLine]?.self)
     waiter = promise
     setReading(true)
+    // Before the first byte, the gateway's SETTINGS included.
+    if silence == nil { waitForBytes() }
     return promise.futureResult
   }
 
