@@ -1,4 +1,5 @@
 import Foundation
+import LocalStack
 import NIOCore
 import NIOPosix
 import Operations
@@ -85,7 +86,7 @@ import Testing
 
   @Test func endpointThatWasDownGetsEverything() async throws {
     try await Feed.with { feed in
-      let port = try await FakeEndpoint.with { $0.port }
+      let port = try LoopbackPorts.free(1)[0].port
       try await Self.fill(feed, 8)
       try await Workers.with(feed, .test("http://127.0.0.1:\(port)/hook")) { workers in
         try await eventually("a stored attempt") { try await feed.state(0).attempt != nil }

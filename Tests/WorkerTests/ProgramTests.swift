@@ -29,7 +29,7 @@ import Testing
             url: \(url)
             secrets: [\(TasksFileTests.secret)]
             partitions: 4
-            batch: {records: 2, wait: 20ms}
+            batch: {records: 2, wait: 60s}
             allow_http: true
             allow_private: true
             \(more)

@@ -12,7 +12,7 @@ import Testing
     try await Feed.with { feed in
       try await FakeEndpoint.with({ _, _ in .status(500) }) { endpoint in
         try await feed.append(0, count: 3)
-        try await Workers.with(feed, .test(endpoint.url)) { workers in
+        try await Workers.with(feed, .test(endpoint.url, records: 3)) { workers in
           try await eventually("two attempts stored") { try await feed.state(0).attempt?.attempts ?? 0 >= 2 }
           await workers.kill()
         }
@@ -113,6 +113,8 @@ import Testing
   private static func deadLetterTask(_ endpoint: FakeEndpoint) throws -> WebhookTask {
     var task = try WebhookTask.test(endpoint.url, records: 2)
     task.retryMilliseconds = 1_000
+    // Batches are only as large as they may be, however slow the machine is.
+    task.batchWaitMilliseconds = 60_000
     return task
   }
 
@@ -146,8 +148,8 @@ import Testing
           #expect(endpoint.delivered.last?.id == failed.id && endpoint.delivered.last?.body == failed.body)
           // The worker does not bring the removed dead letter back.
           endpoint.behave { _, earlier in earlier == 0 ? .status(500) : .ok }
-          try await feed.append(0, count: 1)
-          try await eventually("a later record") { try await feed.committed()[0] == 7 }
+          try await feed.append(0, count: 2)
+          try await eventually("later records") { try await feed.committed()[0] == 8 }
           #expect(try await feed.state(0).deadLetters.isEmpty)
         }
       }
