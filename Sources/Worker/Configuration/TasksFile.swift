@@ -4,8 +4,10 @@ internal import Yams
 
 /// The worker's tasks file: YAML with a section for each kind of task. Webhooks are the only kind.
 package struct TasksFile: Sendable, Equatable {
+  /// Webhooks in the order of the file; their names differ.
   package var webhooks: [WebhookTask]
 
+  /// Create the tasks of a file.
   package init(webhooks: [WebhookTask]) { self.webhooks = webhooks }
 
   /// Larger files are not tasks files.

@@ -26,6 +26,7 @@ package struct WebhookTask: Sendable, Equatable {
 
   /// Name of the webhook and of its consumer in the feed.
   package var name: String
+  /// The endpoint.
   package var url: WebhookURL
   /// Keys of the signatures, the first first.
   package var secrets: [[UInt8]]
@@ -33,7 +34,9 @@ package struct WebhookTask: Sendable, Equatable {
   package var types: [String] = []
   /// Types of channels; empty: all.
   package var channelTypes: [String] = []
+  /// Where the consumer begins when it is created.
   package var start = Start.now
+  /// Number of partitions that the feed is read in.
   package var partitionCount = 8
   /// Maximum number of records of a batch.
   package var batchRecordsMax = 100
@@ -47,8 +50,10 @@ package struct WebhookTask: Sendable, Equatable {
   package var allowsPrivateAddresses = false
   /// File of an additional trust root, PEM.
   package var authorityFile: String?
+  /// HTTP versions that the endpoint is offered.
   package var version = Version.auto
 
+  /// Create a task with the defaults of the tasks file.
   package init(name: String, url: WebhookURL, secrets: [[UInt8]]) {
     self.name = name
     self.url = url

@@ -6,9 +6,11 @@ package import NIOCore
 /// The request is made to ``text``, which is put together from the checked parts. So the client cannot read another
 /// host out of it than the one whose addresses were checked.
 package struct WebhookURL: Hashable, Sendable {
+  /// Whether the scheme is https.
   package let usesTLS: Bool
   /// Host name in lower case, or an IP address without brackets.
   package let host: String
+  /// 1 to 65,535; the scheme's port by default.
   package let port: Int
   /// Path and query, from "/".
   package let path: String

@@ -11,11 +11,13 @@ package struct WorkerConfiguration: Sendable {
     "gateway", "gateway-ca", "token-file", "jwt-secret-file", "admin", "name", "log-level",
   ]
 
+  /// The gateway, with the credential for it.
   package let gateway: FeedGateway
   /// Address of the operations listener.
   package let admin: Endpoint?
   /// Name of this worker among those that share partitions.
   package let name: String
+  /// Level of the process's log.
   package let logLevel: Logger.Level
 
   /// Check the settings, and read the files that they name.

@@ -2,9 +2,11 @@ internal import Operations
 
 /// A dead letter with its place.
 package struct PlacedDeadLetter: Sendable, Hashable {
+  /// Name of the webhook.
   package var webhook: String
   /// Such as `3/8`.
   package var partition: String
+  /// The range and its failures.
   package var letter: DeadLetter
 
   /// Identifier for the command line.

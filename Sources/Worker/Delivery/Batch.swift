@@ -64,6 +64,7 @@ package struct BatchAssembler: Sendable {
   /// Heartbeats since the last record of a batch that is put together again.
   private var heartbeatCount = 0
 
+  /// Create an empty batch with limits of records, and of milliseconds since the first record.
   package init(recordsMax: Int, waitMilliseconds: Int64) {
     self.recordsMax = recordsMax
     self.waitMilliseconds = waitMilliseconds

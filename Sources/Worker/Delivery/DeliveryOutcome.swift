@@ -21,6 +21,7 @@ package struct DeliveryFailure: Sendable, Hashable {
     /// The worker gave up the request, because it stops or its lease moves.
     case abandoned
 
+    /// Status, or name of the cause.
     package var description: String {
       switch self {
       case .status(let status): "\(status)"
@@ -41,12 +42,14 @@ package struct DeliveryFailure: Sendable, Hashable {
     }
   }
 
+  /// What went wrong.
   package var cause: Cause
   /// Detail for the log, at most a few hundred characters.
   package var detail: String
   /// Delay that the endpoint asks for, in milliseconds.
   package var retryAfterMilliseconds: Int64?
 
+  /// Create a failure.
   package init(_ cause: Cause, _ detail: String, retryAfterMilliseconds: Int64? = nil) {
     self.cause = cause
     self.detail = detail

@@ -46,6 +46,7 @@ package final class WebhookEndpoint: Sendable {
   private let lookup: HostResolver.Lookup
   private let state = Mutex(State())
 
+  /// Create a client without connections.
   package init(_ task: WebhookTask, lookup: @escaping HostResolver.Lookup = HostResolver.system) {
     self.task = task
     signature = WebhookSignature(secrets: task.secrets)

@@ -11,6 +11,7 @@ package struct GatewayError: Error, CustomStringConvertible {
   package var status: Int
   /// Code of the problem document; empty without one.
   package var code: String
+  /// The problem, for logs and `/ready`.
   package var description: String
 
   init(_ response: HTTPCallResponse) {
@@ -27,6 +28,7 @@ package struct GatewayError: Error, CustomStringConvertible {
 
 /// Client of the feed's routes. All calls share one connection, which is opened when it is needed.
 package final class FeedGateway: Sendable {
+  /// The gateway's URL.
   package let url: GatewayURL
   let tls: TLSContext?
   let credential: ServerCredential
@@ -43,15 +45,23 @@ package final class FeedGateway: Sendable {
 
   /// Consumer of the feed as the gateway describes it.
   package struct Consumer: Decodable, Sendable {
+    /// Partition of a consumer.
     package struct Partition: Decodable, Sendable {
+      /// Such as `3/8`.
       package var partition: String
+      /// Epoch of the newest stream.
       package var epoch: Int64?
+      /// Records that are not committed.
       package var lag_records: Int64?
+      /// Age of the oldest of them, in seconds.
       package var lag_seconds: Double?
+      /// The stored state; only told of a single consumer.
       package var state: String?
     }
 
+    /// The consumer's name.
     package var name: String
+    /// Partitions of the current division.
     package var partitions: [Partition]
   }
 
@@ -59,6 +69,7 @@ package final class FeedGateway: Sendable {
   package struct Consumers: Decodable, Sendable {
     /// Nil: the feed is not limited by time.
     package var retention_seconds: Int64?
+    /// Every consumer of the feed.
     package var consumers: [Consumer]
   }
 

@@ -14,10 +14,12 @@ package enum FeedRecordType {
 package struct FeedRecord: Sendable, Hashable {
   /// Position after the record.
   package var cursor: String
+  /// Identifier, the same at each delivery.
   package var id: String
   /// The record's JSON object without `cursor`; otherwise the bytes as received.
   package var json: [UInt8]
 
+  /// Create a record.
   package init(cursor: String, id: String, json: [UInt8]) {
     self.cursor = cursor
     self.id = id
@@ -63,12 +65,14 @@ package enum FeedLine: Sendable, Hashable {
 
 /// Right to commit a partition, as told at the beginning of a stream.
 package struct FeedLease: Sendable, Hashable {
+  /// Rises with each stream of the partition.
   package var epoch: Int64
   /// The committed position; nil if the gateway does not tell it.
   package var cursor: String?
   /// The state that was stored last.
   package var state: String?
 
+  /// Create a lease.
   package init(epoch: Int64, cursor: String? = nil, state: String? = nil) {
     self.epoch = epoch
     self.cursor = cursor

@@ -10,6 +10,7 @@
 ///    contains the dead letter, the position behind it is committed; else the batch is attempted once more.
 /// 3. The stream after that begins behind the batch.
 package struct PartitionMachine: Sendable {
+  /// What has happened.
   package enum Event: Sendable {
     /// Lines of the stream, in answer to ``Action/read``.
     case lines([FeedLine])
@@ -27,6 +28,7 @@ package struct PartitionMachine: Sendable {
     case abandon
   }
 
+  /// Result of a commit.
   package enum CommitResult: Sendable, Hashable {
     /// With the number of dead letters, if the state was stored.
     case done(deadLetters: Int?)
@@ -35,11 +37,16 @@ package struct PartitionMachine: Sendable {
     case failed
   }
 
+  /// Position, change of the state, or both, to be committed.
   package struct Commit: Sendable, Hashable {
+    /// Epoch of the stream.
     package var epoch: Int64
+    /// Position; nil: it stays.
     package var cursor: String?
+    /// Change of the state; nil: it stays.
     package var change: PartitionState.Change?
 
+    /// Create a commit.
     package init(epoch: Int64, cursor: String? = nil, change: PartitionState.Change? = nil) {
       self.epoch = epoch
       self.cursor = cursor
@@ -47,6 +54,7 @@ package struct PartitionMachine: Sendable {
     }
   }
 
+  /// Why a stream is no longer served.
   package enum End: Sendable, Hashable {
     /// Open the next stream.
     case reopen
@@ -58,6 +66,7 @@ package struct PartitionMachine: Sendable {
     case failed(String)
   }
 
+  /// What the caller is to do.
   package enum Action: Sendable, Hashable {
     /// Read lines from the stream.
     case read
@@ -127,6 +136,7 @@ package struct PartitionMachine: Sendable {
   private var pausedUntil: Int64?
   private var lastWake: Int64?
 
+  /// Create a machine for a new stream, with the webhook's current pause.
   package init(_ task: WebhookTask, partition: String, pausedUntil: Int64? = nil) {
     self.task = task
     self.partition = partition

@@ -21,6 +21,7 @@ package struct PartitionState: Sendable, Hashable {
     /// Time of the next attempt, in milliseconds since 1970.
     package var nextAt: Int64
 
+    /// Create an attempt.
     package init(from: String?, end: String, count: Int, attempts: Int, firstAt: Int64, nextAt: Int64) {
       self.from = from
       self.end = end
@@ -38,6 +39,7 @@ package struct PartitionState: Sendable, Hashable {
     /// A dead letter to add.
     package var deadLetter: DeadLetter?
 
+    /// Create a change.
     package init(attempt: Attempt?, deadLetter: DeadLetter? = nil) {
       self.attempt = attempt
       self.deadLetter = deadLetter
@@ -49,10 +51,12 @@ package struct PartitionState: Sendable, Hashable {
   /// Maximum size in bytes of the JSON: the gateway's limit.
   package static let byteCountMax = 16 * 1_024
 
+  /// Attempts of the batch behind the committed position; nil: none has failed.
   package var attempt: Attempt?
   /// Oldest first.
   package var deadLetters: [DeadLetter] = []
 
+  /// Create a state.
   package init(attempt: Attempt? = nil, deadLetters: [DeadLetter] = []) {
     self.attempt = attempt
     self.deadLetters = deadLetters
@@ -162,6 +166,7 @@ package struct DeadLetter: Sendable, Hashable {
   /// Status or cause of the last failure.
   package var error: String
 
+  /// Create a dead letter.
   package init(
     from: String?,
     to: String,

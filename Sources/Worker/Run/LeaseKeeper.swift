@@ -6,6 +6,7 @@ package struct LeaseKeeper: Sendable {
   /// Time between calls in milliseconds.
   package static let intervalMilliseconds: Int64 = 2_000
 
+  /// What the caller is to do.
   package enum Action: Sendable, Hashable {
     case start(String)
     /// Finish the request in flight, then report ``LeaseKeeper/ended(_:)``.
@@ -21,6 +22,7 @@ package struct LeaseKeeper: Sendable {
   /// When the last successful call was sent, in milliseconds of a monotonic clock.
   private var confirmedAt: Int64?
 
+  /// Create a keeper that holds nothing.
   package init() {}
 
   /// Partitions of the next call: those served, and those that are still ending.

@@ -24,6 +24,7 @@ package final class WebhookMetrics: Sendable {
   private let name: String
   private let values = Mutex(Values())
 
+  /// Create counters at zero for the webhook of that name.
   package init(_ name: String) { self.name = name }
 
   func attemptStarted() { values.withLock { $0.inFlight += 1 } }
