@@ -4,6 +4,7 @@ import LocalStack
 import NIOCore
 import NIOPosix
 import Operations
+import TLSSession
 import TestPrograms
 import TestSupport
 
@@ -306,7 +307,13 @@ struct Feed: Sendable {
   }
 
   /// Run a feed while `body` runs.
-  static func with<Value>(_ body: (Feed) async throws -> Value) async throws -> Value {
+  ///
+  /// - Parameter tls: contexts of the server and of its clients; nil: h2c.
+  static func with<Value>(
+    tls: (server: TLSContext, client: TLSContext)? = nil,
+    _ body: (Feed) async throws -> Value
+  ) async throws -> Value {
+    let serverTLS = tls?.server
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let loop = group.next()
     let shared = try await loop.submit {
@@ -315,6 +322,9 @@ struct Feed: Sendable {
     let server = try await ServerBootstrap(group: group)
       .childChannelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
+          if let serverTLS {
+            try channel.pipeline.syncOperations.addHandler(TLSHandler(context: serverTLS, serverName: nil))
+          }
           try channel.pipeline.syncOperations.addHandler(
             HTTP2ServerConnection(delegate: shared.value.0, resources: shared.value.1)
           )
@@ -329,13 +339,13 @@ struct Feed: Sendable {
     let secret = NSTemporaryDirectory() + "tidemark-worker-secret-\(UUID().uuidString)"
     try "0123456789abcdef0123456789abcdef\n".write(toFile: secret, atomically: true, encoding: .utf8)
     defer { try? FileManager.default.removeItem(atPath: secret) }
-    guard let url = GatewayURL("http://\(endpoint)") else { throw Unexpected("no URL") }
+    guard let url = GatewayURL("\(tls == nil ? "http" : "https")://\(endpoint)") else { throw Unexpected("no URL") }
     let credential = try await ServerCredential.secretFile(secret) { _ in }
     let feed = Feed(
       endpoint: endpoint,
       bound: bound,
       loop: loop,
-      gateway: FeedGateway(url: url, tls: nil, credential: credential)
+      gateway: FeedGateway(url: url, tls: tls?.client, credential: credential)
     )
     let result: Result<Value, any Error>
     do { result = .success(try await body(feed)) } catch { result = .failure(error) }

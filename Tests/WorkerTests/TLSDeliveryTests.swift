@@ -10,7 +10,7 @@ import Testing
 
 @testable import Worker
 
-/// Endpoints with TLS, which speak HTTP/2.
+/// Endpoints and gateways with TLS, over HTTP/2.
 @Suite struct TLSDeliveryTests {
   /// Counts requests, and answers 204.
   private final class Counter: HTTP2ServerDelegate {
@@ -24,24 +24,15 @@ import Testing
 
   /// Run an endpoint with a certificate for localhost. The file of its CA is passed to `body`.
   private static func withEndpoint(
-    _ body: (_ port: Int, _ certificate: String, _ count: () async throws -> Int) async throws -> Void
+    _ body: (_ port: Int, _ authority: String, _ count: () async throws -> Int) async throws -> Void
   ) async throws {
-    let folder = NSTemporaryDirectory() + "tidemark-worker-tls-\(UUID().uuidString)"
-    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    defer { try? FileManager.default.removeItem(atPath: folder) }
-    try "subjectAltName=DNS:localhost".write(toFile: folder + "/names", atomically: true, encoding: .utf8)
-    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    for arguments in [
-      ["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2"] + key,
-      ["req", "-keyout", "key.pem", "-out", "request", "-subj", "/CN=localhost"] + key,
-      [
-        "x509", "-req", "-in", "request", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "cert.pem",
-        "-days", "2", "-extfile", "names",
-      ],
-    ] {
-      let output = try await Command.run("openssl", arguments, directory: folder)
-      guard output.status == 0 else { throw Unexpected("openssl: \(output)") }
-    }
+    try await TestCertificate.with("DNS:localhost") { folder in try await Self.withEndpoint(folder, body) }
+  }
+
+  private static func withEndpoint(
+    _ folder: String,
+    _ body: (_ port: Int, _ authority: String, _ count: () async throws -> Int) async throws -> Void
+  ) async throws {
     let context = try TLSContext(
       server: TLSServerConfiguration(certificateChainFile: folder + "/cert.pem", privateKeyFile: folder + "/key.pem")
     )
@@ -81,12 +72,12 @@ import Testing
 
   @Test func certificateIsVerifiedForTheHost() async throws {
     try await Feed.with { feed in
-      try await Self.withEndpoint { port, certificate, count in
+      try await Self.withEndpoint { port, authority, count in
         for partition in 0..<FakeFeed.count { try await feed.append(partition, count: 10) }
         // Neither another name nor an unknown issuer is accepted.
-        for (host, authority) in [("other.test", certificate), ("localhost", nil)] {
+        for (host, file) in [("other.test", authority), ("localhost", nil)] {
           var task = try WebhookTask.test("https://\(host):\(port)/hook", records: 1)
-          task.authorityFile = authority
+          task.authorityFile = file
           try await Workers.with(feed, task, name: host, lookup: Self.loopback) { workers in
             try await eventually("a failure") {
               try await workers.scrape(feed.loop).contains(#"outcome="connection""#)
@@ -95,13 +86,44 @@ import Testing
           #expect(try await count() == 0)
         }
         var task = try WebhookTask.test("https://localhost:\(port)/hook", records: 1)
-        task.authorityFile = certificate
+        task.authorityFile = authority
         try await Workers.with(feed, task, lookup: Self.loopback) { _ in
           try await eventually("every record committed") { try await feed.committed() == [10, 10, 10, 10] }
         }
         #expect(try await count() == 40)
       }
     }
+  }
+
+  @Test func gatewayIsReachedOverTLS() async throws {
+    try await TestCertificate.with("IP:127.0.0.1") { folder in
+      let (certificate, authority) = (folder + "/cert.pem", folder + "/ca.pem")
+      let server = try TLSContext(
+        server: TLSServerConfiguration(certificateChainFile: certificate, privateKeyFile: folder + "/key.pem")
+      )
+      let client = try TLSContext(client: TLSClientConfiguration(authorityFile: authority))
+      try await Feed.with(tls: (server, client)) { feed in
+        try await FakeEndpoint.with { endpoint in
+          for partition in 0..<FakeFeed.count { try await feed.append(partition, count: 10) }
+          try await Workers.with(feed, .test(endpoint.url)) { _ in
+            try await eventually("every record committed") { try await feed.committed() == [10, 10, 10, 10] }
+          }
+        }
+      }
+    }
+  }
+
+  /// A token that replaces another in its file is sent without a restart.
+  @Test func replacedTokenIsRead() async throws {
+    let file = NSTemporaryDirectory() + "tidemark-worker-token-\(UUID().uuidString)"
+    try "first.token\n".write(toFile: file, atomically: true, encoding: .utf8)
+    defer { try? FileManager.default.removeItem(atPath: file) }
+    let credential = try ServerCredential.tokenFile(file) { _ in }
+    #expect(try await credential.token() == "first.token")
+    try "second.token\n".write(toFile: file, atomically: true, encoding: .utf8)
+    try await eventually("the second token") { try await credential.token() == "second.token" }
+    try "two words\n".write(toFile: file, atomically: true, encoding: .utf8)
+    #expect(throws: SettingsError.self) { try ServerCredential.tokenFile(file) { _ in } }
   }
 
   @Test func systemResolvesHosts() async throws {

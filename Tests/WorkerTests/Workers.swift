@@ -36,7 +36,7 @@ struct Workers: Sendable {
     logger.logLevel = .critical
     let worker = Worker(
       TasksFile(webhooks: [task]),
-      gateway: FeedGateway(url: feed.gateway.url, tls: nil, credential: feed.gateway.credential),
+      gateway: FeedGateway(url: feed.gateway.url, tls: feed.gateway.tls, credential: feed.gateway.credential),
       name: name,
       readiness: readiness,
       metrics: metrics,

@@ -12,6 +12,9 @@ internal import Synchronization
 /// The host is resolved here, every address is checked, and the HTTP client connects to exactly the address that was
 /// checked; the certificate is verified for the host. So a name that resolves to another address later (DNS rebinding)
 /// has no effect before that address is checked too.
+///
+/// swift-nio-ssl accepts a certificate for the host, and also one for the connected address itself (an IP address among
+/// its names), whatever the host is.
 package final class WebhookEndpoint: Sendable {
   /// How long a resolved address is used before the host is resolved again.
   private static let addressLifetime = Duration.seconds(30)

@@ -99,16 +99,19 @@ final class WebhookRunner: Sendable {
       var nextLag = Self.now + Self.lagInterval
       var isCalling = false
       var isStopping = false
+      var isConnected = false
       loop: for await event in events {
         let now = Self.now
         switch event {
         case .tick: break
         case .answered(let partitions, let sentAt):
           isCalling = false
+          isConnected = true
           readiness.set(part, nil)
           if !isStopping { perform(keeper.answered(partitions, sentAt: sentAt), &served, &group) }
         case .callFailed(let reason):
           isCalling = false
+          isConnected = false
           readiness.set(part, reason)
           context.log(.warning, "No answer about partitions", ["reason": "\(reason)"])
         case .ended(let partition):
@@ -119,7 +122,8 @@ final class WebhookRunner: Sendable {
           perform(keeper.stopAll(), &served, &group)
         }
         perform(keeper.tick(now: now), &served, &group)
-        if isStopping, served.isEmpty { break loop }
+        // A call that is still under way would renew what leaving gives up.
+        if isStopping, served.isEmpty, !isCalling { break loop }
         if !isCalling, !isStopping, now >= nextCall {
           isCalling = true
           nextCall = now + LeaseKeeper.intervalMilliseconds
@@ -134,7 +138,7 @@ final class WebhookRunner: Sendable {
       // Here every partition has ended, or this task was cancelled.
       for one in served.values { one.task.cancel() }
       for one in served.values { await one.task.value }
-      if isStopping { await leave() }
+      if isStopping, isConnected { await leave() }
       group.cancelAll()
     }
   }
