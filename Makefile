@@ -26,7 +26,7 @@ SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) -Xswiftc $(DEBUG_INFO)
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
-PROGRAMS := tidemark-store tidemark-gateway tidemark
+PROGRAMS := tidemark-store tidemark-gateway tidemark-worker tidemark
 DESTINATION ?= $(BUILD)/static
 
 # The number of concurrent tests. Tests over sockets have deadlines, and need CPU time beside tests that compute.
@@ -126,7 +126,7 @@ test-long: test ## The same with more seeds, longer histories and no sampling (t
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }
-	@case ",$(TARGET)," in *,IntegrationTests,*|*,LoadGeneratorTests,*) $(SWIFT_DEBUG) ;; esac
+	@case ",$(TARGET)," in *,IntegrationTests,*|*,LoadGeneratorTests,*|*,WorkerTests,*) $(SWIFT_DEBUG) ;; esac
 	@TIDEMARK_TEST_TARGETS=$(TARGET) $(SWIFT_DEBUG) --product tidemarkPackageTests
 	@TIDEMARK_TEST_TARGETS=$(TARGET) $(RUN_TESTS)
 

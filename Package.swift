@@ -37,6 +37,8 @@ let asn1: Target.Dependency = .product(name: "SwiftASN1", package: "swift-asn1")
 let histogram: Target.Dependency = .product(name: "Histogram", package: "hdrhistogram-swift")
 let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+let asyncHTTPClient: Target.Dependency = .product(name: "AsyncHTTPClient", package: "async-http-client")
+let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 
 let package = Package(
   name: "tidemark",
@@ -46,6 +48,7 @@ let package = Package(
     .library(name: "TidemarkClient", targets: ["TidemarkClient"]),
     .executable(name: "tidemark-store", targets: ["tidemark-store"]),
     .executable(name: "tidemark-gateway", targets: ["tidemark-gateway"]),
+    .executable(name: "tidemark-worker", targets: ["tidemark-worker"]),
     .executable(name: "tidemark", targets: ["tidemark"]),
   ],
   dependencies: [
@@ -67,6 +70,10 @@ let package = Package(
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
     // For configuration files, the gateway's hooks file and tests; swift-configuration depends on it anyway.
     .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
+    // The worker's client of the gateway and of webhooks' endpoints.
+    .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+    // The TLS settings of that client.
+    .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.36.0"),
   ],
   targets: [
     .systemLibrary(name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
@@ -232,6 +239,19 @@ let package = Package(
       dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
       swiftSettings: strict
     ),
+    .target(
+      name: "Worker",
+      dependencies: [
+        "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, lifecycle, logging, nioCore,
+        nioHTTP1, nioPosix, nioSSL, yams,
+      ],
+      swiftSettings: strict
+    ),
+    .executableTarget(
+      name: "tidemark-worker",
+      dependencies: ["Worker", "Operations", arguments, logging, nioPosix],
+      swiftSettings: strict
+    ),
     .executableTarget(
       name: "tidemark",
       dependencies: [
@@ -317,6 +337,14 @@ let package = Package(
         "Gateway", "LinkSecurity", "Operations", "HTTP2Session", "TLSSession", "StoreClient", "ReceiptModel",
         "ReceiptWire", "StoreEngine", "StoreTestSupport", "TestSupport", nioCore, nioPosix, crypto, cryptoExtras, jwt,
         logging, lifecycle, yams,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "WorkerTests",
+      dependencies: [
+        "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "TestPrograms", "TestSupport", logging,
+        nioCore, nioHTTP1, nioPosix,
       ],
       swiftSettings: strict
     ),

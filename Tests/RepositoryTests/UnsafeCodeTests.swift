@@ -6,7 +6,7 @@ import Testing
 @Suite struct UnsafeCodeTests {
   private static let modules = [
     "Gateway", "HTTP2Session", "TLSSession", "Operations", "LinkSecurity", "StoreClient", "ReceiptWire",
-    "ReceiptModel", "StoreEngine", "StoreServer", "StoreRocksDB", "StoreEtcd", "ErasureLedger",
+    "ReceiptModel", "StoreEngine", "StoreServer", "StoreRocksDB", "StoreEtcd", "ErasureLedger", "Worker",
     "TidemarkClient",
   ]
 

@@ -1,0 +1,215 @@
+internal import Foundation
+package import Operations
+internal import Yams
+
+/// The worker's tasks file: YAML with a section for each kind of task. Webhooks are the only kind.
+package struct TasksFile: Sendable, Equatable {
+  /// Webhooks in the order of the file; their names differ.
+  package var webhooks: [WebhookTask]
+
+  /// Create the tasks of a file.
+  package init(webhooks: [WebhookTask]) { self.webhooks = webhooks }
+
+  /// Larger files are not tasks files.
+  private static let byteCountMax = 1 << 20
+
+  /// Read and check a file, with the files of secrets and certificates that it names.
+  ///
+  /// - Parameter warn: called with each warning to log.
+  /// - Throws: the first error, in one line with the file, the path of the key and the remedy.
+  package static func load(_ path: String, warn: (String) -> Void) throws(SettingsError) -> TasksFile {
+    let bytes: [UInt8]
+    do throws(FileFault) {
+      bytes = try RegularFile.bytes(path, byteCountMax: byteCountMax)
+    } catch {
+      throw SettingsError("config", "\(path): the file cannot be read (\(error)); give the path of the tasks file")
+    }
+    guard bytes.count <= byteCountMax else {
+      throw SettingsError("config", "\(path): the file is larger than \(byteCountMax) bytes")
+    }
+    return try parse(String(decoding: bytes, as: UTF8.self), file: path, warn: warn)
+  }
+
+  /// Parse the text of a file.
+  package static func parse(_ text: String, file: String, warn: (String) -> Void) throws(SettingsError) -> TasksFile {
+    let root: Node?
+    do {
+      root = try Yams.compose(yaml: text)
+    } catch {
+      throw SettingsError("config", "\(file): not readable as YAML: \(reason(error))")
+    }
+    guard let root, root.scalar?.string.isEmpty != true else {
+      throw SettingsError("config", "\(file): the file is empty; give `webhooks:` with a list of webhooks")
+    }
+    let top = try YAMLValue(file: file, path: "", node: root).members(["webhooks"])
+    guard let list = try top["webhooks"]?.list("- name: crm"), !list.isEmpty else {
+      throw SettingsError("config", "\(file): webhooks is missing or empty; give a list of webhooks")
+    }
+    var webhooks: [WebhookTask] = []
+    for value in list {
+      let webhook = try WebhookReader(value).webhook(warn)
+      guard !webhooks.contains(where: { $0.name == webhook.name }) else {
+        throw value.error("has the name \"\(webhook.name)\" of another webhook; names are consumers of the feed")
+      }
+      webhooks.append(webhook)
+    }
+    return TasksFile(webhooks: webhooks)
+  }
+
+  /// Describe a parser's error without the line itself, which may contain a secret.
+  private static func reason(_ error: any Error) -> String {
+    switch error as? YamlError {
+    case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
+      .composer(_, let problem, let mark, _):
+      "line \(mark.line), column \(mark.column): \(problem)"
+    case .duplicatedKeysInMapping(let keys, let context):
+      "line \(context.mark.line): \(keys.sorted().joined(separator: ", ")) is set twice"
+    case .reader(let problem, let offset, _, _): offset.map { "character \($0 + 1): \(problem)" } ?? problem
+    default: "it cannot be parsed"
+    }
+  }
+}
+
+/// Reader of one webhook of the tasks file.
+private struct WebhookReader {
+  private static let keys = [
+    "name", "url", "secrets", "secrets_file", "types", "channel_types", "from", "partitions", "batch", "timeout",
+    "retry_for", "allow_private", "allow_http", "ca_file", "version",
+  ]
+
+  let value: YAMLValue
+  let members: [String: YAMLValue]
+
+  init(_ value: YAMLValue) throws(SettingsError) {
+    self.value = value
+    members = try value.members(Self.keys)
+  }
+
+  func webhook(_ warn: (String) -> Void) throws(SettingsError) -> WebhookTask {
+    let name = try required("name").text("crm")
+    guard (1...64).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+      throw try required("name").error("\"\(name)\" has to be 1 to 64 of a-z 0-9 _ -")
+    }
+    var webhook = WebhookTask(name: name, url: try url(), secrets: try secrets(warn))
+    webhook.types = try types()
+    if let list = members["channel_types"] {
+      webhook.channelTypes = try list.texts("[messaging]")
+      for type in webhook.channelTypes where !(1...64).contains(type.utf8.count) {
+        throw list.error("\"\(type)\" has to be 1 to 64 bytes, as in PUT /v1/channel-types")
+      }
+    }
+    webhook.start = try start()
+    if let value = members["partitions"] { webhook.partitionCount = try value.integer(1...1_024) }
+    if let batch = try members["batch"]?.members(["records", "wait"]) {
+      if let value = batch["records"] { webhook.batchRecordsMax = try value.integer(1...1_000) }
+      if let value = batch["wait"] { webhook.batchWaitMilliseconds = try value.milliseconds(0...60_000) }
+    }
+    if let value = members["timeout"] { webhook.timeoutMilliseconds = try value.milliseconds(100...120_000) }
+    if let value = members["retry_for"] {
+      webhook.retryMilliseconds = try value.milliseconds(1_000...(30 * 24 * 3_600_000))
+    }
+    webhook.allowsPrivateAddresses = try members["allow_private"]?.flag() ?? false
+    webhook.authorityFile = try authorityFile()
+    if let value = members["version"] {
+      guard let version = WebhookTask.Version(rawValue: try value.text("auto")) else {
+        throw value.error("has to be auto or http/1.1")
+      }
+      webhook.version = version
+    }
+    return webhook
+  }
+
+  private func required(_ key: String) throws(SettingsError) -> YAMLValue {
+    guard let member = members[key] else {
+      throw YAMLValue(file: value.file, path: "\(value.path).\(key)", node: value.node).error("is missing: give one")
+    }
+    return member
+  }
+
+  private func url() throws(SettingsError) -> WebhookURL {
+    let member = try required("url")
+    guard let url = WebhookURL(try member.text("https://example.com/tidemark")) else {
+      throw member.error("has to be https://HOST[:PORT]/PATH in ASCII, without user and fragment")
+    }
+    let allowsHTTP = try members["allow_http"]?.flag() ?? false
+    guard url.usesTLS || allowsHTTP else {
+      throw member.error("has to begin with https://; `allow_http: true` permits requests without TLS")
+    }
+    let allowsPrivate = try members["allow_private"]?.flag() ?? false
+    if let address = url.literalAddress, !allowsPrivate, let reason = AddressRules.refusal(of: address) {
+      throw member.error("has a \(reason) address; `allow_private: true` permits it")
+    }
+    return url
+  }
+
+  private func secrets(_ warn: (String) -> Void) throws(SettingsError) -> [[UInt8]] {
+    var texts: [(YAMLValue, String)] = []
+    if let inline = members["secrets"] {
+      for item in try inline.list("[whsec_...]") { texts.append((item, try item.text("whsec_..."))) }
+    }
+    if let file = members["secrets_file"] {
+      guard members["secrets"] == nil else { throw file.error("cannot be given with secrets: choose one") }
+      let path = try file.text("/etc/tidemark/crm.secrets")
+      let bytes = try SecretFile.bytes(path, key: "config") { warn($0) }
+      for line in bytes.split(separator: UInt8(ascii: "\n")) where line != [UInt8(ascii: "\r")] {
+        texts.append((file, String(decoding: line.last == 0x0D ? line.dropLast() : line, as: UTF8.self)))
+      }
+    }
+    var secrets: [[UInt8]] = []
+    for (item, text) in texts {
+      guard let secret = WebhookSignature.secret(text) else {
+        throw item.error("has to be whsec_ and base64 of 24 to 64 random bytes, one for each secret")
+      }
+      secrets.append(secret)
+    }
+    guard !secrets.isEmpty else { throw value.error("has no secrets: give `secrets: [whsec_...]` or `secrets_file`") }
+    guard secrets.count <= 8 else { throw value.error("has more than 8 secrets: remove old ones") }
+    return secrets
+  }
+
+  private func types() throws(SettingsError) -> [String] {
+    guard let list = members["types"] else { return [] }
+    let types = try list.texts("[read, delivered]")
+    for type in types where !FeedRecordType.known.contains(type) {
+      throw list.error("\"\(type)\" is unknown; known are \(FeedRecordType.known.joined(separator: ", "))")
+    }
+    return types
+  }
+
+  private func start() throws(SettingsError) -> WebhookTask.Start {
+    guard let member = members["from"] else { return .now }
+    switch try member.text("now") {
+    case "now": return .now
+    case "earliest": return .earliest
+    case let text:
+      guard Times.milliseconds(text) != nil else {
+        throw member.error("\"\(text)\" has to be now, earliest or a time such as 2026-01-31T12:00:00Z")
+      }
+      return .time(text)
+    }
+  }
+
+  private func authorityFile() throws(SettingsError) -> String? {
+    guard let member = members["ca_file"] else { return nil }
+    let path = try member.text("/etc/tidemark/ca.pem")
+    let bytes: [UInt8]
+    do throws(FileFault) {
+      bytes = try RegularFile.bytes(path, byteCountMax: 1 << 20)
+    } catch {
+      throw member.error("\(path) cannot be read (\(error)); give a PEM file of certificates")
+    }
+    guard String(decoding: bytes, as: UTF8.self).contains("-----BEGIN CERTIFICATE-----") else {
+      throw member.error("\(path) has no certificate; give a PEM file of certificates")
+    }
+    return path
+  }
+
+  private static func isNameByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"),
+      UInt8(ascii: "-"):
+      true
+    default: false
+    }
+  }
+}

@@ -1,0 +1,62 @@
+internal import Foundation
+internal import LocalStack
+package import Logging
+package import Operations
+internal import TLSSession
+
+/// Settings of the worker's process.
+package struct WorkerConfiguration: Sendable {
+  /// All keys. `config` is not among them: it names the tasks file, not a file of settings.
+  package static let keys: Set<String> = [
+    "gateway", "gateway-ca", "token-file", "jwt-secret-file", "admin", "name", "log-level",
+  ]
+
+  /// The gateway, with the credential for it.
+  package let gateway: FeedGateway
+  /// Address of the operations listener.
+  package let admin: Endpoint?
+  /// Name of this worker among those that share partitions.
+  package let name: String
+  /// Level of the process's log.
+  package let logLevel: Logger.Level
+
+  /// Check the settings, and read the files that they name.
+  package init(_ settings: Settings, warn: (String) -> Void) async throws(SettingsError) {
+    let text = try settings.requiredString("gateway", for: "give the gateway's URL, such as https://gateway:8443")
+    guard let url = GatewayURL(text) else {
+      throw SettingsError("gateway", "\"\(text)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c")
+    }
+    let authority = try settings.string("gateway-ca")
+    guard authority == nil || url.isTLS else {
+      throw SettingsError("gateway-ca", "is for https://; remove it, or change --gateway")
+    }
+    var tls: TLSContext?
+    if url.isTLS {
+      do {
+        tls = try TLSContext(client: TLSClientConfiguration(authorityFile: authority))
+      } catch {
+        throw SettingsError("gateway-ca", "\(authority ?? ""): \(error); give a PEM file of certificates")
+      }
+    }
+    let credential: ServerCredential
+    switch (try settings.string("token-file"), try settings.string("jwt-secret-file")) {
+    case (let file?, nil): credential = try ServerCredential.tokenFile(file, warn: warn)
+    case (nil, let file?): credential = try await ServerCredential.secretFile(file, warn: warn)
+    case (nil, nil): throw SettingsError("token-file", "is missing: give a server token, or --jwt-secret-file")
+    case (_?, _?): throw SettingsError("token-file", "and --jwt-secret-file exclude each other: give one")
+    }
+    gateway = FeedGateway(url: url, tls: tls, credential: credential)
+    admin = try settings.endpoint("admin")
+    name = try settings.string("name") ?? Self.defaultName
+    guard (1...128).contains(name.utf8.count), name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
+      throw SettingsError("name", "\"\(name)\": give 1 to 128 ASCII characters without spaces")
+    }
+    logLevel = try ProcessRunner.logLevel(settings)
+  }
+
+  /// Host and a random part: a restarted worker is another one, until the old one's share has expired.
+  private static var defaultName: String {
+    let host = ProcessInfo.processInfo.hostName.prefix { $0 != "." }.filter { $0.isASCII && !$0.isWhitespace }
+    return "\(host.prefix(80))-\(UUID().uuidString.lowercased().prefix(8))"
+  }
+}

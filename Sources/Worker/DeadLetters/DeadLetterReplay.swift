@@ -1,0 +1,161 @@
+internal import Operations
+
+/// A dead letter with its place.
+package struct PlacedDeadLetter: Sendable, Hashable {
+  /// Name of the webhook.
+  package var webhook: String
+  /// Such as `3/8`.
+  package var partition: String
+  /// The range and its failures.
+  package var letter: DeadLetter
+
+  /// Identifier for the command line.
+  package var id: String { letter.id(partition: partition) }
+}
+
+/// Listing and replay of dead letters, beside running workers.
+///
+/// A replay opens no lease. It reads the range with a bounded read, delivers it, and removes the dead letter by a commit
+/// of the state with the epoch that the gateway tells, while a worker may write the same state. Neither write is
+/// conditional, so both sides keep these rules:
+///
+/// - The worker takes the dead letters from the stored state each time it writes, so a removal lasts. If a removal falls
+///   between the worker's read and its write, the dead letter reappears; ``remove(_:)`` looks again and repeats it.
+/// - The worker adds a dead letter under one epoch, and commits the position behind it only under the next, and only if
+///   the dead letter is still stored (``PartitionMachine``). A replay that read the state before holds an older epoch
+///   then, and its commit is refused. So no removal can overwrite a new dead letter.
+/// - A removal may overwrite the attempts of the current batch with earlier ones. The worker writes them again after its
+///   next attempt.
+package struct DeadLetterReplay: Sendable {
+  /// Result of one dead letter's replay.
+  package enum Result: Sendable, Hashable {
+    /// Delivered and removed, with the number of records.
+    case delivered(records: Int)
+    /// Records are no longer in the feed. The rest of them, if any, was delivered; the dead letter stays.
+    case incomplete(records: Int)
+    /// The endpoint did not take it; the dead letter stays.
+    case failed(String)
+  }
+
+  /// Times that the stored state is checked for a reappeared dead letter.
+  private static let checksMax = 30
+
+  private let gateway: FeedGateway
+  private let task: WebhookTask
+  private let endpoint: WebhookEndpoint
+  private let checkInterval: Duration
+
+  /// - Parameter checkInterval: time between the checks that a removed dead letter stays removed.
+  package init(
+    gateway: FeedGateway,
+    task: WebhookTask,
+    lookup: @escaping HostResolver.Lookup = HostResolver.system,
+    checkInterval: Duration = .seconds(1)
+  ) {
+    self.gateway = gateway
+    self.task = task
+    endpoint = WebhookEndpoint(task, lookup: lookup)
+    self.checkInterval = checkInterval
+  }
+
+  /// Return the dead letters of a webhook, by partition, oldest first.
+  package static func list(_ gateway: FeedGateway, webhook: String) async throws -> [PlacedDeadLetter] {
+    try await gateway.consumer(webhook).partitions.flatMap { partition throws -> [PlacedDeadLetter] in
+      guard let state = PartitionState(partition.state) else {
+        throw GatewayError("the stored state of partition \(partition.partition) is of a newer version or damaged")
+      }
+      return state.deadLetters.map {
+        PlacedDeadLetter(webhook: webhook, partition: partition.partition, letter: $0)
+      }
+    }
+  }
+
+  /// Deliver a dead letter once, in batches of the webhook's size, and remove it.
+  package func replay(_ placed: PlacedDeadLetter) async throws -> Result {
+    guard let from = placed.letter.from else { return .failed("its first position is unknown; it cannot be read") }
+    let path =
+      "/v1/feed?consumer=\(task.name)&partition=\(placed.partition)&from=\(Self.escaped(from))"
+      + "&to=\(Self.escaped(placed.letter.to))"
+    let stream = try await FeedStream.open(gateway, path: path)
+    defer { stream.close() }
+    var assembler = BatchAssembler(recordsMax: task.batchRecordsMax, waitMilliseconds: 0)
+    var position = from
+    var batchFrom = from
+    var delivered = 0
+    var hasGap = false
+    func deliver() async -> String? {
+      let batch = Batch(consumer: task.name, partition: placed.partition, from: batchFrom, records: assembler.take())
+      guard case .failed(let failure) = await endpoint.deliver(batch) else {
+        delivered += batch.count
+        return nil
+      }
+      return [failure.cause.description, failure.detail].filter { !$0.isEmpty }.joined(separator: ": ")
+    }
+    while position != placed.letter.to {
+      guard let lines = await stream.next() else {
+        return .failed("the range could not be read to its end: \(await stream.endReason())")
+      }
+      for line in lines {
+        switch line {
+        case .record(let record):
+          if assembler.records.isEmpty { batchFrom = position }
+          assembler.add(record, now: 0)
+          position = record.cursor
+        case .heartbeat(let cursor): position = cursor
+        case .gap(let cursor, _, _):
+          hasGap = true
+          position = cursor
+        case .lease, .leaseLost: return .failed("the gateway did not answer with a bounded read")
+        }
+        if !assembler.takesRecords, let problem = await deliver() { return .failed(problem) }
+      }
+    }
+    if !assembler.records.isEmpty, let problem = await deliver() { return .failed(problem) }
+    guard !hasGap else { return .incomplete(records: delivered) }
+    try await remove(placed)
+    return .delivered(records: delivered)
+  }
+
+  /// Remove a dead letter, and look again until it stays removed.
+  package func remove(_ placed: PlacedDeadLetter) async throws {
+    var absences = 0
+    for _ in 0..<Self.checksMax {
+      let stored = try await gateway.consumer(task.name).partitions.first { $0.partition == placed.partition }
+      guard let stored, let epoch = stored.epoch, var state = PartitionState(stored.state) else {
+        throw GatewayError("the stored state of partition \(placed.partition) cannot be read")
+      }
+      let count = state.deadLetters.count
+      state.deadLetters.removeAll { $0.to == placed.letter.to && $0.from == placed.letter.from }
+      if state.deadLetters.count == count {
+        absences += 1
+        // It may reappear once more after the removal, not after two looks.
+        if absences >= 2 { return }
+      } else {
+        absences = 0
+        do {
+          try await gateway.commit(task.name, partition: placed.partition, epoch: epoch, state: state.text)
+        } catch let error as GatewayError where error.code == "lease_lost" {
+          // A worker has opened a stream since: read the state again.
+          continue
+        }
+      }
+      try await Task.sleep(for: checkInterval)
+    }
+    throw GatewayError("the dead letter was delivered, but its removal did not last; run replay again later")
+  }
+
+  /// Close the connections to the endpoint.
+  package func close() async { await endpoint.shutDown() }
+
+  private static func escaped(_ text: String) -> String {
+    text.utf8.map { byte in
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "~"):
+        String(UnicodeScalar(byte))
+      default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+      }
+    }.joined()
+  }
+}

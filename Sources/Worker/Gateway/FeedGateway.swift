@@ -1,0 +1,199 @@
+internal import Foundation
+internal import HTTP2Session
+package import LocalStack
+internal import Operations
+internal import Synchronization
+package import TLSSession
+
+/// Refusal or failure of a call to the gateway.
+package struct GatewayError: Error, CustomStringConvertible {
+  /// Status; 0 without a response.
+  package var status: Int
+  /// Code of the problem document; empty without one.
+  package var code: String
+  /// The problem, for logs and `/ready`.
+  package var description: String
+
+  init(_ response: HTTPCallResponse) {
+    let (code, detail) = ProblemDocument.parts(of: response.body)
+    status = response.status
+    self.code = code
+    description = "the gateway answered " + ["\(status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
+  }
+
+  init(_ description: String) {
+    (status, code, self.description) = (0, "", description)
+  }
+}
+
+/// Client of the feed's routes. All calls share one connection, which is opened when it is needed.
+package final class FeedGateway: Sendable {
+  /// The gateway's URL.
+  package let url: GatewayURL
+  let tls: TLSContext?
+  let credential: ServerCredential
+  private let connection = Mutex<Task<AsyncHTTP2Client, any Error>?>(nil)
+
+  /// - Parameter tls: for a gateway with TLS.
+  package init(url: GatewayURL, tls: TLSContext?, credential: ServerCredential) {
+    self.url = url
+    self.tls = tls
+    self.credential = credential
+  }
+
+  // MARK: Routes
+
+  /// Consumer of the feed as the gateway describes it.
+  package struct Consumer: Decodable, Sendable {
+    /// Partition of a consumer.
+    package struct Partition: Decodable, Sendable {
+      /// Such as `3/8`.
+      package var partition: String
+      /// Epoch of the newest stream.
+      package var epoch: Int64?
+      /// Records that are not committed.
+      package var lag_records: Int64?
+      /// Age of the oldest of them, in seconds.
+      package var lag_seconds: Double?
+      /// The stored state; only told of a single consumer.
+      package var state: String?
+    }
+
+    /// The consumer's name.
+    package var name: String
+    /// Partitions of the current division.
+    package var partitions: [Partition]
+  }
+
+  /// All consumers.
+  package struct Consumers: Decodable, Sendable {
+    /// Nil: the feed is not limited by time.
+    package var retention_seconds: Int64?
+    /// Every consumer of the feed.
+    package var consumers: [Consumer]
+  }
+
+  private struct NewConsumer: Encodable {
+    var from: String
+    var types: [String]?
+    var channel_types: [String]?
+  }
+
+  private struct CommitRequest: Encodable {
+    var partition: String
+    var cursor: String?
+    var epoch: Int64
+    var state: String?
+  }
+
+  private struct LeaseRequest: Encodable {
+    var worker: String
+    var partitions: Int
+    var held: [String]
+    var ttl_seconds: Int
+  }
+
+  private struct LeaseResponse: Decodable {
+    var partitions: [String]
+  }
+
+  /// Create the consumer of a webhook, if there is none.
+  package func createConsumer(_ task: WebhookTask) async throws {
+    let body = NewConsumer(
+      from: task.start.text,
+      types: task.types.isEmpty ? nil : task.types,
+      channel_types: task.channelTypes.isEmpty ? nil : task.channelTypes
+    )
+    _ = try await call(.put, "/v1/feed/consumers/\(task.name)", body)
+  }
+
+  /// Return all consumers, with their lag.
+  package func consumers() async throws -> Consumers {
+    try await decode(call(.get, "/v1/feed/consumers"))
+  }
+
+  /// Return a consumer with the state of its partitions.
+  package func consumer(_ name: String) async throws -> Consumer {
+    try await decode(call(.get, "/v1/feed/consumers/\(name)"))
+  }
+
+  /// Ask for the partitions that this worker may serve.
+  ///
+  /// - Parameter ttlSeconds: how long the answer holds; 0 leaves.
+  package func lease(
+    _ consumer: String,
+    worker: String,
+    partitionCount: Int,
+    held: [String],
+    ttlSeconds: Int
+  ) async throws -> [String] {
+    let body = LeaseRequest(worker: worker, partitions: partitionCount, held: held, ttl_seconds: ttlSeconds)
+    let response: LeaseResponse = try await decode(call(.post, "/v1/feed/consumers/\(consumer)/lease", body))
+    return response.partitions
+  }
+
+  /// Commit a position, store a state, or both.
+  ///
+  /// - Throws: ``GatewayError``; its code is `lease_lost` if the epoch is no longer current.
+  package func commit(
+    _ consumer: String,
+    partition: String,
+    epoch: Int64,
+    cursor: String? = nil,
+    state: String? = nil
+  ) async throws {
+    let body = CommitRequest(partition: partition, cursor: cursor, epoch: epoch, state: state)
+    _ = try await call(.post, "/v1/feed/consumers/\(consumer)/commit", body)
+  }
+
+  // MARK: Calls
+
+  private func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable) async throws -> [UInt8] {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = .withoutEscapingSlashes
+    return try await call(method, path, bytes: Array(encoder.encode(body)))
+  }
+
+  private func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
+    let token = try await credential.token()
+    let connecting = connection.withLock { connection in
+      if let connection { return connection }
+      let task = Task { [url, tls] in try await AsyncHTTP2Client.connect(to: url.endpoint, tls: tls) }
+      connection = task
+      return task
+    }
+    do {
+      let response = try await connecting.value.call(method, path, body: bytes, token: token)
+      guard (200..<300).contains(response.status) else { throw GatewayError(response) }
+      return response.body
+    } catch let error as GatewayError {
+      throw error
+    } catch {
+      // A reset stream says nothing about the connection; every other failure does.
+      if case CallError.reset = error {} else { drop(connecting) }
+      throw GatewayError("no response from the gateway: \(ErrorText.of(error))")
+    }
+  }
+
+  private func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
+    do {
+      return try JSONDecoder().decode(Value.self, from: Data(body))
+    } catch {
+      throw GatewayError("the gateway's response cannot be read: \(error)")
+    }
+  }
+
+  private func drop(_ failed: Task<AsyncHTTP2Client, any Error>) {
+    connection.withLock { if $0 == failed { $0 = nil } }
+    Task { try? await failed.value.close() }
+  }
+
+  /// Close the connection.
+  package func close() async {
+    let open = connection.withLock { connection in
+      defer { connection = nil }
+      return connection
+    }
+    try? await open?.value.close()
+  }
+}
