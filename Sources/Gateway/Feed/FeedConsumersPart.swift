@@ -274,7 +274,7 @@ extension FeedFilters {
       // A missing variable must not widen what is told.
       if let value = body.member(name), value.isNull { throw value.error("must be an array, or left out") }
     }
-    if var types = try body.optionalArray("types", countMax: FeedRecordKind.allCases.count)?.elements {
+    if var types = try body.optionalArray("types", countMax: FeedRecordKinds.countMax)?.elements {
       while let value = types.next() {
         guard let kind = FeedRecordKind(name: FeedConsumersPart.text(try value.asString())) else {
           throw value.error("is not a type of records")

@@ -23,7 +23,7 @@ enum FeedJSON {
     buffer.writeStaticString("\"name\":")
     buffer.writeJSONString(name)
     if kinds != .all {
-      let names = FeedRecordKind.allCases.filter { kinds.contains($0) }.map(\.name.description)
+      let names = FeedRecordKind.allCases.filter { kinds.contains($0) && $0 != .gap }.map(\.name.description)
       write("types", names, into: &buffer)
     }
     if !channelTypes.isEmpty { write("channel_types", channelTypes, into: &buffer) }

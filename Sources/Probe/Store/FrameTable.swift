@@ -122,7 +122,8 @@ enum FrameTable {
   /// Types of field names that are not varints.
   private static let types: [Substring: FieldType] = Dictionary(
     uniqueKeysWithValues: [
-      "address", "cid", "consumer", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender", "ticket", "type",
+      "address", "cid", "consumer", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender",
+      "ticket", "type",
       "user", "viewer", "worker",
     ].map { ($0, .string) }
   )

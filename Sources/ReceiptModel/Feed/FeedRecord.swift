@@ -97,6 +97,7 @@ package struct FeedRecordKinds: Hashable, Sendable {
   package init(rawValue: UInt32) { self.rawValue = rawValue }
 
   package static let all = FeedRecordKinds(rawValue: 0)
+  package static let countMax = known.nonzeroBitCount
   /// The types that a filter may name.
   package static let known =
     FeedRecordKind.allCases.filter { $0 != .gap }

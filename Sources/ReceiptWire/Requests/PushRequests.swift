@@ -9,8 +9,18 @@ extension RequestSpec {
   static let pushRequests: [RequestSpec] = [
     RequestSpec(.ticketPlace, "ticket_place", "cid user message", reply: "@place"),
     RequestSpec(.webhookKnown, "webhook_known", "key", reply: "known:byte"),
-    RequestSpec(.acknowledgePush, "acknowledge_push", "cid counter user message acked flags (provider:string device:string)?flags&2", reply: "@delivery"),
-    RequestSpec(.redeemTicket, "redeem_ticket", "counter @place acked flags (provider:string device:string)?flags&2", reply: "@delivery"),
+    RequestSpec(
+      .acknowledgePush,
+      "acknowledge_push",
+      "cid counter user message acked flags (provider:string device:string)?flags&2",
+      reply: "@delivery"
+    ),
+    RequestSpec(
+      .redeemTicket,
+      "redeem_ticket",
+      "counter @place acked flags (provider:string device:string)?flags&2",
+      reply: "@delivery"
+    ),
     RequestSpec(.noteWebhook, "note_webhook", "key counter until", reply: "noted:byte"),
     RequestSpec(.presentTicket, "present_ticket", "counter ticket acked flags", reply: "@delivery"),
   ]

@@ -147,7 +147,6 @@ final class FeedConsumers: ShardPart {
     }
   }
 
-
   /// Maximum length of the name of a consumer or worker, in bytes.
   private static let nameBytesMax = 64
 

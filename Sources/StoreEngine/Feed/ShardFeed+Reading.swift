@@ -105,7 +105,7 @@ extension ShardFeed {
         examined += 1
         guard number >= page.number else { continue }
         if page.count >= limit || page.records.readableBytes >= Self.replyBytes { return nil }
-        if consumer.kinds.contains(record.kind), record.at >= consumer.since {
+        if consumer.kinds.contains(record.kind), record.at >= consumer.since || record.kind == .gap {
           var slot: ChannelSlot?
           if needsChannel(record) {
             slot = shard.state.slot(numbered: record.channel)

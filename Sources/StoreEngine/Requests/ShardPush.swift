@@ -118,7 +118,8 @@ final class ShardPush: ShardPart {
     return shard.loads.wait(request, for: .cid(cid))
   }
 
-  private func redeem(_ request: inout Request, _ ticket: borrowing RedeemTicketRequest, _ slot: ChannelSlot) -> Outcome {
+  private func redeem(_ request: inout Request, _ ticket: borrowing RedeemTicketRequest, _ slot: ChannelSlot) -> Outcome
+  {
     guard ticket.flags <= PushFlags.all else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.recordUse(of: slot)

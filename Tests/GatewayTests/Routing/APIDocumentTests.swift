@@ -228,7 +228,7 @@ import Yams
       (.issueTickets, ["ttl", "maximum"], Int(GatewayLimits.ticketSecondsMax)),
       (.acknowledgePushes, ["tickets", "maxItems"], limits.pushesPerRequest),
       (.acknowledgePushes, ["acks", "maxItems"], limits.pushesPerRequest),
-      (.putConsumer, ["types", "maxItems"], FeedRecordKind.allCases.count),
+      (.putConsumer, ["types", "maxItems"], FeedRecordKinds.countMax),
       (.putConsumer, ["channel_types", "maxItems"], FeedConsumerTable.channelTypesMax),
       (.commitConsumer, ["state", "maxLength"], FeedConsumerTable.stateBytesMax),
       (.leaseConsumer, ["ttl_seconds", "maximum"], Int(FeedLeases.millisecondsMax / 1_000)),
