@@ -75,6 +75,8 @@ package struct RunSession: Sendable {
       ],
       logLevel: logLevel
     )
+    // For a try. A cluster has no feed yet.
+    if nodeCount == 1 { plan.storeFlags = ["--feed-retention", "24h,1GiB"] }
     if nodeCount > 1 { plan.cluster = try ClusterPlan(nodes: nodeCount, first: plan.firstNode, etcd: etcd) }
     let stores = plan.cluster?.nodes.map(\.admin) ?? [plan.storeAdmin]
     plan.gateways[0].flags += ["--console", "--console-store-metrics"] + stores.map { "http://\($0)/metrics" }

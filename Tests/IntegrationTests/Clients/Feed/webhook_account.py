@@ -108,7 +108,8 @@ def disturb():
         act, worker = acts.pop(), choose.randrange(specification["workers"])
         if act == "endpoint":
             mode = choose.choice(["500", "503", "301", "hang"])
-            time.sleep(choose.uniform(0.5, 2))
+            # Short: pauses between attempts double.
+            time.sleep(choose.uniform(0.2, 0.8))
             mode = "ok"
         elif act == "kill":
             perform(f"worker kill {worker}")
@@ -117,7 +118,7 @@ def disturb():
             tally["workers killed"] += 1
         else:
             perform(f"worker stop {worker}")
-            time.sleep(choose.uniform(2, 12))
+            time.sleep(choose.uniform(1, 10))
             perform(f"worker continue {worker}")
             tally["workers stopped"] += 1
 
