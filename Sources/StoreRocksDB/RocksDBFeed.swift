@@ -17,7 +17,7 @@ extension RocksDBEngine {
     let blocks = FeedBlocks(request.shard, families, directory)
     let extent = try families.feedExtent(of: request.shard, directory: directory)
     guard let last = try blocks.last() else { return extent }
-    var byteCount = try blocks.byteCount()
+    var byteCount = try blocks.byteCount(from: extent.first)
     var kept = extent.first
     // In steps: the blocks of a minute of load are many megabytes.
     steps: while kept < last.first {
@@ -131,11 +131,12 @@ private struct FeedBlocks {
     return StoredFeedBlock(first: first, bytes: value)
   }
 
-  /// Size of the blocks in tables, as far as RocksDB knows it; those in memory are not counted.
-  func byteCount() throws(StorageError) -> UInt64 {
+  /// Size of the blocks in tables from a record on, as far as RocksDB knows it; those in memory are not counted. Blocks
+  /// before it are removed, but are in the tables until the next compaction.
+  func byteCount(from number: UInt64) throws(StorageError) -> UInt64 {
     var size: UInt64 = 0
     var failure: UnsafeMutablePointer<CChar>?
-    StorageKey.feed(shard, 0).withBytes { first in
+    StorageKey.feed(shard, number).withBytes { first in
       StorageKey.feed(shard, .max).withBytes { end in
         var starts: UnsafePointer<CChar>? = first.base
         var ends: UnsafePointer<CChar>? = end.base

@@ -214,24 +214,33 @@ struct ReplayCommand: AsyncParsableCommand {
         throw SettingsError("id", "\"\(id ?? "")\" is no dead letter of \(webhook); `dead-letters` lists them")
       }
       let replay = DeadLetterReplay(gateway: gateway, task: task)
-      for placed in letters {
-        switch try await replay.replay(placed) {
-        case .delivered(let records): ProcessRunner.printLine("\(placed.id): delivered \(records) records")
-        case .incomplete(let records):
-          remaining += 1
-          ProcessRunner.printLine(
-            "\(placed.id): delivered \(records) records; others are no longer in the feed, so the dead letter stays"
-          )
-        case .failed(let problem):
-          remaining += 1
-          ProcessRunner.printLine("\(placed.id): not delivered: \(problem)")
-        }
-      }
+      for placed in letters where await !Self.replay(placed, replay) { remaining += 1 }
       await replay.close()
     } catch let error as GatewayError {
       ProcessRunner.printError("tidemark-worker: \(error)")
       throw ExitCode(1)
     }
     if remaining > 0 { throw ExitCode(1) }
+  }
+
+  /// Deliver one dead letter, and print what came of it.
+  ///
+  /// - Returns: whether it was delivered whole and removed.
+  private static func replay(_ placed: PlacedDeadLetter, _ replay: DeadLetterReplay) async -> Bool {
+    do {
+      switch try await replay.replay(placed) {
+      case .delivered(let records):
+        ProcessRunner.printLine("\(placed.id): delivered \(records) records")
+        return true
+      case .incomplete(let records):
+        ProcessRunner.printLine(
+          "\(placed.id): delivered \(records) records; others are no longer in the feed, so the dead letter stays"
+        )
+      case .failed(let problem): ProcessRunner.printLine("\(placed.id): not delivered: \(problem)")
+      }
+    } catch {
+      ProcessRunner.printLine("\(placed.id): \(error)")
+    }
+    return false
   }
 }

@@ -102,6 +102,9 @@ struct FeedStorageTests {
     try engine.purge()
     let rest = try engine.trimFeed(FeedTrimRequest(shard: ShardID(1), before: .none, bytesMax: 500_000))
     #expect(rest.first > 10_000 && rest.first <= 70_001 && rest.end == 80_001, "\(rest)")
+    // What is removed counts no more, although it is in the tables until they are compacted.
+    let again = try engine.trimFeed(FeedTrimRequest(shard: ShardID(1), before: .none, bytesMax: 500_000))
+    #expect(again == rest)
   }
 
   @Test("a purge leaves no write-ahead file behind, although the feed is written to")

@@ -19,7 +19,7 @@ import Testing
           - name: crm_1-a
             url: https://Example.com/hook?x=1
             secrets: [\(Self.secret)]
-            types: [read, reminder.due]
+            types: [read, status]
             channel_types: [messaging]
             from: 2026-01-31T12:00:00Z
             partitions: 16
@@ -34,7 +34,7 @@ import Testing
     #expect(webhook.name == "crm_1-a")
     #expect(webhook.url.text == "https://example.com:443/hook?x=1")
     #expect(webhook.secrets == [Array(0..<32)])
-    #expect(webhook.types == ["read", "reminder.due"] && webhook.channelTypes == ["messaging"])
+    #expect(webhook.types == ["read", "status"] && webhook.channelTypes == ["messaging"])
     #expect(webhook.start == .time("2026-01-31T12:00:00Z"))
     #expect(webhook.partitionCount == 16 && webhook.partitions.last == "15/16")
     #expect(webhook.batchRecordsMax == 7 && webhook.batchWaitMilliseconds == 250)

@@ -272,7 +272,10 @@ extension FeedFilters {
   fileprivate init(_ body: JSONValue) throws(Problem) {
     for name in ["types", "channel_types"] as [StaticString] {
       // A missing variable must not widen what is told.
-      if let value = body.member(name), value.isNull { throw value.error("must be an array, or left out") }
+      guard let value = body.member(name) else { continue }
+      if value.isNull || value.kind == .array && value.count == 0 {
+        throw value.error("must be an array with at least one entry, or left out")
+      }
     }
     if var types = try body.optionalArray("types", countMax: FeedRecordKinds.countMax)?.elements {
       while let value = types.next() {

@@ -13,12 +13,16 @@ final class FeedStreamsPart: GatewayPart {
   private var opened: UInt64 = 0
   private var stalled: UInt64 = 0
   private var records: UInt64 = 0
+  private var lastEpoch: UInt64 = 0
 
   private static let streamsMax = 1_024
   /// Attempts at an epoch that no shard knows; the second one nearly always succeeds.
   private static let attemptsMax: UInt8 = 8
-  /// Records that one answer of a shard may have.
-  private static let recordsPerRead = 2_000
+  /// Records that one answer of a shard may have. All shards may answer at once, and each line has a cursor with a
+  /// number for each shard: together some MiB.
+  private static func recordsPerRead(shardCount: Int) -> Int {
+    max(4, min(2_000, 32_000 / (shardCount * (4 + shardCount / 32))))
+  }
   /// Bytes queued in HTTP/2 for a stream, above which it reads no more.
   private static let queueBytesMax = 512 << 10
   private static let heartbeat = TimeAmount.seconds(10)
@@ -63,11 +67,17 @@ final class FeedStreamsPart: GatewayPart {
     let index = streams.insert(stream)
     indexes[stream.handle.rawValue] = index
     if stream.end == nil {
-      stream.epoch = UInt64(max(1, loop.now))
+      stream.epoch = nextEpoch()
       sendOpen(stream, index)
     } else {
       advance(stream, index)
     }
+  }
+
+  /// Return an epoch above all earlier ones, if clocks agree. Streams that open in one millisecond differ.
+  private func nextEpoch() -> UInt64 {
+    lastEpoch = max(UInt64(max(1, loop.now)) * 1_000 + UInt64.random(in: 0..<1_000), lastEpoch + 1)
+    return lastEpoch
   }
 
   private func sendOpen(_ stream: FeedStream, _ index: SlotIndex) {
@@ -140,7 +150,7 @@ final class FeedStreamsPart: GatewayPart {
     if let problem = stream.problem { return refuse(stream, index, problem) }
     if stream.highestEpoch >= stream.epoch {
       guard stream.attempt < Self.attemptsMax else { return refuse(stream, index, Problem(.storeBusy)) }
-      stream.epoch = stream.highestEpoch + 1
+      stream.epoch = max(stream.highestEpoch + 1, nextEpoch())
       return sendOpen(stream, index)
     }
     begin(stream)
@@ -180,7 +190,7 @@ final class FeedStreamsPart: GatewayPart {
     let queued = loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
     guard queued < Self.queueBytesMax else { return }
     for position in stream.shards.indices where !stream.isReading[position] && stream.wantsMore(of: position) {
-      var limit = Self.recordsPerRead
+      var limit = Self.recordsPerRead(shardCount: stream.shards.count)
       if let end = stream.end {
         limit = Int(min(UInt64(limit), end.positions[position] - stream.cursor.positions[position]))
       }
@@ -226,12 +236,17 @@ final class FeedStreamsPart: GatewayPart {
   ) throws(WireError) {
     var reader = FieldReader(payload)
     let reply = try ReadFeedReply(&reader)
-    if reply.gapTo != .none {
-      FeedJSON.writeGap(stream.cursor, from: stream.cursor.time, to: reply.gapTo, into: &lines)
-    }
     let end = stream.end?.positions[position] ?? .max
+    var hasGap = reply.gapTo != .none
+    // The cursor of a gap is behind it.
+    func writeGap(before number: UInt64) {
+      stream.cursor.positions[position] = max(stream.cursor.positions[position], min(number, end))
+      FeedJSON.writeGap(stream.cursor, from: stream.cursor.time, to: reply.gapTo, into: &lines)
+      hasGap = false
+    }
     for _ in 0..<(try reader.count(elementBytesMin: NamedFeedRecord.byteCountMin)) {
       let record = try NamedFeedRecord(&reader)
+      if hasGap { writeGap(before: record.number) }
       guard record.number < end else { continue }
       stream.cursor.positions[position] = record.number + 1
       stream.cursor.time = max(stream.cursor.time, record.at)
@@ -244,10 +259,11 @@ final class FeedStreamsPart: GatewayPart {
       records &+= 1
     }
     try reader.end()
+    if hasGap { writeGap(before: reply.number) }
     // Records that no filter lets through move the cursor as well.
     stream.cursor.positions[position] = max(stream.cursor.positions[position], min(reply.number, end))
     // A range whose records are not there any more ends.
-    if reply.number >= reply.end, end != .max { stream.cursor.positions[position] = end }
+    if reply.number >= reply.end, stream.end != nil { stream.cursor.positions[position] = end }
     stream.through[position] = max(stream.through[position], reply.through)
     stream.hasReachedEnd[position] = reply.number >= reply.end
   }
@@ -285,6 +301,7 @@ final class FeedStreamsPart: GatewayPart {
     var lines = lines
     if stream.held.readableBytes > 0 {
       stream.held.writeBuffer(&lines)
+      _ = loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, stream.held.readableBytes)
       return
     }
     guard let connection = loop.connections.connection(stream.connection) else { return }
@@ -322,7 +339,7 @@ final class FeedStreamsPart: GatewayPart {
     samples.gauge("tidemark_gateway_feed_streams", help: "Streams of the change feed open.", Double(streams.count))
     samples.counter(
       "tidemark_gateway_feed_streams_opened_total",
-      help: "Streams of the change feed begun.",
+      help: "Streams of the change feed opened.",
       Int64(clamping: opened)
     )
     samples.counter(

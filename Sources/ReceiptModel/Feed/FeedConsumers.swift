@@ -177,6 +177,8 @@ package struct FeedConsumerTable: Sendable {
   ) throws(Refusal) {
     guard let consumer = consumers[name] else { throw .notFound }
     if let epoch = commit.epoch { _ = try reader(name, partition, epoch: epoch) }
+    // An older cursor changes nothing.
+    if let position = commit.position, position.number < consumer.position { return }
     if let state = commit.state, state != self.state(of: name, partition) {
       effects.append(.shard(.consumer(.stateAssigned(name: name, partition, state))))
     }

@@ -36,8 +36,8 @@ package enum FeedRecordKind: UInt8, CaseIterable, Sendable {
   case acknowledged = 5
   case receiptDone = 6
   case receiptExpired = 7
-  /// `member`: number of the sender in the channel; `sequence`: last message of the run; `first`: first message of the
-  /// run; `second`: ``MessageStatus``.
+  /// `sequence`: last message of the run, whose sender sent all of them; `first`: first message of the run; `second`:
+  /// ``MessageStatus``.
   case status = 8
   case memberAdded = 9
   case memberRemoved = 10
@@ -77,6 +77,14 @@ package enum FeedRecordKind: UInt8, CaseIterable, Sendable {
     case .userUpdated: "user.updated"
     case .userErased: "user.erased"
     case .gap: "gap"
+    }
+  }
+
+  /// Whether the record's user is the message's sender.
+  package var namesSender: Bool {
+    switch self {
+    case .messageRegistered, .messageDeleted, .receiptDone, .receiptExpired, .status: true
+    default: false
     }
   }
 

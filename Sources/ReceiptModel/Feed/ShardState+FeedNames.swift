@@ -6,12 +6,14 @@ extension ShardState {
     package var slot: ChannelSlot?
     /// The member; nil: none, or erased.
     package var row: MemberOrdinal?
-    /// The sender of a run of messages.
-    package var sender: UserNumber?
+    /// The status of a run of messages that others may see now (R7).
+    package var status = MessageStatus.sent
     /// The message; zero: none, or one that is gone.
     package var message = SequenceNumber.zero
     /// Number of the user's settings.
     package var user: UInt32?
+    /// The sender's moves that others may see, of ``FeedRecordKind/messageRegistered``.
+    package var moves = ChannelEvent.SenderMoves()
     /// The row as others see it, of ``FeedRecordKind/rowChanged``.
     package var shown: ShownRow?
   }
@@ -33,8 +35,9 @@ extension ShardState {
     let isRegistered = record.sequence != .zero && record.sequence <= self[target].messages.newest
     // A message that a truncation has removed has no id any more.
     if isRegistered, record.sequence > self[target].messages.truncatedThrough { names.message = record.sequence }
+    if record.kind == .messageRegistered { names.moves = shownMoves(of: record, in: target) }
     if record.kind == .status {
-      names.sender = record.member.map { UserNumber($0) }
+      names.status = shownStatus(of: record, in: target)
       return names
     }
     guard let member = record.member else { return names }
@@ -54,6 +57,28 @@ extension ShardState {
     }
   }
 
+  /// Return the status of a run, or a lower one if a member has hidden since what made it so.
+  private func shownStatus(of record: FeedRecord, in slot: ChannelSlot) -> MessageStatus {
+    let told = MessageStatus(rawValue: UInt8(truncatingIfNeeded: record.second)) ?? .sent
+    // Without settings nobody hides.
+    guard told > .sent, !settings.isEmpty, record.sequence > self[slot].messages.truncatedThrough,
+      record.sequence <= self[slot].messages.newest, !self[slot].isGone(record.sequence)
+    else { return told }
+    return min(told, status(slot, record.sequence).status)
+  }
+
+  /// Return which of a message's moves of its sender others may see now.
+  private func shownMoves(of record: FeedRecord, in slot: ChannelSlot) -> ChannelEvent.SenderMoves {
+    let moved = ChannelEvent.SenderMoves(rawValue: UInt8(truncatingIfNeeded: record.first))
+    guard !moved.isEmpty, record.sequence <= self[slot].messages.newest,
+      let row = withSender(slot, of: record.sequence, { self[slot].row(of: $0) })
+    else { return ChannelEvent.SenderMoves() }
+    var shown = ChannelEvent.SenderMoves()
+    if moved.contains(.read), isShown(.read, row, slot) { shown.insert(.read) }
+    if moved.contains(.delivered), isShown(.delivered, row, slot) { shown.insert(.delivered) }
+    return shown
+  }
+
   /// Return whether others may see this kind of a row's moves. A member who left is not asked any more.
   private func isShown(_ move: Move, _ row: MemberOrdinal, _ slot: ChannelSlot) -> Bool {
     self[slot].rows.shows(move, row, options(slot))
@@ -62,10 +87,7 @@ extension ShardState {
   /// Call `body` with the user id of a record's member; empty: none.
   package func withUser<Result>(_ names: FeedNames, _ body: (RawSpan) -> Result) -> Result {
     if let user = names.user { return settings.withUser(user, body) }
-    if let slot = names.slot {
-      if let row = names.row { return withUser(slot, row, body) }
-      if let sender = names.sender { return withUser(slot, sender, body) }
-    }
+    if let slot = names.slot, let row = names.row { return withUser(slot, row, body) }
     return body(RawSpan())
   }
 

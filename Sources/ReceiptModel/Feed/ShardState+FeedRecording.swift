@@ -217,7 +217,6 @@ extension ShardState {
       case .status(let thread, let run, let time):
         var record = FeedRecord(.status, on: number, at: time)
         record.thread = thread
-        record.member = run.sender.rawValue
         record.sequence = run.to
         record.first = UInt64(run.from.rawValue)
         record.second = UInt64(run.status.rawValue)

@@ -50,6 +50,8 @@ final class FeedConsumers: ShardPart {
     let fields = try OpenPartitionRequest(&request.fields)
     guard feed.isOn else { return ShardFeed.refusedOff }
     if let fault = fault(fields.partition) { return .refused(fault) }
+    // There is always a higher one for the next stream.
+    guard fields.epoch <= UInt64(Int64.max) else { return .refused(.invalidField, "epoch: at most 2^63 - 1") }
     let partition = fields.partition
     do throws(FeedConsumerTable.Refusal) {
       if !request.isDuplicate {

@@ -212,9 +212,7 @@ extension ByteBuffer {
     }
     if record.kind == .userErased {
       writeField(record.text)
-    } else if record.kind == .messageRegistered || record.kind == .messageDeleted || record.kind == .receiptDone
-      || record.kind == .receiptExpired
-    {
+    } else if record.kind.namesSender {
       if let target = names.slot, names.message != .zero {
         state.withSender(target, of: names.message) { writeField($0) }
       } else {
@@ -241,9 +239,9 @@ extension ByteBuffer {
       let shows = state.shows(user)
       writeVarint(UInt64((shows.read ? 1 : 0) | (shows.delivered ? 2 : 0)))
     } else {
-      writeVarint(record.first)
+      writeVarint(record.kind == .messageRegistered ? UInt64(names.moves.rawValue) : record.first)
     }
-    writeVarint(record.second)
+    writeVarint(record.kind == .status ? UInt64(names.status.rawValue) : record.second)
     writeField(record.kind == .delivered ? record.text : "")
     writeField(record.kind == .delivered ? record.detail : "")
   }

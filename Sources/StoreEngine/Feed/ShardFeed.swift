@@ -9,6 +9,8 @@ final class ShardFeed: ShardPart {
   /// Number of the next record, and of the next one that is not durable.
   private(set) var end: UInt64 = 1
   private(set) var durableEnd: UInt64 = 1
+  /// Records have become durable since readers were answered last.
+  private var hasNewRecords = false
   /// The first record that is kept, and its time.
   private(set) var first: UInt64 = 1
   private(set) var firstTime = Timestamp.none
@@ -155,7 +157,10 @@ final class ShardFeed: ShardPart {
   }
 
   /// Mark all closed blocks as durable: readers may have them.
-  func committed() { durableEnd = end }
+  func committed() {
+    hasNewRecords = hasNewRecords || durableEnd != end
+    durableEnd = end
+  }
 
   // MARK: Blocks for readers
 
@@ -231,6 +236,13 @@ final class ShardFeed: ShardPart {
     // What was logged last was told.
     let effect = FeedConsumerEffect.switched(offSince: isOn ? .none : shard.log.durableTime.or(time))
     shard.applyEffects([.shard(.consumer(effect))], to: nil)
+  }
+
+  /// Answer the readers that wait for records, after a commit.
+  func answerReadersOfCommit() {
+    guard hasNewRecords else { return }
+    hasNewRecords = false
+    answerReaders()
   }
 
   /// Perform the requests again that wait for records.

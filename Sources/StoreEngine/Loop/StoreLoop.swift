@@ -213,7 +213,7 @@ package final class StoreLoop {
   /// Answer the readers of the feed that waited for the commit that has ended.
   private func answerFeedReaders() {
     guard configuration.feedRetention != nil else { return }
-    for shard in shards { shard.feed.answerReaders() }
+    for shard in shards { shard.feed.answerReadersOfCommit() }
     guard !isHalted else { return }
     replies.deliverNow()
   }

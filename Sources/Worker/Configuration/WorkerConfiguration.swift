@@ -48,15 +48,21 @@ package struct WorkerConfiguration: Sendable {
     gateway = FeedGateway(url: url, tls: tls, credential: credential)
     admin = try settings.endpoint("admin")
     name = try settings.string("name") ?? Self.defaultName
-    guard (1...128).contains(name.utf8.count), name.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
-      throw SettingsError("name", "\"\(name)\": give 1 to 128 ASCII characters without spaces")
-    }
+    guard (1...Self.nameBytesMax).contains(name.utf8.count), name.allSatisfy(Self.isOfName), name != ".", name != ".."
+    else { throw SettingsError("name", "\"\(name)\": give 1 to \(Self.nameBytesMax) of A-Z a-z 0-9 _ - .") }
     logLevel = try ProcessRunner.logLevel(settings)
+  }
+
+  /// The longest name of a worker that a gateway takes.
+  private static let nameBytesMax = 64
+
+  private static func isOfName(_ character: Character) -> Bool {
+    character.isASCII && (character.isLetter || character.isNumber || "_-.".contains(character))
   }
 
   /// Host and a random part: a restarted worker is another one, until the old one's share has expired.
   private static var defaultName: String {
-    let host = ProcessInfo.processInfo.hostName.prefix { $0 != "." }.filter { $0.isASCII && !$0.isWhitespace }
-    return "\(host.prefix(80))-\(UUID().uuidString.lowercased().prefix(8))"
+    let host = ProcessInfo.processInfo.hostName.prefix { $0 != "." }.filter(isOfName)
+    return "\(host.prefix(nameBytesMax - 9))-\(UUID().uuidString.lowercased().prefix(8))"
   }
 }

@@ -133,7 +133,13 @@ package struct DeadLetterReplay: Sendable {
       } else {
         absences = 0
         do {
-          try await gateway.commit(task.name, partition: placed.partition, epoch: epoch, state: state.text)
+          // No stream reads a partition of another number than today's: it has no epoch.
+          try await gateway.commit(
+            task.name,
+            partition: placed.partition,
+            epoch: epoch > 0 ? epoch : nil,
+            state: state.text
+          )
         } catch let error as GatewayError where error.code == "lease_lost" {
           // A worker has opened a stream since: read the state again.
           continue

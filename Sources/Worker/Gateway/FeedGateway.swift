@@ -53,7 +53,7 @@ package final class FeedGateway: Sendable {
       package var epoch: Int64?
       /// Records that are not committed.
       package var lag_records: Int64?
-      /// Age of the oldest of them, in seconds.
+      /// Time since the last committed record, or since the consumer was created, in seconds; 0 without lag.
       package var lag_seconds: Double?
       /// The stored state; only told of a single consumer.
       package var state: String?
@@ -82,7 +82,7 @@ package final class FeedGateway: Sendable {
   private struct CommitRequest: Encodable {
     var partition: String
     var cursor: String?
-    var epoch: Int64
+    var epoch: Int64?
     var state: String?
   }
 
@@ -138,7 +138,7 @@ package final class FeedGateway: Sendable {
   package func commit(
     _ consumer: String,
     partition: String,
-    epoch: Int64,
+    epoch: Int64?,
     cursor: String? = nil,
     state: String? = nil
   ) async throws {

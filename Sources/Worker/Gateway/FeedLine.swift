@@ -6,7 +6,7 @@ package enum FeedRecordType {
   package static let known = [
     "message.registered", "message.deleted", "read", "delivered", "marked_unread", "acknowledged", "receipt.done",
     "receipt.expired", "status", "member.added", "member.removed", "channel.created", "channel.updated",
-    "channel.deleted", "channel.truncated", "row.changed", "user.updated", "user.erased", "reminder.due",
+    "channel.deleted", "channel.truncated", "row.changed", "user.updated", "user.erased",
   ]
 }
 
@@ -40,7 +40,12 @@ package enum FeedLine: Sendable, Hashable {
   case leaseLost
 
   /// Why a line is refused.
-  package struct Fault: Error, Equatable {}
+  package struct Fault: Error, Equatable {
+    /// The gateway ends the stream with this problem code; nil: the line is none of a feed.
+    package var code: String?
+
+    package init(code: String? = nil) { self.code = code }
+  }
 
   /// Parse a line without its line feed.
   package init(_ bytes: ArraySlice<UInt8>) throws(Fault) {
@@ -50,6 +55,7 @@ package enum FeedLine: Sendable, Hashable {
       guard let epoch = object.integer("epoch") else { throw Fault() }
       self = .lease(FeedLease(epoch: epoch, cursor: object.text("cursor"), state: object.text("state")))
     case "lease_lost": self = .leaseLost
+    case "error": throw Fault(code: object.text("code") ?? "error")
     case "heartbeat":
       guard let cursor = object.text("cursor") else { throw Fault() }
       self = .heartbeat(cursor: cursor)

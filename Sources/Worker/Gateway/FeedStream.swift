@@ -205,7 +205,8 @@ private final class FeedConnection: HTTP2ClientDelegate {
       do throws(FeedLine.Fault) {
         lines.append(try FeedLine(line[...]))
       } catch {
-        return end("the gateway sent a line that is no record")
+        let reason = error.code.map { "the gateway ended the stream: \($0)" }
+        return end(reason ?? "the gateway sent a line that is no record")
       }
     }
     guard line.count + rest.count <= Self.lineByteCountMax else { return end("a line is longer than 1 MiB") }

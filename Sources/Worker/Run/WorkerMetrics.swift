@@ -116,7 +116,11 @@ package final class WebhookMetrics: Sendable {
         Double(values.deadLetters.values.reduce(0, +))
       ),
       ("webhook_paused", "1 while the endpoint answers 410 Gone.", values.isPaused ? 1 : 0),
-      ("lag_seconds", "Age of the oldest record that is not committed, over all partitions.", values.lagSeconds),
+      (
+        "lag_seconds",
+        "Time since the last committed record, or since the consumer was created; 0 without lag. Of all partitions.",
+        values.lagSeconds
+      ),
       ("lag_records", "Records that are not committed, over all partitions.", Double(values.lagRecords)),
     ]
     for (metric, help, value) in gauges {

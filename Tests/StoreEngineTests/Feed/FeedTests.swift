@@ -130,6 +130,41 @@ struct FeedTests {
     )
   }
 
+  @Test("what a message moved is told as far as others may see it when it is sent")
+  func movesOfSenderFollowPrivacy() throws {
+    let (harness, gateway) = try Self.harness()
+    gateway.consumer("crm")
+    gateway.put("team:a", ["ann", "bob"])
+    gateway.post("team:a", "m1", by: "ann")
+    #expect(try Self.records(harness, gateway, from: 4) == ["message.registered team:a ann m1 1 moves 3"])
+    gateway.assign(user: "ann", version: 1, flags: 1)
+    #expect(
+      try Self.records(harness, gateway, from: 4) == [
+        "message.registered team:a ann m1 1 moves 2", "user.updated ann shows 2",
+      ]
+    )
+    gateway.change("team:a", remove: ["ann"])
+    let told = try Self.records(harness, gateway, from: 4)
+    #expect(told.first == "message.registered team:a ann m1 1 moves 0")
+  }
+
+  @Test("an older cursor changes nothing, not even the state")
+  func olderCursorChangesNothing() throws {
+    let (harness, gateway) = try Self.harness()
+    gateway.consumer("crm")
+    gateway.put("team:a", ["ann"])
+    _ = try Self.replies(harness, gateway)
+    gateway.commit("crm", 3, state: "new")
+    gateway.commit("crm", 2, state: "older")
+    gateway.commit("crm", 3, state: "same")
+    gateway.open("crm", epoch: 1)
+    #expect(
+      try Self.replies(harness, gateway) == ["committed", "committed", "committed", "opened at 3 with 4 bytes"]
+    )
+    gateway.open("crm", epoch: .max)
+    #expect(try Self.replies(harness, gateway) == ["invalid_field"])
+  }
+
   @Test("a deleted channel is told by its name; its earlier records are not told any more")
   func deletedChannelIsToldByItsName() throws {
     let (harness, gateway) = try Self.harness()
@@ -229,6 +264,55 @@ struct FeedTests {
     other.read("team:a", "bob")
     let records = try Self.records(harness, gateway, from: 5)
     #expect(records == ["read team:a bob m1 1", "status team:a ann m1 1 from 1 status 2"])
+  }
+
+  @Test("a status names its sender from the message, over reloads and erasures")
+  func statusNamesItsSenderAfterReload() throws {
+    let storage = MemoryStorage()
+    var (harness, gateway) = try Self.harness(storage)
+    gateway.consumer("crm", kinds: [.status])
+    gateway.put("team:a", ["alice", "bob"])
+    gateway.post("team:a", "m1", by: "sys")
+    gateway.read("team:a", "alice")
+    _ = try Self.replies(harness, gateway)
+    gateway.change("team:a", add: ["zed"])
+    gateway.post("team:a", "m2", by: "bob")
+    gateway.read("team:a", "alice")
+    _ = try Self.replies(harness, gateway)
+    for isErased in [false, true] {
+      if isErased {
+        harness.connect(session: 9).erase("team:a", "bob")
+        _ = try Self.replies(harness, gateway)
+      }
+      try harness.writePages()
+      (harness, gateway) = try Self.harness(storage)
+      var told: [String] = []
+      for _ in 0..<3 {
+        gateway.feed("crm", from: 1)
+        harness.loop.endTurn()
+        while !harness.feedReads.isEmpty || !harness.loads.isEmpty {
+          while !harness.feedReads.isEmpty { try harness.completeFeedRead() }
+          try harness.completeLoads()
+        }
+        told = try Self.replies(harness, gateway)
+      }
+      let bob = isErased ? "" : " bob"
+      let reply = try #require(told.first)
+      #expect(reply.contains("status team:a sys m1 1 from 1 status 2"), "\(reply)")
+      #expect(reply.contains("status team:a\(bob) m2 2 from 2 status 2"), "\(reply)")
+    }
+  }
+
+  @Test("a status that a hidden read made is told as it is now")
+  func statusOfHiddenReadIsToldAsNow() throws {
+    let (harness, gateway) = try Self.harness()
+    gateway.consumer("crm", kinds: [.status])
+    gateway.put("team:a", ["ann", "bob"])
+    gateway.post("team:a", "m1", by: "ann")
+    gateway.read("team:a", "bob")
+    #expect(try Self.records(harness, gateway, from: 5) == ["status team:a ann m1 1 from 1 status 2"])
+    gateway.assign(user: "bob", version: 1, flags: 3)
+    #expect(try Self.records(harness, gateway, from: 5) == ["status team:a ann m1 1 from 1 status 0"])
   }
 
   @Test("records are read over evicted and deleted channels, page by page")
