@@ -17,8 +17,13 @@ extension RocksDBEngine {
     let blocks = FeedBlocks(request.shard, families, directory)
     let extent = try families.feedExtent(of: request.shard, directory: directory)
     guard let last = try blocks.last() else { return extent }
-    var byteCount = try blocks.byteCount(from: extent.first)
     var kept = extent.first
+    func excess() throws(StorageError) -> UInt64 {
+      guard let most = request.bytesMax else { return 0 }
+      let byteCount = try blocks.byteCount(from: kept)
+      return byteCount > most ? byteCount - most : 0
+    }
+    var remaining = try excess()
     // In steps: the blocks of a minute of load are many megabytes.
     steps: while kept < last.first {
       for block in try families.readFeed(
@@ -26,10 +31,10 @@ extension RocksDBEngine {
         directory: directory
       ) {
         let header = try blocks.header(block)
-        guard block.first < last.first, header.time < request.before || byteCount > request.bytesMax ?? .max else {
-          break steps
-        }
-        byteCount -= min(byteCount, UInt64(block.bytes.readableBytes))
+        // Tables are compressed: what was removed takes less in them.
+        if remaining == 0, kept > extent.first { remaining = try excess() }
+        guard block.first < last.first, header.time < request.before || remaining > 0 else { break steps }
+        remaining -= min(remaining, UInt64(block.bytes.readableBytes))
         kept = block.first + UInt64(header.count)
       }
     }
