@@ -154,9 +154,11 @@ final class FakeFeed: HTTP2ServerDelegate {
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<FakeFeed>
   ) {
-    guard let partition = partition(body["partition"]), let epoch = body["epoch"] as? Int else {
+    guard let partition = partition(body["partition"]) else {
       return refuse(stream, connection, 400, "invalid")
     }
+    // A commit without an epoch is no stream's.
+    let epoch = body["epoch"] as? Int ?? partitions[partition].epoch
     guard epoch == partitions[partition].epoch else {
       lateCommits += 1
       return refuse(stream, connection, 409, "lease_lost")
