@@ -23,7 +23,7 @@ final class FeedStreamsPart: GatewayPart {
   private static func recordsPerRead(shardCount: Int) -> Int {
     max(4, min(2_000, 32_000 / (shardCount * (4 + shardCount / 32))))
   }
-  /// Bytes queued in HTTP/2 for a stream, above which it reads no more.
+  /// Bytes queued in HTTP/2 for a stream; further lines are held, and nothing is read until they are taken.
   private static let queueBytesMax = 512 << 10
   private static let heartbeat = TimeAmount.seconds(10)
   /// The longest silence of a stream whose records are slow to come.
@@ -186,9 +186,8 @@ final class FeedStreamsPart: GatewayPart {
   /// Ask the shards for more, as far as the client takes it.
   private func advance(_ stream: FeedStream, _ index: SlotIndex) {
     if stream.isComplete { return finishRange(stream, index) }
+    // Lines that HTTP/2 does not take are held; it then says when it takes more.
     guard !stream.waitsForClient else { return }
-    let queued = loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
-    guard queued < Self.queueBytesMax else { return }
     for position in stream.shards.indices where !stream.isReading[position] && stream.wantsMore(of: position) {
       var limit = Self.recordsPerRead(shardCount: stream.shards.count)
       if let end = stream.end {

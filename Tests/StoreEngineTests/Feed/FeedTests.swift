@@ -284,6 +284,7 @@ struct FeedTests {
     let other = harness.connect(session: 2)
     other.read("team:a", "bob")
     let records = try Self.records(harness, gateway, from: 5)
+    withExtendedLifetime(other) {}
     #expect(records == ["read team:a bob m1 1", "status team:a ann m1 1 from 1 status 2"])
   }
 
@@ -302,8 +303,10 @@ struct FeedTests {
     _ = try Self.replies(harness, gateway)
     for isErased in [false, true] {
       if isErased {
-        harness.connect(session: 9).erase("team:a", "bob")
+        let other = harness.connect(session: 9)
+        other.erase("team:a", "bob")
         _ = try Self.replies(harness, gateway)
+        withExtendedLifetime(other) {}
       }
       try harness.writePages()
       (harness, gateway) = try Self.harness(storage)
@@ -497,6 +500,7 @@ extension FeedTests {
       let other = harness.connect(session: UInt64(round) + 2)
       other.post("team:a", "m\(round)", by: "ann")
       _ = try Self.replies(harness, gateway)
+      withExtendedLifetime(other) {}
     }
     gateway.feed("crm", from: 1)
     harness.loop.endTurn()
