@@ -242,3 +242,13 @@ package struct GatewayURL: Hashable, Sendable {
     isTLS = url.usesTLS
   }
 }
+
+extension String {
+  private static let queryCharacters = CharacterSet(
+    charactersIn: "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:@!"
+  )
+
+  /// The text as a value of a URL's query, or as one of several values between commas: percent-encoded UTF-8
+  /// (RFC 3986, section 3.4).
+  package var queryEscaped: String { addingPercentEncoding(withAllowedCharacters: Self.queryCharacters) ?? "" }
+}

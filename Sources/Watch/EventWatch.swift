@@ -22,22 +22,10 @@ package struct WatchRequest: Hashable, Sendable {
   /// `:path`, with the query.
   package var path: String {
     var query: [String] = []
-    if let user { query.append("user_id=\(Self.escaped(user))") }
-    if !channels.isEmpty { query.append("channels=\(channels.map(Self.escaped).joined(separator: ","))") }
+    if let user { query.append("user_id=\(user.queryEscaped)") }
+    if !channels.isEmpty { query.append("channels=\(channels.map(\.queryEscaped).joined(separator: ","))") }
     if wantsTotals { query.append("totals=true") }
     return "/v1/events" + (query.isEmpty ? "" : "?" + query.joined(separator: "&"))
-  }
-
-  private static func escaped(_ text: String) -> String {
-    text.utf8.map { byte in
-      switch byte {
-      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-        UInt8(ascii: "~"), UInt8(ascii: ":"), UInt8(ascii: "@"), UInt8(ascii: "!"):
-        String(UnicodeScalar(byte))
-      default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
-      }
-    }.joined()
   }
 }
 

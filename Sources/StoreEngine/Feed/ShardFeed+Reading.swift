@@ -34,7 +34,7 @@ extension ShardFeed {
     } catch {
       return shard.consumers.refused(error)
     }
-    var page = FeedPage(number: fields.number, end: durableEnd)
+    var page = FeedPage(number: fields.number)
     // A store that was restored may have fewer records than the consumer has seen.
     if page.number > durableEnd || page.number == 0 { page.number = page.number == 0 ? first : durableEnd }
     if page.number < first {
@@ -59,8 +59,7 @@ extension ShardFeed {
       if isLookedUp, case .feedLookup(let number)? = request.attempt?.progress { number } else { nil }
     if let missing = try fill(&page, from: blocks, for: consumer, limit: fields.limit, gone: lookedUp) {
       if let outcome = lookUp(missing, &request) { return outcome }
-      // The channel is gone: perform the request as if it were looked up.
-      page = FeedPage(number: page.number, end: page.end, gapTo: page.gapTo)
+      // The channel is gone: continue as if it were looked up.
       _ = try fill(&page, from: blocks, for: consumer, limit: fields.limit, gone: missing)
     }
     return reply(request, page)
@@ -110,7 +109,7 @@ extension ShardFeed {
           if needsChannel(record) {
             slot = shard.state.slot(numbered: record.channel)
             if slot == nil, record.channel != gone, record.channel < shard.state.nextChannel {
-              return page.isUntouched(since: number) ? record.channel : nil
+              return page.hasExamined ? nil : record.channel
             }
           }
           if let slot { shard.recordUse(of: slot) }
@@ -118,7 +117,7 @@ extension ShardFeed {
         }
         page.number = number + 1
         page.through = max(page.through, record.at)
-        page.hasSkipped = true
+        page.hasExamined = true
       }
     }
     return nil
@@ -175,22 +174,15 @@ extension ShardFeed {
 private struct FeedPage {
   /// Number of the first record that is not read yet.
   var number: UInt64
-  var end: UInt64
   var gapTo = Timestamp.none
   var count = 0
   var records = ByteBuffer()
   /// Time of the last record that was read.
   var through = Timestamp.none
-  var hasSkipped = false
+  /// Whether a record was read, be it added or left out.
+  var hasExamined = false
 
-  init(number: UInt64, end: UInt64, gapTo: Timestamp = .none) {
-    self.number = number
-    self.end = end
-    self.gapTo = gapTo
-  }
-
-  /// Whether no record was read yet.
-  func isUntouched(since number: UInt64) -> Bool { !hasSkipped && self.number == number }
+  init(number: UInt64) { self.number = number }
 }
 
 extension ByteBuffer {

@@ -1,3 +1,4 @@
+internal import LocalStack
 internal import Operations
 
 /// A dead letter with its place.
@@ -15,17 +16,17 @@ package struct PlacedDeadLetter: Sendable, Hashable {
 
 /// Listing and replay of dead letters, beside running workers.
 ///
-/// A replay opens no lease. It reads the range with a bounded read, delivers it, and removes the dead letter by a commit
-/// of the state with the epoch that the gateway tells, while a worker may write the same state. Neither write is
-/// conditional, so both sides keep these rules:
+/// A replay opens no lease. It reads the range with a bounded read, delivers it, and removes the dead letter by a
+/// commit of the state with the epoch that the gateway tells, while a worker may write the same state. Neither write
+/// is conditional, so both sides keep these rules:
 ///
-/// - The worker takes the dead letters from the stored state each time it writes, so a removal lasts. If a removal falls
-///   between the worker's read and its write, the dead letter reappears; ``remove(_:)`` looks again and repeats it.
+/// - The worker takes the dead letters from the stored state each time it writes, so a removal lasts. If a removal
+///   falls between the worker's read and its write, the dead letter reappears; ``remove(_:)`` looks again and repeats it.
 /// - The worker adds a dead letter under one epoch, and commits the position behind it only under the next, and only if
 ///   the dead letter is still stored (``PartitionMachine``). A replay that read the state before holds an older epoch
 ///   then, and its commit is refused. So no removal can overwrite a new dead letter.
-/// - A removal may overwrite the attempts of the current batch with earlier ones. The worker writes them again after its
-///   next attempt.
+/// - A removal may overwrite the attempts of the current batch with earlier ones. The worker writes them again after
+///   its next attempt.
 package struct DeadLetterReplay: Sendable {
   /// Result of one dead letter's replay.
   package enum Result: Sendable, Hashable {
@@ -74,8 +75,8 @@ package struct DeadLetterReplay: Sendable {
   package func replay(_ placed: PlacedDeadLetter) async throws -> Result {
     guard let from = placed.letter.from else { return .failed("its first position is unknown; it cannot be read") }
     let path =
-      "/v1/feed?consumer=\(task.name)&partition=\(placed.partition)&from=\(Self.escaped(from))"
-      + "&to=\(Self.escaped(placed.letter.to))"
+      "/v1/feed?consumer=\(task.name)&partition=\(placed.partition)&from=\(from.queryEscaped)"
+      + "&to=\(placed.letter.to.queryEscaped)"
     let stream = try await FeedStream.open(gateway, path: path)
     defer { stream.close() }
     var assembler = BatchAssembler(recordsMax: task.batchRecordsMax, waitMilliseconds: 0)
@@ -152,16 +153,4 @@ package struct DeadLetterReplay: Sendable {
 
   /// Close the connections to the endpoint.
   package func close() async { await endpoint.shutDown() }
-
-  private static func escaped(_ text: String) -> String {
-    text.utf8.map { byte in
-      switch byte {
-      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-        UInt8(ascii: "~"):
-        String(UnicodeScalar(byte))
-      default: "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
-      }
-    }.joined()
-  }
 }
