@@ -160,6 +160,10 @@ def request_roles(*roles):
     return "01" + encode("list", [[string("role", role)] for role in roles]).hex()
 
 
+def reminder_rules(*rules):
+    return encode("list", [[number("after", a), byte("when", w), number("limit", n)] for a, w, n in rules]).hex()
+
+
 def rule_count(n):
     return "02" + varint(n).hex()
 
@@ -171,6 +175,7 @@ def rule_percentage(n):
 EVERY_OPTION = {
     1: "00", 2: "00", 3: "02", 4: "01", 5: "01", 6: nullable(604_800), 7: nullable(200), 8: nullable(1000),
     9: request_roles("moderator", "on.call-1_x"), 10: "01", 11: rule_percentage(75), 12: varint(4096).hex(),
+    13: reminder_rules((1, 0, 1), (3_600, 1, 1_000), (86_400, 2, 100_000), (2**32 - 1, 1, 128)),
 }
 # The values of a patch that removes an option.
 NULL_OPTIONS = {6: nullable(None), 7: nullable(None), 8: nullable(None), 9: "00"}
@@ -478,11 +483,23 @@ def of_consumer(name, counter, *rest):
 
 
 def record(kind, record_number, when, cid="", user="", message_id="", sequence=0, thread="", first=0, second=0, text="",
-           detail=""):
-    return [
+           detail="", users=()):
+    fields = [
         byte("kind", kind), number("number", record_number), time("at", when), string("cid", cid), string("user", user),
         string("message", message_id), number("sequence", sequence), string("thread", thread), number("first", first),
         number("second", second), string("text", text), string("detail", detail)]
+    return fields + ([many("users", [[string("user", user)] for user in users])] if kind == 19 else [])
+
+
+def reminders(*rules):
+    return many("reminders", [[number("after", a), byte("when", w), number("limit", n)] for a, w, n in rules])
+
+
+def timer(channel_number, thread, sequence, due, purpose, limit=None):
+    fields = [
+        number("channel", channel_number), number("thread", thread), number("sequence", sequence), time("due", due),
+        byte("purpose", purpose)]
+    return fields + ([] if limit is None else [number("limit", limit)])
 
 
 def feed_page(number_, end, through, *records, gap_to=0):
@@ -601,6 +618,13 @@ FRAMES = [
         CID, 20, string("message", "m-5"), string("user", "alice"), time("created", 0), number("flags", 16),
         many("mentions", [[string("user", "bob")], [string("user", "carol")]])),
         correlation=3, name="register_message: mentions two"),
+    frame("register_message", request(
+        CID, 21, string("message", "m-6"), string("user", "alice"), time("created", 0), number("flags", 48),
+        many("mentions", [[string("user", "bob")]]), reminders((300, 1, 1_000), (86_400, 2, 100_000))),
+        correlation=3, name="register_message: mentions one, with two reminders"),
+    frame("register_message", request(
+        CID, 22, string("message", "m-7"), string("user", "alice"), time("created", 0), number("flags", 32),
+        reminders()), correlation=3, name="register_message: no reminders, whatever its channel has"),
     frame("register_message_reply", [
         byte("was_created", 1), number("sequence", 1), byte("status", 0), byte("receipt_refusal", 0)], correlation=3),
     frame("register_message_reply", [
@@ -1105,7 +1129,7 @@ FRAMES = [
     frame("read_feed_reply", feed_page(1, 2**64 - 1, 2**63 - 1, gap_to=2**63 - 1), correlation=51,
           name="read_feed_reply: nothing but a gap"),
     frame("read_feed_reply", feed_page(
-        148, 300, T0 + 10,
+        150, 300, T0 + 10,
         record(0, 128, T0, CID, "alice", "m-42", 42, first=3),
         record(0, 129, T0, CID, "bob", "m-43", 1, "m-42"),
         record(1, 130, T0 + 1, CID, "alice", "m-42", 42),
@@ -1125,7 +1149,10 @@ FRAMES = [
         record(15, 144, T0 + 7, CID, "bob", first=41, second=2**64 - 1, text="m-41", detail="m" * 255),
         record(16, 145, T0 + 8, user="bob", first=2),
         record(17, 146, T0 + 9, user="\u00eb" * 127),
-        record(18, 147, T0 + 10, first=T0 - 3_600_000)), correlation=51, name="read_feed_reply: records of every type"),
+        record(18, 147, T0 + 10, first=T0 - 3_600_000),
+        record(19, 148, T0 + 10, CID, "", "m-42", 42, first=2**32 + 1, second=1, users=("bob", "carol")),
+        record(19, 149, T0 + 10, CID, "", "m-43", 1, "m-42", first=10 * 2**32 + 10, second=6, users=())),
+        correlation=51, name="read_feed_reply: records of every type"),
     frame("put_consumer", of_consumer("audit", 50, number("kinds", 0), types(), byte("start", 0), time("since", 0)),
           shard=3, correlation=52),
     frame("put_consumer", of_consumer(
@@ -1380,7 +1407,7 @@ BAD_FRAMES = [
     bad("patch with an option twice", "badValue:option",
         altered("patch_channel_type", patch(b"\x01\x01\x00", b"\x01\x01\x00"))),
     bad("patch with option 0", "badValue:option", altered("patch_channel_type", patch(b"\x00\x01\x00"))),
-    bad("patch with option 13", "badValue:option", altered("patch_channel_type", patch(b"\x0d\x01\x00"))),
+    bad("patch with option 14", "badValue:option", altered("patch_channel_type", patch(b"\x0e\x01\x00"))),
     bad("patch with read_events 2", "badValue:optionValue", altered("patch_channel_type", patch(b"\x01\x01\x02"))),
     bad("patch with mark_unread 3", "badValue:optionValue", altered("patch_channel_type", patch(b"\x03\x01\x03"))),
     bad("patch with an empty value", "badValue:optionValue", altered("patch_channel_type", patch(b"\x01\x00"))),
@@ -1420,8 +1447,16 @@ BAD_FRAMES = [
     bad_option("status_rule 101 %", 11, rule_percentage(101)),
     bad_option("kept_steps 4097", 12, varint(4097).hex()),
     bad_option("kept_steps above 64 bits", 12, "ff" * 9 + "02"),
+    bad_option("reminders: five", 13, reminder_rules(*[(60, 1, 1)] * 5)),
+    bad_option("reminders: more than there can be", 13, "04" + "3c0101"),
+    bad_option("reminders: after no second", 13, reminder_rules((0, 1, 1))),
+    bad_option("reminders: after more than 32 bits", 13, reminder_rules((2**32, 1, 1))),
+    bad_option("reminders: when 3", 13, reminder_rules((60, 3, 1))),
+    bad_option("reminders: of no member", 13, reminder_rules((60, 1, 0))),
+    bad_option("reminders: of 100001 members", 13, reminder_rules((60, 1, 100_001))),
+    bad_option("reminders: with more behind them", 13, reminder_rules((60, 1, 1)) + "00"),
 ] + [
-    bad_option(f"option {n} with an empty value", n, "") for n in range(2, 13)
+    bad_option(f"option {n} with an empty value", n, "") for n in range(2, 14)
 ] + [
     # When the user's token was issued.
     bad("issued, and nothing behind the fields", "truncated", altered("mark_read", MARK, flags=2)),
@@ -1689,7 +1724,7 @@ BAD_FRAMES = [
     bad_event("a deleted message that is no UTF-8", "badValue:text", b"\x03\x00\x01\x02\xc3\x28\x00"),
     bad_event("truncated above 32 bits", "badVarint", truncated_event(2**32, T0)),
     bad_event("an update whose option is none", "badValue:option",
-              channel_updated(T0, channel(CID, T0, {13: "00"}, 2, 0, "", 0))),
+              channel_updated(T0, channel(CID, T0, {14: "00"}, 2, 0, "", 0))),
     bad_event("members above 32 bits", "badVarint", member_added("dave", "", T0, 2**32)),
     bad_event("a member who has read above 32 bits", "badVarint", member_added("dave", "", T0, 1, 2**32)),
     bad_event("limits of nobody", "badValue:count", limits()),
@@ -1761,7 +1796,7 @@ BAD_FRAMES = [
     bad("read_feed_reply cut in a record", "truncated", altered("read_feed_reply", FEED_PAGE[:-1])),
     bad("read_feed_reply with more behind it", "trailingBytes", altered("read_feed_reply", FEED_PAGE + b"\x00")),
     bad("read_feed_reply: an unknown type of record", "badValue:effect",
-        altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(19, 1, T0))))),
+        altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(20, 1, T0))))),
     bad("read_feed_reply: a message above 32 bits", "badVarint",
         altered("read_feed_reply", encode_all(feed_page(2, 2, T0, record(2, 1, T0, sequence=2**32))))),
     bad("read_feed_reply: a record's time above 63 bits", "badVarint",
@@ -1823,7 +1858,7 @@ EFFECTS = {
     "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
     "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22,
     "consumer_assigned": 23, "consumer_committed": 24, "consumer_opened": 25, "consumer_state_assigned": 26,
-    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "timer_assigned": 51, "timer_removed": 52, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -2104,6 +2139,11 @@ EFFECT_VECTORS = [
         name="consumer_workers_assigned: the largest numbers"),
     effect("consumer_removed", string("consumer", "audit")),
     effect("feed_switched", string("consumer", ""), time("off_since", T0)),
+    effect("timer_assigned", number("number", 1), *timer(1, 0, 7, T0 + 300_000, 1, 1_000)),
+    effect("timer_assigned", number("number", 128), *timer(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**63 - 1, 2, 100_000),
+           name="timer_assigned: of a reply, the largest of all"),
+    effect("timer_assigned", number("number", 129), *timer(1, 0, 7, T0 + 60_000, 255), name="timer_assigned: an expiry"),
+    effect("timer_removed", number("number", 128)),
     effect("feed_switched", string("consumer", ""), time("off_since", 0), name="feed_switched: on again"),
     effect("feed_switched", string("consumer", ""), time("off_since", 2**63 - 1),
            name="feed_switched: the largest time"),
@@ -2190,7 +2230,7 @@ BAD_BATCHES = [
     bad_batch("effect 15, the one after delivered_by_push_ack_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
     bad_batch("effect 31, the one before acknowledged", "badValue:effect", batch_of(b"\x1f\x01\x00")),
     bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
-    bad_batch("effect 51, the one after user_erased", "badValue:effect", batch_of(b"\x33\x01\x00")),
+    bad_batch("effect 53, the one after timer_removed", "badValue:effect", batch_of(b"\x35\x01\x00")),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
     bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
     bad_batch("an effect longer than its fields", "badValue:effect",
@@ -2408,7 +2448,7 @@ BAD_BATCHES = [
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked",
                  "consumer_assigned", "consumer_committed", "consumer_opened", "consumer_state_assigned",
-                 "consumer_workers_assigned", "consumer_removed", "feed_switched")
+                 "consumer_workers_assigned", "consumer_removed", "feed_switched", "timer_assigned", "timer_removed")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

@@ -156,6 +156,11 @@ struct StoreService: Service {
       Double(now.now.changesPending)
     )
     samples.gauge(
+      "tidemark_store_timers",
+      help: "Pending reminders and expiries of acknowledgement requests.",
+      Double(now.now.timers)
+    )
+    samples.gauge(
       "tidemark_store_resident_bytes",
       help: "Bytes that channels occupy in memory.",
       Double(now.now.residentBytes)

@@ -709,6 +709,9 @@ struct FrameRoundTripTests {
       text(record.detail),
     ]
     #expect(texts == ["cid", "user", "message", "thread", "text", "detail"].map { fields.text($0) })
+    var users: [String] = []
+    record.users?.forEach { users.append(text($0)) }
+    #expect(users == (record.kind == .reminderDue ? fields.list("users").map { $0.text("user") } : []))
   }
 
   private static func expect(_ settings: UserSettings, _ fields: [Vectors.Field]) {

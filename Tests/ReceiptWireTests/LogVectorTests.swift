@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 54)
+    #expect(known.count == 56)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -466,6 +466,22 @@ struct LogVectorTests {
       return .shard(.consumer(.workersAssigned(name: fields.text("consumer"), workers)))
     case "consumer_removed": return .shard(.consumer(.removed(name: fields.text("consumer"))))
     case "feed_switched": return .shard(.consumer(.switched(offSince: time(fields, "off_since"))))
+    case "timer_assigned":
+      let purpose: MessageTimer.Purpose =
+        if let condition = ReminderCondition(rawValue: UInt8(fields.number("purpose"))) {
+          .reminder(condition, membersMax: UInt32(fields.number("limit")))
+        } else {
+          .expiry
+        }
+      let timer = MessageTimer(
+        channel: ChannelNumber(fields.number("channel")),
+        thread: SequenceNumber(UInt32(fields.number("thread"))),
+        message: SequenceNumber(UInt32(fields.number("sequence"))),
+        dueAt: time(fields, "due"),
+        purpose
+      )
+      return .shard(.timerAssigned(fields.number("number"), timer))
+    case "timer_removed": return .shard(.timerRemoved(fields.number("number")))
     case "ids_widened": return .shard(.idsWidened)
     case "index_epoch_assigned": return .shard(.indexEpochAssigned(fields.number("epoch")))
     default: fatalError("no effect \(vector.effect)")
@@ -487,6 +503,20 @@ struct LogVectorTests {
       deletedAt: fields.number("member") & 2 == 0 ? .none : time(fields, "deleted"),
       isGone: fields.number("member") & 4 != 0
     )
+  }
+
+  private static func reminders(_ value: [UInt8]) -> [ReminderRule] {
+    var rest = value.dropFirst()
+    func number() -> UInt32 {
+      let last = rest.firstIndex { $0 < 0x80 }!
+      defer { rest = rest[(last + 1)...] }
+      return UInt32(groups(rest[...last]))
+    }
+    return (0..<value[0]).map { _ in
+      let after = number()
+      let condition = ReminderCondition(rawValue: UInt8(number()))!
+      return ReminderRule(after: after, condition, membersMax: number())
+    }
   }
 
   /// Build the patch from the values' bytes, without the option reader.
@@ -512,6 +542,7 @@ struct LogVectorTests {
         case 2: patch.statusRule = .count(UInt32(groups(value.dropFirst())))
         default: patch.statusRule = .percentage(value[1])
         }
+      case 13: patch.reminders = reminders(value)
       default: patch.keptSteps = UInt16(groups(value))
       }
     }

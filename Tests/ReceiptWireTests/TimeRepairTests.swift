@@ -128,7 +128,7 @@ struct TimeRepairTests {
   /// revocation or a worker's lease.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
-    case .shard(.webhookNoted), .shard(.tokenRevoked), .shard(.consumer(.workersAssigned)): true
+    case .shard(.webhookNoted), .shard(.tokenRevoked), .shard(.consumer(.workersAssigned)), .shard(.timerAssigned): true
     case .channel(_, .messageAssigned(_, let record)):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)

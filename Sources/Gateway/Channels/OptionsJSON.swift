@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// JSON of the twelve options of a channel type (Proto/openapi.yaml).
+/// JSON of the options of a channel type (Proto/openapi.yaml).
 package enum OptionsJSON {
   /// Parse `{option: value…}`.
   ///
@@ -39,6 +39,8 @@ package enum OptionsJSON {
       patch.statusRule = try statusRule(value)
     } else if name.equals("kept_steps") {
       patch.keptSteps = try keptSteps(value)
+    } else if name.equals("reminders") {
+      patch.reminders = try RemindersJSON.rules(value, .invalidOption)
     } else {
       // The table of known options has a name that this function does not handle.
       throw value.error("is not read", .internalError)
@@ -139,7 +141,7 @@ package enum OptionsJSON {
   package static func write(_ options: ChannelTypeOptions, into buffer: inout ByteBuffer) {
     // A role has at most 64 bytes, none of which is escaped.
     let roleBytes = (options.receiptRequestRoles?.count ?? 0) * (Identifier.roleLengthMax + 3)
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 512 + roleBytes) { out in
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 1_024 + roleBytes) { out in
       out.literal("{\"read_events\":")
       out.bool(options.readEvents)
       out.literal(",\"delivery_events\":")
@@ -172,6 +174,8 @@ package enum OptionsJSON {
       }
       out.literal(",\"kept_steps\":")
       out.decimal(UInt64(options.keptSteps))
+      out.literal(",\"reminders\":")
+      RemindersJSON.write(options.reminders ?? [], into: &out)
       out.literal("}")
     }
   }
@@ -212,6 +216,6 @@ extension KnownFields {
   static let options: KnownFields = [
     "read_events", "delivery_events", "mark_unread", "history", "read_acks_receipts", "receipt_ttl",
     "receipt_max_members", "receipt_daily_limit", "receipt_request_roles", "counts_visible_to", "status_rule",
-    "kept_steps", .notImplemented("reminders"),
+    "kept_steps", .objects("reminders", RemindersJSON.fields),
   ]
 }

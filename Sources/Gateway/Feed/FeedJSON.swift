@@ -209,7 +209,7 @@ enum FeedJSON {
     beginLine(cursor, into: &buffer)
     let texts =
       record.cid.byteCount + record.user.byteCount + record.message.byteCount + record.thread.byteCount
-      + record.text.byteCount + record.detail.byteCount
+      + record.text.byteCount + record.detail.byteCount + userBytes(record)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: 640 + OutputRawSpan.jsonStringByteMax(texts)) { out in
       out.literal("\"id\":\"")
       out.decimal(UInt64(shard.rawValue))
@@ -233,6 +233,34 @@ enum FeedJSON {
       out.timestamp(milliseconds: record.at.milliseconds)
       out.literal("}\n")
     }
+  }
+
+  /// Return the size of the users of a reminder, with room for `{"id":},` around each.
+  private static func userBytes(_ record: borrowing NamedFeedRecord) -> Int {
+    var bytes = 0
+    record.users?.forEach { bytes += $0.byteCount + 8 }
+    return bytes
+  }
+
+  @_lifetime(out: copy out)
+  private static func writeReminder(_ record: borrowing NamedFeedRecord, into out: inout OutputRawSpan) {
+    guard let reminder = FeedRecord.Reminder(first: record.first, second: record.second) else { return }
+    out.literal(",\"when\":\"")
+    out.literal(reminder.condition.name)
+    out.literal("\",\"users\":[")
+    var isFirst = true
+    if var users = record.users {
+      while let user = users.next() {
+        out.literal(isFirst ? "{\"id\":" : ",{\"id\":")
+        out.jsonString(user)
+        out.literal("}")
+        isFirst = false
+      }
+    }
+    out.literal("]")
+    out.number("part", UInt64(reminder.part))
+    out.number("parts", UInt64(reminder.partCount))
+    if reminder.isTruncated { out.literal(",\"truncated\":true") }
   }
 
   @_lifetime(out: copy out)
@@ -278,6 +306,9 @@ enum FeedJSON {
       out.literal("},\"delivery_receipts\":{\"enabled\":")
       out.bool(record.first & 2 != 0)
       out.literal("}}")
+    case .reminderDue:
+      out.number("seq", sequence)
+      writeReminder(record, into: &out)
     case .read, .messageDeleted, .acknowledged, .receiptDone, .receiptExpired, .channelTruncated:
       out.number("seq", sequence)
     case .memberAdded, .memberRemoved, .channelCreated, .channelUpdated, .channelDeleted, .userErased, .gap: break

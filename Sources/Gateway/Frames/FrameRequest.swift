@@ -67,7 +67,7 @@ enum InvalidFrameField {
   case limit, listCursor, memberList, listOrder
   case note, options
   /// The number of entries of a list.
-  case messages, users, members, mentions
+  case messages, users, members, mentions, reminders
 
   /// Return the field's name and range.
   func detail(_ limits: GatewayLimits) -> String {
@@ -87,7 +87,8 @@ enum InvalidFrameField {
       flags: \(RegisterMessageRequest.silent) (silent), \(RegisterMessageRequest.requestsAcknowledgement) (receipt), \
       \(RegisterMessageRequest.movesNoPosition) (moves no position), \
       \(RegisterMessageRequest.mentionsAll) (mentions all) or \
-      \(RegisterMessageRequest.mentionsUsers) (mentions follow)
+      \(RegisterMessageRequest.mentionsUsers) (mentions follow), \
+      \(RegisterMessageRequest.hasReminders) (reminders follow)
       """
     case .namesFlag: "flags: 0 or 1"
     case .viewerFlags: "viewer flags: 0 or 1"
@@ -102,6 +103,11 @@ enum InvalidFrameField {
     case .messages: "messages: 1 to \(Self.grouped(limits.entriesPerRequest))"
     case .users: "users: 1 to \(Self.grouped(limits.entriesPerRequest))"
     case .members: "members: at most \(Self.grouped(limits.membersPerRequest)) in a request"
+    case .reminders:
+      """
+      reminders: at most \(ReminderRule.countMax), each after at least 1 second, when 0 to \
+      \(ReminderCondition.allCases.count - 1), of 1 to \(Self.grouped(Int(ReminderRule.membersMaxMax))) members
+      """
     case .mentions: "mentions: 1 to \(Self.grouped(WireLimits.mentionsMax)) users"
     }
   }
@@ -170,12 +176,14 @@ private struct FieldCheck {
     case .optionalNumber: _ = try reader.optional32()
     case .registrationFlags:
       let flags = try reader.varint()
-      require(flags <= RegisterMessageRequest.flagsMax, .registrationFlags)
-      let mentions = flags & (RegisterMessageRequest.mentionsAll | RegisterMessageRequest.mentionsUsers)
-      if mentions == RegisterMessageRequest.mentionsUsers {
+      require(RegisterMessageRequest.areFlags(flags), .registrationFlags)
+      if flags & RegisterMessageRequest.mentionsUsers != 0 {
         let count = try reader.count()
         require((1...WireLimits.mentionsMax).contains(count), .mentions)
         for _ in 0..<count { require(Identifier.isUser(try reader.string()), .user) }
+      }
+      if flags & RegisterMessageRequest.hasReminders != 0 {
+        return try values(&reader, .reminders) { reader throws(WireError) in _ = try reader.reminderRules() }
       }
     case .namesFlag: require(try reader.varint() <= 1, .namesFlag)
     case .viewer:
@@ -193,7 +201,8 @@ private struct FieldCheck {
     case .users: try users(&reader)
     case .members: try members(&reader)
     case .removedMembers: try removedMembers(&reader)
-    case .options: return try options(&reader)
+    case .options:
+      return try values(&reader, .options) { reader throws(WireError) in _ = try reader.optionPatch() }
     }
     return true
   }
@@ -239,13 +248,20 @@ private struct FieldCheck {
     return members <= membersMax
   }
 
+  /// Read values of options.
+  ///
+  /// - Returns: whether they are in range; else what follows them cannot be read.
   @_lifetime(reader: copy reader)
-  private mutating func options(_ reader: inout FieldReader) throws(WireError) -> Bool {
+  private mutating func values(
+    _ reader: inout FieldReader,
+    _ field: InvalidFrameField,
+    _ read: (inout FieldReader) throws(WireError) -> Void
+  ) throws(WireError) -> Bool {
     do throws(WireError) {
-      _ = try reader.optionPatch()
+      try read(&reader)
       return true
     } catch .badValue(.option), .badValue(.optionValue) {
-      refuse(.options)
+      refuse(field)
       return false
     } catch {
       throw error

@@ -14,6 +14,8 @@ struct MessageFields: ~Escapable {
   private let mentionsAll: Bool
   /// A non-empty array of user ids; nil: no user is mentioned by id.
   private let mentioned: JSONValue?
+  /// Its own reminders; nil: those of its channel (R22).
+  private let reminders: [ReminderRule]?
   /// The message that this one replies to (R15); nil: it is no reply.
   let thread: RawSpan?
 
@@ -26,6 +28,7 @@ struct MessageFields: ~Escapable {
     _ = try body.optionalBool("receipt")
     _ = try body.optionalBool("moves_position")
     _ = try body.optionalString("parent_id")
+    if let reminders = body.optional("reminders") { _ = try RemindersJSON.rules(reminders, .invalidField) }
     if let mentions = body.optional("mentions") {
       if let text = mentions.string {
         guard text.equals("all") else { throw mentions.error("must be \"all\", or a list of users") }
@@ -69,6 +72,7 @@ struct MessageFields: ~Escapable {
     } else {
       mentioned = nil
     }
+    reminders = if let given = body.optional("reminders") { try RemindersJSON.rules(given, .invalidField) } else { nil }
     thread = try body.optionalString("parent_id")
     if let thread {
       guard Identifier.isMessage(thread) else { throw Problem(.invalidMessageID) }
@@ -86,12 +90,15 @@ struct MessageFields: ~Escapable {
     } else if mentionsAll {
       flags |= RegisterMessageRequest.mentionsAll
     }
+    if reminders != nil { flags |= RegisterMessageRequest.hasReminders }
     buffer.writeRegisterMessage(id, sender: user, created: Timestamp(milliseconds: createdAt), flags: flags)
-    guard let mentioned else { return }
-    buffer.writeVarint(mentioned.count)
-    var elements = mentioned.elements
-    while let user = elements.next() {
-      if let id = user.string { buffer.writeField(id) }
+    if let mentioned {
+      buffer.writeVarint(mentioned.count)
+      var elements = mentioned.elements
+      while let user = elements.next() {
+        if let id = user.string { buffer.writeField(id) }
+      }
     }
+    if let reminders { buffer.writeReminderRules(reminders) }
   }
 }

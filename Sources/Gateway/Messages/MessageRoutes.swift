@@ -38,7 +38,7 @@ struct MessageRoutes {
 extension KnownFields {
   static let registerMessage: KnownFields = [
     "id", "user_id", "created_at", "silent", "receipt", "parent_id", "mentions",
-    "moves_position", .notImplemented("reminders"),
+    "moves_position", .objects("reminders", RemindersJSON.fields),
   ]
 }
 

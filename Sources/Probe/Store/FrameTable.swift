@@ -83,7 +83,8 @@ enum FrameTable {
       kinds channel_types:[type] since number position_time committed_at index partitions epoch
       """,
       "record": """
-      kind:byte(record) number at cid user message sequence thread:string first second text:string detail:string
+      kind:byte(record) number at cid user message sequence thread:string first second text:string detail:string \
+      users:[user]?kind=19
       """,
       "place": "channel row parent:optional sequence check:bytes(8)",
       "delivery": "moved:byte(moved) sent delivered cid user message",
@@ -143,6 +144,9 @@ enum FrameTable {
     "status": [0: "sent", 1: "delivered", 2: "read"],
     "receipt_status": [0: "none", 1: "processing", 2: "done", 3: "expired"],
     "option": Dictionary(uniqueKeysWithValues: OptionNumber.allCases.map { (UInt64($0.rawValue), $0.name) }),
+    "when": Dictionary(
+      uniqueKeysWithValues: ReminderCondition.allCases.map { (UInt64($0.rawValue), "\($0.name)") }
+    ),
     "start": [0: "now", 1: "earliest", 2: "time"],
     "record": Dictionary(uniqueKeysWithValues: FeedRecordKind.allCases.map { (UInt64($0.rawValue), "\($0.name)") }),
     "error": Dictionary(uniqueKeysWithValues: ErrorCode.allCases.map { (UInt64($0.rawValue), $0.name) }),

@@ -84,6 +84,8 @@ package struct ChannelTypeOptions: Hashable, Sendable {
   package var statusRule = StatusRule.any
   /// How many moves of each of a member's watermarks keep their time, 0 to 4096 (R17).
   package var keptSteps: UInt16 = 64
+  /// The reminders of messages without their own (R22); nil: none. Never empty.
+  package var reminders: [ReminderRule]?
 
   package static let keptStepsMax = 4_096
   package static let requestRolesMax = 64
@@ -106,6 +108,7 @@ package struct ChannelTypeOptions: Hashable, Sendable {
     if let value = patch.countsVisibleTo { result.countsVisibleTo = value }
     if let value = patch.statusRule { result.statusRule = value }
     if let value = patch.keptSteps { result.keptSteps = value }
+    if let value = patch.reminders { result.reminders = value.isEmpty ? nil : value }
     return result
   }
 
@@ -131,6 +134,7 @@ package struct ChannelTypeOptions: Hashable, Sendable {
     if countsVisibleTo != defaults.countsVisibleTo { patch.countsVisibleTo = countsVisibleTo }
     if statusRule != defaults.statusRule { patch.statusRule = statusRule }
     if keptSteps != defaults.keptSteps { patch.keptSteps = keptSteps }
+    if reminders != defaults.reminders { patch.reminders = reminders }
     return patch
   }
 }
@@ -149,6 +153,8 @@ package struct OptionPatch: Hashable, Sendable {
   package var countsVisibleTo: CountsVisibleOption?
   package var statusRule: StatusRule?
   package var keptSteps: UInt16?
+  /// Empty: no reminders.
+  package var reminders: [ReminderRule]?
 
   package init() {}
 
@@ -170,6 +176,7 @@ package struct OptionPatch: Hashable, Sendable {
     if let value = later.countsVisibleTo { result.countsVisibleTo = value }
     if let value = later.statusRule { result.statusRule = value }
     if let value = later.keptSteps { result.keptSteps = value }
+    if let value = later.reminders { result.reminders = value }
     return result
   }
 }

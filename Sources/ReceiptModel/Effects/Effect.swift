@@ -73,7 +73,7 @@ struct StoredIDs {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last eight cases: the unit of a page write.
+/// A page's name within its channel, or within its shard for the last nine cases: the unit of a page write.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -101,12 +101,14 @@ package enum PageID: Hashable, Sendable {
   case tokens
   /// Consumers of the feed.
   case consumers
+  /// Pending timers of messages.
+  case timers(UInt32)
 
   /// Whether the page belongs to a channel rather than to its shard.
   package var isOfChannel: Bool {
     switch self {
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: true
-    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers: false
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers: false
     }
   }
 
@@ -127,6 +129,12 @@ package enum PageID: Hashable, Sendable {
 
   /// Return the page of a webhook key.
   package static func webhookPage(of key: UInt64) -> UInt32 { UInt32(key >> 56) }
+
+  /// Timers in one page.
+  package static let timersPerPage: UInt64 = 256
+
+  /// Return the page of a timer.
+  package static func timerPage(of number: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: number / timersPerPage) }
 
   /// Return the outbox page that stores a pending change.
   package static func outboxPage(of number: UInt64) -> UInt32 {

@@ -32,6 +32,11 @@ package enum ShardEffect: Hashable, Sendable {
 
   /// A consumer of the feed (R21).
   indirect case consumer(FeedConsumerEffect)
+
+  /// A pending reminder or expiry; numbered from 1 (R9, R22).
+  indirect case timerAssigned(UInt64, MessageTimer)
+  /// The timer was due. What it tells is in the feed.
+  case timerRemoved(UInt64)
 }
 
 extension ShardEffect {
@@ -45,7 +50,7 @@ extension ShardEffect {
     case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
       .webhookNoted,
       .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
-      .consumer:
+      .consumer, .timerAssigned, .timerRemoved:
       nil
     }
   }
@@ -64,6 +69,7 @@ extension ShardEffect {
     case .membershipQueued(let number, _): .outbox(PageID.outboxPage(of: number))
     case .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned: .index
     case .consumer: .consumers
+    case .timerAssigned(let number, _), .timerRemoved(let number): .timers(PageID.timerPage(of: number))
     }
   }
 
@@ -96,7 +102,13 @@ extension ShardEffect {
     case .countersAssigned(let nextChannel, let time):
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
     case .consumer(let effect): return (.consumer(effect.clamped(by: repair)), .consumers)
-    case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned:
+    case .timerAssigned(let number, var timer):
+      // A reminder may be due years after its registration.
+      let last = Timestamp(milliseconds: repair.limit.milliseconds + Int64(UInt32.max) * 1_000)
+      timer.dueAt = min(timer.dueAt, last)
+      return (.timerAssigned(number, timer), .timers)
+    case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
+      .timerRemoved:
       return (self, nil)
     }
   }

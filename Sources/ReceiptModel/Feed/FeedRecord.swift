@@ -15,10 +15,52 @@ package struct FeedRecord: Hashable, Sendable {
   package var second: UInt64 = 0
   package var text = ""
   package var detail = ""
+  /// Rows of the members who fall short, of ``FeedRecordKind/reminderDue``: 1 to ``membersMax``.
+  package var members: [UInt32] = []
+
+  /// Number of members in one record; a reminder about more takes several.
+  package static let membersMax = 100
 
   package init(_ kind: FeedRecordKind, at: Timestamp) {
     self.kind = kind
     self.at = at
+  }
+}
+
+extension FeedRecord {
+  /// What a reminder asks for, and which part of its members a record has.
+  package struct Reminder: Hashable, Sendable {
+    package var condition: ReminderCondition
+    /// 1 to ``partCount``.
+    package var part: Int
+    package var partCount: Int
+    /// More members fall short than the rule names.
+    package var isTruncated: Bool
+
+    init(_ condition: ReminderCondition, part: Int, partCount: Int, isTruncated: Bool) {
+      self.condition = condition
+      self.part = part
+      self.partCount = partCount
+      self.isTruncated = isTruncated
+    }
+
+    /// Read the values of a record; nil: a later version wrote them.
+    package init?(first: UInt64, second: UInt64) {
+      guard let condition = ReminderCondition(rawValue: UInt8(truncatingIfNeeded: second & 3)) else { return nil }
+      self.condition = condition
+      part = Int(first & 0xFFFF_FFFF)
+      partCount = Int(first >> 32)
+      isTruncated = second & 4 != 0
+    }
+  }
+
+  var reminder: Reminder? {
+    get { Reminder(first: first, second: second) }
+    set {
+      guard let newValue else { return }
+      first = UInt64(newValue.partCount) << 32 | UInt64(newValue.part)
+      second = UInt64(newValue.condition.rawValue) | (newValue.isTruncated ? 4 : 0)
+    }
   }
 }
 
@@ -54,6 +96,8 @@ package enum FeedRecordKind: UInt8, CaseIterable, Sendable {
   case userErased = 17
   /// Changes were not told: the feed was off. `first`: from when on, in milliseconds.
   case gap = 18
+  /// `first` and `second`: ``FeedRecord/Reminder``.
+  case reminderDue = 19
 
   /// The name in records and filters (docs/feed.md).
   package var name: StaticString {
@@ -77,6 +121,7 @@ package enum FeedRecordKind: UInt8, CaseIterable, Sendable {
     case .userUpdated: "user.updated"
     case .userErased: "user.erased"
     case .gap: "gap"
+    case .reminderDue: "reminder.due"
     }
   }
 

@@ -14,6 +14,8 @@ extension ShardState {
     package var user: UInt32?
     /// The sender's moves that others may see, of ``FeedRecordKind/messageRegistered``.
     package var moves = ChannelEvent.SenderMoves()
+    /// The members whom a reminder still may name, of ``FeedRecordKind/reminderDue``.
+    package var members: [MemberOrdinal] = []
     /// The row as others see it, of ``FeedRecordKind/rowChanged``.
     package var shown: ShownRow?
   }
@@ -40,6 +42,12 @@ extension ShardState {
       names.status = shownStatus(of: record, in: target)
       return names
     }
+    if record.kind == .reminderDue {
+      // Deletion cancels it. Its part stays complete, even if nobody is left to name.
+      guard !isGone(record.sequence, thread: record.thread, in: slot) else { return nil }
+      names.members = namedMembers(of: record, in: target)
+      return names
+    }
     guard let member = record.member else { return names }
     let row = MemberOrdinal(member)
     guard Int(member) < self[target].rows.rowCount else { return nil }
@@ -54,6 +62,20 @@ extension ShardState {
       return names
     case .memberRemoved: return names
     default: return names.row != nil ? names : nil
+    }
+  }
+
+  /// Return the members of a reminder who are still there and do not hide what it asks for (R7, R22).
+  private func namedMembers(of record: FeedRecord, in slot: ChannelSlot) -> [MemberOrdinal] {
+    let condition = record.reminder?.condition ?? .unread
+    let options = options(slot)
+    return record.members.map(MemberOrdinal.init).filter { row in
+      guard Int(row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(row) else { return false }
+      return switch condition {
+      case .undelivered: self[slot].rows.showsDelivered(row, options)
+      case .unread: self[slot].rows.showsRead(row, options)
+      case .unacknowledged: !self[slot].rows.hidesRead(row)
+      }
     }
   }
 

@@ -193,7 +193,7 @@ extension ShardState {
       return record
     case .channelTypeAssigned, .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked,
       .sessionAssigned, .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived,
-      .indexEpochAssigned, .consumer:
+      .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved:
       return nil
     }
   }
@@ -222,9 +222,9 @@ extension ShardState {
         record.second = UInt64(run.status.rawValue)
         return record
       case .acknowledgement(let sequence, _, let time):
-        let status = self[slot].acknowledgementStatus(sequence, at: time)
-        guard status == .done || status == .expired else { return nil }
-        var record = FeedRecord(status == .done ? .receiptDone : .receiptExpired, on: number, at: time)
+        // A timer tells the expiry.
+        guard self[slot].acknowledgementStatus(sequence, at: time) == .done else { return nil }
+        var record = FeedRecord(.receiptDone, on: number, at: time)
         record.sequence = sequence
         return record
       case .row, .messageNew, .messageDeleted, .truncated, .updated, .memberAdded, .memberRemoved: return nil

@@ -14,6 +14,8 @@ package struct NewMessage: ~Escapable {
   /// If false, the sender's positions and marker stay unchanged (R5). The sender of a reply joins the thread anyway.
   package let movesPosition: Bool
   package let mentions: Mentions
+  /// Its own reminders; nil: those of its channel (R22).
+  package let reminders: [ReminderRule]?
 
   /// The users that the message mentions (R14).
   package enum Mentions: Hashable, Sendable {
@@ -32,7 +34,8 @@ package struct NewMessage: ~Escapable {
     isSilent: Bool = false,
     requestsAcknowledgement: Bool = false,
     movesPosition: Bool = true,
-    mentions: Mentions = .nobody
+    mentions: Mentions = .nobody,
+    reminders: [ReminderRule]? = nil
   ) {
     self.id = id
     self.sender = sender
@@ -42,6 +45,7 @@ package struct NewMessage: ~Escapable {
     self.requestsAcknowledgement = requestsAcknowledgement
     self.movesPosition = movesPosition
     self.mentions = mentions
+    self.reminders = reminders
   }
 
   /// The record to store, without what the channel decides about it: acknowledgement request and mentions.
@@ -101,6 +105,7 @@ extension ShardState {
       record.mentions = self[slot].resolve(message.mentions, sender: record.sender)
     }
     effects.append(.channel(number, .messageAssigned(sequence, record)))
+    try decideTimers(of: sequence, record, rules: message.reminders, in: slot, into: &effects)
     guard !message.sender.isEmpty, let row = self[slot].row(of: message.sender) else {
       decideSender(message.sender, in: slot, into: &effects)
       return .created(sequence)

@@ -22,6 +22,8 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var revokedTokens = RevokedTokenTable()
   /// Consumers of the feed (R21).
   package private(set) var consumers = FeedConsumerTable()
+  /// Pending reminders and expiries of messages (R9, R22).
+  package private(set) var timers = TimerTable()
   /// This shard holds ids that builds from before 2027 reject.
   package private(set) var hasWideIDs = false
   private let passing = PassedByAddress()
@@ -172,6 +174,10 @@ package struct ShardState: ~Copyable, Sendable {
       revokedTokens.assign(revocation, at: time)
     case .consumer(let effect):
       consumers.assign(effect)
+    case .timerAssigned(let number, let timer):
+      timers.assign(number, timer)
+    case .timerRemoved(let number):
+      timers.remove(number)
     case .idsWidened:
       hasWideIDs = true
     case .sessionAssigned:
@@ -216,6 +222,7 @@ package struct ShardState: ~Copyable, Sendable {
     case .webhooks(let number): webhooks.effects(of: number, at: time)
     case .tokens: revokedTokens.effects
     case .consumers: consumers.effects
+    case .timers(let number): timers.effects(of: number)
     default: preconditionFailure("page \(page) belongs to a channel")
     }
   }

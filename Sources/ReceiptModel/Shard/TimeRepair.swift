@@ -21,6 +21,7 @@ package struct TimeRepair: Sendable {
     case webhooks
     case tokens
     case consumers
+    case timers
     case shardTimes = "shard_times"
     case erasures
   }

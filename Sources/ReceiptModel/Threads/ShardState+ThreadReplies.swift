@@ -41,6 +41,7 @@ extension ShardState {
       into: &effects
     )
     effects.wrapInThread(parent, from: start)
+    try decideTimers(of: sequence, record, rules: message.reminders, in: slot, thread: parent, into: &effects)
     if let member, message.movesPosition {
       self[slot].decideUnflag(member, epoch: nil, at: time, into: &effects)
     }

@@ -39,6 +39,7 @@ package enum Refusal: Error, Hashable, Sendable {
     case membersPerChannel = "members of a channel: at most 16777216 rows, including members who left"
     case channelTypes = "channel types of a store: at most 1024"
     case threadsPerChannel = "threads of a channel: at most 65536"
+    case timersPerShard = "pending reminders and expiries of a shard: at most 4194304"
     case messagesPerChannel = "messages of a channel: their ids take at most 4 GiB in total"
   }
 }

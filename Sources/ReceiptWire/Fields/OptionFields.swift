@@ -15,6 +15,7 @@ package enum OptionNumber: UInt64, CaseIterable, Sendable {
   case countsVisibleTo = 10
   case statusRule = 11
   case keptSteps = 12
+  case reminders = 13
 
   /// The name in Proto/frames.md and in the API.
   package var name: String {
@@ -31,6 +32,7 @@ package enum OptionNumber: UInt64, CaseIterable, Sendable {
     case .countsVisibleTo: "counts_visible_to"
     case .statusRule: "status_rule"
     case .keptSteps: "kept_steps"
+    case .reminders: "reminders"
     }
   }
 }
@@ -82,6 +84,7 @@ extension FieldReader {
       let steps = try varint()
       guard steps <= ChannelTypeOptions.keptStepsMax else { throw .badValue(.optionValue) }
       patch.keptSteps = UInt16(steps)
+    case .reminders: patch.reminders = try reminderRules()
     }
   }
 
@@ -169,6 +172,7 @@ extension ByteBuffer {
     }
     if let value = patch.statusRule { values.add(.statusRule) { $0.writeStatusRule(value) } }
     if let value = patch.keptSteps { values.add(.keptSteps) { $0.writeVarint(UInt64(value)) } }
+    if let value = patch.reminders { values.add(.reminders) { $0.writeReminderRules(value) } }
     writeVarint(values.count)
     writeImmutableBuffer(values.bytes)
   }

@@ -190,6 +190,12 @@ extension ByteBuffer {
       }
     case .tokenRevoked(let revocation): writeEffect(.tokenRevoked) { $0.writeTokenRevocation(revocation) }
     case .consumer(let effect): writeEffect(effect.number) { $0.writeConsumerEffect(effect) }
+    case .timerAssigned(let number, let timer):
+      writeEffect(.timerAssigned) { buffer in
+        buffer.writeVarint(number)
+        buffer.writeTimer(timer)
+      }
+    case .timerRemoved(let number): writeEffect(.timerRemoved) { $0.writeVarint(number) }
     }
   }
 
@@ -466,6 +472,8 @@ extension FieldReader {
     case .consumerAssigned, .consumerCommitted, .consumerOpened, .consumerStateAssigned, .consumerWorkersAssigned,
       .consumerRemoved, .feedSwitched:
       return .shard(.consumer(try consumerEffect(number)))
+    case .timerAssigned: return .shard(.timerAssigned(try timerNumber(), try timer()))
+    case .timerRemoved: return .shard(.timerRemoved(try timerNumber()))
     }
   }
 }

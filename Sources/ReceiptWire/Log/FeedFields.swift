@@ -6,7 +6,7 @@ package import ReceiptModel
 /// A block of the feed: the records of one batch.
 ///
 /// Layout: format version, base time, count, and the records. A record: kind, channel, thread, member or 0, sequence,
-/// milliseconds since the base time, two values and two strings.
+/// milliseconds since the base time, two values and two strings; of `reminder.due`, also the members who fall short.
 package struct FeedBlockHeader: Hashable, Sendable {
   package static let formatVersion: UInt8 = 1
 
@@ -52,6 +52,9 @@ extension ByteBuffer {
     writeVarint(record.second)
     writeField(record.text)
     writeField(record.detail)
+    guard record.kind == .reminderDue else { return }
+    writeVarint(record.members.count)
+    for member in record.members { writeVarint(member) }
   }
 }
 
@@ -72,6 +75,10 @@ extension FieldReader {
     record.second = try varint()
     record.text = try text()
     record.detail = try text()
+    guard kind == .reminderDue else { return record }
+    let count = try count()
+    guard count <= FeedRecord.membersMax else { throw .badValue(.effect) }
+    for _ in 0..<count { record.members.append(try varint32()) }
     return record
   }
 }

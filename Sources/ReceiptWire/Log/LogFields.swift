@@ -135,6 +135,8 @@ enum EffectNumber: UInt8 {
   case userAssigned = 48
   case userSettled = 49
   case userErased = 50
+  case timerAssigned = 51
+  case timerRemoved = 52
   case segmentFlagsAssigned = 58
   case muteAssigned = 59
   case unreadFlagAssigned = 60

@@ -16,7 +16,7 @@ extension RequestSpec {
     RequestSpec(
       .registerMessage,
       "register_message",
-      "cid counter message user created flags mentions:[user]?flags=16...23",
+      "cid counter message user created flags mentions:[user]?flags&16 reminders:[after when:byte(when) limit]?flags&32",
       reply: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
     ), RequestSpec(.deleteMessage, "delete_message", "cid counter message", reply: "sequence"),
     RequestSpec(
@@ -46,8 +46,13 @@ package struct RegisterMessageRequest: ~Escapable {
   package static let mentionsAll: UInt64 = 8
   /// The names of the mentioned users follow.
   package static let mentionsUsers: UInt64 = 16
-  /// All of them; `mentionsAll` and `mentionsUsers` exclude each other.
-  package static let flagsMax: UInt64 = 23
+  /// The message's own reminders follow (R22).
+  package static let hasReminders: UInt64 = 32
+
+  /// Return whether these are flags of a registration: `mentionsAll` and `mentionsUsers` exclude each other.
+  package static func areFlags(_ flags: UInt64) -> Bool {
+    flags < 64 && flags & (mentionsAll | mentionsUsers) != mentionsAll | mentionsUsers
+  }
 
   package let message: RawSpan
   /// Empty: sent by the system.
@@ -55,12 +60,14 @@ package struct RegisterMessageRequest: ~Escapable {
   package let created: Timestamp
   package let flags: UInt64
   package let mentions: NewMessage.Mentions
+  /// nil: those of the channel.
+  package let reminders: [ReminderRule]?
 
   package var isSilent: Bool { flags & Self.silent != 0 }
   package var requestsAcknowledgement: Bool { flags & Self.requestsAcknowledgement != 0 }
   package var movesPosition: Bool { flags & Self.movesNoPosition == 0 }
 
-  /// Read the fields; the thread may follow.
+  /// Read the fields; the thread may follow. After flags of a later version no list is read.
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -68,13 +75,13 @@ package struct RegisterMessageRequest: ~Escapable {
     sender = try reader.string()
     created = try reader.time()
     flags = try reader.varint()
-    if flags & Self.mentionsAll != 0 {
-      mentions = .all
-    } else if flags & Self.mentionsUsers != 0 {
+    let known = Self.areFlags(flags) ? flags : 0
+    if known & Self.mentionsUsers != 0 {
       mentions = .users(try reader.texts())
     } else {
-      mentions = .nobody
+      mentions = known & Self.mentionsAll != 0 ? .all : .nobody
     }
+    reminders = known & Self.hasReminders != 0 ? try reader.reminderRules() : nil
   }
 }
 
@@ -170,8 +177,8 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// Write what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
-  /// them.
+  /// Write what ``RegisterMessageRequest`` reads, up to the mentioned users and the reminders, which must follow if the
+  /// flags announce them.
   package mutating func writeRegisterMessage(_ message: RawSpan, sender: RawSpan?, created: Timestamp, flags: UInt64) {
     let byteCountMax = message.byteCount + (sender?.byteCount ?? 0) + 4 * Varint.byteCountMax
     writeFields(byteCountMax: byteCountMax) { fields in

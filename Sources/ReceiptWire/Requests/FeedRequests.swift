@@ -376,6 +376,8 @@ package struct NamedFeedRecord: ~Escapable {
   package let second: UInt64
   package let text: RawSpan
   package let detail: RawSpan
+  /// Users of ``FeedRecordKind/reminderDue``; nil for other records.
+  package let users: StringListFields?
 
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
@@ -393,6 +395,7 @@ package struct NamedFeedRecord: ~Escapable {
     second = try reader.varint()
     text = try reader.string()
     detail = try reader.string()
+    users = kind == .reminderDue ? try StringListFields(&reader) : nil
   }
 
   /// Size of the shortest record, for ``FieldReader/count(elementBytesMin:)``.

@@ -21,7 +21,8 @@ extension ShardEngine {
         isSilent: fields.isSilent,
         requestsAcknowledgement: fields.requestsAcknowledgement,
         movesPosition: fields.movesPosition,
-        mentions: fields.mentions
+        mentions: fields.mentions,
+        reminders: fields.reminders
       )
       registration = try state.decideRegister(slot, message, at: advanceTime(), into: &request.effects)
     } catch {
@@ -58,8 +59,11 @@ extension ShardEngine {
     guard fields.sender.isEmpty || Identifier.isUser(fields.sender) else {
       return .refused(.invalidField, "\(Identifier.userRange)")
     }
-    guard fields.flags <= RegisterMessageRequest.flagsMax else {
-      let range = "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
+    guard RegisterMessageRequest.areFlags(fields.flags) else {
+      let range = """
+        flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow), 32 (reminders \
+        follow)
+        """
       return .refused(.notImplemented, range)
     }
     guard case .users(let users) = fields.mentions else { return nil }

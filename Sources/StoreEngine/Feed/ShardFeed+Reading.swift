@@ -236,5 +236,10 @@ extension ByteBuffer {
     writeVarint(record.kind == .status ? UInt64(names.status.rawValue) : record.second)
     writeField(record.kind == .delivered ? record.text : "")
     writeField(record.kind == .delivered ? record.detail : "")
+    guard record.kind == .reminderDue else { return }
+    writeVarint(names.members.count)
+    if let target = names.slot {
+      for row in names.members { state.withUser(target, row) { writeField($0) } }
+    }
   }
 }

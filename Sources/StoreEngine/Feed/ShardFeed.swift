@@ -83,6 +83,12 @@ final class ShardFeed: ShardPart {
     }
   }
 
+  /// Append the records of a timer that is due. An effect that begins or joins a batch must follow.
+  func append(due records: [FeedRecord]) {
+    flush()
+    for record in records { block.append(record) }
+  }
+
   private func append(_ record: FeedRecord) {
     flush()
     last = record

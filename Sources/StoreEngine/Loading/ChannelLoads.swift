@@ -20,6 +20,8 @@ enum LoadWaiter {
   /// An entry of a request for unread counts.
   case unread(UnreadRequest.PendingEntry)
   case scan(ChannelScans.PendingLoad)
+  /// Due timers of a channel, whose name is looked up first.
+  case timers(ChannelNumber)
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -90,6 +92,7 @@ final class ChannelLoads: ShardPart {
     switch waiter {
     case .unread(let entry): shard.unreadQueries.loaded(entry, isReadable: isReadable)
     case .scan(let pending): shard.scans.loaded(pending, isReadable: isReadable)
+    case .timers(let number): isReadable ? shard.timers.loaded(number) : shard.timers.unreadable(number)
     }
   }
 
@@ -98,6 +101,7 @@ final class ChannelLoads: ShardPart {
     switch waiter {
     case .unread(let entry): shard.unreadQueries.isRunning(entry.requestID)
     case .scan(let pending): shard.scans.isRunning(pending.scanID)
+    case .timers: true
     }
   }
 
@@ -135,7 +139,11 @@ final class ChannelLoads: ShardPart {
     guard isWanted(request, as: reference), let load = takeLoad(reference) else { return }
     defer { shard.resumeIndexWork(isAfterRead: true) }
     if load.isForName { return shard.indexRebuild.nameRead(reference, result) }
-    if case .head(let number) = reference { return shard.push.headRead(number, result) }
+    if case .head(let number) = reference {
+      shard.push.headRead(number, result)
+      if !load.waiters.isEmpty { nameRead(number, result) }
+      return
+    }
     var waiting = shard.waiting.take(.load(reference))
     var waiters = load.waiters
     do throws(StorageError) {
@@ -169,6 +177,16 @@ final class ChannelLoads: ShardPart {
       shard.resume(request, .loaded(mayPostpone: index > 0))
     }
     for waiter in waiters { resume(waiter, isReadable: true) }
+  }
+
+  /// Resume the timers that waited for the name of their channel.
+  private func nameRead(_ number: ChannelNumber, _ result: Result<StoredChannel?, StorageError>) {
+    do throws(StorageError) {
+      shard.timers.nameRead(number, try name(of: number, result.get()))
+    } catch {
+      shard.loop.driver.report(error)
+      shard.timers.unreadable(number)
+    }
   }
 
   /// Remove a load that is no longer in flight.

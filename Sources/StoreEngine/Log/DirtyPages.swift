@@ -42,7 +42,7 @@ struct DirtyPages {
       case .rows(let number): DirtyPages.mark(&rows, Int(number))
       case .segment(let number): DirtyPages.mark(&segments, Int(number))
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.insert(page).inserted
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -53,7 +53,7 @@ struct DirtyPages {
       case .rows(let number): rows[Int(number)] = false
       case .segment(let number): segments[Int(number)] = false
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.remove(page)
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -209,6 +209,8 @@ private struct ShardPages {
   private var webhooks: [Bool] = []
   private var areTokensDirty = false
   private var areConsumersDirty = false
+  /// Few at a time: timers are added and removed in about the order of their numbers.
+  private var timers: Set<UInt32> = []
 
   /// Mark a page dirty. Returns whether it was clean.
   mutating func mark(_ page: PageID) -> Bool {
@@ -221,6 +223,7 @@ private struct ShardPages {
     case .webhooks(let number): DirtyPages.mark(&webhooks, Int(number))
     case .tokens: DirtyPages.mark(&areTokensDirty)
     case .consumers: DirtyPages.mark(&areConsumersDirty)
+    case .timers(let number): timers.insert(number).inserted
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }
@@ -236,6 +239,7 @@ private struct ShardPages {
     case .webhooks(let number): webhooks[Int(number)] = false
     case .tokens: areTokensDirty = false
     case .consumers: areConsumersDirty = false
+    case .timers(let number): timers.remove(number)
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }

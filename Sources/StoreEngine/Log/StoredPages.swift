@@ -77,6 +77,7 @@ extension PageID {
     case .webhooks(let number): 11 << 32 | UInt64(number)
     case .tokens: 12 << 32
     case .consumers: 13 << 32
+    case .timers(let number): 14 << 32 | UInt64(number)
     // A thread's pages are adjacent, rows first.
     case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
     case .threadSegment(let parent, let number):
@@ -138,6 +139,7 @@ extension PageID {
     case 11: self = .webhooks(number)
     case 12 where number == 0: self = .tokens
     case 13 where number == 0: self = .consumers
+    case 14: self = .timers(number)
     default: return nil
     }
   }

@@ -44,6 +44,7 @@ final class SliceScheduler: LoopPart {
       guard let shard = working.popFirstWithRoom() else { break }
       shard.resumeIndexWork()
       shard.scans.resume()
+      shard.timers.resume()
     }
   }
 

@@ -172,7 +172,10 @@ package final class StoreLoop {
       shard.events.logTime()
     }
     for shard in shards { shard.events.sendUnbatchedEvents() }
-    for shard in shards { shard.feed.tick() }
+    for shard in shards {
+      shard.timers.resume()
+      shard.feed.tick()
+    }
     commits.start(isTick: true)
     crossShard.post()
     replies.deliverNow()
@@ -428,6 +431,8 @@ extension StoreLoop {
     package var tailChannels = 0
     /// Membership changes that the index has not confirmed.
     package var changesPending = 0
+    /// Pending reminders and expiries of messages.
+    package var timers = 0
     /// Watched channels and users, counted once per connection.
     package var subscriptions = 0
 
@@ -450,6 +455,7 @@ extension StoreLoop {
       sum.dirtyPages += shard.dirty.count
       sum.tailChannels += shard.tail.count
       sum.changesPending += shard.state.outbox.count
+      sum.timers += shard.state.timers.count
       sum.subscriptions += shard.events.subscriptionCount
     }
   }

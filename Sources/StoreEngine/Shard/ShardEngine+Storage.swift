@@ -62,7 +62,8 @@ extension ShardEngine {
     case .membershipQueued(let number, let change): outgoing.recoverQueued(number, change)
     case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .consumer:
+      .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .consumer, .timerAssigned,
+      .timerRemoved:
       assignRecovered(effect)
     }
   }
@@ -78,6 +79,7 @@ extension ShardEngine {
     case .webhooks(let number): "webhooks page \(number)"
     case .tokens: "tokens page"
     case .consumers: "consumers page"
+    case .timers(let number): "timers page \(number)"
     default: "page \(page)"
     }
   }
@@ -97,7 +99,7 @@ extension ShardEngine {
       case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
       case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
-        .indexEpochAssigned, .consumer:
+        .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved:
         (true, "")
       }
     guard isInOrder else { throw .corrupt("\(location()): \(fault)") }

@@ -42,11 +42,12 @@ final class ShardEngine {
   let push = ShardPush()
   let feed = ShardFeed()
   let consumers = FeedConsumers()
+  let timers = ShardTimers()
 
   var parts: [ShardPart] {
     [
       sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
-      purges, events, settings, tokens, push, feed, consumers,
+      purges, events, settings, tokens, push, feed, consumers, timers,
     ]
   }
 
@@ -124,6 +125,7 @@ final class ShardEngine {
       for page in state.outbox.pages(for: target, through: number) { touchShardPage(.outbox(page), index) }
     }
     state.assign(effect)
+    if case .timerAssigned(let number, let timer) = effect { timers.added(number, timer) }
     touchShardPage(effect.page, index)
   }
 
@@ -380,6 +382,14 @@ final class ShardEngine {
   /// Return the records of the feed that follow from recorded changes.
   func feedRecords(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [FeedRecord] {
     state.feedRecords(pending, in: slot)
+  }
+
+  /// Return the records that a timer tells when it is due (``ShardState/dueRecords(of:in:examined:)``).
+  func dueRecords(of timer: MessageTimer, in slot: ChannelSlot) -> [FeedRecord] {
+    var examined = 0
+    defer { loop.budget.useRows(examined) }
+    state.refresh(slot)
+    return state.dueRecords(of: timer, in: slot, examined: &examined)
   }
 
   /// Return where a record's names are found (``ShardState/feedNames(of:in:)``).

@@ -17,7 +17,7 @@ import Testing
       "read_events": false, "delivery_events": true, "mark_unread": "off", "history": "hidden",
       "read_acks_receipts": "direct", "receipt_ttl": NSNull(), "receipt_max_members": NSNull(),
       "receipt_daily_limit": NSNull(), "receipt_request_roles": NSNull(), "counts_visible_to": "members",
-      "status_rule": "any", "kept_steps": 64,
+      "status_rule": "any", "kept_steps": 64, "reminders": [],
     ]
     #expect(try jsonObject { OptionsJSON.write(options, into: &$0) } == expected)
     #expect(
@@ -70,6 +70,9 @@ import Testing
       if let set = patch.countsVisibleTo { names.append("counts_visible_to=\(set)") }
       if let set = patch.statusRule { names.append("status_rule=\(set)") }
       if let set = patch.keptSteps { names.append("kept_steps=\(set)") }
+      if let set = patch.reminders {
+        names.append("reminders=\(set.map { "\($0.after) \($0.condition) \($0.membersMax)" })")
+      }
       return names.joined(separator: " ")
     } catch let problem as Problem {
       // The detail names the option and its valid values.
@@ -134,7 +137,25 @@ import Testing
     (#"{"status_rule":"x%"}"#, "invalid_option"), (#"{"status_rule":"%"}"#, "invalid_option"),
     (#"{"kept_steps":64}"#, "kept_steps=64"), (#"{"kept_steps":0}"#, "kept_steps=0"),
     (#"{"kept_steps":4096}"#, "kept_steps=4096"), (#"{"kept_steps":4097}"#, "invalid_option"),
-    (#"{"kept_steps":null}"#, "invalid_option"),
+    (#"{"kept_steps":null}"#, "invalid_option"), (#"{"reminders":[]}"#, "reminders=[]"),
+    (#"{"reminders":[{"after":60,"when":"unread"}]}"#, #"reminders=["60 unread 1000"]"#),
+    (
+      #"{"reminders":[{"when":"undelivered","after":1,"limit_members":1},{"after":4294967294,"when":"unacknowledged","limit_members":100000}]}"#,
+      #"reminders=["1 undelivered 1", "4294967294 unacknowledged 100000"]"#
+    ), (#"{"reminders":null}"#, "invalid_option"), (#"{"reminders":{}}"#, "invalid_option"),
+    (#"{"reminders":["unread"]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":0,"when":"unread"}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":4294967295,"when":"unread"}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":"60","when":"unread"}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":60,"when":"read"}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":60,"when":"unread","limit_members":0}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":60,"when":"unread","limit_members":100001}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":60}]}"#, "invalid_field"), (#"{"reminders":[{"when":"unread"}]}"#, "invalid_field"),
+    (#"{"reminders":[{"after":60,"when":"unread","members":5}]}"#, "unknown_field"),
+    (
+      #"{"reminders":[\#(Array(repeating: #"{"after":1,"when":"unread"}"#, count: 5).joined(separator: ","))]}"#,
+      "invalid_option"
+    ),
   ])
   func optionsAreParsedOrRefused(_ text: String, _ expected: String) {
     #expect(patch(text) == expected)
@@ -169,6 +190,10 @@ import Testing
           options.receiptRequestRoles = roles
           options.countsVisibleTo = number == nil ? .sender : .members
           options.keptSteps = roles == nil ? 4_096 : 0
+          if let number {
+            let rule = ReminderRule(after: number, .undelivered, membersMax: min(number, 100_000))
+            options.reminders = Array(repeating: rule, count: ReminderRule.countMax)
+          }
           var buffer = ByteBuffer()
           OptionsJSON.write(options, into: &buffer)
           let tape = JSONTape()

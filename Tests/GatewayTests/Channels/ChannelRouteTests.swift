@@ -109,6 +109,9 @@ import Testing
         "read_acks_receipts": "always", "receipt_ttl": 3_600, "receipt_max_members": 0,
         "receipt_daily_limit": 100, "receipt_request_roles": ["admin", "owner.1"],
         "counts_visible_to": "sender", "status_rule": "50%", "kept_steps": 0,
+        "reminders": [
+          ["after": 60, "when": "unread"], ["after": 3_600, "when": "unacknowledged", "limit_members": 10],
+        ],
       ]
       let body = String(decoding: try JSONSerialization.data(withJSONObject: allOptions), as: UTF8.self)
       let put = try await client.put("/v1/channel-types/team", body)

@@ -29,7 +29,7 @@ extension FrameRouteTests {
           if let thread { $0.writeField(thread) }
         }
       }
-      func register(_ id: String, _ sender: String, _ time: Int64, _ flags: Int)
+      @Sendable func register(_ id: String, _ sender: String, _ time: Int64, _ flags: Int)
         -> @Sendable (inout ByteBuffer) -> Void
       {
         {
@@ -97,8 +97,19 @@ extension FrameRouteTests {
         ),
         (
           .registerMessage, [], cid,
-          "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)",
-          register("m1", "", 5, 32)
+          """
+          flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow), 32 \
+          (reminders follow)
+          """,
+          register("m1", "", 5, 64)
+        ),
+        (
+          .registerMessage, [], cid,
+          "reminders: at most 4, each after at least 1 second, when 0 to 2, of 1 to 100,000 members",
+          {
+            register("m1", "", 5, 32)(&$0)
+            $0.writeReminderRules([ReminderRule(after: 0, .unread)])
+          }
         ),
         (
           .setMember, [], cid, "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums",
@@ -312,7 +323,7 @@ extension FrameRouteTests {
     case .created: [["created", "since"]]
     case .acked: [["acked"]]
     case .optionalNumber: [["unread_epoch:optional", "cursor:optional"]]
-    case .registrationFlags: [["flags"], ["mentions:[user]"]]
+    case .registrationFlags: [["flags"], ["mentions:[user]"], ["reminders:[after when:byte(when) limit]"]]
     case .viewer: [["@viewer"]]
     case .limit: [["limit"]]
     case .listCursor: [["cursor:string"]]

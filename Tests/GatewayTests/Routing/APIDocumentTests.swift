@@ -173,7 +173,10 @@ import Yams
       case .value, .notImplemented: continue
       case .object(let fields): try expect(property, describes: fields, "\(path).\(name)")
       case .objects(let fields):
-        let array = try resolved(try #require(property as? Object))
+        var array = try resolved(try #require(property as? Object))
+        if let choices = array["oneOf"] as? [Object] {
+          array = try #require(try choices.map { try resolved($0) }.first { $0["items"] != nil }, "\(path).\(name)")
+        }
         try expect(try #require(array["items"]), describes: fields, "\(path).\(name)[]")
       }
     }

@@ -106,7 +106,7 @@ struct AcknowledgementTests {
     gateway.post("team:a", "m1", by: "bob", flags: 2)
     gateway.post("team:a", "m2", by: "alice", flags: 3)
     gateway.post("team:a", "m3", by: "alice", flags: 2)
-    gateway.post("team:a", "m4", by: "alice", flags: 32)
+    gateway.post("team:a", "m4", by: "alice", flags: 64)
     harness.loop.endTurn()
     try harness.persistAll()
     #expect(

@@ -10,7 +10,7 @@ import Testing
 /// The change feed of a shard (R21).
 @Suite("The feed of a shard", .computing)
 struct FeedTests {
-  private static func harness(
+  static func harness(
     _ storage: MemoryStorage = MemoryStorage(),
     retention: FeedRetention? = FeedRetention(milliseconds: 0, bytes: 0),
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -23,14 +23,14 @@ struct FeedTests {
   }
 
   /// The replies to what was sent, without their correlations.
-  private static func replies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  static func replies(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     harness.loop.endTurn()
     try harness.runUntilIdle()
     return gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
   /// The records from a number on.
-  private static func records(
+  static func records(
     _ harness: EngineHarness,
     _ gateway: Gateway,
     from number: UInt64 = 1
@@ -42,7 +42,7 @@ struct FeedTests {
   }
 
   /// All records, page by page, with what is on storage.
-  private static func allRecords(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+  static func allRecords(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
     var records: [String] = []
     var number: UInt64 = 1
     for _ in 0..<20 {

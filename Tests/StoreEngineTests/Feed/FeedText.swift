@@ -29,6 +29,13 @@ enum FeedText {
     case .markedUnread: words.append("epoch \(record.first)\(record.second == 1 ? " channel" : "")")
     case .rowChanged: words.append("read \(record.first) delivered \(record.second)")
     case .userUpdated: words.append("shows \(record.first)")
+    case .reminderDue:
+      guard let reminder = FeedRecord.Reminder(first: record.first, second: record.second) else { break }
+      words.append("\(reminder.condition.name) \(reminder.part)/\(reminder.partCount)")
+      if reminder.isTruncated { words.append("truncated") }
+      var users: [String] = []
+      record.users?.forEach { users.append(text($0)) }
+      words.append("[\(users.joined(separator: " "))]")
     case .delivered: if record.first > 0 { words.append("acked \(record.first)") }
     default: break
     }

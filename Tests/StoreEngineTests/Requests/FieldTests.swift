@@ -156,7 +156,7 @@ struct FieldTests {
     },
     Row("an unknown option", .putChannel, .ends(.badValue(.option))) { buffer in
       buffer.writeVarint(1)
-      buffer.writeVarint(13)
+      buffer.writeVarint(14)
       buffer.writeField("\0")
       buffer.writeVarint(0)
     },

@@ -41,17 +41,21 @@ extension Gateway {
     by sender: String = "",
     flags: UInt64 = 0,
     mentions: [String] = [],
+    reminders: [ReminderRule]? = nil,
+    to parent: String? = nil,
     counter: UInt64? = nil,
     shard: UInt16 = 0
   ) {
-    send(.registerMessage, cid, counter: counter, shard: shard) { payload in
+    send(.registerMessage, cid, counter: counter, shard: shard, thread: parent) { payload in
       payload.writeField(id)
       payload.writeField(sender)
       payload.writeTime(.none)
-      payload.writeVarint(flags)
-      guard flags & 24 == 16 else { return }
-      payload.writeVarint(mentions.count)
-      for user in mentions { payload.writeField(user) }
+      payload.writeVarint(flags | (reminders == nil ? 0 : RegisterMessageRequest.hasReminders))
+      if flags & 24 == 16 {
+        payload.writeVarint(mentions.count)
+        for user in mentions { payload.writeField(user) }
+      }
+      if let reminders { payload.writeReminderRules(reminders) }
     }
   }
 
@@ -121,8 +125,12 @@ extension Gateway {
   }
 
   func patch(_ type: String, readEvents: Bool, counter: UInt64? = nil) {
+    patch(type, counter: counter) { $0.readEvents = readEvents }
+  }
+
+  func patch(_ type: String, counter: UInt64? = nil, _ change: (inout OptionPatch) -> Void) {
     var patch = OptionPatch()
-    patch.readEvents = readEvents
+    change(&patch)
     send(.patchChannelType, type, counter: counter) { $0.writeOptionPatch(patch) }
   }
 
