@@ -1,6 +1,7 @@
 """Changes channels over two gateways, keeps an account of what was acknowledged, and reads the feed beside it with
 readers that are killed at random (feed_reader.py). In the end each acknowledged change must be in what was read, in the
-order of its channel.
+order of its channel. Reminders must be there once, and name exactly those who have not read (R22); acknowledgement
+requests that expire must be there once (R9).
 
 feed_account.py FILE: a JSON object with `gateways` (h2c ports), `server` (token), `seed`, `seconds`, `directory`.
 Asks on standard output for programs to be killed and started (`kill store`, `start store`, `kill gateway 1`), and
@@ -17,7 +18,10 @@ headers = {"authorization": f"Bearer {specification['server']}"}
 deadline = time.monotonic() + seconds
 # By channel, in order: (type, key) of each acknowledged change.
 account = {}
-tally = {"changes": 0, "readers killed": 0, "stores killed": 0, "gateways killed": 0}
+# By message: who is to be named, or none; only what is certain, because it happened long enough before.
+reminders, expiries = {}, {}
+DUE_SECONDS = 3
+tally = {"changes": 0, "reminders": 0, "expiries": 0, "readers killed": 0, "stores killed": 0, "gateways killed": 0}
 
 
 async def ask(clients, method, path, body=None):
@@ -81,6 +85,37 @@ async def write(clients, number):
                 reads[user] = sequence
                 muted.discard(user)
     note("end", None)
+
+
+async def remind(clients, number):
+    """Channels of one message each: some read or acknowledge it, or it is deleted, before its reminder is due."""
+    for count in range(10_000):
+        if time.monotonic() > deadline:
+            return
+        cid, message = f"remind:{number}-{count}", f"remind-{number}-{count}"
+        await ask(clients, "PUT", f"/v1/channels/{cid}", {"members": USERS})
+        begin = time.monotonic()
+        body = {"id": message, "user_id": USERS[0], "receipt": True}
+        body["reminders"] = [{"after": DUE_SECONDS, "when": "unread"}]
+        answer = await ask(clients, "POST", f"/v1/channels/{cid}/messages", body)
+        assert answer.status_code in (200, 201), answer.text
+        waiting = {user for user in USERS[1:] if choose.random() < 0.5}
+        for user in set(USERS[1:]) - waiting:
+            answer = await ask(clients, "POST", f"/v1/channels/{cid}/read", {"user_id": user})
+            assert answer.status_code == 200, answer.text
+            body = {"message_ids": [message], "user_id": user}
+            answer = await ask(clients, "POST", f"/v1/channels/{cid}/receipts", body)
+            assert answer.status_code == 200, answer.text
+        if choose.random() < 0.2:
+            answer = await ask(clients, "DELETE", f"/v1/channels/{cid}/messages/{message}")
+            assert answer.status_code == 200, answer.text
+            waiting = set()
+        if time.monotonic() - begin < DUE_SECONDS:
+            reminders[message] = waiting
+            tally["reminders"] += 1 if waiting else 0
+            expiries[message] = 1 if waiting else 0
+            tally["expiries"] += expiries[message]
+        await asyncio.sleep(choose.uniform(0, 0.3))
 
 
 class Reader:
@@ -151,7 +186,7 @@ def key(record):
 
 def check(readers, without=None):
     """Returns what is wrong with what was read; none: nothing. `without`: a type of records that counts as not read."""
-    told = {}
+    told, reminded, expired = {}, {}, {}
     for reader in readers:
         seen, highest = set(), {}
         for record in reader.records():
@@ -164,8 +199,19 @@ def check(readers, without=None):
             if int(number) <= highest.get(shard, 0):
                 return f"record {record['id']} came after record {highest[shard]} of its shard"
             highest[shard] = int(number)
-            if "cid" in record and record["type"] != without:
+            if record["type"] == without:
+                continue
+            if record["type"] == "reminder.due":
+                reminded.setdefault(record["message_id"], []).append({user["id"] for user in record["users"]})
+            if record["type"] == "receipt.expired" and "message_id" in record:
+                expired[record["message_id"]] = expired.get(record["message_id"], 0) + 1
+            if "cid" in record:
                 told.setdefault(record["cid"], []).append((record["type"], key(record)))
+    for message, users in reminders.items():
+        if reminded.get(message, []) != ([users] if users else []):
+            return f"{message}: of {users}, not {reminded.get(message)}"
+        if expired.get(message, 0) != expiries[message]:
+            return f"{message}: expired {expired.get(message, 0)} times"
     for cid, changes in account.items():
         records, at = told.get(cid, []), 0
         for change in changes[:-1]:
@@ -188,9 +234,12 @@ async def main():
     ]
     answer = await ask(clients, "PUT", "/v1/feed/consumers/account", {"from": "earliest"})
     assert answer.status_code in (200, 201), answer.text
+    answer = await ask(clients, "PUT", "/v1/channel-types/remind", {"receipt_ttl": DUE_SECONDS})
+    assert answer.status_code == 200, answer.text
     readers = [Reader(partition) for partition in range(PARTITIONS)]
     try:
-        await asyncio.gather(disturb(readers), *(write(clients, number) for number in range(8)))
+        writers = [write(clients, number) for number in range(8)] + [remind(clients, number) for number in range(3)]
+        await asyncio.gather(disturb(readers), *writers)
         end, wrong = time.monotonic() + 120, "nothing was read"
         while time.monotonic() < end:
             wrong = check(readers)
@@ -202,7 +251,8 @@ async def main():
             reader.kill()
     # The control: what is not read is missed.
     if wrong is None:
-        for kind in sorted({kind for changes in account.values() for kind, _ in changes} - {"end"}):
+        kinds = {kind for changes in account.values() for kind, _ in changes} - {"end"}
+        for kind in sorted(kinds | {"reminder.due", "receipt.expired"}):
             if check(readers, without=kind) is None:
                 wrong = f"the records of type {kind} are not missed"
     print("tally " + json.dumps(tally), flush=True)
