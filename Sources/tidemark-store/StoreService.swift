@@ -175,6 +175,12 @@ struct StoreService: Service {
       help: "Failed commits; each makes the shards reload from storage.",
       Int64(now.failedCommits)
     )
+    samples.counter(
+      "tidemark_store_feed_records_total",
+      help: "Records of the change feed.",
+      Int64(now.now.feedRecords)
+    )
+    for (name, progress) in now.now.consumers { write(progress, consumer: name, into: &samples) }
     if let cluster = now.cluster { write(cluster, into: &samples) }
     samples.counter(
       "tidemark_store_connections_opened_total",
@@ -192,6 +198,31 @@ struct StoreService: Service {
       "tidemark_store_tail_channels",
       help: "Channels in the log's tail that are not yet in memory.",
       Double(now.now.tailChannels)
+    )
+  }
+
+  private static func write(
+    _ progress: StoreLoop.ConsumerProgress,
+    consumer name: String,
+    into samples: inout MetricSamples
+  ) {
+    samples.counter(
+      "tidemark_store_feed_committed_records_total",
+      help: "Records of the change feed that the consumer has committed.",
+      labels: ["consumer": name],
+      Int64(progress.committed)
+    )
+    samples.gauge(
+      "tidemark_store_feed_lag_records",
+      help: "Records of the change feed that the consumer has not committed.",
+      labels: ["consumer": name],
+      Double(progress.lag)
+    )
+    samples.gauge(
+      "tidemark_store_feed_lag_seconds",
+      help: "Time since the consumer's last committed record, of the shard that lags most; 0 without lag.",
+      labels: ["consumer": name],
+      Double(progress.lagMilliseconds) / 1_000
     )
   }
 

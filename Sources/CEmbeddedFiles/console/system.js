@@ -1,10 +1,11 @@
-import { metrics } from './api.js'
+import { get, metrics, Refused } from './api.js'
 import { choice, make } from './elements.js'
-import { draw, section } from './parts.js'
+import { draw, section, table, time } from './parts.js'
 import { words } from './words.js'
 
 const text = words.system
 const interval = 2000
+const consumersInterval = 5000
 const samplesMin = 30
 const samplesMax = 150
 const width = 150
@@ -92,7 +93,35 @@ export function systemView(stores, signal, hasEnded) {
   stores.forEach((address, number) => { values[`store-${number}`] = address })
   const process = choice({ legend: text.process, name: 'process', values, value: 'gateway', choose: show })
   show('gateway')
-  return section(text.title, stores.length > 0 && process, place)
+  const figures = section(text.title, stores.length > 0 && process, place)
+  return make('div', {}, figures, consumersPanel(signal, hasEnded))
+}
+
+/** The consumers of the change feed, each with its partitions; nothing if the store keeps no feed. */
+function consumersPanel(signal, hasEnded) {
+  const place = make('div', {})
+  const panel = section(text.consumers.title, make('p', { class: 'muted' }, text.consumers.hint), place)
+  panel.classList.add('consumers')
+  panel.hidden = true
+  const load = async () => {
+    try {
+      const { consumers } = await get('/feed/consumers', { signal })
+      const rows = consumers.flatMap((consumer) => consumer.partitions.map((partition) => [
+        consumer.name, partition.partition, `${partition.lag_records}`, text.consumers.seconds(partition.lag_seconds),
+        time(partition.committed_at),
+      ]))
+      panel.hidden = false
+      place.replaceChildren(rows.length > 0 ? table(text.consumers.columns, rows) : text.consumers.none)
+    } catch (error) {
+      if (signal.aborted || hasEnded(error)) return
+      // feed_off: there is nothing to show until the store is restarted.
+      if (error instanceof Refused && error.status === 409) return
+      place.replaceChildren(text.stale(error.message))
+    }
+    if (!signal.aborted) setTimeout(load, consumersInterval)
+  }
+  load()
+  return panel
 }
 
 function panel(store, signal, hasEnded) {

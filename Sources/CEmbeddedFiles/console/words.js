@@ -140,6 +140,13 @@ export const words = {
     milliseconds: 'ms',
     mebibytes: 'MiB',
     stale: (detail) => `No figures: ${detail}`,
+    consumers: {
+      title: 'Consumers of the change feed',
+      hint: 'How many records each has not committed, and the time since the last one that it has.',
+      none: 'There is no consumer.',
+      columns: ['Consumer', 'Partition', 'Records behind', 'Time behind', 'Last commit'],
+      seconds: (count) => `${count} s`,
+    },
   },
   types: {
     title: 'Channel types',

@@ -288,6 +288,21 @@ final class ShardFeed: ShardPart {
     }
   }
 
+  /// Add how far the consumers have come in this shard.
+  func addProgress(to sum: inout StoreLoop.Gauges) {
+    sum.feedRecords += durableEnd - 1
+    for consumer in shard.state.consumers.all {
+      var progress = sum.consumers[consumer.name] ?? StoreLoop.ConsumerProgress()
+      progress.committed += min(consumer.position, durableEnd) - 1
+      if consumer.position < durableEnd {
+        progress.lag += durableEnd - consumer.position
+        let since = shard.loop.clock.milliseconds - consumer.positionTime.milliseconds
+        progress.lagMilliseconds = max(progress.lagMilliseconds, since)
+      }
+      sum.consumers[consumer.name] = progress
+    }
+  }
+
   override func stop() {
     last = nil
     block = OpenBlock()

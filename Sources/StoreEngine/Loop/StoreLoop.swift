@@ -435,8 +435,21 @@ extension StoreLoop {
     package var timers = 0
     /// Watched channels and users, counted once per connection.
     package var subscriptions = 0
+    /// Records of the feed since it was turned on first, those that are no longer kept included.
+    package var feedRecords: UInt64 = 0
+    /// Consumers of the feed, by name.
+    package var consumers: [String: ConsumerProgress] = [:]
 
     package init() {}
+  }
+
+  /// How far a consumer of the feed has come.
+  package struct ConsumerProgress: Sendable {
+    /// Records that are committed, and those that are not.
+    package var committed: UInt64 = 0
+    package var lag: UInt64 = 0
+    /// Milliseconds since the last committed record of the shard that lags most; 0 without lag.
+    package var lagMilliseconds: Int64 = 0
   }
 
   /// Current values of this loop alone.
@@ -457,6 +470,7 @@ extension StoreLoop {
       sum.changesPending += shard.state.outbox.count
       sum.timers += shard.state.timers.count
       sum.subscriptions += shard.events.subscriptionCount
+      if shard.feed.isOn { shard.feed.addProgress(to: &sum) }
     }
   }
 }

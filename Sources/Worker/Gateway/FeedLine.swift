@@ -7,6 +7,7 @@ package enum FeedRecordType {
     "message.registered", "message.deleted", "read", "delivered", "marked_unread", "acknowledged", "receipt.done",
     "receipt.expired", "status", "member.added", "member.removed", "channel.created", "channel.updated",
     "channel.deleted", "channel.truncated", "row.changed", "user.updated", "user.erased",
+    "reminder.due",
   ]
 }
 

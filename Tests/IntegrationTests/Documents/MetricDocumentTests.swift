@@ -73,8 +73,10 @@ extension RealProcesses {
         }
         documented[cells[0]] = (cells[1], cells[3])
       }
-      try await TestServices.with { services in
+      try await TestServices.with(storeFlags: ["--feed-retention", "1h"]) { services in
         _ = try await services.curl("GET", "/v1/channels/messaging:none", token: services.serverToken)
+        let consumer = "/v1/feed/consumers/search"
+        _ = try await services.curl("PUT", consumer, token: services.serverToken, json: #"{"from":"now"}"#)
         var shown: Set<String> = []
         for address in [services.stack.plan.storeAdmin] + services.stack.plan.gateways.map(\.admin) {
           for line in try await Scrape.text(of: address).split(separator: "\n") {

@@ -40,6 +40,7 @@ def fill():
     """A channel whose members have each another reason not to have read m35."""
     admin = {"user_id": "dave", "role": "admin"}
     members = ["alice", "bob", "carol", admin, "erin", "Zoë", "auth0|5f7c", EVIL, "greta"]
+    call("PUT", "/feed/consumers/search", {"from": "earliest"})
     call("PUT", f"/channels/{CID}", {"members": members})
     for number in range(1, 41):
         sender = "bob" if number % 3 == 0 and number < 36 else "alice"
@@ -192,6 +193,9 @@ def show_others(page):
     expect(page.locator(".chart output").first).to_have_text(re.compile(r"[1-9]\d* "))
     # Two scrapes make a rate, and a line.
     expect(page.locator(".chart polyline").nth(1)).to_have_attribute("points", re.compile(r"\S+ \S+"))
+    consumer = page.locator(".consumers tbody tr").first
+    expect(consumer.locator("td").first).to_have_text("search")
+    expect(consumer.locator("td").nth(2)).to_have_text(re.compile(r"[1-9]\d*"))
     # The store's figures; a single store owns no groups.
     page.locator("input[name=process]").nth(1).check(force=True)
     channels = page.locator(".chart").filter(has_text="Channels in memory")
