@@ -77,6 +77,10 @@ extension RealProcesses {
         _ = try await services.curl("GET", "/v1/channels/messaging:none", token: services.serverToken)
         let consumer = "/v1/feed/consumers/search"
         _ = try await services.curl("PUT", consumer, token: services.serverToken, json: #"{"from":"now"}"#)
+        // The store's figures are read four times a second.
+        try await eventually("the store has metrics of the consumer") {
+          try await Scrape.text(of: services.stack.plan.storeAdmin).contains("{consumer=\"search\"}")
+        }
         var shown: Set<String> = []
         for address in [services.stack.plan.storeAdmin] + services.stack.plan.gateways.map(\.admin) {
           for line in try await Scrape.text(of: address).split(separator: "\n") {
