@@ -398,7 +398,7 @@ extension RealProcesses {
         let named = kinds.split(separator: ",").compactMap { Fault(rawValue: String($0)) }
         return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 1)).flatMap { _ in named }
       }
-      guard TestRun.isLong else { return (0..<3).flatMap { _ in Fault.allCases } }
+      guard TestRun.isLong else { return Fault.allCases }
       let more = [Fault.ownerKilled, .groupMoved].flatMap { Array(repeating: $0, count: 4) }
       return (0..<(TestRun.number("TIDEMARK_FAULTS") ?? 20)).flatMap { _ in Fault.allCases + more }
     }()
