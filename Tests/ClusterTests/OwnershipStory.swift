@@ -13,6 +13,8 @@ struct OwnershipStory: CustomTestStringConvertible {
     case deadline
     /// Whether a stop waits for the hand-over.
     case handOver
+    /// Whether the node reports how far it has the group.
+    case report
   }
 
   struct Row {
@@ -36,11 +38,21 @@ struct OwnershipStory: CustomTestStringConvertible {
   /// The highest level that the node supports.
   let levelMax: ClusterLevel
   let rows: [Row]
+  /// The last record in the node's storage.
+  let stored: LogCursor
 
   /// ``ClusterLimits/recordBytes``
   let recordBytes: Int
 
-  init(_ testDescription: String, node: UInt16 = 1, levelMax: UInt8 = 2, recordBytes: Int = 0, _ rows: [Row]...) {
+  init(
+    _ testDescription: String,
+    node: UInt16 = 1,
+    levelMax: UInt8 = 2,
+    recordBytes: Int = 0,
+    stored: LogCursor = .start,
+    _ rows: [Row]...
+  ) {
+    self.stored = stored
     self.recordBytes = recordBytes
     self.levelMax = ClusterLevel(levelMax)
     self.testDescription = testDescription
@@ -61,7 +73,7 @@ struct OwnershipStory: CustomTestStringConvertible {
       node: node,
       initialSet: GroupSet(members: [NodeID(1), NodeID(2), NodeID(3)], revision: 0),
       limits: limits,
-      stored: .start,
+      stored: stored,
       now: Self.time(0)
     )
     for row in rows {
@@ -70,6 +82,7 @@ struct OwnershipStory: CustomTestStringConvertible {
       switch row.input {
       case .event(let event): found = Self.text(ownership.handle(event, at: now))
       case .lease: found = ownership.mayAnswer(at: now) ? "answers" : "answers nothing"
+      case .report: found = ownership.reportsProgress ? "reports" : "reports nothing"
       case .handOver: found = ownership.isHandingOver(at: now) ? "waits" : "does not wait"
       case .deadline:
         let deadline = ownership.deadline

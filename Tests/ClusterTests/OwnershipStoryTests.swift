@@ -88,6 +88,42 @@ struct OwnershipStoryTests {
         )
       ]
     ),
+    S(
+      "a node reports nothing until the log has its last record",
+      stored: S.end,
+      [
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 3"), .init(5, input: .report, "reports nothing"),
+        .init(10, .recordsRead([S.log[2]], reachesEnd: true), "follow 4"), .init(10, input: .report, "reports"),
+      ]
+    ),
+    S(
+      "a node whose last record is trimmed compares the next one",
+      stored: S.end,
+      [
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 4), "read 3"),
+        .init(10, .readTrimmed(first: RecordPosition(4)), "read 4"), .init(10, input: .report, "reports nothing"),
+        .init(20, .recordsRead(S.records(after: S.end, [(.alive, 1)]), reachesEnd: true), "apply 4 alive, follow 5"),
+        .init(20, input: .report, "reports"),
+      ]
+    ),
+    S(
+      "a node with another last record needs a snapshot, and never reports",
+      stored: LogCursor(after: S.records(after: LogCursor(after: S.log[1]), [(.batches, 1)])[0]),
+      [
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 3"),
+        .init(10, .recordsRead([S.log[2]], reachesEnd: true), "fetch snapshot, diverged at 3"),
+        .init(10, input: .report, "reports nothing"), .init(10, input: .deadline, "never"),
+      ]
+    ),
+    S(
+      "a node that is ahead of the log's end needs a snapshot, and never reports",
+      stored: LogCursor(after: S.records(after: S.end, [(.batches, 1)])[0]),
+      [
+        .init(0, S.probe(owner: S.owner(2, epoch: 1), last: 3), "read 4"),
+        .init(10, .recordsRead([], reachesEnd: true), "fetch snapshot, diverged at 4"),
+        .init(10, input: .report, "reports nothing"),
+      ]
+    ),
   ]
 
   private static let claimingStories = [
@@ -215,7 +251,7 @@ struct OwnershipStoryTests {
         .init(9_000, .timerFired, "send 5 alive as attempt 2"),
         .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
         .init(9_020, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "-"),
-        .init(9_030, .loopReset(S.claimed), "read 5"),
+        .init(9_030, .loopReset(S.claimed), "read 4"),
       ]
     ),
     S(
@@ -327,7 +363,7 @@ struct OwnershipStoryTests {
         .init(22_550, S.committed(2), "committed 5, yield, send 6 release to 3 as attempt 3"),
         .init(22_950, .timerFired, "send 6 release to 3 as attempt 4"),
         .init(22_960, S.committed(4), "committed 6, halt, released to 3"),
-        .init(22_970, .loopReset(S.released), "read 7"),
+        .init(22_970, .loopReset(S.released), "read 6"),
       ]
     ),
     S(
@@ -423,7 +459,7 @@ struct OwnershipStoryTests {
         // An older answer.
         .init(2_450, S.probe(owner: S.owner(1, epoch: 2), last: 4, set: ([1, 2, 3], 6)), "-"),
         .init(2_500, S.committed(2), "committed 5, halt, released to 3"),
-        .init(2_510, .loopReset(S.claimed), "read 5"),
+        .init(2_510, .loopReset(S.claimed), "read 4"),
         // It may have the only copy until another node has claimed the group.
         .init(2_600, S.probe(owner: S.owner(1, epoch: 2), last: 5, set: ([2, 3], 7)), "-"),
         .init(3_000, S.probe(owner: S.owner(3, epoch: 3), last: 6, set: ([2, 3], 7)), "-"),
@@ -545,7 +581,7 @@ struct OwnershipStoryTests {
         .init(2_510, .timerFired, "send 5 alive as attempt 2"),
         .init(2_520, S.committed(2), "committed 5"),
         .init(2_600, S.probe(owner: S.owner(3, epoch: 3), last: 6, level: 3), "halt, deposed"),
-        .init(2_610, .loopReset(S.end), "read 4"),
+        .init(2_610, .loopReset(S.end), "read 3"),
         .init(2_620, .recordsRead([newer(after: S.end)], reachesEnd: true), "-"),
         .init(2_620, input: .deadline, "never"),
       ]

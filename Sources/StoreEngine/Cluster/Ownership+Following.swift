@@ -6,7 +6,7 @@ extension Ownership {
       /// The set is not known. Becomes reading or outside with the first answer of a probe.
       case unknownSet
       /// It reads. Becomes watching at the end of the log.
-      case reading(resendAt: BootTime)
+      case reading(from: RecordPosition, resendAt: BootTime)
       /// It receives new records. Becomes reading after a gap, a lost connection or a watch that lags.
       case watching
       /// It waits for a snapshot, or for a program that supports the cluster's level, and follows no more.
@@ -16,7 +16,7 @@ extension Ownership {
 
       var deadline: BootTime {
         switch self {
-        case .reading(let resendAt): resendAt
+        case .reading(_, let resendAt): resendAt
         case .unknownSet, .watching, .stranded, .outside: .never
         }
       }
@@ -31,6 +31,9 @@ extension Ownership {
     }
 
     var applied: LogCursor
+    /// The log has the last applied record, or the next one follows it by its hash. Until then the log may have another
+    /// history, so the node is no copy of it and reports nothing (C7).
+    var isVerified: Bool
     /// The owner that the last probe has seen. A claim has to replace the owner whose records were applied.
     var owner: GroupOwner
     var intake: Intake
@@ -45,8 +48,9 @@ extension Ownership {
       if case .outside = intake { applied != .start } else { false }
     }
 
-    init(applied: LogCursor, owner: GroupOwner, intake: Intake, now: BootTime) {
+    init(applied: LogCursor, isVerified: Bool, owner: GroupOwner, intake: Intake, now: BootTime) {
       self.applied = applied
+      self.isVerified = isVerified
       self.owner = owner
       self.intake = intake
       quietSince = now
@@ -72,6 +76,7 @@ extension Ownership {
       return read(following, at: now)
     case .recordsRead(let records, let reachesEnd):
       var actions: [Action] = []
+      verify(&following, records, reachesEnd: reachesEnd, &actions)
       let continues = apply(records, to: &following, at: now, &actions)
       guard case .reading = following.intake, continues else {
         state = .following(following)
@@ -83,7 +88,10 @@ extension Ownership {
       return actions + [.follow(from: following.applied.position.next)]
     case .readTrimmed(let first):
       // A node that has left the set takes no snapshot.
-      guard case .reading = following.intake, first > following.applied.position.next else { return [] }
+      guard case .reading = following.intake else { return [] }
+      // The last applied record is no longer there, but the next one is, and carries its hash.
+      if first == following.applied.position.next { return read(following, from: first, at: now) }
+      guard first > following.applied.position.next else { return [] }
       following.intake = .stranded
       state = .following(following)
       return fetchSnapshot(.trimmed(first: first))
@@ -152,15 +160,52 @@ extension Ownership {
   }
 
   /// Become a follower that continues after `applied`.
-  mutating func follow(from applied: LogCursor, owner: GroupOwner, at now: BootTime) -> [Action] {
-    read(Following(applied: applied, owner: owner, intake: .unknownSet, now: now), at: now)
+  ///
+  /// - Parameter isVerified: the log had this record when the node applied it.
+  mutating func follow(
+    from applied: LogCursor,
+    isVerified: Bool,
+    owner: GroupOwner,
+    at now: BootTime
+  ) -> [Action] {
+    read(
+      Following(applied: applied, isVerified: isVerified, owner: owner, intake: .unknownSet, now: now),
+      at: now
+    )
   }
 
+  /// Read the records after the last applied one; at first that one too, to verify it.
   private mutating func read(_ following: Following, at now: BootTime) -> [Action] {
+    let last = following.applied.position
+    return read(following, from: following.isVerified ? last.next : last, at: now)
+  }
+
+  private mutating func read(_ following: Following, from position: RecordPosition, at now: BootTime) -> [Action] {
     var following = following
-    following.intake = .reading(resendAt: now.adding(milliseconds: limits.resendMilliseconds))
+    following.intake = .reading(from: position, resendAt: now.adding(milliseconds: limits.resendMilliseconds))
     state = .following(following)
-    return [.read(from: following.applied.position.next)]
+    return [.read(from: position)]
+  }
+
+  /// Compare the last applied record with the log's. A log that ends before it, or has another one there, has another
+  /// history: the node needs a snapshot.
+  private func verify(
+    _ following: inout Following,
+    _ records: [GroupRecord],
+    reachesEnd: Bool,
+    _ actions: inout [Action]
+  ) {
+    let applied = following.applied
+    // The next record is compared when it is applied.
+    guard case .reading(applied.position, _) = following.intake, !following.isVerified else { return }
+    if let first = records.first {
+      following.isVerified = first.position == applied.position && first.hash == applied.hash
+    } else if !reachesEnd {
+      return
+    }
+    guard !following.isVerified else { return }
+    following.intake = .stranded
+    actions += fetchSnapshot(.diverged(at: applied.position))
   }
 
   private mutating func take(_ records: [GroupRecord], _ following: Following, at now: BootTime) -> [Action] {
@@ -197,6 +242,7 @@ extension Ownership {
         return false
       }
       following.applied = LogCursor(after: record)
+      following.isVerified = true
       following.quietSince = now
       following.turn = record.kind == .release(to: node) ? .released : .silence
       actions.append(.apply(record))
@@ -254,7 +300,7 @@ extension Ownership {
       case .committed(let owner):
         state = .owning(Owning(claim: claiming.claim, owner: owner, limits))
         return [.committed(claiming.claim.record), .promote(owner.epoch)]
-      case .fenced(let owner): return follow(from: claiming.applied, owner: owner, at: now)
+      case .fenced(let owner): return follow(from: claiming.applied, isVerified: true, owner: owner, at: now)
       case .unclear:
         claiming.claim.unclear(attempt, at: now, limits)
         state = .claiming(claiming)
@@ -265,7 +311,7 @@ extension Ownership {
       // only that has the fence.
       let record = claiming.claim.record
       guard records.contains(where: { $0.position == record.position && $0 != record }) else { return [] }
-      let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
+      let actions = follow(from: claiming.applied, isVerified: true, owner: claiming.replaced, at: now)
       guard case .following(let following) = state else { return actions }
       return take(records, following, at: now) + actions
     case .readTrimmed, .roomMade, .keyDestroyed, .followEnded, .probeAnswered, .logUnresponsive, .memberReported,

@@ -175,7 +175,9 @@ package struct Ownership: Sendable {
     self.initialSet = initialSet
     self.limits = limits
     clusterLevel = limits.levels.lowerBound
-    state = .following(Following(applied: stored, owner: .none, intake: .unknownSet, now: now))
+    state = .following(
+      Following(applied: stored, isVerified: stored == .start, owner: .none, intake: .unknownSet, now: now)
+    )
   }
 
   /// When ``Event/timerFired`` is due; it may be in the past.
@@ -229,6 +231,7 @@ package struct Ownership: Sendable {
     switch state {
     case .owning: true
     case .following(let following) where following.isOutsideWithData: true
+    case .following(let following) where !following.isVerified: false
     case .following, .claiming, .releasing, .deposed: isMember == true
     }
   }
@@ -282,7 +285,7 @@ package struct Ownership: Sendable {
   private mutating func handleDeposed(_ event: Event, at now: BootTime) -> [Action] {
     switch event {
     case .loopReset(let stored):
-      return follow(from: stored, owner: .none, at: now)
+      return follow(from: stored, isVerified: stored == .start, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .roomMade, .keyDestroyed, .recordsFollowed, .followEnded,
       .probeAnswered, .logUnresponsive, .answered, .memberReported, .leaveRequested, .refusalChanged:
       // The storage holds committed records only, and everything that comes now is read again later.
