@@ -88,10 +88,10 @@ run: build ## Start both services, and print the demo page's address and example
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-# Installs schemathesis, standardwebhooks and playwright from PyPI, in the versions of the requirements file. Without
-# PyPI their tests are skipped (in continuous integration they fail), and the next run tries again.
+# Installs the tools below from PyPI, in the versions of the requirements file. Without PyPI their tests are skipped (in
+# continuous integration they fail), and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
-PYTHON_TOOLS := schemathesis, standardwebhooks, playwright
+PYTHON_TOOLS := schemathesis, standardwebhooks, playwright, http-ece, pywebpush
 test-deps: deps
 	@$(call install,$(TEST_TOOLS) $(BENCH_TOOLS))
 	@if ! cmp -s $(PYTHON_REQUIREMENTS) $(BUILD)/python/requirements.txt; then \

@@ -39,6 +39,7 @@ let yams: Target.Dependency = .product(name: "Yams", package: "Yams")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let asyncHTTPClient: Target.Dependency = .product(name: "AsyncHTTPClient", package: "async-http-client")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
+let nioHTTP2: Target.Dependency = .product(name: "NIOHTTP2", package: "swift-nio-http2")
 
 let package = Package(
   name: "tidemark",
@@ -72,6 +73,8 @@ let package = Package(
     .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
     // The worker's client of the gateway and of webhooks' endpoints.
     .package(url: "https://github.com/swift-server/async-http-client", from: "1.37.0"),
+    // The server of the push sandbox; async-http-client depends on it anyway.
+    .package(url: "https://github.com/apple/swift-nio-http2", from: "1.46.0"),
     // The TLS settings of that client.
     .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.36.0"),
   ],
@@ -242,14 +245,22 @@ let package = Package(
     .target(
       name: "Worker",
       dependencies: [
-        "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, lifecycle, logging, nioCore,
-        nioHTTP1, nioPosix, nioSSL, yams,
+        "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt, lifecycle, logging,
+        nioCore, nioHTTP1, nioPosix, nioSSL, yams,
+      ],
+      swiftSettings: strict
+    ),
+    .target(
+      name: "PushSandbox",
+      dependencies: [
+        "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras, jwt, lifecycle, nioCore,
+        nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
       ],
       swiftSettings: strict
     ),
     .executableTarget(
       name: "tidemark-worker",
-      dependencies: ["Worker", "Operations", arguments, logging, nioPosix],
+      dependencies: ["PushSandbox", "Worker", "LocalStack", "Operations", "TLSSession", arguments, logging, nioPosix],
       swiftSettings: strict
     ),
     .executableTarget(
@@ -343,8 +354,8 @@ let package = Package(
     .testTarget(
       name: "WorkerTests",
       dependencies: [
-        "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "TestPrograms", "TestSupport", logging,
-        nioCore, nioHTTP1, nioPosix,
+        "PushSandbox", "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "TestPrograms",
+        "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -9,13 +9,15 @@ internal import Worker
 struct TidemarkWorker: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark-worker",
-    abstract: "Delivers the records of Tidemark's change feed to webhooks.",
+    abstract: "Delivers the records of Tidemark's change feed to webhooks, and sends push notifications.",
     discussion: """
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE). A flag \
       overrides the environment. Any number of workers may run with the same tasks file; they share the work.
       """,
     version: ProductVersion.line(of: "tidemark-worker"),
-    subcommands: [RunCommand.self, DeadLettersCommand.self, ReplayCommand.self],
+    subcommands: [
+      RunCommand.self, DeadLettersCommand.self, ReplayCommand.self, PushCommand.self, SandboxCommand.self,
+    ],
     defaultSubcommand: RunCommand.self
   )
 
@@ -38,7 +40,7 @@ struct TidemarkWorker: AsyncParsableCommand {
 
 /// Flags of every subcommand.
 struct GatewayFlags: ParsableArguments {
-  @Option(help: ArgumentHelp("Webhooks, YAML (docs/worker.md).", valueName: "file")) var config: String?
+  @Option(help: ArgumentHelp("The tasks file, YAML (docs/worker.md).", valueName: "file")) var config: String?
   @Option(help: ArgumentHelp("Gateway, https://HOST:PORT, or http://HOST:PORT of one with --h2c.", valueName: "url"))
   var gateway: String?
   @Option(help: ArgumentHelp("CA of the gateway's certificate, PEM; the system's by default.", valueName: "file"))
@@ -117,7 +119,12 @@ struct RunCommand: AsyncParsableCommand {
     if check {
       for warning in warnings { ProcessRunner.printError("tidemark-worker: \(warning)") }
       let count = tasks.webhooks.count
-      return ProcessRunner.printLine("the tasks file is valid: \(count) webhook\(count == 1 ? "" : "s")")
+      var line = "the tasks file is valid: \(count) webhook\(count == 1 ? "" : "s")"
+      if let count = tasks.push?.providers.count { line += ", \(count) push provider\(count == 1 ? "" : "s")" }
+      return ProcessRunner.printLine(line)
+    }
+    guard !tasks.webhooks.isEmpty else {
+      throw SettingsError("config", "has no webhooks: add some, or run `tidemark-worker push`")
     }
     var more: [String: String] = [:]
     more["admin"] = admin

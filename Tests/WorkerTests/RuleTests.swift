@@ -31,7 +31,7 @@ import Testing
     ("https://example.com?x", "https://example.com:443/?x"),
   ])
   func urlsAreNormalised(_ text: String, _ normal: String) {
-    #expect(WebhookURL(text)?.text == normal)
+    #expect(EndpointURL(text)?.text == normal)
   }
 
   @Test(arguments: [
@@ -41,7 +41,7 @@ import Testing
     "https://a%2fb/",
   ])
   func invalidURLsAreRefused(_ text: String) {
-    #expect(WebhookURL(text) == nil)
+    #expect(EndpointURL(text) == nil)
   }
 
   @Test func delaysDoubleToTheirCap() {

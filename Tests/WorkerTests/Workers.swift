@@ -11,7 +11,7 @@ import Testing
 extension WebhookTask {
   /// A task for a test's endpoint, on loopback.
   static func test(_ url: String, records: Int = 5) throws -> WebhookTask {
-    guard let url = WebhookURL(url) else { throw Unexpected("no URL: \(url)") }
+    guard let url = EndpointURL(url) else { throw Unexpected("no URL: \(url)") }
     var task = WebhookTask(name: "crm", url: url, secrets: [Array(0..<32)])
     task.partitionCount = FakeFeed.count
     task.batchRecordsMax = records

@@ -2,13 +2,18 @@ internal import Foundation
 package import Operations
 internal import Yams
 
-/// The worker's tasks file: YAML with a section for each kind of task. Webhooks are the only kind.
-package struct TasksFile: Sendable, Equatable {
+/// The worker's tasks file: YAML with a section for each kind of task.
+package struct TasksFile: Sendable {
   /// Webhooks in the order of the file; their names differ.
   package var webhooks: [WebhookTask]
+  /// How pushes are sent; nil without the section.
+  package var push: PushTask?
 
   /// Create the tasks of a file.
-  package init(webhooks: [WebhookTask]) { self.webhooks = webhooks }
+  package init(webhooks: [WebhookTask], push: PushTask? = nil) {
+    self.webhooks = webhooks
+    self.push = push
+  }
 
   /// Larger files are not tasks files.
   private static let byteCountMax = 1 << 20
@@ -39,11 +44,14 @@ package struct TasksFile: Sendable, Equatable {
       throw SettingsError("config", "\(file): not readable as YAML: \(reason(error))")
     }
     guard let root, root.scalar?.string.isEmpty != true else {
-      throw SettingsError("config", "\(file): the file is empty; give `webhooks:` with a list of webhooks")
+      throw SettingsError("config", "\(file): the file is empty; give `webhooks:` with a list of webhooks, or `push:`")
     }
-    let top = try YAMLValue(file: file, path: "", node: root).members(["webhooks"])
-    guard let list = try top["webhooks"]?.list("- name: crm"), !list.isEmpty else {
-      throw SettingsError("config", "\(file): webhooks is missing or empty; give a list of webhooks")
+    let top = try YAMLValue(file: file, path: "", node: root).members(["webhooks", "push"])
+    let push: PushTask?
+    if let value = top["push"] { push = try PushReader(value).task(warn) } else { push = nil }
+    let list = try top["webhooks"]?.list("- name: crm") ?? []
+    guard !list.isEmpty || (push != nil && top["webhooks"] == nil) else {
+      throw SettingsError("config", "\(file): webhooks is missing or empty; give a list of webhooks, or `push:`")
     }
     var webhooks: [WebhookTask] = []
     for value in list {
@@ -53,7 +61,7 @@ package struct TasksFile: Sendable, Equatable {
       }
       webhooks.append(webhook)
     }
-    return TasksFile(webhooks: webhooks)
+    return TasksFile(webhooks: webhooks, push: push)
   }
 
   /// Describe a parser's error without the line itself, which may contain a secret.
@@ -87,7 +95,7 @@ private struct WebhookReader {
 
   func webhook(_ warn: (String) -> Void) throws(SettingsError) -> WebhookTask {
     let name = try required("name").text("crm")
-    guard (1...64).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+    guard TaskName.isValid(name) else {
       throw try required("name").error("\"\(name)\" has to be 1 to 64 of a-z 0-9 _ -")
     }
     var webhook = WebhookTask(name: name, url: try url(), secrets: try secrets(warn))
@@ -109,7 +117,7 @@ private struct WebhookReader {
       webhook.retryMilliseconds = try value.milliseconds(1_000...(30 * 24 * 3_600_000))
     }
     webhook.allowsPrivateAddresses = try members["allow_private"]?.flag() ?? false
-    webhook.authorityFile = try authorityFile()
+    webhook.authorityFile = try members["ca_file"]?.certificateFile()
     if let value = members["version"] {
       guard let version = WebhookTask.Version(rawValue: try value.text("auto")) else {
         throw value.error("has to be auto or http/1.1")
@@ -119,22 +127,12 @@ private struct WebhookReader {
     return webhook
   }
 
-  private func required(_ key: String) throws(SettingsError) -> YAMLValue {
-    guard let member = members[key] else {
-      throw YAMLValue(file: value.file, path: "\(value.path).\(key)", node: value.node).error("is missing: give one")
-    }
-    return member
-  }
+  private func required(_ key: String) throws(SettingsError) -> YAMLValue { try value.required(key, members) }
 
-  private func url() throws(SettingsError) -> WebhookURL {
+  private func url() throws(SettingsError) -> EndpointURL {
     let member = try required("url")
-    guard let url = WebhookURL(try member.text("https://example.com/tidemark")) else {
-      throw member.error("has to be https://HOST[:PORT]/PATH in ASCII, without user and fragment")
-    }
     let allowsHTTP = try members["allow_http"]?.flag() ?? false
-    guard url.usesTLS || allowsHTTP else {
-      throw member.error("has to begin with https://; `allow_http: true` permits requests without TLS")
-    }
+    let url = try member.endpointURL("https://example.com/tidemark", allowsHTTP: allowsHTTP)
     let allowsPrivate = try members["allow_private"]?.flag() ?? false
     if let address = url.literalAddress, !allowsPrivate, let reason = AddressRules.refusal(of: address) {
       throw member.error("has a \(reason) address; `allow_private: true` permits it")
@@ -188,20 +186,13 @@ private struct WebhookReader {
       return .time(text)
     }
   }
+}
 
-  private func authorityFile() throws(SettingsError) -> String? {
-    guard let member = members["ca_file"] else { return nil }
-    let path = try member.text("/etc/tidemark/ca.pem")
-    let bytes: [UInt8]
-    do throws(FileFault) {
-      bytes = try RegularFile.bytes(path, byteCountMax: 1 << 20)
-    } catch {
-      throw member.error("\(path) cannot be read (\(error)); give a PEM file of certificates")
-    }
-    guard String(decoding: bytes, as: UTF8.self).contains("-----BEGIN CERTIFICATE-----") else {
-      throw member.error("\(path) has no certificate; give a PEM file of certificates")
-    }
-    return path
+/// Names of webhooks and push providers.
+enum TaskName {
+  /// Whether a name is 1 to 64 of a-z 0-9 _ -.
+  static func isValid(_ name: String) -> Bool {
+    (1...64).contains(name.utf8.count) && name.utf8.allSatisfy(isNameByte)
   }
 
   private static func isNameByte(_ byte: UInt8) -> Bool {

@@ -27,7 +27,7 @@ package struct WebhookTask: Sendable, Equatable {
   /// Name of the webhook and of its consumer in the feed.
   package var name: String
   /// The endpoint.
-  package var url: WebhookURL
+  package var url: EndpointURL
   /// Keys of the signatures, the first first.
   package var secrets: [[UInt8]]
   /// Types of records; empty: all.
@@ -54,7 +54,7 @@ package struct WebhookTask: Sendable, Equatable {
   package var version = Version.auto
 
   /// Create a task with the defaults of the tasks file.
-  package init(name: String, url: WebhookURL, secrets: [[UInt8]]) {
+  package init(name: String, url: EndpointURL, secrets: [[UInt8]]) {
     self.name = name
     self.url = url
     self.secrets = secrets

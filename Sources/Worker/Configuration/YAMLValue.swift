@@ -77,4 +77,38 @@ struct YAMLValue {
     }
     return value
   }
+
+  /// A member that has to be there.
+  func required(_ key: String, _ members: [String: YAMLValue]) throws(SettingsError) -> YAMLValue {
+    guard let member = members[key] else {
+      throw YAMLValue(file: file, path: path.isEmpty ? key : "\(path).\(key)", node: node).error("is missing: give one")
+    }
+    return member
+  }
+
+  /// The value as the path of a PEM file of certificates, which is checked.
+  func certificateFile() throws(SettingsError) -> String {
+    let path = try text("/etc/tidemark/ca.pem")
+    let bytes: [UInt8]
+    do throws(FileFault) {
+      bytes = try RegularFile.bytes(path, byteCountMax: 1 << 20)
+    } catch {
+      throw self.error("\(path) cannot be read (\(error)); give a PEM file of certificates")
+    }
+    guard String(decoding: bytes, as: UTF8.self).contains("-----BEGIN CERTIFICATE-----") else {
+      throw self.error("\(path) has no certificate; give a PEM file of certificates")
+    }
+    return path
+  }
+
+  /// The value as a URL of an endpoint.
+  func endpointURL(_ example: String, allowsHTTP: Bool) throws(SettingsError) -> EndpointURL {
+    guard let url = EndpointURL(try text(example)) else {
+      throw error("has to be https://HOST[:PORT]/PATH in ASCII, without user and fragment")
+    }
+    guard url.usesTLS || allowsHTTP else {
+      throw error("has to begin with https://; `allow_http: true` permits requests without TLS")
+    }
+    return url
+  }
 }

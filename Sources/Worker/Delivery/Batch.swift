@@ -40,13 +40,6 @@ package struct Batch: Sendable, Hashable {
   }
 }
 
-/// Base64 with the alphabet for URLs, without padding (RFC 4648 section 5).
-enum Base64URL {
-  static func text(_ bytes: some Sequence<UInt8>) -> String {
-    Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
-  }
-}
-
 /// Collector of the records of the next batch.
 package struct BatchAssembler: Sendable {
   /// Size in bytes of the records at which a batch is full.

@@ -8,7 +8,7 @@ package enum DeliveryOutcome: Sendable, Hashable {
 }
 
 /// Why an attempt failed.
-package struct DeliveryFailure: Sendable, Hashable {
+package struct DeliveryFailure: Error, Sendable, Hashable {
   /// Cause, a label of metrics and the error of dead letters.
   package enum Cause: Sendable, Hashable, CustomStringConvertible {
     case status(Int)
@@ -48,6 +48,9 @@ package struct DeliveryFailure: Sendable, Hashable {
   package var detail: String
   /// Delay that the endpoint asks for, in milliseconds.
   package var retryAfterMilliseconds: Int64?
+
+  /// Whether the host has an address that may not be called: another attempt does not help.
+  package var isAddressRefused = false
 
   /// Create a failure.
   package init(_ cause: Cause, _ detail: String, retryAfterMilliseconds: Int64? = nil) {
@@ -115,8 +118,13 @@ package enum RetrySchedule {
   ///   - jitter: from 0 to 1; the delay is shortened by up to half.
   package static func delay(afterAttempts attempts: Int, _ failure: DeliveryFailure, jitter: Double) -> Int64 {
     if failure.isGone { return delayMax }
-    let full = min(delayMin << Int64(min(max(attempts - 1, 0), 20)), delayMax)
-    let delay = full - Int64(Double(full) / 2 * min(max(jitter, 0), 1))
+    let delay = backoff(afterAttempts: attempts, jitter: jitter, max: delayMax)
     return max(delay, min(failure.retryAfterMilliseconds ?? 0, retryAfterMax))
+  }
+
+  /// Return a delay that starts at ``delayMin``, doubles with each attempt up to `max`, and is shortened by up to half.
+  package static func backoff(afterAttempts attempts: Int, jitter: Double, max delayMax: Int64) -> Int64 {
+    let full = min(delayMin << Int64(min(max(attempts - 1, 0), 20)), delayMax)
+    return full - Int64(Double(full) / 2 * min(max(jitter, 0), 1))
   }
 }

@@ -24,9 +24,14 @@ package struct GatewayError: Error, CustomStringConvertible {
   init(_ description: String) {
     (status, code, self.description) = (0, "", description)
   }
+
+  /// An entry of a batch was refused with a code.
+  init(entry code: String) {
+    (status, self.code, description) = (200, code, "the gateway answered \(code)")
+  }
 }
 
-/// Client of the feed's routes. All calls share one connection, which is opened when it is needed.
+/// Client of the gateway: of the feed's routes here, of those of push in `FeedGateway+Push`. All calls share one connection, which is opened when it is needed.
 package final class FeedGateway: Sendable {
   /// The gateway's URL.
   package let url: GatewayURL
@@ -148,13 +153,13 @@ package final class FeedGateway: Sendable {
 
   // MARK: Calls
 
-  private func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable) async throws -> [UInt8] {
+  func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable) async throws -> [UInt8] {
     let encoder = JSONEncoder()
     encoder.outputFormatting = .withoutEscapingSlashes
     return try await call(method, path, bytes: Array(encoder.encode(body)))
   }
 
-  private func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
+  func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
     let token = try await credential.token()
     let connecting = connection.withLock { connection in
       if let connection { return connection }
@@ -175,7 +180,7 @@ package final class FeedGateway: Sendable {
     }
   }
 
-  private func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
+  func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
     do {
       return try JSONDecoder().decode(Value.self, from: Data(body))
     } catch {

@@ -1,11 +1,11 @@
 internal import Foundation
 package import NIOCore
 
-/// URL of a webhook's endpoint, in parts.
+/// URL of an HTTP endpoint that the worker calls, in parts.
 ///
 /// The request is made to ``text``, which is put together from the checked parts. So the client cannot read another
 /// host out of it than the one whose addresses were checked.
-package struct WebhookURL: Hashable, Sendable {
+package struct EndpointURL: Hashable, Sendable {
   /// Whether the scheme is https.
   package let usesTLS: Bool
   /// Host name in lower case, or an IP address without brackets.
@@ -57,6 +57,16 @@ package struct WebhookURL: Hashable, Sendable {
   package var text: String {
     "\(usesTLS ? "https" : "http")://\(host.contains(":") ? "[\(host)]" : host):\(port)\(path)"
   }
+
+  /// Scheme, host and port (RFC 6454 section 6.2), without the scheme's default port.
+  package var origin: String {
+    let authority = host.contains(":") ? "[\(host)]" : host
+    let scheme = usesTLS ? "https" : "http"
+    return port == (usesTLS ? 443 : 80) ? "\(scheme)://\(authority)" : "\(scheme)://\(authority):\(port)"
+  }
+
+  /// The same origin with another path, which begins with "/".
+  package func appending(path: String) -> EndpointURL? { EndpointURL("\(origin)\(path)") }
 
   /// The address, if the host is one.
   package var literalAddress: SocketAddress? { try? SocketAddress(ipAddress: host, port: port) }

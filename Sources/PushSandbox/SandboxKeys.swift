@@ -1,0 +1,158 @@
+internal import Crypto
+internal import CryptoExtras
+internal import Foundation
+package import Operations
+internal import SwiftASN1
+internal import Worker
+internal import X509
+
+/// Paths in the sandbox's directory.
+package struct SandboxFiles: Sendable {
+  package let directory: String
+
+  /// - Parameter directory: created if it is missing.
+  package init(directory: String) { self.directory = URL(fileURLWithPath: directory).path }
+
+  package var tasks: String { directory + "/tasks.yaml" }
+  package var authority: String { directory + "/ca.pem" }
+  var certificate: String { directory + "/cert.pem" }
+  var certificateKey: String { directory + "/key.pem" }
+  var vapidKey: String { directory + "/vapid.pem" }
+  var apnsKey: String { directory + "/apns.p8" }
+  var fcmKey: String { directory + "/fcm-key.pem" }
+  package var serviceAccount: String { directory + "/service-account.json" }
+
+  /// Write the tasks file and the service account of a sandbox on that port.
+  ///
+  /// - Parameter more: further keys of the section `push`, indented by two spaces.
+  package func writeTasks(port: Int, more: String = "") throws(SettingsError) {
+    let url = "https://localhost:\(port)"
+    let common = "allow_private: true, ca_file: \(Self.quoted(authority))"
+    do {
+      let account: JSONValue = .object([
+        "type": .string("service_account"), "project_id": .string(SandboxKeys.project),
+        "private_key_id": .string(SandboxKeys.serviceKeyID), "client_email": .string(SandboxKeys.clientEmail),
+        "private_key": .string(try String(contentsOfFile: fcmKey, encoding: .utf8)),
+        "token_uri": .string(url + "/token"),
+      ])
+      try SandboxKeys.write(account.text + "\n", to: serviceAccount)
+      let text = """
+        push:
+        \(more)
+          providers:
+            - {name: web, kind: webpush, key_file: \(Self.quoted(vapidKey)), subject: "mailto:ops@example.com", \(common)}
+            - {name: ios, kind: apns, key_file: \(Self.quoted(apnsKey)), key_id: \(SandboxKeys.keyID), \
+        team_id: \(SandboxKeys.teamID), topic: \(SandboxKeys.topic), url: "\(url)", \(common)}
+            - {name: android, kind: fcm, key_file: \(Self.quoted(serviceAccount)), url: "\(url)", \(common)}
+
+        """
+      try SandboxKeys.write(text, to: tasks)
+    } catch {
+      throw SettingsError("directory", "\(directory): \(error)")
+    }
+  }
+
+  private static func quoted(_ path: String) -> String { JSONValue.string(path).text }
+}
+
+/// Credentials of the sandbox: those that the worker sends with, and those of its own server.
+package struct SandboxKeys: Sendable {
+  static let keyID = "SANDBOXKEY"
+  static let teamID = "SANDBOXTEA"
+  static let topic = "com.example.chat"
+  static let project = "tidemark-sandbox"
+  static let clientEmail = "push@tidemark-sandbox.example"
+  static let serviceKeyID = "sandbox-1"
+
+  var vapid: P256.Signing.PublicKey
+  var apns: P256.Signing.PublicKey
+  var fcm: _RSA.Signing.PublicKey
+  var certificate: String
+  var certificateKey: String
+
+  /// Read the files of a directory. Missing ones are created.
+  package static func loadOrCreate(_ files: SandboxFiles) throws(SettingsError) -> SandboxKeys {
+    do {
+      try FileManager.default.createDirectory(atPath: files.directory, withIntermediateDirectories: true)
+      func text(_ path: String, _ make: () throws -> String) throws -> String {
+        if !FileManager.default.fileExists(atPath: path) { try write(make(), to: path) }
+        return try String(contentsOfFile: path, encoding: .utf8)
+      }
+      let vapid = try text(files.vapidKey) { P256.Signing.PrivateKey().pemRepresentation + "\n" }
+      let apns = try text(files.apnsKey) { P256.Signing.PrivateKey().pemRepresentation + "\n" }
+      let fcm = try text(files.fcmKey) { try _RSA.Signing.PrivateKey(keySize: .bits2048).pemRepresentation + "\n" }
+      if !FileManager.default.fileExists(atPath: files.certificate) {
+        let made = try makeCertificates(now: Date())
+        try write(made.authority, to: files.authority)
+        try write(made.key, to: files.certificateKey)
+        try write(made.certificate, to: files.certificate)
+      }
+      return SandboxKeys(
+        vapid: try P256.Signing.PrivateKey(pemRepresentation: vapid).publicKey,
+        apns: try P256.Signing.PrivateKey(pemRepresentation: apns).publicKey,
+        fcm: try _RSA.Signing.PrivateKey(pemRepresentation: fcm).publicKey,
+        certificate: try String(contentsOfFile: files.certificate, encoding: .utf8),
+        certificateKey: try String(contentsOfFile: files.certificateKey, encoding: .utf8)
+      )
+    } catch {
+      throw SettingsError("directory", "\(files.directory): \(error); give a directory that may be written")
+    }
+  }
+
+  /// Write a file that only the owner may read.
+  static func write(_ text: String, to path: String) throws {
+    let attributes: [FileAttributeKey: Any] = [.posixPermissions: 0o600]
+    guard FileManager.default.createFile(atPath: path, contents: Data(text.utf8), attributes: attributes) else {
+      throw CocoaError(.fileWriteUnknown)
+    }
+  }
+
+  /// Create a CA and a certificate of `localhost` and the loopback addresses, as PEM, valid for ten years.
+  private static func makeCertificates(
+    now: Date
+  ) throws -> (authority: String, certificate: String, key: String) {
+    let (authorityKey, key) = (P256.Signing.PrivateKey(), P256.Signing.PrivateKey())
+    let authorityName = try DistinguishedName { CommonName("Tidemark push sandbox CA") }
+    let (start, end) = (now.addingTimeInterval(-3_600), now.addingTimeInterval(3_650 * 86_400))
+    let authority = try Certificate(
+      version: .v3,
+      serialNumber: Certificate.SerialNumber(),
+      publicKey: Certificate.PublicKey(authorityKey.publicKey),
+      notValidBefore: start,
+      notValidAfter: end,
+      issuer: authorityName,
+      subject: authorityName,
+      signatureAlgorithm: .ecdsaWithSHA256,
+      extensions: Certificate.Extensions {
+        Critical(BasicConstraints.isCertificateAuthority(maxPathLength: 0))
+        Critical(KeyUsage(keyCertSign: true))
+      },
+      issuerPrivateKey: Certificate.PrivateKey(authorityKey)
+    )
+    let names: [GeneralName] = [
+      .dnsName("localhost"), .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
+      .ipAddress(ASN1OctetString(contentBytes: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
+    ]
+    let certificate = try Certificate(
+      version: .v3,
+      serialNumber: Certificate.SerialNumber(),
+      publicKey: Certificate.PublicKey(key.publicKey),
+      notValidBefore: start,
+      notValidAfter: end,
+      issuer: authorityName,
+      subject: try DistinguishedName { CommonName("localhost") },
+      signatureAlgorithm: .ecdsaWithSHA256,
+      extensions: Certificate.Extensions {
+        Critical(BasicConstraints.notCertificateAuthority)
+        Critical(KeyUsage(digitalSignature: true))
+        try ExtendedKeyUsage([.serverAuth])
+        SubjectAlternativeNames(names)
+      },
+      issuerPrivateKey: Certificate.PrivateKey(authorityKey)
+    )
+    return (
+      try authority.serializeAsPEM().pemString + "\n", try certificate.serializeAsPEM().pemString + "\n",
+      key.pemRepresentation + "\n"
+    )
+  }
+}

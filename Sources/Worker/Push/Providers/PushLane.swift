@@ -1,0 +1,64 @@
+internal import Synchronization
+
+/// The way to one push service: connections, token, and what the service has asked for.
+final class PushLane: Sendable {
+  let endpoint: CheckedEndpoint
+  let tokens: TokenCache
+  private let gate: Mutex<ProviderGate>
+
+  init(endpoint: CheckedEndpoint, tokens: TokenCache, pauseMilliseconds: Int64) {
+    self.endpoint = endpoint
+    self.tokens = tokens
+    gate = Mutex(ProviderGate(pauseMilliseconds: pauseMilliseconds))
+  }
+
+  func admit(now: Int64) -> ProviderGate.Admission { gate.withLock { $0.admit(now: now) } }
+
+  /// - Returns: whether the answer has paused or resumed the provider.
+  func answered(_ answer: PushAnswer, now: Int64) -> Bool {
+    gate.withLock { gate in
+      let wasPaused = gate.isPaused
+      gate.answered(answer, now: now)
+      return gate.isPaused != wasPaused
+    }
+  }
+
+  var isPaused: Bool { gate.withLock { $0.isPaused } }
+}
+
+/// Cache of a token that authenticates the sender. Concurrent callers share one renewal.
+actor TokenCache {
+  /// A token and the time for which it is used.
+  struct Issued: Sendable {
+    var token: String
+    var usableMilliseconds: Int64
+  }
+
+  private let issue: @Sendable (_ now: Int64) async throws -> Issued
+  private var current: (task: Task<Issued, any Error>, issuedAt: Int64)?
+
+  init(_ issue: @escaping @Sendable (_ now: Int64) async throws -> Issued) { self.issue = issue }
+
+  /// Return a token that is still usable.
+  ///
+  /// - Parameter now: in milliseconds since 1970.
+  func token(now: Int64) async throws -> String {
+    if let current {
+      // A failed renewal is not kept.
+      if let issued = try? await current.task.value, now < current.issuedAt + issued.usableMilliseconds {
+        return issued.token
+      }
+      if self.current?.task == current.task { self.current = nil }
+    }
+    if let current { return try await current.task.value.token }
+    let task = Task { [issue] in try await issue(now) }
+    current = (task, now)
+    return try await task.value.token
+  }
+
+  /// Issue another token next time, unless that has happened already.
+  func discard(_ token: String) async {
+    guard let current, let issued = try? await current.task.value, issued.token == token else { return }
+    if self.current?.task == current.task { self.current = nil }
+  }
+}

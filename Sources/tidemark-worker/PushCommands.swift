@@ -1,0 +1,111 @@
+internal import ArgumentParser
+internal import Foundation
+internal import LocalStack
+internal import Logging
+internal import NIOPosix
+internal import Operations
+internal import PushSandbox
+internal import TLSSession
+internal import Worker
+
+/// Command `tidemark-worker push`: sends the jobs of standard input.
+struct PushCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "push",
+    abstract: "Sends push notifications: jobs on standard input, results on standard output, as JSON lines.",
+    discussion: "Send a job again if its last result line has not arrived (docs/push.md)."
+  )
+
+  @OptionGroup var flags: GatewayFlags
+  @Option(help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port"))
+  var admin: String?
+
+  func run() async throws {
+    var warnings: [String] = []
+    guard let task = try flags.tasks(warn: { warnings.append($0) }).push else {
+      throw SettingsError("config", "has no section push: add one with a provider")
+    }
+    var more: [String: String] = [:]
+    more["admin"] = admin
+    let configuration = try await flags.configuration(more) { warnings.append($0) }
+    ProcessRunner.bootstrap(logLevel: configuration.logLevel)
+    let logger = Logger(label: "tidemark-worker")
+    for warning in warnings { logger.warning("Check a setting", metadata: ["warning": "\(warning)"]) }
+    let metrics = MetricsRegistry()
+    let worker = PushWorker(
+      task,
+      gateway: configuration.gateway,
+      streams: PushStreams(),
+      metrics: metrics,
+      logger: logger
+    )
+    do {
+      guard let endpoint = configuration.admin else { return try await ProcessRunner.run([worker], logger: logger) }
+      let readiness = Readiness()
+      readiness.set("process", nil)
+      let admin = try await AdminServer.start(
+        at: endpoint,
+        group: MultiThreadedEventLoopGroup.singleton,
+        readiness: readiness,
+        metrics: metrics,
+        logger: logger
+      )
+      // Standard output has results only.
+      ProcessRunner.printError("tidemark-worker push: operations on \(admin.address)")
+      try await ProcessRunner.run([admin, worker], logger: logger)
+    } catch let error as PushStreams.OutputClosed {
+      ProcessRunner.printError("tidemark-worker: \(error)")
+      throw ExitCode(1)
+    }
+  }
+}
+
+/// Command `tidemark-worker sandbox`: push providers for development and tests.
+struct SandboxCommand: AsyncParsableCommand {
+  static let configuration = CommandConfiguration(
+    commandName: "sandbox",
+    abstract: "Stands in for Web Push, APNs and FCM, for development and tests.",
+    discussion: """
+      Writes keys, a certificate and a tasks file into a directory. Simulated devices receive the pushes and post their \
+      tickets to the gateway (docs/push.md).
+      """
+  )
+
+  @Option(help: ArgumentHelp("Address of the providers, a loopback address.", valueName: "host:port"))
+  var listen = "127.0.0.1:8460"
+  @Option(help: ArgumentHelp("Directory of the keys and of tasks.yaml; created if missing.", valueName: "path"))
+  var directory = ".tidemark/push-sandbox"
+  @Option(help: ArgumentHelp("Gateway to which devices post tickets; without it they post none.", valueName: "url"))
+  var gateway: String?
+  @Option(help: ArgumentHelp("CA of the gateway's certificate, PEM; the system's by default.", valueName: "file"))
+  var gatewayCa: String?
+
+  func run() async throws {
+    guard let endpoint = Endpoint(listen) else {
+      throw SettingsError("listen", "\"\(listen)\": give HOST:PORT, such as 127.0.0.1:8460")
+    }
+    var poster: TicketPoster?
+    if let gateway {
+      guard let url = GatewayURL(gateway) else {
+        throw SettingsError("gateway", "\"\(gateway)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c")
+      }
+      var tls: TLSContext?
+      if url.isTLS {
+        do {
+          tls = try TLSContext(client: TLSClientConfiguration(authorityFile: gatewayCa))
+        } catch {
+          throw SettingsError("gateway-ca", "\(gatewayCa ?? ""): \(error); give a PEM file of certificates")
+        }
+      }
+      poster = TicketPoster(url: url, tls: tls)
+    }
+    ProcessRunner.bootstrap(logLevel: .info)
+    let logger = Logger(label: "tidemark-worker")
+    let files = SandboxFiles(directory: directory)
+    let keys = try SandboxKeys.loadOrCreate(files)
+    let server = try await SandboxServer.start(at: endpoint, keys: keys, poster: poster)
+    try files.writeTasks(port: server.port)
+    ProcessRunner.printLine("tidemark-worker sandbox on https://localhost:\(server.port), tasks in \(files.tasks)")
+    try await ProcessRunner.run([server], logger: logger)
+  }
+}
