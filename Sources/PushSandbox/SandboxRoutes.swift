@@ -29,7 +29,8 @@ final class SandboxRoutes: Sendable {
     case ("POST", "3", 3): return await apns(request, device: parts[2])
     case ("POST", "token", 1): return await accessToken(request)
     case ("POST", "v1", 4): return await fcm(request, project: parts[2])
-    case ("GET", "sandbox", 2) where parts[1] == "deliveries": return deliveries()
+    case ("GET", "sandbox", 2) where parts[1] == "deliveries":
+      return Self.json(200, ["deliveries": deliveries])
     case ("POST", "sandbox", 2) where parts[1] == "devices": return addDevice(request)
     case ("POST", "sandbox", 2) where parts[1] == "faults": return addFault(request)
     case ("DELETE", "sandbox", 2) where parts[1] == "faults":
@@ -64,7 +65,8 @@ final class SandboxRoutes: Sendable {
     Task { await poster.post(ticket) }
   }
 
-  private func deliveries() -> SandboxReply {
+  /// All deliveries, in order.
+  var deliveries: JSONValue {
     let deliveries = with { $0.deliveries }
     let list = deliveries.map { delivery in
       JSONValue.object([
@@ -72,7 +74,7 @@ final class SandboxRoutes: Sendable {
         "headers": .object(delivery.headers.mapValues { .string($0) }),
       ])
     }
-    return Self.json(200, ["deliveries": .array(list)])
+    return .array(list)
   }
 
   // MARK: Devices and faults

@@ -6,6 +6,7 @@ internal import NIOSSL
 package import Operations
 internal import ServiceLifecycle
 internal import Synchronization
+package import Worker
 
 /// A request to the sandbox.
 struct SandboxRequest: Sendable {
@@ -32,14 +33,24 @@ package final class SandboxServer: Service {
   private let channel: any Channel
   private let connections: ConnectionTable
   private let group: MultiThreadedEventLoopGroup
+  private let routes: SandboxRoutes
 
   /// The port that it listens on.
   package let port: Int
 
-  private init(_ channel: any Channel, _ connections: ConnectionTable, _ group: MultiThreadedEventLoopGroup) {
+  /// The pushes that have reached a device, as `GET /sandbox/deliveries` answers them.
+  package var deliveries: JSONValue { routes.deliveries }
+
+  private init(
+    _ channel: any Channel,
+    _ connections: ConnectionTable,
+    _ group: MultiThreadedEventLoopGroup,
+    _ routes: SandboxRoutes
+  ) {
     self.channel = channel
     self.connections = connections
     self.group = group
+    self.routes = routes
     port = channel.localAddress?.port ?? 0
   }
 
@@ -80,7 +91,7 @@ package final class SandboxServer: Service {
         }
         .bind(host: endpoint.host, port: endpoint.port).get()
       routes.setPort(channel.localAddress?.port ?? 0)
-      return SandboxServer(channel, connections, group)
+      return SandboxServer(channel, connections, group, routes)
     } catch {
       try? await group.shutdownGracefully()
       throw error

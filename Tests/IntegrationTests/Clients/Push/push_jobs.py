@@ -1,0 +1,182 @@
+"""
+Sends random push jobs through tidemark-worker while providers fail and the worker is killed, and keeps an account.
+
+usage: push_jobs.py SPECIFICATION.json
+
+Everybody who lacked a message is sent it, nobody who had read it is, and each delivery is recorded once. The last line
+is `ok N`, the number of pushes that reached a device, or the first violation.
+"""
+import json, os, random, signal, ssl, subprocess, sys, threading, time, urllib.request
+from collections import defaultdict
+from urllib.parse import quote
+
+import httpx
+
+spec = json.load(open(sys.argv[1]))
+choose = random.Random(spec["seed"])
+headers = {"authorization": "Bearer " + spec["server"]}
+gateway = httpx.Client(http1=False, http2=True, base_url=spec["gateway"], headers=headers, timeout=30)
+trusted = ssl.create_default_context(cafile=spec["sandbox_ca"])
+
+
+def ask(method, path, body=None):
+    answer = gateway.request(method, path, json=body)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def sandbox(method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(spec["sandbox"] + path, data, method=method)
+    with urllib.request.urlopen(request, context=trusted, timeout=60) as answer:
+        return json.load(answer)
+
+
+# Channels, messages, and who has read or received what: the account of watermarks, by channel and user.
+users = [f"user-{number}" for number in range(40)]
+read, delivered = defaultdict(int), defaultdict(int)
+messages = []
+ask("PUT", "/v1/feed/consumers/account", {"from": "earliest", "types": ["delivered"]})
+for number in range(8):
+    cid = f"messaging:push-{number}"
+    members = choose.sample(users, 20)
+    ask("PUT", f"/v1/channels/{cid}", {"members": members})
+    # Half of the channels have one message, so that no other push can deliver it.
+    for seq in range(1, 2 if number % 2 else 9):
+        sender, message = choose.choice(members), f"m{number}-{seq}"
+        ask("POST", f"/v1/channels/{cid}/messages", {"id": message, "user_id": sender})
+        messages.append((cid, message, seq, sender, members))
+        read[cid, sender] = seq
+        for member in choose.sample(members, 4):
+            ask("POST", f"/v1/channels/{cid}/read", {"message_id": message, "user_id": member})
+            read[cid, member] = seq
+        for member in choose.sample(members, 3):
+            entry = {"latest_delivered_messages": [{"cid": cid, "id": message}], "user_id": member}
+            ask("POST", "/v1/channels/delivered", entry)
+            delivered[cid, member] = seq
+
+devices, owner = defaultdict(list), {}
+names = {"webpush": "web", "apns": "ios", "fcm": "android"}
+for user in users:
+    for kind in choose.sample(sorted(names), choose.randint(1, 2)):
+        made = sandbox("POST", "/sandbox/devices", {"kind": kind})
+        key = "subscription" if kind == "webpush" else "token"
+        devices[user].append({"provider": names[kind], key: made[key]})
+        owner[made["device"]] = user
+
+jobs = {}
+for cid, message, seq, sender, members in messages:
+    jobs[message] = {
+        "id": message, "cid": cid, "message_id": message, "title": "t", "body": "b" * choose.randint(0, 500),
+        "users": [{"user_id": user, "devices": devices[user]} for user in members],
+    }
+
+# The worker, killed and started again with what was not answered.
+lines, order = [], choose.sample(sorted(jobs), len(jobs))
+results, done = defaultdict(dict), set()
+faults = ["throttled", "expired", "unavailable", "internal_error", "hang", "close", "lost", "credentials", "too_large"]
+sandbox("POST", "/sandbox/faults", {"rate": 0.3, "faults": faults, "seed": spec["seed"]})
+sandbox("POST", "/sandbox/faults", {"fault": "gone", "kind": "fcm", "times": 2})
+
+
+def run(seconds):
+    """Runs a worker with the open jobs, and kills it after a time; None: waits for its end."""
+    worker = subprocess.Popen(spec["worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr)
+
+    def feed():
+        try:
+            for job in [name for name in order if name not in done]:
+                worker.stdin.write(json.dumps(jobs[job]).encode() + b"\n")
+            worker.stdin.write(b"{\n")
+            worker.stdin.close()
+        except OSError:
+            pass
+
+    threading.Thread(target=feed, daemon=True).start()
+    if seconds is not None:
+        threading.Timer(seconds, lambda: os.kill(worker.pid, signal.SIGKILL)).start()
+    wrong = 0
+    for line in worker.stdout:
+        if not line.endswith(b"\n"):
+            break
+        answer = json.loads(line)
+        if "id" not in answer:
+            assert answer["code"] == "invalid_json" and answer["done"], answer
+            wrong += 1
+        elif answer.get("done"):
+            # Jobs with devices that failed, or that the sandbox refused by its faults, are sent again.
+            if not any(result in ("failed", "rejected") for result in results[answer["id"]].values()):
+                done.add(answer["id"])
+        else:
+            address = answer.get("token") or answer["endpoint"]
+            results[answer["id"]][answer["user_id"], address] = answer["result"]
+    status = worker.wait()
+    if seconds is None:
+        assert status == 0 and wrong == 1, (status, wrong)
+
+
+deadline = time.monotonic() + spec["seconds"]
+while time.monotonic() < deadline:
+    run(choose.uniform(0.3, 3))
+sandbox("DELETE", "/sandbox/faults")
+for _ in range(10):
+    if len(done) < len(jobs):
+        run(None)
+
+
+def fail(problem):
+    print(f"seed {spec['seed']}: {problem}", flush=True)
+    sys.exit(1)
+
+
+if len(done) < len(jobs):
+    left = {job: [result for result in results[job].items() if result[1] != "accepted"] for job in set(jobs) - done}
+    fail(f"not done: {left}")
+pushed, total = set(), 0
+for delivery in sandbox("GET", "/sandbox/deliveries")["deliveries"]:
+    payload = delivery["payload"].get("message", {}).get("data") or delivery["payload"]
+    pushed.add((payload["message_id"], owner[delivery["device"]]))
+    total += 1
+gone = {user for answers in results.values() for (user, _), result in answers.items() if result == "gone"}
+for cid, message, seq, sender, members in messages:
+    statuses = ask("GET", f"/v1/channels/{cid}/messages/{message}/members?user_ids={quote(','.join(members), safe=',')}")
+    for member, answer in zip(members, statuses["members"]):
+        had = max(read[cid, member], delivered[cid, member]) >= seq
+        if (had or member == sender) and (message, member) in pushed:
+            fail(f"{member} had {message} and was sent it")
+        if had or member == sender or member in gone:
+            continue
+        outcomes = [result for (user, _), result in results[message].items() if user == member]
+        if (message, member) not in pushed and "skipped" not in outcomes:
+            fail(f"{member} lacked {message} and was not sent it: {outcomes}")
+        if "seq" not in answer and seq == 1 and "-1" in message and (message, member) not in pushed \
+                and sum(1 for other in messages if other[0] == cid) == 1:
+            fail(f"{member} lacked {message}, the only one of {cid}, and was not sent it")
+
+# Devices post their tickets a moment after the push.
+until = time.monotonic() + 60
+missing = None
+while missing != [] and time.monotonic() < until:
+    missing = []
+    for cid, message, seq, sender, members in messages:
+        statuses = ask("GET", f"/v1/channels/{cid}/messages/{message}/members?user_ids={','.join(members)}")
+        for member, answer in zip(members, statuses["members"]):
+            if (message, member) in pushed and answer.get("status") == "sent":
+                missing.append((message, member))
+if missing:
+    fail(f"pushed and not delivered: {missing}")
+
+# Each message is recorded as delivered to a user once.
+seen = set()
+with gateway.stream("GET", "/v1/feed?consumer=account&partition=0/1") as stream:
+    for line in stream.iter_lines():
+        record = json.loads(line)
+        if record["type"] == "heartbeat":
+            break
+        if record["type"] == "delivered":
+            key = record["cid"], record["user"]["id"], record["seq"]
+            if key in seen:
+                fail(f"recorded twice: {key}")
+            seen.add(key)
+print(f"ok {total}", flush=True)
+os._exit(0)
