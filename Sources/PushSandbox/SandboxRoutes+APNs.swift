@@ -74,7 +74,9 @@ extension SandboxRoutes {
     guard let claims = try? await collection.verify(token, as: ProviderClaims.self), claims.iss == SandboxKeys.teamID
     else { return "InvalidProviderToken" }
     let age = Times.now / 1_000 - claims.iat
-    guard (-60...3_600).contains(age), !with({ $0.expiredTokens.contains(token) }) else { return "ExpiredProviderToken" }
+    guard (-60...3_600).contains(age), !with({ $0.expiredTokens.contains(token) }) else {
+      return "ExpiredProviderToken"
+    }
     return nil
   }
 

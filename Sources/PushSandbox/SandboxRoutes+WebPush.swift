@@ -60,7 +60,9 @@ extension SandboxRoutes {
     )
     if let refusal { return refuse(403, refusal) }
     guard let ttl = request.headers["ttl"].flatMap(Int64.init), ttl >= 0 else { return refuse(400, "ttl is missing") }
-    guard request.headers["content-encoding"] == "aes128gcm" else { return refuse(415, "the encoding is not aes128gcm") }
+    guard request.headers["content-encoding"] == "aes128gcm" else {
+      return refuse(415, "the encoding is not aes128gcm")
+    }
     if let urgency = request.headers["urgency"], PushUrgency(rawValue: urgency) == nil {
       return refuse(400, "urgency is unknown")
     }

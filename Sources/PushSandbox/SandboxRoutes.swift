@@ -85,7 +85,8 @@ final class SandboxRoutes: Sendable {
       return Self.json(400, ["code": .string("invalid_field"), "detail": .string("kind is webpush, apns or fcm")])
     }
     let random = SymmetricKey(size: .bits256).withUnsafeBytes { Array($0) }
-    let id = kind == .apns ? random.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() : Base64URL.text(random)
+    let id =
+      kind == .apns ? random.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() : Base64URL.text(random)
     var device = SandboxState.Device(kind: kind, id: id, postsTickets: body?["posts_tickets"] != .boolean(false))
     var answer: [String: JSONValue] = ["kind": .string(kind.rawValue), "device": .string(id)]
     if kind == .webpush {

@@ -87,7 +87,10 @@ struct SandboxCommand: AsyncParsableCommand {
     var poster: TicketPoster?
     if let gateway {
       guard let url = GatewayURL(gateway) else {
-        throw SettingsError("gateway", "\"\(gateway)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c")
+        throw SettingsError(
+          "gateway",
+          "\"\(gateway)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c"
+        )
       }
       var tls: TLSContext?
       if url.isTLS {

@@ -151,11 +151,17 @@ final class CheckedEndpoint: Sendable {
 
   private func failure(of error: any Error) -> DeliveryFailure {
     if Task.isCancelled || error is CancellationError {
-      return DeliveryFailure(.timeout, "no response within \(TimeSpan.text(milliseconds: settings.timeoutMilliseconds))")
+      return DeliveryFailure(
+        .timeout,
+        "no response within \(TimeSpan.text(milliseconds: settings.timeoutMilliseconds))"
+      )
     }
     switch error as? HTTPClientError {
     case .deadlineExceeded, .readTimeout, .writeTimeout, .cancelled:
-      return DeliveryFailure(.timeout, "no response within \(TimeSpan.text(milliseconds: settings.timeoutMilliseconds))")
+      return DeliveryFailure(
+        .timeout,
+        "no response within \(TimeSpan.text(milliseconds: settings.timeoutMilliseconds))"
+      )
     default:
       // The next attempt may use another address.
       state.withLock { state in
@@ -250,7 +256,9 @@ final class CheckedEndpoint: Sendable {
     configuration.connectionPool.retryConnectionEstablishment = false
     configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = settings.connectionCountMax
     configuration.httpVersion = settings.version == .http1 ? .http1Only : .automatic
-    if settings.url.literalAddress == nil, let ip = address?.ipAddress { configuration.dnsOverride = [settings.url.host: ip] }
+    if settings.url.literalAddress == nil, let ip = address?.ipAddress {
+      configuration.dnsOverride = [settings.url.host: ip]
+    }
     var tls = TLSConfiguration.makeClientConfiguration()
     if let file = settings.authorityFile { tls.additionalTrustRoots = [.file(file)] }
     configuration.tlsConfiguration = tls

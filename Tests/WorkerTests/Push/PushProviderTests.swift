@@ -162,19 +162,25 @@ import Testing
   }
 
   @Test func wrongKeysAreNamed() async throws {
-    try await Self.with("apns", { task in
-      guard case .apns(var settings) = task.kind else { return }
-      settings.key = P256.Signing.PrivateKey()
-      task.kind = .apns(settings)
-    }) { _, provider, device in
+    try await Self.with(
+      "apns",
+      { task in
+        guard case .apns(var settings) = task.kind else { return }
+        settings.key = P256.Signing.PrivateKey()
+        task.kind = .apns(settings)
+      }
+    ) { _, provider, device in
       let answer = await Self.send(provider, Self.notification(), device)
       guard case .credentialsRefused(code: "invalid_provider_token", _) = answer else { throw Unexpected("\(answer)") }
     }
-    try await Self.with("fcm", { task in
-      guard case .fcm(var settings) = task.kind else { return }
-      settings.clientEmail = "somebody@example.com"
-      task.kind = .fcm(settings)
-    }) { _, provider, device in
+    try await Self.with(
+      "fcm",
+      { task in
+        guard case .fcm(var settings) = task.kind else { return }
+        settings.clientEmail = "somebody@example.com"
+        task.kind = .fcm(settings)
+      }
+    ) { _, provider, device in
       let answer = await Self.send(provider, Self.notification(), device)
       guard case .credentialsRefused(code: "invalid_grant", _) = answer else { throw Unexpected("\(answer)") }
     }

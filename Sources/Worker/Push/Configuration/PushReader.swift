@@ -160,7 +160,8 @@ struct PushReader {
       throw keyFile.error("has to name the JSON key file of a service account: private_key is no RSA key")
     }
     let project = try field("project_id")
-    guard project.utf8.count <= 128, project.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || "-:.".contains($0)) })
+    guard project.utf8.count <= 128,
+      project.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || "-:.".contains($0)) })
     else { throw keyFile.error("has a malformed project_id") }
     let audience = try field("token_uri")
     guard let tokenURL = EndpointURL(audience), tokenURL.usesTLS || allowsHTTP else {

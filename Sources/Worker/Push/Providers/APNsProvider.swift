@@ -20,7 +20,6 @@ final class APNsProvider: PushProvider {
     func verify(using algorithm: some JWTAlgorithm) throws {}
   }
 
-
   private let settings: PushProviderTask.APNs
   private let lane: PushLane
 
@@ -81,7 +80,9 @@ final class APNsProvider: PushProvider {
     let alert = [("title", members.removeValue(forKey: "title")), ("body", members.removeValue(forKey: "body"))]
     var aps: [String: JSONValue] = [:]
     if isAlert(notification.content) {
-      aps["alert"] = .object(Dictionary(uniqueKeysWithValues: alert.compactMap { name, value in value.map { (name, $0) } }))
+      aps["alert"] = .object(
+        Dictionary(uniqueKeysWithValues: alert.compactMap { name, value in value.map { (name, $0) } })
+      )
       aps["mutable-content"] = .integer(1)
     } else {
       aps["content-available"] = .integer(1)

@@ -63,7 +63,11 @@ final class FCMProvider: PushProvider {
   ) async throws -> TokenCache.Issued {
     let keys = JWTKeyCollection()
     let identifier = settings.keyID.map { JWKIdentifier(string: $0) }
-    await keys.add(rsa: try Insecure.RSA.PrivateKey(pem: settings.privateKey), digestAlgorithm: .sha256, kid: identifier)
+    await keys.add(
+      rsa: try Insecure.RSA.PrivateKey(pem: settings.privateKey),
+      digestAlgorithm: .sha256,
+      kid: identifier
+    )
     let seconds = now / 1_000
     let claims = Claims(
       iss: settings.clientEmail,
@@ -85,7 +89,10 @@ final class FCMProvider: PushProvider {
       return TokenCache.Issued(token: token, usableMilliseconds: min(max(seconds, 0), 86_400) * 900)
     case .success(let response) where (400...499).contains(response.status) && response.status != 429:
       let code = JSONValue(parsing: response.body)?["error"]?.string ?? "status_\(response.status)"
-      throw PushAnswer.credentialsRefused(code: String(code.prefix(64)), detail: "check key_file, and this machine's clock")
+      throw PushAnswer.credentialsRefused(
+        code: String(code.prefix(64)),
+        detail: "check key_file, and this machine's clock"
+      )
     case .success(let response): throw response.unavailable(now: now)
     case .failure(let failure): throw PushAnswer(failure)
     }

@@ -69,7 +69,11 @@ final class WebPushProvider: PushProvider {
     }
     if let evicted { Task { await evicted.endpoint.shutDown() } }
     guard let lane else {
-      throw .unavailable(code: "too_many_origins", detail: "too many push services at once", retryAfterMilliseconds: nil)
+      throw .unavailable(
+        code: "too_many_origins",
+        detail: "too many push services at once",
+        retryAfterMilliseconds: nil
+      )
     }
     return lane
   }
@@ -170,7 +174,8 @@ final class WebPushProvider: PushProvider {
     case 413: return .rejected(code: "payload_too_large", detail: detail)
     case 408: return response.unavailable(now: now)
     case 429: return .throttled(.provider, retryAfterMilliseconds: response.retryAfterMilliseconds(now: now))
-    case 300...399: return .rejected(code: "redirected", detail: "the push service redirects; a device subscribes again")
+    case 300...399:
+      return .rejected(code: "redirected", detail: "the push service redirects; a device subscribes again")
     case 400...499: return .rejected(code: "status_\(response.status)", detail: detail)
     default: return response.unavailable(now: now)
     }

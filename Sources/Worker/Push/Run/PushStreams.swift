@@ -73,6 +73,8 @@ package final class PushStreams: Sendable {
   package init(input: Int32 = STDIN_FILENO, output: Int32 = STDOUT_FILENO) {
     self.input = input
     self.output = output
+    // A write to a closed pipe fails instead of ending the process with requests in flight.
+    signal(SIGPIPE, SIG_IGN)
     reader.start()
     writer.start()
   }
