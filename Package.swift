@@ -253,8 +253,8 @@ let package = Package(
     .target(
       name: "PushSandbox",
       dependencies: [
-        "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras, jwt, lifecycle, nioCore,
-        nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
+        "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras, jwt, lifecycle,
+        nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
       ],
       swiftSettings: strict
     ),

@@ -8,18 +8,22 @@ internal import X509
 
 /// Paths in the sandbox's directory.
 package struct SandboxFiles: Sendable {
+  /// The directory, as an absolute path.
   package let directory: String
 
   /// - Parameter directory: created if it is missing.
   package init(directory: String) { self.directory = URL(fileURLWithPath: directory).path }
 
+  /// The tasks file of a worker that sends to the sandbox.
   package var tasks: String { directory + "/tasks.yaml" }
+  /// The CA of the sandbox's certificate.
   package var authority: String { directory + "/ca.pem" }
   var certificate: String { directory + "/cert.pem" }
   var certificateKey: String { directory + "/key.pem" }
   var vapidKey: String { directory + "/vapid.pem" }
   var apnsKey: String { directory + "/apns.p8" }
   var fcmKey: String { directory + "/fcm-key.pem" }
+  /// The service account of FCM.
   package var serviceAccount: String { directory + "/service-account.json" }
 
   /// Write the tasks file and the service account of a sandbox on that port.

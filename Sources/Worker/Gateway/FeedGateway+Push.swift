@@ -27,8 +27,9 @@ extension FeedGateway {
     case refused(code: String)
   }
 
-  /// Most users of one query, and most bytes of their names in its path.
+  /// Most users of one query.
   package static let statusUsersMax = 100
+  /// Most bytes of users' escaped ids in its path.
   package static let statusPathBytesMax = 8_192
 
   private struct MembersAnswer: Decodable {
@@ -57,7 +58,7 @@ extension FeedGateway {
     }
   }
 
-  /// A ticket that is requested.
+  /// A ticket that is requested. The names are those of the API.
   package struct TicketRequest: Encodable, Sendable, Hashable {
     package var cid: String
     package var message_id: String
@@ -79,6 +80,7 @@ extension FeedGateway {
       var code: String
     }
 
+    /// Decode an entry of the answer.
     package init(from decoder: any Decoder) throws {
       let container = try decoder.singleValueContainer()
       if let text = try? container.decode(String.self) {
@@ -125,7 +127,7 @@ extension FeedGateway {
     return answer.users.map(\.total_unread_count)
   }
 
-  /// A delivery that is reported by name.
+  /// A delivery that is reported by name. The names are those of the API.
   package struct Ack: Encodable, Sendable, Hashable {
     package var cid: String
     package var message_id: String

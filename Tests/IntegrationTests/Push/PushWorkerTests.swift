@@ -11,7 +11,7 @@ extension RealProcesses {
   @Suite struct PushWorkers {
     private static let program = TestServices.binaries + "/tidemark-worker"
 
-    /// Run a sandbox that posts tickets to the h2c gateway.
+    /// Run a sandbox whose devices post tickets to the gateway with TLS.
     private static func withSandbox(
       _ services: TestServices,
       _ body: (_ url: String, _ directory: String) async throws -> Void
@@ -22,7 +22,8 @@ extension RealProcesses {
         name: "sandbox",
         executable: program,
         arguments: [
-          "sandbox", "--listen", "127.0.0.1:\(port)", "--directory", directory, "--gateway", services.h2cURL,
+          "sandbox", "--listen", "127.0.0.1:\(port)", "--directory", directory, "--gateway", services.tlsURL,
+          "--gateway-ca", services.certificate,
         ],
         logFile: services.directory + "/sandbox.log"
       )

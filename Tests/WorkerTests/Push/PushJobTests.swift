@@ -41,7 +41,7 @@ import Testing
   @Test func defaultsAreThoseOfTheManual() throws {
     let users = #""users":[{"user_id":"bob","devices":[]}]"#
     let quiet = try PushJob(parsing: #"{"cid":"a:b","message_id":"m",\#(users)}"#.utf8)
-    #expect(quiet.content.urgency == .normal && quiet.content.ttlSeconds == 2_419_200)
+    #expect(quiet.content.urgency == .normal && quiet.content.ttlSeconds == 604_800)
     let alert = try PushJob(parsing: #"{"cid":"a:b","message_id":"m","title":"T",\#(users)}"#.utf8)
     #expect(alert.content.urgency == .high)
   }
@@ -59,6 +59,7 @@ import Testing
     (#"{"cid":"a:b","message_id":"m","ttl":1.5}"#, "invalid_field", "ttl has to be a whole number"),
     (#"{"cid":"a:b","message_id":"m","urgency":"now"}"#, "invalid_field", "urgency has to be one of very-low, low"),
     (#"{"cid":"a:b","message_id":"m","data":{"ticket":1}}"#, "invalid_field", "data.ticket is reserved"),
+    (#"{"cid":"a:b","message_id":"m","aps":{"badge":1}}"#, "invalid_field", "aps.badge is reserved"),
     (#"{"cid":"a:b","message_id":"m","users":[{"user_id":"b"}]}"#, "invalid_field", "users[0].devices is missing"),
     (
       #"{"cid":"a:b","message_id":"m","users":[{"user_id":"b","devices":[]},{"user_id":"b","devices":[]}]}"#,

@@ -35,9 +35,9 @@ import Testing
     _ device: PushDevice
   ) async -> PushAnswer {
     do {
-      let lane = try provider.open(device)
-      defer { provider.close(lane) }
-      return await provider.send(notification, to: device, on: lane, now: Times.now)
+      let connection = try provider.open(device)
+      defer { provider.close(connection) }
+      return await provider.send(notification, to: device, on: connection, now: Times.now)
     } catch {
       return error
     }
@@ -70,6 +70,7 @@ import Testing
         $0.collapseKey = "k"
         $0.ttlSeconds = 60
         $0.data = ["x": .integer(7)]
+        $0.aps = ["sound": .string("default")]
       }
       let answer = await Self.send(provider, notification, device)
       guard case .accepted(let id?) = answer, !id.isEmpty else { throw Unexpected("\(answer)") }
@@ -84,6 +85,7 @@ import Testing
       case "apns":
         let aps = try #require(payload["aps"])
         #expect(aps["badge"] == .integer(3) && aps["mutable-content"] == .integer(1))
+        #expect(aps["sound"] == .string("default"))
         #expect(aps["alert"] == .object(["title": .string("alice"), "body": .string("hello")]))
         #expect(headers["apns-priority"] == .string("10") && headers["apns-collapse-id"] == .string("k"))
         #expect(headers["apns-push-type"] == .string("alert") && headers["apns-topic"] == .string("com.example.chat"))
@@ -213,9 +215,9 @@ import Testing
       let subscription = WebPushSubscription(endpoint: "https://h\(number).example/x", publicKey: [], secret: [])
       return PushDevice(provider: "web", address: .subscription(subscription))
     }
-    let lanes = try (0..<WebPushProvider.originsMax).map { try provider.open(device($0)) }
+    let connections = try (0..<WebPushProvider.originsMax).map { try provider.open(device($0)) }
     #expect(throws: PushAnswer.self) { try provider.open(device(1_000)) }
-    provider.close(lanes[0])
+    provider.close(connections[0])
     _ = try provider.open(device(1_000))
     #expect(throws: PushAnswer.self) { try provider.open(device(0)) }
   }

@@ -20,7 +20,9 @@ package struct PushTask: Sendable {
 
   /// Providers by name.
   package var providers: [String: PushProviderTask]
+  /// Users who are not sent a message.
   package var skip = Skip.delivered
+  /// When the worker marks a message delivered.
   package var report = Report.acknowledged
   /// Whether pushes carry the number of the user's unread messages.
   package var sendsBadge = true
@@ -49,23 +51,29 @@ package struct PushProviderTask: Sendable {
   package struct APNs: Sendable {
     /// Authentication token signing key (.p8).
     package var key: P256.Signing.PrivateKey
-    /// Key id and team id: 10 characters each.
+    /// Id of the key: 10 characters.
     package var keyID: String
+    /// Id of the developer's team: 10 characters.
     package var teamID: String
     /// The app's bundle id.
     package var topic: String
+    /// Origin of APNs.
     package var url: EndpointURL
   }
 
   /// Settings of FCM, from the file of a service account.
   package struct FCM: Sendable {
+    /// Name of the service account.
     package var clientEmail: String
     /// RSA key, PEM.
     package var privateKey: String
+    /// Id of the key, sent as `kid`.
     package var keyID: String?
-    /// URL that issues access tokens, and the same as it is written in the file.
+    /// URL that issues access tokens.
     package var tokenURL: EndpointURL
+    /// The same as it is written in the file: the assertion's audience.
     package var tokenAudience: String
+    /// Origin of FCM.
     package var url: EndpointURL
     /// Path of `messages:send` with the project.
     package var path: String
@@ -96,7 +104,9 @@ package struct PushProviderTask: Sendable {
     }
   }
 
+  /// Name of the provider in jobs.
   package var name: String
+  /// Protocol, with its settings.
   package var kind: Kind
   /// Limit of a whole request, in milliseconds.
   package var timeoutMilliseconds: Int64 = 10_000

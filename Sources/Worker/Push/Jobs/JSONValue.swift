@@ -10,6 +10,7 @@ package enum JSONValue: Sendable, Hashable, Codable {
   case array([JSONValue])
   case object([String: JSONValue])
 
+  /// Decode a value of any kind.
   package init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
     // In the order of frequency: each failed attempt costs an error.
@@ -30,6 +31,7 @@ package enum JSONValue: Sendable, Hashable, Codable {
     }
   }
 
+  /// Encode the value.
   package func encode(to encoder: any Encoder) throws {
     var container = encoder.singleValueContainer()
     switch self {

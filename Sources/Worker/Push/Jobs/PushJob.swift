@@ -18,19 +18,24 @@ package enum PushUrgency: String, Sendable, CaseIterable {
 
 /// What a push says. Tidemark passes it on and does not look into it.
 package struct PushContent: Sendable, Hashable {
-  /// Channel and id of the message.
+  /// Channel of the message.
   package var cid: String
+  /// Id of the message in Tidemark.
   package var messageID: String
   /// Parent of a reply.
   package var parentID: String?
-  /// Title and text of the notification; without both the push shows nothing.
+  /// Title of the notification; without title and text the push shows nothing.
   package var title: String?
+  /// Text of the notification.
   package var body: String?
   /// Further members of the payload.
   package var data: [String: JSONValue] = [:]
+  /// How soon the push has to arrive.
   package var urgency = PushUrgency.high
   /// Time for which the provider keeps the push for an unreachable device, in seconds: 0 to 2,419,200.
-  package var ttlSeconds = PushJob.ttlSecondsMax
+  package var ttlSeconds = PushJob.ttlSecondsDefault
+  /// Further members of APNs' `aps`, such as `sound`.
+  package var aps: [String: JSONValue] = [:]
   /// Pushes with the same key replace each other on the device.
   package var collapseKey: String?
 
@@ -60,6 +65,7 @@ package struct PushDevice: Sendable, Hashable {
 
   /// Name of a provider in the tasks file.
   package var provider: String
+  /// Address of the device at the provider.
   package var address: Address
   /// Kind of device for metrics, such as `ios`; by default the provider's.
   package var label: String?
@@ -67,6 +73,7 @@ package struct PushDevice: Sendable, Hashable {
 
 /// Endpoint and keys of a Web Push subscription.
 package struct WebPushSubscription: Sendable, Hashable {
+  /// URL of the push resource (RFC 8030 section 4).
   package var endpoint: String
   /// Public key of the user agent: 65 bytes, uncompressed point of P-256.
   package var publicKey: [UInt8]
@@ -85,23 +92,32 @@ package struct WebPushSubscription: Sendable, Hashable {
 package struct PushJob: Sendable, Hashable {
   /// A user and their devices.
   package struct User: Sendable, Hashable {
+    /// The user's id.
     package var id: String
+    /// Where the user is reached; may be empty.
     package var devices: [PushDevice]
   }
 
-  /// Limits of a job.
+  /// Most users of a job.
   package static let usersMax = 1_000
+  /// Most devices of a job.
   package static let devicesMax = 5_000
+  /// Longest line in bytes, without its line feed.
   package static let lineByteCountMax = 1 << 20
-  /// Maximum and default of `ttl`: 28 days, as long as tickets last.
+  /// Maximum of `ttl`: 28 days, as long as tickets last.
   package static let ttlSecondsMax: Int64 = 2_419_200
+  /// Default of `ttl`: 7 days, as that of tickets.
+  package static let ttlSecondsDefault: Int64 = 604_800
   private static let idByteCountMax = 255
 
   /// The caller's own name of the job, repeated in its results.
   package var id: String?
+  /// What the push says.
   package var content: PushContent
+  /// Users with different ids, at least one.
   package var users: [User]
 
+  /// Devices of all users.
   package var deviceCount: Int { users.reduce(0) { $0 + $1.devices.count } }
 
   /// Parse a line.
@@ -113,7 +129,8 @@ package struct PushJob: Sendable, Hashable {
       value,
       path: "",
       known: [
-        "id", "cid", "message_id", "parent_id", "title", "body", "data", "urgency", "ttl", "collapse_key", "users",
+        "id", "cid", "message_id", "parent_id", "title", "body", "data", "aps", "urgency", "ttl", "collapse_key",
+        "users",
       ]
     )
     id = try job.text("id", max: Self.idByteCountMax)
@@ -129,6 +146,10 @@ package struct PushJob: Sendable, Hashable {
     where content.data[name] != nil {
       throw PushJobError(code: "invalid_field", detail: "data.\(name) is reserved: use another name")
     }
+    content.aps = try job.object("aps") ?? [:]
+    for name in ["alert", "badge"] where content.aps[name] != nil {
+      throw PushJobError(code: "invalid_field", detail: "aps.\(name) is reserved: give title and body")
+    }
     if let text = try job.text("urgency", max: 16) {
       guard let urgency = PushUrgency(rawValue: text) else {
         let known = PushUrgency.allCases.map(\.rawValue).joined(separator: ", ")
@@ -138,7 +159,7 @@ package struct PushJob: Sendable, Hashable {
     } else if content.title == nil, content.body == nil {
       content.urgency = .normal
     }
-    content.ttlSeconds = try job.integer("ttl", 0...Self.ttlSecondsMax) ?? Self.ttlSecondsMax
+    content.ttlSeconds = try job.integer("ttl", 0...Self.ttlSecondsMax) ?? Self.ttlSecondsDefault
     content.collapseKey = try job.text("collapse_key", max: 64)
     users = try Self.users(job)
     guard deviceCount <= Self.devicesMax else {

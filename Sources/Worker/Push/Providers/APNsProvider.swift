@@ -21,13 +21,13 @@ final class APNsProvider: PushProvider {
   }
 
   private let settings: PushProviderTask.APNs
-  private let lane: PushLane
+  private let connection: PushServiceConnection
 
   init(_ task: PushProviderTask, _ settings: PushProviderTask.APNs, lookup: @escaping HostResolver.Lookup) {
     self.settings = settings
     let keys = JWTKeyCollection()
     let identifier = JWKIdentifier(string: settings.keyID)
-    lane = PushLane(
+    connection = PushServiceConnection(
       endpoint: CheckedEndpoint(task.endpointSettings(settings.url), lookup: lookup),
       tokens: TokenCache { now in
         await keys.add(ecdsa: try ES256PrivateKey(backing: settings.key), kid: identifier)
@@ -39,19 +39,19 @@ final class APNsProvider: PushProvider {
     )
   }
 
-  func open(_ device: PushDevice) throws(PushAnswer) -> PushLane {
+  func open(_ device: PushDevice) throws(PushAnswer) -> PushServiceConnection {
     guard case .token(let token) = device.address, (1...200).contains(token.utf8.count),
       token.utf8.allSatisfy({ Character(UnicodeScalar($0)).isHexDigit })
     else { throw .rejected(code: "invalid_device", detail: "the provider needs a token of hexadecimal digits") }
-    return lane
+    return connection
   }
 
-  func close(_ lane: PushLane) {}
+  func close(_ connection: PushServiceConnection) {}
 
   func send(
     _ notification: PushNotification,
     to device: PushDevice,
-    on lane: PushLane,
+    on connection: PushServiceConnection,
     now: Int64
   ) async -> PushAnswer {
     guard case .token(let address) = device.address else {
@@ -62,12 +62,12 @@ final class APNsProvider: PushProvider {
       return .tooLarge(payload.count, max: Self.payloadByteCountMax)
     }
     let token: String
-    do { token = try await lane.tokens.token(now: now) } catch { return .internalError(error) }
+    do { token = try await connection.tokens.token(now: now) } catch { return .internalError(error) }
     let headers = Self.headers(notification.content, topic: settings.topic, token: token, now: now)
-    switch await lane.endpoint.post("/3/device/\(address)", headers: headers, body: payload) {
+    switch await connection.endpoint.post("/3/device/\(address)", headers: headers, body: payload) {
     case .success(let response):
       let answer = Self.answer(response, now: now)
-      if answer == .tokenExpired { await lane.tokens.discard(token) }
+      if answer == .tokenExpired { await connection.tokens.discard(token) }
       return answer
     case .failure(let failure): return PushAnswer(failure)
     }
@@ -78,7 +78,7 @@ final class APNsProvider: PushProvider {
   static func payload(_ notification: PushNotification) -> [String: JSONValue] {
     var members = notification.members
     let alert = [("title", members.removeValue(forKey: "title")), ("body", members.removeValue(forKey: "body"))]
-    var aps: [String: JSONValue] = [:]
+    var aps = notification.content.aps
     if isAlert(notification.content) {
       aps["alert"] = .object(
         Dictionary(uniqueKeysWithValues: alert.compactMap { name, value in value.map { (name, $0) } })
@@ -150,5 +150,5 @@ final class APNsProvider: PushProvider {
     return code
   }
 
-  func shutDown() async { await lane.endpoint.shutDown() }
+  func shutDown() async { await connection.endpoint.shutDown() }
 }

@@ -28,7 +28,7 @@ final class FCMProvider: PushProvider {
 
   private let settings: PushProviderTask.FCM
   private let tokenEndpoint: CheckedEndpoint
-  private let lane: PushLane
+  private let connection: PushServiceConnection
 
   init(_ task: PushProviderTask, _ settings: PushProviderTask.FCM, lookup: @escaping HostResolver.Lookup) {
     self.settings = settings
@@ -37,21 +37,21 @@ final class FCMProvider: PushProvider {
     endpointSettings.bodyByteCountMax = 16 * 1_024
     let tokenEndpoint = CheckedEndpoint(endpointSettings, lookup: lookup)
     self.tokenEndpoint = tokenEndpoint
-    lane = PushLane(
+    connection = PushServiceConnection(
       endpoint: CheckedEndpoint(task.endpointSettings(settings.url), lookup: lookup),
       tokens: TokenCache { now in try await Self.accessToken(settings, tokenEndpoint, now: now) },
       pauseMilliseconds: task.pauseMilliseconds
     )
   }
 
-  func open(_ device: PushDevice) throws(PushAnswer) -> PushLane {
+  func open(_ device: PushDevice) throws(PushAnswer) -> PushServiceConnection {
     guard case .token = device.address else {
       throw .rejected(code: "invalid_device", detail: "the provider needs a token, not a subscription")
     }
-    return lane
+    return connection
   }
 
-  func close(_ lane: PushLane) {}
+  func close(_ connection: PushServiceConnection) {}
 
   // MARK: Access token
 
@@ -103,7 +103,7 @@ final class FCMProvider: PushProvider {
   func send(
     _ notification: PushNotification,
     to device: PushDevice,
-    on lane: PushLane,
+    on connection: PushServiceConnection,
     now: Int64
   ) async -> PushAnswer {
     guard case .token(let address) = device.address else {
@@ -114,16 +114,16 @@ final class FCMProvider: PushProvider {
     guard count <= Self.payloadByteCountMax else { return .tooLarge(count, max: Self.payloadByteCountMax) }
     let token: String
     do {
-      token = try await lane.tokens.token(now: now)
+      token = try await connection.tokens.token(now: now)
     } catch {
       return error as? PushAnswer ?? .internalError(error)
     }
     let body = JSONValue.object(["message": .object(Self.message(notification.content, token: address, data: data))])
     let headers = [("authorization", "Bearer \(token)"), ("content-type", "application/json; charset=utf-8")]
-    switch await lane.endpoint.post(settings.path, headers: headers, body: body.bytes) {
+    switch await connection.endpoint.post(settings.path, headers: headers, body: body.bytes) {
     case .success(let response):
       let answer = Self.answer(response, now: now)
-      if answer == .tokenExpired { await lane.tokens.discard(token) }
+      if answer == .tokenExpired { await connection.tokens.discard(token) }
       return answer
     case .failure(let failure): return PushAnswer(failure)
     }
@@ -172,7 +172,7 @@ final class FCMProvider: PushProvider {
   }
 
   func shutDown() async {
-    await lane.endpoint.shutDown()
+    await connection.endpoint.shutDown()
     await tokenEndpoint.shutDown()
   }
 }

@@ -1,5 +1,6 @@
 /// One push for one device.
 package struct PushNotification: Sendable, Hashable {
+  /// What the push says.
   package var content: PushContent
   /// Ticket with which the device reports the delivery.
   package var ticket: String
@@ -67,14 +68,15 @@ package enum PushAnswer: Error, Sendable, Hashable {
 /// Protocol of one provider.
 protocol PushProvider: Sendable {
   /// Open the way to a device's push service. Each successful call needs one of ``close(_:)``.
-  func open(_ device: PushDevice) throws(PushAnswer) -> PushLane
+  func open(_ device: PushDevice) throws(PushAnswer) -> PushServiceConnection
 
-  func close(_ lane: PushLane)
+  func close(_ connection: PushServiceConnection)
 
   /// Make one request.
   ///
   /// - Parameter now: in milliseconds since 1970.
-  func send(_ notification: PushNotification, to device: PushDevice, on lane: PushLane, now: Int64) async -> PushAnswer
+  func send(_ notification: PushNotification, to device: PushDevice, on connection: PushServiceConnection, now: Int64)
+    async -> PushAnswer
 
   /// Close all connections. No request may be in flight.
   func shutDown() async

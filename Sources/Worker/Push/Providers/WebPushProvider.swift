@@ -12,14 +12,14 @@ final class WebPushProvider: PushProvider {
   static let originsMax = 256
 
   private struct Entry {
-    var lane: PushLane
+    var connection: PushServiceConnection
     var uses: Int
     /// Number of the last use.
     var lastUse: UInt64
   }
 
   private struct State {
-    var lanes: [String: Entry] = [:]
+    var connections: [String: Entry] = [:]
     var uses: UInt64 = 0
   }
 
@@ -49,45 +49,45 @@ final class WebPushProvider: PushProvider {
     return url
   }
 
-  func open(_ device: PushDevice) throws(PushAnswer) -> PushLane {
+  func open(_ device: PushDevice) throws(PushAnswer) -> PushServiceConnection {
     let url = try url(of: device)
-    let (lane, evicted) = state.withLock { state in
+    let (connection, evicted) = state.withLock { state in
       state.uses += 1
-      var evicted: PushLane?
-      if state.lanes[url.origin] == nil {
-        if state.lanes.count >= Self.originsMax {
-          let idle = state.lanes.filter { $0.value.uses == 0 }.min { $0.value.lastUse < $1.value.lastUse }
-          guard let idle else { return (nil as PushLane?, nil as PushLane?) }
-          evicted = idle.value.lane
-          state.lanes[idle.key] = nil
+      var evicted: PushServiceConnection?
+      if state.connections[url.origin] == nil {
+        if state.connections.count >= Self.originsMax {
+          let idle = state.connections.filter { $0.value.uses == 0 }.min { $0.value.lastUse < $1.value.lastUse }
+          guard let idle else { return (nil as PushServiceConnection?, nil as PushServiceConnection?) }
+          evicted = idle.value.connection
+          state.connections[idle.key] = nil
         }
-        state.lanes[url.origin] = Entry(lane: makeLane(url), uses: 0, lastUse: 0)
+        state.connections[url.origin] = Entry(connection: makeConnection(url), uses: 0, lastUse: 0)
       }
-      state.lanes[url.origin]?.uses += 1
-      state.lanes[url.origin]?.lastUse = state.uses
-      return (state.lanes[url.origin]?.lane, evicted)
+      state.connections[url.origin]?.uses += 1
+      state.connections[url.origin]?.lastUse = state.uses
+      return (state.connections[url.origin]?.connection, evicted)
     }
     if let evicted { Task { await evicted.endpoint.shutDown() } }
-    guard let lane else {
+    guard let connection else {
       throw .unavailable(
         code: "too_many_origins",
         detail: "too many push services at once",
         retryAfterMilliseconds: nil
       )
     }
-    return lane
+    return connection
   }
 
-  func close(_ lane: PushLane) {
+  func close(_ connection: PushServiceConnection) {
     state.withLock { state in
-      guard let origin = state.lanes.first(where: { $0.value.lane === lane })?.key else { return }
-      state.lanes[origin]?.uses -= 1
+      guard let origin = state.connections.first(where: { $0.value.connection === connection })?.key else { return }
+      state.connections[origin]?.uses -= 1
     }
   }
 
-  private func makeLane(_ url: EndpointURL) -> PushLane {
+  private func makeConnection(_ url: EndpointURL) -> PushServiceConnection {
     let settings = settings
-    return PushLane(
+    return PushServiceConnection(
       endpoint: CheckedEndpoint(task.endpointSettings(url), lookup: lookup),
       tokens: TokenCache { now in
         TokenCache.Issued(
@@ -109,7 +109,7 @@ final class WebPushProvider: PushProvider {
   func send(
     _ notification: PushNotification,
     to device: PushDevice,
-    on lane: PushLane,
+    on connection: PushServiceConnection,
     now: Int64
   ) async -> PushAnswer {
     do {
@@ -128,9 +128,9 @@ final class WebPushProvider: PushProvider {
         return .rejected(code: "invalid_device", detail: "p256dh is not a point of P-256")
       }
       let token: String
-      do { token = try await lane.tokens.token(now: now) } catch { return .internalError(error) }
+      do { token = try await connection.tokens.token(now: now) } catch { return .internalError(error) }
       let headers = Self.headers(notification.content, authorization: token)
-      switch await lane.endpoint.post(url.path, headers: headers, body: body) {
+      switch await connection.endpoint.post(url.path, headers: headers, body: body) {
       case .success(let response): return Self.answer(response, now: now)
       case .failure(let failure): return PushAnswer(failure)
       }
@@ -182,11 +182,11 @@ final class WebPushProvider: PushProvider {
   }
 
   func shutDown() async {
-    let lanes = state.withLock { state in
-      defer { state.lanes = [:] }
-      return state.lanes.values.map(\.lane)
+    let connections = state.withLock { state in
+      defer { state.connections = [:] }
+      return state.connections.values.map(\.connection)
     }
-    for lane in lanes { await lane.endpoint.shutDown() }
+    for connection in connections { await connection.endpoint.shutDown() }
   }
 }
 

@@ -7,14 +7,14 @@ struct JobRunner: Sendable {
   private let context: PushContext
   private let job: PushJob
   private let line: Int
-  /// Time of the last attempt, in milliseconds since 1970.
+  /// Time of the last attempt, in milliseconds since 1970: a push is not sent after its `ttl`.
   private let deadline: Int64
 
   init(_ context: PushContext, _ job: PushJob, line: Int) {
     self.context = context
     self.job = job
     self.line = line
-    deadline = Times.now + context.task.retryMilliseconds
+    deadline = Times.now + min(context.task.retryMilliseconds, job.content.ttlSeconds * 1_000)
   }
 
   /// - Throws: ``PushStreams/OutputClosed``.
@@ -291,24 +291,24 @@ struct JobRunner: Sendable {
     _ machine: DeviceMachine
   ) async -> Step {
     var machine = machine
-    let lane: PushLane
+    let connection: PushServiceConnection
     do throws(PushAnswer) {
-      lane = try provider.open(device)
+      connection = try provider.open(device)
     } catch {
       return Step(action: machine.answered(error, now: Times.now, jitter: Double.random(in: 0...1)), machine: machine)
     }
-    defer { provider.close(lane) }
-    switch lane.admit(now: Times.now) {
+    defer { provider.close(connection) }
+    switch connection.admit(now: Times.now) {
     case .wait(let until): return Step(action: machine.delayed(until: until), machine: machine)
     case .refuse(let code): return Step(action: machine.refused(code: code), machine: machine)
     case .send:
       context.metrics.requestStarted(device.provider)
       let start = ContinuousClock.now
-      let answer = await provider.send(notification, to: device, on: lane, now: Times.now)
+      let answer = await provider.send(notification, to: device, on: connection, now: Times.now)
       context.metrics.requestEnded(device.provider, answer, seconds: start.duration(to: .now) / .seconds(1))
-      if lane.answered(answer, now: Times.now) {
-        context.metrics.set(isPaused: lane.isPaused, device.provider)
-        if lane.isPaused {
+      if connection.answered(answer, now: Times.now) {
+        context.metrics.set(isPaused: connection.isPaused, device.provider)
+        if connection.isPaused {
           context.log(.error, "A push provider refuses the credentials and is paused", ["answer": "\(answer)"])
         }
       }

@@ -64,6 +64,7 @@ package final class PushStreams: Sendable {
 
   /// Error of a write: the caller no longer reads the results.
   package struct OutputClosed: Error, CustomStringConvertible {
+    /// The system's reason.
     package let description: String
   }
 

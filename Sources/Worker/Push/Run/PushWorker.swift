@@ -31,9 +31,9 @@ struct PushContext: Sendable {
 /// A job is done when its last result is written. What the worker had not answered when it ended, the caller sends
 /// again: a push may then come twice.
 package final class PushWorker: Service {
-  /// Limits of the jobs in flight. The reader waits while one of them is reached.
+  /// Limits of the jobs in flight. The reader waits while one of them is reached. The bytes bound the devices, too.
   private static let jobsMax = 256
-  private static let bytesMax = 16 << 20
+  private static let bytesMax = 4 << 20
 
   private let context: PushContext
   private let budget = JobBudget(jobsMax: jobsMax, bytesMax: bytesMax)

@@ -1,7 +1,7 @@
 internal import Synchronization
 
 /// The way to one push service: connections, token, and what the service has asked for.
-final class PushLane: Sendable {
+final class PushServiceConnection: Sendable {
   let endpoint: CheckedEndpoint
   let tokens: TokenCache
   private let gate: Mutex<ProviderGate>
