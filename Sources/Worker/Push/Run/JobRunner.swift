@@ -58,6 +58,7 @@ struct JobRunner: Sendable {
   // MARK: Users
 
   private func push(to users: [PushJob.User], _ counts: ResultCounts) async throws {
+    if context.stop.isStopped { return try await finish(users, Self.stopped, counts) }
     let pending: [PushJob.User]
     switch await lacking(users) {
     case .failure(let refusal):
@@ -264,7 +265,6 @@ struct JobRunner: Sendable {
       switch action {
       case .finish(let outcome): return outcome
       case .attempt:
-        if context.stop.isStopped { return Self.stopped }
         let step = await slots.with { await attempt(notification, device, provider, machine) }
         (action, machine) = (step.action, step.machine)
       case .wait(let until):
@@ -290,6 +290,7 @@ struct JobRunner: Sendable {
     _ provider: any PushProvider,
     _ machine: DeviceMachine
   ) async -> Step {
+    if context.stop.isStopped { return Step(action: .finish(Self.stopped), machine: machine) }
     var machine = machine
     let connection: PushServiceConnection
     do throws(PushAnswer) {
