@@ -120,9 +120,10 @@ extension RealProcesses {
       let seed = TestRun.printedSeed(of: "push jobs")
       try await TestServices.with(storeFlags: ["--feed-retention", "24h,64MiB"]) { services in
         try await Self.withSandbox(services) { url, directory in
+          // Few requests at once: debug builds of both sides answer them within the short timeout.
           let tasks = directory + "/random.yaml"
           try String(contentsOfFile: directory + "/tasks.yaml", encoding: .utf8)
-            .replacing("push:\n", with: "push:\n  retry_for: 10s\n")
+            .replacing("push:\n", with: "push:\n  retry_for: 10s\n  requests: 10\n")
             .replacing("allow_private: true", with: "allow_private: true, timeout: 1s, pause: 1s")
             .write(toFile: tasks, atomically: true, encoding: .utf8)
           let specification: [String: Any] = [
