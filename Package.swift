@@ -242,33 +242,41 @@ let package = Package(
       dependencies: ["Gateway", "Operations", nioCore, nioPosix, arguments, logging],
       swiftSettings: strict
     ),
+    // A client of the change feed, for tidemark-worker and `tidemark feed`.
+    .target(
+      name: "FeedClient",
+      dependencies: ["HTTP2Session", "LocalStack", "Operations", "TLSSession", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
     .target(
       name: "Worker",
       dependencies: [
-        "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt, lifecycle, logging,
-        nioCore, nioHTTP1, nioPosix, nioSSL, yams,
+        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", asyncHTTPClient, crypto, jwt, lifecycle,
+        logging, nioCore, nioHTTP1, nioPosix, nioSSL, yams,
       ],
       swiftSettings: strict
     ),
     .target(
       name: "PushSandbox",
       dependencies: [
-        "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras, jwt, lifecycle,
-        nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
+        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras,
+        jwt, lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
       ],
       swiftSettings: strict
     ),
     .executableTarget(
       name: "tidemark-worker",
-      dependencies: ["PushSandbox", "Worker", "LocalStack", "Operations", "TLSSession", arguments, logging, nioPosix],
+      dependencies: [
+        "FeedClient", "PushSandbox", "Worker", "LocalStack", "Operations", "TLSSession", arguments, logging, nioPosix,
+      ],
       swiftSettings: strict
     ),
     .executableTarget(
       name: "tidemark",
       dependencies: [
         "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost", "Probe", "IndexRebuild", "HTTP2Session", "Operations", "StoreEngine", "StoreEtcd", "TLSSession",
-        arguments, logging, nioCore, signals,
+        "TicketPost", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine", "StoreEtcd",
+        "TLSSession", arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),
@@ -354,8 +362,8 @@ let package = Package(
     .testTarget(
       name: "WorkerTests",
       dependencies: [
-        "PushSandbox", "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "TestPrograms",
-        "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
+        "FeedClient", "PushSandbox", "Worker", "HTTP2Session", "LocalStack", "Operations", "TLSSession",
+        "TestPrograms", "TestSupport", crypto, logging, nioCore, nioHTTP1, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -136,3 +136,19 @@ package func withCleanup<Outcome>(
     throw error
   }
 }
+
+extension String {
+  /// The text with control characters replaced: notes and ids are written by others, and must not control the terminal.
+  package var printable: String {
+    String(
+      String.UnicodeScalarView(
+        unicodeScalars.map { scalar in
+          switch scalar.properties.generalCategory {
+          case .control, .format, .lineSeparator, .paragraphSeparator: "\u{FFFD}"
+          default: scalar
+          }
+        }
+      )
+    )
+  }
+}

@@ -1,3 +1,4 @@
+internal import FeedClient
 internal import HTTP2Session
 package import LocalStack
 internal import Synchronization

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import LocalStack
 
 /// Formatter of an event as a line for a person: time, type, and a sentence.
 package enum EventLineFormatter {
@@ -9,9 +10,9 @@ package enum EventLineFormatter {
   package static func line(_ event: StreamedEvent) -> String {
     let type = event.type.padding(toLength: max(typeWidth, event.type.count), withPad: " ", startingAt: 0)
     guard let fields = try? decoder.decode(Fields.self, from: Data(event.data.utf8)) else {
-      return shown("\(String(repeating: " ", count: 12))  \(type)  \(event.data)")
+      return "\(String(repeating: " ", count: 12))  \(type)  \(event.data)".printable
     }
-    return shown("\(time(fields.createdAt))  \(type)  \(sentence(event, fields))")
+    return "\(time(fields.createdAt))  \(type)  \(sentence(event, fields))".printable
   }
 
   /// Return the data as one line: between the members of a JSON document a line break is only whitespace.
@@ -140,19 +141,5 @@ package enum EventLineFormatter {
     guard let text, text.utf8.count >= 23 else { return String(repeating: " ", count: 12) }
     let start = text.index(text.startIndex, offsetBy: 11)
     return String(text[start...].prefix(12))
-  }
-
-  /// Replace control characters: notes and ids are written by others, and must not control the terminal.
-  private static func shown(_ line: String) -> String {
-    String(
-      String.UnicodeScalarView(
-        line.unicodeScalars.map { scalar in
-          switch scalar.properties.generalCategory {
-          case .control, .format, .lineSeparator, .paragraphSeparator: "\u{FFFD}"
-          default: scalar
-          }
-        }
-      )
-    )
   }
 }

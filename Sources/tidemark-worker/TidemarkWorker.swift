@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import FeedClient
 internal import Foundation
 internal import Logging
 internal import NIOPosix

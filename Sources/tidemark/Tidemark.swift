@@ -12,9 +12,9 @@ struct Tidemark: AsyncParsableCommand {
     abstract: "Tools for Tidemark: demo, events, load tests, frame tests, repairs, backups, clusters.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
-      RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self, ConsoleCommand.self,
-      ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self,
-      RestoreCommand.self, RepairClockCommand.self, ClusterCommands.self,
+      RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, FeedCommand.self, AckCommand.self,
+      ConsoleCommand.self, ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self,
+      CheckCommand.self, RestoreCommand.self, RepairClockCommand.self, ClusterCommands.self,
     ]
   )
 }

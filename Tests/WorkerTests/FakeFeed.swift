@@ -8,6 +8,7 @@ import TLSSession
 import TestPrograms
 import TestSupport
 
+@testable import FeedClient
 @testable import Worker
 
 /// Feed of a gateway in memory, with the routes that the worker uses. Partitions are filled by the tests.

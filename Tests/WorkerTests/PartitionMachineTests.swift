@@ -1,6 +1,7 @@
 import TestSupport
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 /// Stories of one stream: what happens, and what the machine does about it.

@@ -1,6 +1,7 @@
 import NIOCore
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 /// Rules without state: addresses, URLs, delays, lines of the feed.

@@ -3,6 +3,7 @@ import TestPrograms
 import TestSupport
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 @Suite struct SignatureTests {

@@ -8,6 +8,7 @@ import TestPrograms
 import TestSupport
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 /// Endpoints and gateways with TLS, over HTTP/2.

@@ -4,6 +4,7 @@ import Operations
 import TestSupport
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 /// Several workers, leases that move, and dead letters.

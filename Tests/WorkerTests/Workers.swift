@@ -6,6 +6,7 @@ import Operations
 import TestSupport
 import Testing
 
+@testable import FeedClient
 @testable import Worker
 
 extension WebhookTask {

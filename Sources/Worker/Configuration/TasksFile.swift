@@ -1,3 +1,4 @@
+internal import FeedClient
 internal import Foundation
 package import Operations
 internal import Yams

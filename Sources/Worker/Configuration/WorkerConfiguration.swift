@@ -1,3 +1,4 @@
+package import FeedClient
 internal import Foundation
 internal import LocalStack
 package import Logging

@@ -1,3 +1,4 @@
+package import FeedClient
 internal import LocalStack
 internal import Operations
 

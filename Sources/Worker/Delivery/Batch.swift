@@ -1,4 +1,5 @@
 internal import Crypto
+package import FeedClient
 internal import Foundation
 
 /// Records of one partition that are delivered with one request.

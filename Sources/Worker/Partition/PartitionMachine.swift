@@ -1,3 +1,5 @@
+package import FeedClient
+
 /// State machine of one stream of a webhook's partition, from its lease to its end. Events go in, actions come out; the
 /// caller performs them. Times are milliseconds since 1970, because a time of one worker is read by another.
 ///

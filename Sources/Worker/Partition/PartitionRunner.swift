@@ -1,3 +1,4 @@
+internal import FeedClient
 internal import Logging
 internal import NIOCore
 internal import NIOPosix

@@ -1,3 +1,4 @@
+internal import FeedClient
 internal import Logging
 internal import NIOCore
 internal import NIOPosix
@@ -80,7 +81,13 @@ final class WebhookRunner: Sendable {
   private func prepare() async throws {
     let retention = try await context.gateway.consumers().retention_seconds
     if let reason = context.task.refusal(retentionSeconds: retention) { throw GatewayError(reason) }
-    try await context.gateway.createConsumer(context.task)
+    let task = context.task
+    try await context.gateway.createConsumer(
+      task.name,
+      from: task.start.text,
+      types: task.types,
+      channelTypes: task.channelTypes
+    )
   }
 
   // MARK: Sharing

@@ -1,3 +1,4 @@
+package import FeedClient
 package import Logging
 internal import NIOPosix
 package import Operations

@@ -3,11 +3,12 @@ internal import NIOPosix
 package import Operations
 internal import Synchronization
 
-/// Source of the server token that the worker sends to the gateway.
+/// Source of the server token that a client of the feed sends to the gateway.
 package final class ServerCredential: Sendable {
   private enum Source {
     case issuer(TokenIssuer)
     case file(String)
+    case token(String)
   }
 
   private struct Cached {
@@ -40,6 +41,9 @@ package final class ServerCredential: Sendable {
     return credential
   }
 
+  /// Use one token, as long as it is valid.
+  package static func token(_ token: String) -> ServerCredential { ServerCredential(.token(token)) }
+
   /// Return a valid token.
   package func token() async throws -> String {
     let now = ContinuousClock.now
@@ -47,6 +51,7 @@ package final class ServerCredential: Sendable {
     let token: String
     let use: Duration
     switch source {
+    case .token(let given): return given
     case .issuer(let issuer):
       token = try await issuer.server(lifetime: Self.lifetime)
       use = Self.lifetime / 2

@@ -64,7 +64,7 @@ package final class FeedStream: Sendable {
 
   /// End the stream; a waiting ``next()`` returns nil.
   package func close() {
-    channel.eventLoop.execute { [connection] in connection.value.end("closed by the worker") }
+    channel.eventLoop.execute { [connection] in connection.value.end("closed by the reader") }
   }
 }
 

@@ -1,5 +1,5 @@
 internal import Foundation
-internal import HTTP2Session
+package import HTTP2Session
 package import LocalStack
 internal import Operations
 internal import Synchronization
@@ -14,29 +14,30 @@ package struct GatewayError: Error, CustomStringConvertible {
   /// The problem, for logs and `/ready`.
   package var description: String
 
-  init(_ response: HTTPCallResponse) {
+  package init(_ response: HTTPCallResponse) {
     let (code, detail) = ProblemDocument.parts(of: response.body)
     status = response.status
     self.code = code
     description = "the gateway answered " + ["\(status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
   }
 
-  init(_ description: String) {
+  package init(_ description: String) {
     (status, code, self.description) = (0, "", description)
   }
 
   /// An entry of a batch was refused with a code.
-  init(entry code: String) {
+  package init(entry code: String) {
     (status, self.code, description) = (200, code, "the gateway answered \(code)")
   }
 }
 
-/// Client of the gateway: of the feed's routes here, of those of push in `FeedGateway+Push`. All calls share one connection, which is opened when it is needed.
+/// Client of a gateway's routes about the change feed. All calls share one connection, which is opened when it is
+/// needed.
 package final class FeedGateway: Sendable {
   /// The gateway's URL.
   package let url: GatewayURL
-  let tls: TLSContext?
-  let credential: ServerCredential
+  package let tls: TLSContext?
+  package let credential: ServerCredential
   private let connection = Mutex<Task<AsyncHTTP2Client, any Error>?>(nil)
 
   /// - Parameter tls: for a gateway with TLS.
@@ -102,14 +103,25 @@ package final class FeedGateway: Sendable {
     var partitions: [String]
   }
 
-  /// Create the consumer of a webhook, if there is none.
-  package func createConsumer(_ task: WebhookTask) async throws {
+  /// Create a consumer, if there is none.
+  ///
+  /// - Parameters:
+  ///   - start: `now`, `earliest` or a time.
+  ///   - types: of records; empty: all.
+  ///   - channelTypes: empty: all.
+  package func createConsumer(_ name: String, from start: String, types: [String], channelTypes: [String]) async throws
+  {
     let body = NewConsumer(
-      from: task.start.text,
-      types: task.types.isEmpty ? nil : task.types,
-      channel_types: task.channelTypes.isEmpty ? nil : task.channelTypes
+      from: start,
+      types: types.isEmpty ? nil : types,
+      channel_types: channelTypes.isEmpty ? nil : channelTypes
     )
-    _ = try await call(.put, "/v1/feed/consumers/\(task.name)", body)
+    _ = try await call(.put, "/v1/feed/consumers/\(name)", body)
+  }
+
+  /// Delete a consumer. Repeats succeed.
+  package func deleteConsumer(_ name: String) async throws {
+    _ = try await call(.delete, "/v1/feed/consumers/\(name)")
   }
 
   /// Return all consumers, with their lag.
@@ -153,13 +165,13 @@ package final class FeedGateway: Sendable {
 
   // MARK: Calls
 
-  func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable) async throws -> [UInt8] {
+  package func call(_ method: HTTP2Method, _ path: String, _ body: some Encodable) async throws -> [UInt8] {
     let encoder = JSONEncoder()
     encoder.outputFormatting = .withoutEscapingSlashes
     return try await call(method, path, bytes: Array(encoder.encode(body)))
   }
 
-  func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
+  package func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
     let token = try await credential.token()
     let connecting = connection.withLock { connection in
       if let connection { return connection }
@@ -180,7 +192,7 @@ package final class FeedGateway: Sendable {
     }
   }
 
-  func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
+  package func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
     do {
       return try JSONDecoder().decode(Value.self, from: Data(body))
     } catch {

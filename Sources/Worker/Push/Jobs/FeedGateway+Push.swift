@@ -1,3 +1,4 @@
+package import FeedClient
 internal import Foundation
 internal import HTTP2Session
 internal import LocalStack
