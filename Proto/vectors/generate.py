@@ -175,7 +175,7 @@ def rule_percentage(n):
 EVERY_OPTION = {
     1: "00", 2: "00", 3: "02", 4: "01", 5: "01", 6: nullable(604_800), 7: nullable(200), 8: nullable(1000),
     9: request_roles("moderator", "on.call-1_x"), 10: "01", 11: rule_percentage(75), 12: varint(4096).hex(),
-    13: reminder_rules((1, 0, 1), (3_600, 1, 1_000), (86_400, 2, 100_000), (2**32 - 1, 1, 128)),
+    13: reminder_rules((1, 0, 1), (3_600, 1, 1_000), (86_400, 2, 100_000), (31_622_400, 1, 128)),
 }
 # The values of a patch that removes an option.
 NULL_OPTIONS = {6: nullable(None), 7: nullable(None), 8: nullable(None), 9: "00"}
@@ -1450,6 +1450,7 @@ BAD_FRAMES = [
     bad_option("reminders: five", 13, reminder_rules(*[(60, 1, 1)] * 5)),
     bad_option("reminders: more than there can be", 13, "04" + "3c0101"),
     bad_option("reminders: after no second", 13, reminder_rules((0, 1, 1))),
+    bad_option("reminders: after more than 366 days", 13, reminder_rules((31_622_401, 1, 1))),
     bad_option("reminders: after more than 32 bits", 13, reminder_rules((2**32, 1, 1))),
     bad_option("reminders: when 3", 13, reminder_rules((60, 3, 1))),
     bad_option("reminders: of no member", 13, reminder_rules((60, 1, 0))),

@@ -208,7 +208,7 @@ struct StoreService: Service {
   ) {
     samples.counter(
       "tidemark_store_feed_committed_records_total",
-      help: "Records of the change feed that the consumer has committed.",
+      help: "Records of the change feed before the consumer's committed position, skipped ones included.",
       labels: ["consumer": name],
       Int64(progress.committed)
     )

@@ -6,9 +6,6 @@ internal import ReceiptModel
 enum RemindersJSON {
   static let fields: KnownFields = ["after", "when", "limit_members"]
 
-  /// The maximum of `after`: the largest number of seconds that an option can have.
-  private static let secondsMax = Int64(UInt32.max) - 1
-
   /// Parse a list of reminders.
   ///
   /// - Parameter code: the code of a value out of range.
@@ -25,7 +22,7 @@ enum RemindersJSON {
 
   private static func rule(_ value: JSONValue, _ code: ProblemCode) throws(Problem) -> ReminderRule {
     guard value.kind == .object else { throw value.error("must be an object with after and when", code) }
-    let after = try number(try value.required("after"), most: secondsMax, "number of seconds", code)
+    let after = try number(try value.required("after"), most: Int64(ReminderRule.afterMax), "number of seconds", code)
     let when = try value.required("when")
     guard let text = when.string, let condition = ReminderCondition.allCases.first(where: { text.equals($0.name) })
     else { throw when.error("must be \"undelivered\", \"unread\" or \"unacknowledged\"", code) }
@@ -41,7 +38,7 @@ enum RemindersJSON {
     _ code: ProblemCode
   ) throws(Problem) -> UInt32 {
     guard let integer = value.integer, (1...most).contains(integer) else {
-      throw value.error("must be a \(what) from 1 to \(most)", code)
+      throw value.error("must be a whole \(what) from 1 to \(most)", code)
     }
     return UInt32(integer)
   }

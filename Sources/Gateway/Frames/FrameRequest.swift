@@ -105,7 +105,7 @@ enum InvalidFrameField {
     case .members: "members: at most \(Self.grouped(limits.membersPerRequest)) in a request"
     case .reminders:
       """
-      reminders: at most \(ReminderRule.countMax), each after at least 1 second, when 0 to \
+      reminders: at most \(ReminderRule.countMax), each after 1 second to 366 days, when 0 to \
       \(ReminderCondition.allCases.count - 1), of 1 to \(Self.grouped(Int(ReminderRule.membersMaxMax))) members
       """
     case .mentions: "mentions: 1 to \(Self.grouped(WireLimits.mentionsMax)) users"

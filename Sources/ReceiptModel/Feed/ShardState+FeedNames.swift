@@ -43,10 +43,11 @@ extension ShardState {
       return names
     }
     if record.kind == .reminderDue {
-      // Deletion cancels it. Its part stays complete, even if nobody is left to name.
+      // Deletion cancels it.
       guard !isGone(record.sequence, thread: record.thread, in: slot) else { return nil }
       names.members = namedMembers(of: record, in: target)
-      return names
+      // Of several parts each is told, even if nobody is left to name.
+      return names.members.isEmpty && record.reminder?.partCount == 1 ? nil : names
     }
     guard let member = record.member else { return names }
     let row = MemberOrdinal(member)
@@ -70,12 +71,7 @@ extension ShardState {
     let condition = record.reminder?.condition ?? .unread
     let options = options(slot)
     return record.members.map(MemberOrdinal.init).filter { row in
-      guard Int(row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(row) else { return false }
-      return switch condition {
-      case .undelivered: self[slot].rows.showsDelivered(row, options)
-      case .unread: self[slot].rows.showsRead(row, options)
-      case .unacknowledged: !self[slot].rows.hidesRead(row)
-      }
+      Int(row.rawValue) < self[slot].rows.rowCount && self[slot].rows.mayBeNamed(row, condition, options)
     }
   }
 

@@ -1,12 +1,14 @@
 /// A rule of a channel type or a message: recipients who fall short some time after the registration are named in the
 /// feed (R22).
 package struct ReminderRule: Hashable, Sendable {
-  /// Seconds from the registration until the reminder is due, at least 1.
+  /// Seconds from the registration until the reminder is due, 1 to ``afterMax``.
   package var after: UInt32
   package var condition: ReminderCondition
   /// Number of members that are named, 1 to ``membersMaxMax``. The reminder says when there are more.
   package var membersMax: UInt32
 
+  /// 366 days: a mistake must not fill the shard with timers that are never due.
+  package static let afterMax: UInt32 = 31_622_400
   /// Number of rules of a channel type or a message.
   package static let countMax = 4
   package static let membersMaxDefault: UInt32 = 1_000

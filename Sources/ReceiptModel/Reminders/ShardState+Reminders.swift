@@ -14,17 +14,22 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     let expiry = record.acknowledgementExpiresAt
-    let rules = rules ?? (record.flags.contains(.silent) ? nil : options(slot).reminders) ?? []
-    guard expiry != .none || !rules.isEmpty else { return }
-    guard timers.hasRoom else { throw .limitReached(.timersPerShard) }
+    let applied = rules ?? (record.flags.contains(.silent) ? nil : options(slot).reminders) ?? []
+    guard expiry != .none || !applied.isEmpty else { return }
     var timer = MessageTimer(channel: self[slot].number, thread: thread, message: sequence, dueAt: expiry, .expiry)
     var added = expiry == .none ? [] : [timer]
-    for rule in rules {
+    for rule in applied {
       // Nobody is asked to acknowledge other messages.
       if rule.condition == .unacknowledged, !record.flags.contains(.requestsAcknowledgement) { continue }
       timer.dueAt = Timestamp(milliseconds: record.registeredAt.milliseconds + Int64(rule.after) * 1_000)
       timer.purpose = .reminder(rule.condition, membersMax: rule.membersMax)
       added.append(timer)
+    }
+    guard !added.isEmpty else { return }
+    guard timers.hasRoom else {
+      // A message that asks for reminders itself is refused; others are registered without.
+      if rules?.isEmpty == false { throw .limitReached(.timersPerShard) }
+      return
     }
     timers.decideAdd(added, into: &effects)
   }
@@ -74,8 +79,7 @@ extension ShardState {
 }
 
 extension ChannelState {
-  /// Return the members who fall short of a message, as others see them, in join order. Somebody who hides what the
-  /// condition asks for is never among them (R7, R22), and nobody if the channel does not show it (R8).
+  /// Return the members who fall short of a message, as others see them, in join order.
   ///
   /// - Returns: the members, and how many rows were examined.
   fileprivate func membersWho(
@@ -84,11 +88,7 @@ extension ChannelState {
     _ options: ChannelTypeOptions,
     limit: Int
   ) -> (rows: [MemberOrdinal], examined: Int) {
-    switch condition {
-    case .undelivered: if !options.deliveryEvents { return ([], 0) }
-    case .unread: if !options.readEvents { return ([], 0) }
-    case .unacknowledged: if !acknowledgementTable.isRequested(sequence) { return ([], 0) }
-    }
+    if condition == .unacknowledged, !acknowledgementTable.isRequested(sequence) { return ([], 0) }
     var found: [MemberOrdinal] = []
     let others = Viewpoint.others(options)
     // In a thread a member who has read a message counts for it whenever they joined.
@@ -108,14 +108,13 @@ extension ChannelState {
     of sequence: SequenceNumber,
     _ others: Viewpoint
   ) -> Bool {
-    switch condition {
-    case .undelivered:
-      !rows.hidesDelivered(row) && !shownDelivered(row, sequence, others) && !hasRead(row, sequence, others)
-        && isExpected(row, sequence, others.options)
-    case .unread:
-      !rows.hidesRead(row) && !hasRead(row, sequence, others) && isExpected(row, sequence, others.options)
-    case .unacknowledged:
-      !rows.hidesRead(row) && !hasAcknowledged(row, sequence) && isExpected(row, sequence, others.options)
+    guard rows.mayBeNamed(row, condition, others.options), isExpected(row, sequence, others.options) else {
+      return false
+    }
+    return switch condition {
+    case .undelivered: !shownDelivered(row, sequence, others) && !hasRead(row, sequence, others)
+    case .unread: !hasRead(row, sequence, others)
+    case .unacknowledged: !hasAcknowledged(row, sequence)
     }
   }
 }

@@ -1,5 +1,5 @@
 /// The pending timers of a shard, by number. A timer is removed when it is due: what cancels it, a deletion for
-/// example, is found out only then (R22).
+/// example, is found out only then (R22). Numbers of empty pages are used again, so that pages do not accumulate.
 package struct TimerTable: Sendable {
   /// Maximum number of pending timers of a shard.
   package static let countMax = 4_194_304
@@ -7,7 +7,7 @@ package struct TimerTable: Sendable {
   /// The timers of each page, in the order of their numbers.
   private var pages: [UInt32: [Entry]] = [:]
   package private(set) var count = 0
-  /// The highest number so far; a restart may use numbers above all pending ones again.
+  /// The number that was assigned last.
   private var last: UInt64 = 0
 
   private struct Entry: Sendable {
@@ -45,15 +45,29 @@ package struct TimerTable: Sendable {
 
   /// Add timers.
   func decideAdd(_ timers: [MessageTimer], into effects: inout [Effect]) {
-    for (index, timer) in timers.enumerated() {
-      effects.append(.shard(.timerAssigned(last + UInt64(index) + 1, timer)))
+    var number = last
+    for timer in timers {
+      number = freeNumber(after: number)
+      effects.append(.shard(.timerAssigned(number, timer)))
     }
+  }
+
+  /// Return the next free number of a number's page, or the first one of the lowest empty page.
+  private func freeNumber(after last: UInt64) -> UInt64 {
+    var number = last + 1
+    while number % PageID.timersPerPage != 0 {
+      if self[number] == nil { return number }
+      number += 1
+    }
+    var page: UInt32 = 0
+    while pages[page] != nil || page == PageID.timerPage(of: last) { page += 1 }
+    return max(1, UInt64(page) * PageID.timersPerPage)
   }
 
   // MARK: Assignment
 
   mutating func assign(_ number: UInt64, _ timer: MessageTimer) {
-    last = max(last, number)
+    last = number
     let entry = Entry(number: number, timer: timer)
     let page = PageID.timerPage(of: number)
     let index = Self.index(of: number, in: pages[page] ?? [])

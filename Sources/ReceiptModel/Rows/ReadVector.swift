@@ -64,6 +64,17 @@ package struct ReadVector: ~Copyable, Sendable {
     options.deliveryEvents && !hidesDelivered(row) && (!isOfThread || delivered[row] > joined(row))
   }
 
+  /// Return whether a reminder may name the member: never somebody whom others do not see, or who hides what the
+  /// condition asks for (R7, R22), and nobody if the channel does not show it (R8).
+  func mayBeNamed(_ row: MemberOrdinal, _ condition: ReminderCondition, _ options: ChannelTypeOptions) -> Bool {
+    guard isActive(row), !isUnseen(row, options) else { return false }
+    return switch condition {
+    case .undelivered: options.deliveryEvents && !hidesDelivered(row)
+    case .unread: showsRead(row, options)
+    case .unacknowledged: !hidesRead(row)
+    }
+  }
+
   func user(_ row: MemberOrdinal) -> UserNumber { roster.user(row) }
 
   /// Return the row of a current member.

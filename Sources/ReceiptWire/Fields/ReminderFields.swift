@@ -15,9 +15,9 @@ extension FieldReader {
       let after = try varint32()
       let condition = ReminderCondition(rawValue: try byte())
       let membersMax = try varint32()
-      guard let condition, after > 0, (1...ReminderRule.membersMaxMax).contains(membersMax) else {
-        throw .badValue(.optionValue)
-      }
+      guard let condition, (1...ReminderRule.afterMax).contains(after),
+        (1...ReminderRule.membersMaxMax).contains(membersMax)
+      else { throw .badValue(.optionValue) }
       rules.append(ReminderRule(after: after, condition, membersMax: membersMax))
     }
     return rules

@@ -45,6 +45,10 @@ final class ShardFeed: ShardPart {
   @inline(__always)
   var isOn: Bool { shard.configuration.feedRetention != nil }
 
+  /// Size of the open batch's block, and the size from which sliced work adds no more to it.
+  var openBlockBytes: Int { block.byteCount }
+  static let blockBytesMax = 1 << 20
+
   func recover(_ extent: FeedExtent) {
     end = extent.end
     durableEnd = extent.end
@@ -361,6 +365,8 @@ private struct OpenBlock {
   private var records = ByteBuffer()
   private var count = 0
   private var time = Timestamp.none
+
+  var byteCount: Int { records.readableBytes }
 
   mutating func append(_ record: FeedRecord) {
     // Later records are not older, but for acknowledgements that a caller has dated back: those get the base time.

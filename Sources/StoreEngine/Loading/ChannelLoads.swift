@@ -184,7 +184,7 @@ final class ChannelLoads: ShardPart {
     do throws(StorageError) {
       shard.timers.nameRead(number, try name(of: number, result.get()))
     } catch {
-      shard.loop.driver.report(error)
+      // It is reported once, for the requests that wait for the name too.
       shard.timers.unreadable(number)
     }
   }

@@ -31,7 +31,7 @@ final class GroupCommits: LoopPart {
   var waitingBytes: Int { followedBytes + followedBytesInFlight }
 
   /// Bytes of effects that wait for the next commit.
-  var nextCommitBytes: Int { shardsInNextCommit.reduce(0) { $0 + $1.log.openBatchBytes } }
+  var nextCommitBytes: Int { shardsInNextCommit.reduce(0) { $0 + $1.log.openBatchBytes + $1.feed.openBlockBytes } }
 
   // MARK: For the shards
 

@@ -48,13 +48,14 @@ final class ShardTimers: ShardPart {
         order.removeMin()
         continue
       }
+      order.removeMin()
       if let slot = shard.state.slot(numbered: timer.channel) {
         tell(next.number, timer, slot)
       } else if !load(timer.channel, for: next.number) {
         // The loads in progress, or the next tick, resume.
+        order.insert(next)
         break loop
       }
-      order.removeMin()
     }
   }
 
@@ -114,7 +115,7 @@ final class ShardTimers: ShardPart {
   /// Tell the due timers of a channel whose load has ended.
   func loaded(_ channel: ChannelNumber) { finish(channel) }
 
-  /// Try again with the next tick.
+  /// Try again later.
   func unreadable(_ channel: ChannelNumber) {
     for number in loading.removeValue(forKey: channel) ?? [] {
       guard let timer = shard.state.timers[number] else { continue }
@@ -122,13 +123,25 @@ final class ShardTimers: ShardPart {
     }
   }
 
-  private var retryTime: Timestamp { Timestamp(milliseconds: shard.state.time.milliseconds + 1_000) }
+  private var retryTime: Timestamp {
+    Timestamp(milliseconds: shard.state.time.milliseconds + Self.retryMilliseconds)
+  }
 
-  /// Tell the timers of a channel that is in memory, or does not exist any more.
+  private static let retryMilliseconds: Int64 = 10_000
+
+  /// Tell the timers of a channel that is in memory, or does not exist any more: the first one now, because the channel
+  /// may be evicted again, the others as far as this turn has room.
   private func finish(_ channel: ChannelNumber) {
-    for number in loading.removeValue(forKey: channel) ?? [] {
+    let slot = shard.state.slot(numbered: channel)
+    for (index, number) in (loading.removeValue(forKey: channel) ?? []).enumerated() {
       guard let timer = shard.state.timers[number] else { continue }
-      if let slot = shard.state.slot(numbered: channel) { tell(number, timer, slot) } else { remove(number) }
+      if slot != nil, index > 0 {
+        order.insert(Entry(dueAt: timer.dueAt, number: number))
+      } else if let slot {
+        tell(number, timer, slot)
+      } else {
+        remove(number)
+      }
     }
     resume()
   }

@@ -74,7 +74,9 @@ final class ShardEngine {
   }
 
   /// Whether the open batch is full: sliced work adds nothing more to it.
-  var isBatchFull: Bool { log.openBatchEffects >= configuration.sliceEffects }
+  var isBatchFull: Bool {
+    log.openBatchEffects >= configuration.sliceEffects || feed.openBlockBytes >= ShardFeed.blockBytesMax
+  }
 
   // MARK: Applying effects
 

@@ -140,12 +140,12 @@ import Testing
     (#"{"kept_steps":null}"#, "invalid_option"), (#"{"reminders":[]}"#, "reminders=[]"),
     (#"{"reminders":[{"after":60,"when":"unread"}]}"#, #"reminders=["60 unread 1000"]"#),
     (
-      #"{"reminders":[{"when":"undelivered","after":1,"limit_members":1},{"after":4294967294,"when":"unacknowledged","limit_members":100000}]}"#,
-      #"reminders=["1 undelivered 1", "4294967294 unacknowledged 100000"]"#
+      #"{"reminders":[{"when":"undelivered","after":1,"limit_members":1},{"after":31622400,"when":"unacknowledged","limit_members":100000}]}"#,
+      #"reminders=["1 undelivered 1", "31622400 unacknowledged 100000"]"#
     ), (#"{"reminders":null}"#, "invalid_option"), (#"{"reminders":{}}"#, "invalid_option"),
     (#"{"reminders":["unread"]}"#, "invalid_option"),
     (#"{"reminders":[{"after":0,"when":"unread"}]}"#, "invalid_option"),
-    (#"{"reminders":[{"after":4294967295,"when":"unread"}]}"#, "invalid_option"),
+    (#"{"reminders":[{"after":31622401,"when":"unread"}]}"#, "invalid_option"),
     (#"{"reminders":[{"after":"60","when":"unread"}]}"#, "invalid_option"),
     (#"{"reminders":[{"after":60,"when":"read"}]}"#, "invalid_option"),
     (#"{"reminders":[{"after":60,"when":"unread","limit_members":0}]}"#, "invalid_option"),
@@ -191,7 +191,8 @@ import Testing
           options.countsVisibleTo = number == nil ? .sender : .members
           options.keptSteps = roles == nil ? 4_096 : 0
           if let number {
-            let rule = ReminderRule(after: number, .undelivered, membersMax: min(number, 100_000))
+            let after = min(number, ReminderRule.afterMax)
+            let rule = ReminderRule(after: after, .undelivered, membersMax: min(number, 100_000))
             options.reminders = Array(repeating: rule, count: ReminderRule.countMax)
           }
           var buffer = ByteBuffer()

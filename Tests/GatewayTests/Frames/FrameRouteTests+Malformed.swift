@@ -105,7 +105,7 @@ extension FrameRouteTests {
         ),
         (
           .registerMessage, [], cid,
-          "reminders: at most 4, each after at least 1 second, when 0 to 2, of 1 to 100,000 members",
+          "reminders: at most 4, each after 1 second to 366 days, when 0 to 2, of 1 to 100,000 members",
           {
             register("m1", "", 5, 32)(&$0)
             $0.writeReminderRules([ReminderRule(after: 0, .unread)])

@@ -109,7 +109,14 @@ struct ReminderTests {
     gateway.change("team:a", remove: ["carl"])
     #expect(try Self.told(harness, gateway) == ["reminder.due team:a m1 1 unread 1/1 [dora]"])
     gateway.erase("team:a", "dora")
-    #expect(try Self.told(harness, gateway) == ["reminder.due team:a m1 1 unread 1/1 []"])
+    #expect(try Self.told(harness, gateway) == [])
+  }
+
+  @Test("a reminder whose message is deleted before its delivery is not told")
+  func deletionEndsTold() throws {
+    let (harness, gateway) = try Self.start()
+    gateway.post("team:a", "m1", by: "ann", reminders: Self.unread)
+    #expect(try Self.due(after: 60_000, harness, gateway).count == 1)
     gateway.deleteMessage("team:a", "m1")
     #expect(try Self.told(harness, gateway) == [])
   }
@@ -138,6 +145,14 @@ struct ReminderTests {
     gateway.post("team:a", "m1", by: "ann", reminders: [])
     gateway.post("team:a", "r1", by: "bob", to: "m1")
     #expect(try Self.due(after: 60_000, harness, gateway) == ["reminder.due team:a r1 1 in m1 unread 1/1 [ann]"])
+    // Of each kind, also for somebody who had no delivery in the thread.
+    let rules = [ReminderRule(after: 1, .undelivered), ReminderRule(after: 1, .unread)]
+    gateway.post("team:a", "r3", by: "bob", reminders: rules, to: "m1")
+    #expect(
+      try Self.due(after: 1_000, harness, gateway).suffix(2) == [
+        "reminder.due team:a r3 2 in m1 undelivered 1/1 [ann]", "reminder.due team:a r3 2 in m1 unread 1/1 [ann]",
+      ]
+    )
     gateway.post("team:a", "r2", by: "bob", to: "m1")
     gateway.deleteMessage("team:a", "m1")
     #expect(try Self.due(after: 60_000, harness, gateway).count == 0)
@@ -213,7 +228,7 @@ struct ReminderTests {
         // The name first, then the channel.
         if load == 1 { try harness.completeLoad() }
         try harness.completeLoad(failing: true)
-        harness.advance(1_000)
+        harness.advance(10_000)
         harness.loop.tick()
       }
       guard failures == 2 else { continue }
@@ -221,6 +236,44 @@ struct ReminderTests {
       let told = try FeedTests.allRecords(harness, gateway).filter { $0.contains("reminder.due") }
       #expect(told.count == 1)
     }
+  }
+
+  @Test("many timers of one channel that is not in memory are told in slices")
+  func manyTimersOfOneChannelAreSliced() throws {
+    let storage = MemoryStorage()
+    var (harness, gateway) = try FeedTests.harness(storage)
+    gateway.consumer("crm", kinds: [.reminderDue])
+    gateway.put("team:a", ["ann"] + (0..<400).map { "u\($0)" })
+    for number in 0..<200 {
+      gateway.post("team:a", "m\(number)", by: "ann", reminders: [ReminderRule(after: 3_600, .unread)])
+    }
+    _ = try FeedTests.replies(harness, gateway)
+    try harness.writePages()
+    (harness, gateway) = try FeedTests.harness(storage) { $0.sliceRows = 2_000 }
+    harness.advance(7_200_000)
+    harness.loop.tick()
+    try harness.completeLoads()
+    // 400 rows each: a turn has room for some of them.
+    #expect((100..<200).contains(harness.loop.gauges.timers))
+    try harness.runUntilIdle()
+    #expect(harness.loop.endsWithoutTimers)
+    #expect(try FeedTests.allRecords(harness, gateway).count == 800)
+  }
+
+  @Test("numbers and pages of timers that are told are used again")
+  func pagesAreUsedAgain() throws {
+    let storage = MemoryStorage()
+    let (harness, gateway) = try Self.start(storage)
+    for round in 0..<20 {
+      for number in 0..<200 {
+        gateway.post("team:a", "m\(round).\(number)", by: "ann", reminders: [ReminderRule(after: 60, .unread)])
+      }
+      _ = try Self.due(after: 60_000, harness, gateway, from: 1_000_000)
+      try harness.writePages()
+    }
+    #expect(harness.loop.endsWithoutTimers)
+    let pages = storage.data.recover(ShardID(0)).pages.filter { if case .timers = $0.page { true } else { false } }
+    #expect(pages.count <= 3)
   }
 
   @Test("reminders of a thousand channels that are not in memory are all told")
