@@ -148,7 +148,7 @@ package enum OptionsJSON {
       out.literal("\":")
     }
     let roleBytes = (patch.receiptRequestRoles?.value?.count ?? 0) * (Identifier.roleLengthMax + 3)
-    buffer.writeWithOutputRawSpan(minimumWritableBytes: 512 + roleBytes) { out in
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 1_024 + roleBytes) { out in
       if let value = patch.readEvents {
         name("read_events", &out)
         out.bool(value)
@@ -196,6 +196,10 @@ package enum OptionsJSON {
       if let value = patch.keptSteps {
         name("kept_steps", &out)
         out.decimal(UInt64(value))
+      }
+      if let value = patch.reminders {
+        name("reminders", &out)
+        RemindersJSON.write(value, into: &out)
       }
       out.literal(patch == OptionPatch() ? "{}" : "}")
     }
