@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 56)
+    #expect(known.count == 58)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
