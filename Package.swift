@@ -204,6 +204,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .target(
+      name: "Transfer",
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix],
+      swiftSettings: strict
+    ),
+    .target(
       name: "TicketPost",
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
       swiftSettings: strict
@@ -275,8 +280,8 @@ let package = Package(
       name: "tidemark",
       dependencies: [
         "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine", "StoreEtcd",
-        "TLSSession", arguments, logging, nioCore, signals,
+        "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine",
+        "StoreEtcd", "TLSSession", arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),

@@ -221,8 +221,11 @@ KINDS = {
     "set_member": 0x3A, "mark_unread_since": 0x3B,
     "list_consumers": 0x3C, "read_feed": 0x3D, "put_consumer": 0x47, "remove_consumer": 0x48, "open_partition": 0x49,
     "commit_consumer": 0x4A, "lease_partitions": 0x4B,
+    "import_channel": 0x60, "import_messages": 0x61, "import_members": 0x62, "import_acknowledgements": 0x63,
+    "list_stored_channels": 0x64, "export_channel": 0x65, "list_users": 0x66,
 }
-KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items() if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54)}
+KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items()
+          if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54) or 0x60 <= kind <= 0x66}
 
 
 def xxh64(data):
@@ -517,6 +520,37 @@ def commit(name, counter, index, partitions, flags, number_=0, when=0, epoch=0, 
     return of_consumer(
         name, counter, *partition(index, partitions), number("flags", flags), number("number", number_),
         time("position_time", when), number("epoch", epoch), string("state", state))
+
+
+def moved_message(id, user="", parent="", sequence=0, registered=0, created=0, expires=0, deleted=0, flags=0, *mentions):
+    return [string("message", id), string("user", user), string("parent", parent), number("sequence", sequence),
+            time("registered_at", registered), time("created_at", created), time("expires_at", expires),
+            time("deleted_at", deleted), byte("flags", flags), many("mentions", [[string("user", u)] for u in mentions])]
+
+
+def moved_member(user, role="", thread="", flags=0, joined=None, joined_at=0, left=0, read=("", 0), delivered=("", 0),
+                 unread_from="", epoch=0, moved=(0, 0), acknowledged=0, bounds=(None, None), *moves):
+    return [string("user", user), string("role", role), string("parent", thread), byte("flags", flags),
+            opt("joined", joined), time("joined_at", joined_at), time("left_at", left),
+            string("last_read_message", read[0]), time("last_read_at", read[1]),
+            string("last_delivered_message", delivered[0]), time("last_delivered_at", delivered[1]),
+            string("first_unread_message", unread_from), number("unread_epoch", epoch), number("read_moves", moved[0]),
+            number("delivered_moves", moved[1]), number("acknowledged_through", acknowledged),
+            opt("counted_after", bounds[0]), opt("unread_after", bounds[1]),
+            many("moves", [[byte("move", move), number("sequence", sequence), time("at", at)]
+                           for move, sequence, at in moves])]
+
+
+def moved_acknowledgement(message_id, user, when, note="", flags=0):
+    return [string("message", message_id), string("user", user), time("at", when), string("note", note),
+            byte("flags", flags)]
+
+
+WHOLE_MESSAGE = moved_message("m" * 255, "u" * 255, "p" * 255, 2**32 - 1, 2**63 - 1, 2**63 - 1, 2**63 - 1, 2**63 - 1, 127,
+                              "carol", "Zo\u00eb")
+WHOLE_MEMBER = moved_member(
+    "u" * 255, "r" * 64, "t" * 255, 127, 2**32 - 2, 2**63 - 1, 2**63 - 1, ("m" * 255, 2**63 - 1), ("d" * 255, 2**63 - 1),
+    "f" * 255, 2**32 - 1, (2**32 - 1, 2**32 - 1), 2**32 - 1, (2**32 - 2, 2**32 - 2), (0, 1, T0), (3, 2**32 - 1, 2**63 - 1))
 
 
 def lease(name, counter, worker, partitions, milliseconds, *held):
@@ -1208,7 +1242,49 @@ FRAMES = [
         (41, "own_message"), (42, "receipt_expired"), (43, "not_expected"), (44, "invalid_cursor"),
         (45, "user_erased"), (46, "ticket_invalid"), (47, "ticket_expired"), (48, "message_conflict"),
         (49, "not_in_thread"), (50, "feed_off"), (51, "consumer_not_found"), (52, "consumer_conflict"),
-        (53, "lease_lost"), (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed")]
+        (53, "lease_lost"), (61, "backup_under_way"), (62, "backup_not_found"), (63, "backup_failed"),
+        (70, "import_conflict"), (71, "import_gap"), (72, "import_order"), (73, "time_in_future")]
+] + [
+    # Import and export.
+    frame("import_channel", request(CID, 1, time("created", T0), options("patch", {})), correlation=60),
+    frame("import_channel", request(CID, 2**64 - 1, time("created", 0), options("patch", {1: "00", 2: "01"})),
+          correlation=60, name="import_channel: now, with options"),
+    frame("import_channel_reply", [byte("was_created", 1)], correlation=60),
+    frame("import_messages", request(CID, 1, many("messages", [])), correlation=61, name="import_messages: none"),
+    frame("import_messages", request(CID, 2, many("messages", [
+        moved_message("m1", "alice", "", 1, T0), moved_message("m2"), WHOLE_MESSAGE])), shard=3, correlation=61),
+    frame("import_messages_reply", [many("codes", [])], correlation=61, name="import_messages_reply: none"),
+    frame("import_messages_reply", [many("codes", [[number("code", n)] for n in (0, 71, 0)])], correlation=61),
+    frame("import_members", request(CID, 1, many("members", [])), correlation=62, name="import_members: none"),
+    frame("import_members", request(CID, 3, many("members", [
+        moved_member("alice"), moved_member("bob", "admin", "", 9, 0, T0, 0, ("m2", T0 + 2), ("m2", T0 + 1), "m1", 1,
+                                            (2, 1), 0, (None, None), (0, 1, T0 + 1), (0, 2, T0 + 2), (1, 2, T0 + 1)),
+        WHOLE_MEMBER])), shard=3, correlation=62),
+    frame("import_members_reply", [many("codes", [[number("code", n)] for n in (0, 72, 65535)])], correlation=62),
+    frame("import_acknowledgements", request(CID, 4, many("acknowledgements", [
+        moved_acknowledgement("m1", "bob", T0, "on my way"),
+        moved_acknowledgement("m" * 255, "u" * 255, 2**63 - 1, "n" * 1024, 1)])), correlation=63),
+    frame("import_acknowledgements_reply", [many("codes", [[number("code", n)] for n in (0, 40)])], correlation=63),
+    frame("list_stored_channels", [number("after", 0), number("limit", 256)], shard=3, correlation=64),
+    frame("list_stored_channels_reply", [many("channels", []), opt("next", None)], correlation=64,
+          name="list_stored_channels_reply: none"),
+    frame("list_stored_channels_reply", [
+        many("channels", [[string("cid", CID)], [string("cid", "team:a")]]), opt("next", 2**64 - 2)], correlation=64),
+    frame("export_channel", [string("cid", CID), string("user", ""), number("snapshot", 0), number("part", 0)],
+          shard=3, correlation=65),
+    frame("export_channel", [string("cid", CID), string("user", "u" * 255), number("snapshot", 2**64 - 1),
+                             number("part", 2**64 - 1)], shard=3, correlation=65, name="export_channel: the last part"),
+    frame("export_channel_reply", [number("snapshot", 0), number("parts", 1)] + [
+        many(name, []) for name in ("channels", "messages", "members", "acknowledgements")], correlation=65,
+          name="export_channel_reply: nothing"),
+    frame("export_channel_reply", [
+        number("snapshot", 7), number("parts", 2), many("channels", [[time("created", T0), options("patch", {1: "00"})]]),
+        many("messages", [WHOLE_MESSAGE]), many("members", [WHOLE_MEMBER]),
+        many("acknowledgements", [moved_acknowledgement("m1", "bob", 0)])], correlation=65),
+    frame("list_users", [number("after", 2**64 - 1), number("limit", 1)], correlation=66),
+    frame("list_users_reply", [many("users", []), opt("next", None)], correlation=66, name="list_users_reply: none"),
+    frame("list_users_reply", [many("users", [user_settings("alice", 3, 1), user_settings("bob", 1, 0, T0, T0, T0)]),
+                               opt("next", 2)], correlation=66),
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -1315,6 +1391,38 @@ BAD_FRAMES = [
     bad("kind 0x3e, the one after read_feed", "unknownKind", header(8, 0x3E).hex()),
     bad("kind 0xbe, its reply", "unknownKind", header(8, 0xBE).hex()),
     bad("kind 0x55, the one after record_keys", "unknownKind", header(8, 0x55).hex()),
+    bad("kind 0x5f, the one before import_channel", "unknownKind", header(8, 0x5F).hex()),
+    bad("kind 0x67, the one after list_users", "unknownKind", header(8, 0x67).hex()),
+    bad("kind 0xe7, its reply", "unknownKind", header(8, 0xE7).hex()),
+    bad("import_channel without options", "truncated", altered("import_channel", b"\x01a\x01\x00")),
+    bad("import_messages of more messages than there can be", "badValue:count",
+        altered("import_messages", b"\x01a\x01\x02" + encode_all(moved_message("m")))),
+    bad("import_messages cut in a message", "truncated",
+        altered("import_messages", b"\x01a\x01\x01" + encode_all(moved_message("mmmm"))[:-1])),
+    bad("import_messages with unknown flags", "badValue:flags",
+        altered("import_messages", b"\x01a\x01\x01" + encode_all(moved_message("m", flags=128)))),
+    bad("import_messages with more behind them", "trailingBytes",
+        altered("import_messages", b"\x01a\x01\x01" + encode_all(moved_message("m")) + b"\x00")),
+    bad("import_members of more members than there can be", "badValue:count",
+        altered("import_members", b"\x01a\x01\x02" + encode_all(moved_member("u")))),
+    bad("import_members with unknown flags", "badValue:flags",
+        altered("import_members", b"\x01a\x01\x01" + encode_all(moved_member("u", flags=128)))),
+    bad("import_members with an unknown move", "badValue:flags", altered("import_members", b"\x01a\x01\x01" + encode_all(
+        moved_member("u", "", "", 0, None, 0, 0, ("", 0), ("", 0), "", 0, (0, 0), 0, (None, None), (4, 1, T0))))),
+    bad("import_members with a move to nothing", "badValue:flags", altered(
+        "import_members", b"\x01a\x01\x01" + encode_all(moved_member(
+            "u", "", "", 0, None, 0, 0, ("", 0), ("", 0), "", 0, (0, 0), 0, (None, None), (1, 0, T0))))),
+    bad("import_members with a name that is no UTF-8", "badValue:text",
+        altered("import_members", b"\x01a\x01\x01\x02\xc3\x28" + encode_all(moved_member("u"))[2:])),
+    bad("import_acknowledgements with unknown flags", "badValue:flags", altered(
+        "import_acknowledgements", b"\x01a\x01\x01" + encode_all(moved_acknowledgement("m", "u", T0, "", 2)))),
+    bad("import_members_reply with a code above 16 bits", "badValue:code",
+        altered("import_members_reply", b"\x01" + varint(2**16))),
+    bad("export_channel without a part", "truncated", altered("export_channel", b"\x01a\x00\x00")),
+    bad("export_channel_reply without acknowledgements", "truncated",
+        altered("export_channel_reply", b"\x00\x01\x00\x00\x00")),
+    bad("list_stored_channels without a limit", "truncated", altered("list_stored_channels", b"\x00")),
+    bad("list_users_reply with more behind it", "trailingBytes", altered("list_users_reply", b"\x00\x00\x00")),
     bad("kind 0xd1, a reply to confirm_changes", "unknownKind", header(8, 0xD1).hex()),
     bad("snapshot_begin without shards", "badValue:count", altered("snapshot_begin", b"\x02\x0a\x00\x00")),
     bad("snapshot_begin with more shards than there can be", "badValue:count", altered("snapshot_begin", encode_all([
@@ -1864,6 +1972,7 @@ EFFECTS = {
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
     "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_confirmed": 65, "memberships_received": 66, "index_epoch_assigned": 67,
+    "mentions_assigned": 70, "steps_imported": 71,
 }
 # Effects nested in others, by the names of their vectors.
 EFFECT_BYTES = {}
@@ -2061,6 +2170,20 @@ EFFECT_VECTORS = [
     effect("segment_flags_assigned", *at(2**64 - 1), many(
         "segments", [[number("segment", n), byte("what", what)] for n, what in ((1, 1), (300, 2), (2**24 - 1, 3))]),
         name="segment_flags_assigned: three segments"),
+
+    # Imports.
+    effect("mentions_assigned", *at(1), number("sequence", 1), many("rows", []), many("users", [[raw("hash", xxh64(b"bob"))]])),
+    effect("mentions_assigned", *at(2**64 - 1), number("sequence", 2**32 - 1), many(
+        "rows", [[number("row", n)] for n in (0, 300, 16777215)]), many("users", [[raw("hash", h * 8)] for h in ("00", "ff")]),
+        name="mentions_assigned: rows, and users without rows"),
+    effect("mentions_assigned", *at(1), number("sequence", 2), many("rows", [[number("row", 4)]]), many("users", []),
+           name="mentions_assigned: one row"),
+    effect("steps_imported", *of_page(1, 0, blob("steps", ""))),
+    effect("steps_imported", *of_page(2**64 - 1, 65535, blob("steps", (
+        varint(0) + varint(2 * 5) + varint(2 * T0) + varint(1)
+        + varint(255 << 3 | 3) + varint(2 * 7) + varint(2 * 1000) + varint(2**32 - 1)).hex())), name="steps_imported: two steps"),
+    in_thread(3, "mentions_assigned"),
+    in_thread(2**32 - 1, "steps_imported"),
 
     # The index of users' channels.
     effect("membership_assigned", *at(7), number("place", 0), *membership(CID, 1, 0, 1, T0, 0)),
@@ -2389,6 +2512,14 @@ BAD_BATCHES = [
     bad_batch("mentions of a row twice", "badValue:effect", batch_of(effect_bytes(
         "message_assigned", message(1, 1, 128, "m", "a", T0, 0) + [
             byte("all", 0), many("mentions", [[number("row", 3)]] * 2)]))),
+    bad_batch("mentions assigned to a row twice", "badValue:effect", batch_of(effect_bytes(
+        "mentions_assigned", at(1) + [number("sequence", 1), many("rows", [[number("row", 3)]] * 2), many("users", [])]))),
+    bad_batch("mentions assigned to a user twice", "badValue:effect", batch_of(effect_bytes(
+        "mentions_assigned", at(1) + [number("sequence", 1), many("rows", []), many("users", [[raw("hash", "01" * 8)]] * 2)]))),
+    bad_batch("mentions assigned to message 0", "badValue:effect", batch_of(effect_bytes(
+        "mentions_assigned", at(1) + [number("sequence", 0), many("rows", []), many("users", [])]))),
+    bad_batch("imported steps of a page that no channel has", "badValue:effect", batch_of(effect_bytes(
+        "steps_imported", of_page(1, 65536, blob("steps", ""))))),
     bad_batch("mute 2", "badValue:flags", batch_of(effect_bytes("mute_assigned", at(1, 0) + [byte("muted", 2)]))),
     bad_batch("a segment without a note", "badValue:flags", batch_of(effect_bytes(
         "segment_flags_assigned", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),

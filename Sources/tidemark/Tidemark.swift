@@ -13,8 +13,9 @@ struct Tidemark: AsyncParsableCommand {
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, FeedCommand.self, AckCommand.self,
-      ConsoleCommand.self, ProbeCommand.self, BenchCommand.self, RebuildIndexCommand.self, BackupCommand.self,
-      CheckCommand.self, RestoreCommand.self, RepairClockCommand.self, ClusterCommands.self,
+      ConsoleCommand.self, ImportCommand.self, ExportCommand.self, ProbeCommand.self, BenchCommand.self,
+      RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self, RestoreCommand.self, RepairClockCommand.self,
+      ClusterCommands.self,
     ]
   )
 }

@@ -137,6 +137,12 @@ func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .commitConsumer: _ = try CommitConsumerRequest(&reader)
   case .leasePartitions: _ = try LeasePartitionsRequest(&reader)
   case .readFeed: _ = try ReadFeedRequest(&reader)
+  case .importChannel: _ = try ImportChannelRequest(&reader)
+  case .importMessages: _ = try reader.records(TransferredMessage.self)
+  case .importMembers: _ = try reader.records(TransferredMember.self)
+  case .importAcknowledgements: _ = try reader.records(TransferredAcknowledgement.self)
+  case .listStoredChannels, .listUsers: _ = try ListStoredRequest(&reader)
+  case .exportChannel: _ = try ExportChannelRequest(&reader)
   case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
     .listUnsettled, .backupBegin, .backupEnd, .listConsumers, .removeConsumer:
     break
@@ -179,7 +185,11 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .getToken, .revokeToken: return _ = try TokenReply(payload)
   case .listRevokedTokens: return _ = try RevokedTokensReply(payload)
   case .ticketPlace: _ = try reader.ticketPlace()
-  case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember, .putConsumer:
+  case .importMessages, .importMembers, .importAcknowledgements: return _ = try ImportReply(payload)
+  case .listStoredChannels: return _ = try ListStoredChannelsReply(payload)
+  case .exportChannel: return _ = try ExportChannelReply(payload)
+  case .listUsers: return _ = try ListUsersReply(payload)
+  case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember, .putConsumer, .importChannel:
     return _ = try FlagReply(payload)
   case .acknowledgePush, .redeemTicket, .presentTicket: return _ = try DeliveryReply(payload)
   case .purge: _ = try reader.varint()

@@ -85,7 +85,7 @@ struct FrameRoundTripTests {
   }
 
   static let all: [RoundTrip] =
-    connection + nodes + events + channels + marks + messages + settings + lists + push + feed + backups
+    connection + nodes + events + channels + marks + messages + settings + lists + push + feed + backups + transfers
 
   /// Frames without a type that writes all their fields. ``parse`` reads them.
   static let withoutWriter =
@@ -98,12 +98,12 @@ struct FrameRoundTripTests {
     .unreadCounts, .purge, .rebuildIndex, .ticketPlace, .webhookKnown, .subscribe, .unsubscribe, .subscribeUser,
     .announceRow, .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .setMember,
     .noteWebhook, .presentTicket, .listRoster, .listMessages, .revokeToken, .listConsumers, .removeConsumer,
-    .backupBegin, .backupEnd, .snapshotRead,
+    .backupBegin, .backupEnd, .snapshotRead, .listUsers,
   ]
   private static let repliesWithoutWriter: [FrameKind] = [
     .readState, .listMembers, .memberStatuses, .purge, .unsubscribe, .subscribeUser, .announceRow, .listRevokedTokens,
     .threadReadState, .userReceipts, .userThreads, .listRoster, .listMessages, .removeConsumer, .commitConsumer,
-    .backupRead, .backupDigest, .backupEnd,
+    .backupRead, .backupDigest, .backupEnd, .listStoredChannels, .listUsers,
   ]
 
   /// Handshake and errors.
@@ -265,7 +265,7 @@ struct FrameRoundTripTests {
       #expect(member.isMuted == (vector.fields.number("muted") == 1))
       member.write(into: &buffer)
     },
-    .reply(.deleteChannel, .eraseMember, .settle, .webhookKnown, .noteWebhook, .putConsumer) {
+    .reply(.deleteChannel, .eraseMember, .settle, .webhookKnown, .noteWebhook, .putConsumer, .importChannel) {
       payload,
       _,
       buffer in

@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 56)
+    #expect(known.count == 58)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -326,6 +326,15 @@ struct LogVectorTests {
       record.ends = fields.list("ends").map { time($0, "end") }
       record.tail = fields.bytes("steps")
       return .channel(channel(), .stepTailAssigned(rowPage: UInt32(fields.number("row_page")), record))
+    case "mentions_assigned":
+      let rows = fields.list("rows").map { UInt32($0.number("row")) }
+      let users = fields.list("users").map { $0.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) } }
+      return .channel(channel(), .mentionsAssigned(sequence(), rows: rows, pending: users))
+    case "steps_imported":
+      return .channel(
+        channel(),
+        .stepsImported(rowPage: UInt32(fields.number("row_page")), bytes: fields.bytes("steps"))
+      )
     case "user_assigned":
       return .shard(
         .userAssigned(

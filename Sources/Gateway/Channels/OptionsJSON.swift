@@ -137,6 +137,74 @@ package enum OptionsJSON {
 
   // MARK: Writing
 
+  /// Write the options that are set.
+  package static func write(_ patch: OptionPatch, into buffer: inout ByteBuffer) {
+    var separator: StaticString = "{"
+    func name(_ name: StaticString, _ out: inout OutputRawSpan) {
+      out.literal(separator)
+      separator = ","
+      out.literal("\"")
+      out.literal(name)
+      out.literal("\":")
+    }
+    let roleBytes = (patch.receiptRequestRoles?.value?.count ?? 0) * (Identifier.roleLengthMax + 3)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 1_024 + roleBytes) { out in
+      if let value = patch.readEvents {
+        name("read_events", &out)
+        out.bool(value)
+      }
+      if let value = patch.deliveryEvents {
+        name("delivery_events", &out)
+        out.bool(value)
+      }
+      if let value = patch.markUnread {
+        name("mark_unread", &out)
+        out.word(value, of: markUnreadWords)
+      }
+      if let value = patch.history {
+        name("history", &out)
+        out.word(value, of: historyWords)
+      }
+      if let value = patch.readAcksReceipts {
+        name("read_acks_receipts", &out)
+        out.word(value, of: readAcksWords)
+      }
+      if let value = patch.receiptTTL {
+        name("receipt_ttl", &out)
+        out.number(value.value)
+      }
+      if let value = patch.receiptMembersMax {
+        name("receipt_max_members", &out)
+        out.number(value.value)
+      }
+      if let value = patch.receiptDailyLimit {
+        name("receipt_daily_limit", &out)
+        out.number(value.value)
+      }
+      if let value = patch.receiptRequestRoles {
+        name("receipt_request_roles", &out)
+        out.roles(value.value)
+      }
+      if let value = patch.countsVisibleTo {
+        name("counts_visible_to", &out)
+        out.word(value, of: countsVisibleWords)
+      }
+      if let value = patch.statusRule {
+        name("status_rule", &out)
+        out.statusRule(value)
+      }
+      if let value = patch.keptSteps {
+        name("kept_steps", &out)
+        out.decimal(UInt64(value))
+      }
+      if let value = patch.reminders {
+        name("reminders", &out)
+        RemindersJSON.write(value, into: &out)
+      }
+      out.literal(patch == OptionPatch() ? "{}" : "}")
+    }
+  }
+
   /// Write all options.
   package static func write(_ options: ChannelTypeOptions, into buffer: inout ByteBuffer) {
     // A role has at most 64 bytes, none of which is escaped.
@@ -163,15 +231,7 @@ package enum OptionsJSON {
       out.literal(",\"counts_visible_to\":")
       out.word(options.countsVisibleTo, of: countsVisibleWords)
       out.literal(",\"status_rule\":")
-      switch options.statusRule {
-      case .any: out.literal("\"any\"")
-      case .all: out.literal("\"all\"")
-      case .count(let count): out.decimal(UInt64(count))
-      case .percentage(let percentage):
-        out.literal("\"")
-        out.decimal(UInt64(percentage))
-        out.literal("%\"")
-      }
+      out.statusRule(options.statusRule)
       out.literal(",\"kept_steps\":")
       out.decimal(UInt64(options.keptSteps))
       out.literal(",\"reminders\":")
@@ -191,6 +251,19 @@ extension OutputRawSpan {
       literal("\"")
       literal(entry.word)
       literal("\"")
+    }
+  }
+
+  @_lifetime(self: copy self)
+  fileprivate mutating func statusRule(_ rule: StatusRule) {
+    switch rule {
+    case .any: literal("\"any\"")
+    case .all: literal("\"all\"")
+    case .count(let count): decimal(UInt64(count))
+    case .percentage(let percentage):
+      literal("\"")
+      decimal(UInt64(percentage))
+      literal("%\"")
     }
   }
 

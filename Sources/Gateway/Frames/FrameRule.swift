@@ -80,7 +80,8 @@ struct FrameRule {
       .getToken, .listRevokedTokens, .threadReadState, .userReceipts, .userThreads, .redeemTicket,
       .noteWebhook, .listRoster, .listMessages, .revokeToken, .backupBegin, .backupRead, .backupDigest,
       .backupEnd, .listConsumers, .readFeed, .putConsumer, .removeConsumer, .openPartition, .commitConsumer,
-      .leasePartitions:
+      .leasePartitions, .importChannel, .importMessages, .importMembers, .importAcknowledgements,
+      .listStoredChannels, .exportChannel, .listUsers:
       nil
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
       .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys:

@@ -81,7 +81,8 @@ extension GatewayLoop {
     case .deleteConsumer: try consumers.deleteConsumer(match, context)
     case .commitConsumer: try consumers.commitConsumer(match, context, request)
     case .leaseConsumer: try consumers.leaseConsumer(match, context, request)
-    case .notImplemented: throw Problem(.notImplemented, "this route is not implemented yet")
+    case .importLines: try streams.openImport(match, context, request)
+    case .exportLines: try exports.openExport(match, context, request)
     }
   }
 

@@ -47,6 +47,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     waitingRequests.cancel(stream)
     events.aborted(stream)
     feedStreams.aborted(stream)
+    exports.aborted(stream)
     if streams.count > 0 { streams.aborted(stream) }
   }
 
@@ -62,6 +63,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<GatewayLoop>) {
     if streams.count > 0, streams.drained(stream) { return }
     events.drained(stream)
+    exports.drained(stream)
     feedStreams.drained(stream)
   }
 
@@ -181,7 +183,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.bodyBytesMax) bytes")
     }
     // The body has not arrived: a route that reads it whole would find it empty.
-    if request.bodyStreams && route != .notImplemented && !route.streams(request.contentType) {
+    if request.bodyStreams && !route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
   }

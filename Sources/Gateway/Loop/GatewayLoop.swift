@@ -65,6 +65,7 @@ package final class GatewayLoop {
   let tokens: TokensPart
   let consumers = FeedConsumersPart()
   let feedStreams = FeedStreamsPart()
+  let exports = ExportsPart()
 
   /// - Parameters:
   ///   - configuration: of the gateway; a loop needs its limits, origins, tickets and hooks.
@@ -112,7 +113,7 @@ package final class GatewayLoop {
     [
       authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, openStreams, events,
       totals, streams, push,
-      hooks, userScans, userLists, erasures, settlement, tokens, consumers, feedStreams,
+      hooks, userScans, userLists, erasures, settlement, tokens, consumers, feedStreams, exports,
     ]
   }
 

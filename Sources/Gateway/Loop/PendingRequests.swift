@@ -123,6 +123,7 @@ enum ReplyTarget {
   /// A shard's part of a ``ConsumerRequest``.
   case consumer(SlotIndex, shard: UInt16)
   case feed(SlotIndex, FeedStoreRequest)
+  case export(SlotIndex, ExportStoreRequest)
   /// A request of a ``RequestStream``.
   case stream(SlotIndex, StreamStoreRequest)
 }

@@ -145,6 +145,10 @@ extension Problem {
     case .consumerNotFound: .consumerNotFound
     case .consumerConflict: .consumerConflict
     case .leaseLost: .leaseLost
+    case .importConflict: .importConflict
+    case .importGap: .importGap
+    case .importOrder: .importOrder
+    case .timeInFuture: .timeInFuture
     case .frameTooLarge: .bodyTooLarge
     case .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind, .handshakeRequired,
       .handshakeTimeout, .backupUnderWay, .backupNotFound, .backupFailed:

@@ -65,6 +65,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case feedOff = "feed_off"
   case consumerConflict = "consumer_conflict"
   case leaseLost = "lease_lost"
+  case importConflict = "import_conflict"
+  case importGap = "import_gap"
+  case importOrder = "import_order"
+  case timeInFuture = "time_in_future"
   // 410
   case ticketExpired = "ticket_expired"
   // 409
@@ -104,7 +108,8 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .routeNotFound, .channelNotFound, .memberNotFound, .messageNotFound, .hookNotFound, .consumerNotFound: 404
     case .methodNotAllowed: 405
     case .messageDeleted, .userErased, .limitReached, .receiptNotRequested, .receiptExpired, .notExpected,
-      .messageConflict, .notAMember, .notInThread, .webhookReplayed, .feedOff, .consumerConflict, .leaseLost:
+      .messageConflict, .notAMember, .notInThread, .webhookReplayed, .feedOff, .consumerConflict, .leaseLost,
+      .importConflict, .importGap, .importOrder, .timeInFuture:
       409
     case .ticketExpired: 410
     case .bodyTooLarge, .lineTooLong: 413
@@ -172,6 +177,10 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .hookNotFound: "This gateway has no hook of that name"
     case .consumerNotFound: "The feed has no consumer of that name"
     case .feedOff: "The store keeps no change feed: it was started without --feed-retention"
+    case .importConflict: "The line contradicts what is stored, or itself"
+    case .importGap: "The message's seq is not the next one"
+    case .importOrder: "The line needs one that comes later, or a member joined before the member of an earlier line"
+    case .timeInFuture: "A time is later than the store's"
     case .consumerConflict: "The consumer exists with other filters, or its workers share other partitions"
     case .leaseLost: "A newer stream reads this partition; the commit was not applied"
     case .webhookSignatureInvalid: "The webhook is not signed with a secret of its hook"

@@ -71,11 +71,11 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case deleteConsumer
   case commitConsumer
   case leaseConsumer
-  /// A route of the public API that is not implemented yet: 501.
-  case notImplemented
+  case importLines
+  case exportLines
 
-  /// Whether Proto/openapi.yaml describes the route: all that are implemented, without those of the pages.
-  package var isDescribed: Bool { self != .notImplemented && !isOfPage }
+  /// Whether Proto/openapi.yaml describes the route: all but those of the pages.
+  package var isDescribed: Bool { !isOfPage }
 
   /// Whether the route is of the demo page or of the console.
   private var isOfPage: Bool {
@@ -226,16 +226,9 @@ extension RouteSpec {
       RouteSpec("commit_consumer", .post, "/v1/feed/consumers/{name}/commit", .server, body: .commitConsumer)
     case .leaseConsumer:
       RouteSpec("lease_consumer", .post, "/v1/feed/consumers/{name}/lease", .server, body: .leaseConsumer)
-    case .notImplemented:
-      RouteSpec(
-        "not_built",
-        [
-          (.post, "/v1/import"),
-          (.get, "/v1/export"),
-        ],
-        .user,
-        query: nil
-      )
+    case .importLines: RouteSpec("import", .post, "/v1/import", .server, streams: .ndjson, cost: 5, query: ["dry_run"])
+    case .exportLines:
+      RouteSpec("export", .get, "/v1/export", .server, cost: 5, query: ["channel_type", "user_id"])
     }
   }
 

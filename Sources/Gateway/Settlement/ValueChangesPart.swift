@@ -20,6 +20,8 @@ final class ValueChange {
     case value
     /// To an entry of a batch.
     case entry(of: SlotIndex, at: Int)
+    /// To a line of an import.
+    case imported(ImportedSettings)
   }
 
   let connection: ConnectionIndex
@@ -50,7 +52,7 @@ final class ValueChangesPart: GatewayPart {
   /// Start a change.
   ///
   /// - Parameters:
-  ///   - kind: patch_channel_type or patch_user, with `fields` after the name and the counter.
+  ///   - kind: patch_channel_type, patch_user or assign_user, with `fields` after the name and the counter.
   ///   - changesPrivacy: as in ``ValueChange``.
   func begin(
     _ kind: FrameKind,
@@ -85,7 +87,7 @@ final class ValueChangesPart: GatewayPart {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let value: SharedValue =
-        kind == .patchUser
+        kind != .patchChannelType
         ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
       var settlement = ValueSettlement(
         value,
@@ -178,6 +180,11 @@ final class ValueChangesPart: GatewayPart {
     changes.remove(index)
     if case .entry(let batch, let entry) = change.response {
       return loop.fanOuts.recordResult(of: entry, in: batch, code: problem?.code)
+    }
+    if case .imported(let line) = change.response {
+      var user: UserSettings?
+      if case .user(let settings)? = change.settlement?.value { user = settings }
+      return loop.streams.settled(line, problem, user)
     }
     guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }
     guard problem == nil, let value = change.settlement?.value else {

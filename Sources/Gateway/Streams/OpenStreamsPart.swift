@@ -90,7 +90,7 @@ final class OpenStreamsPart: GatewayPart {
   /// Whether the loop is draining and refuses new streams.
   private var isDraining = false
 
-  private var owners: [any OpenStreamOwner] { [loop.events, loop.streams, loop.feedStreams] }
+  private var owners: [any OpenStreamOwner] { [loop.events, loop.streams, loop.feedStreams, loop.exports] }
 
   /// Check that a stream may be opened.
   ///

@@ -11,6 +11,8 @@ enum StreamStoreRequest {
   ///
   /// - Parameter isByName: as in ``ReplyTarget/ackBatch(_:entry:isByName:)``.
   case ack(entry: UInt32, isByName: Bool)
+  /// A group of lines of an import.
+  case imported(ImportOrder.GroupID)
 }
 
 /// A request whose body is processed while it arrives; its response is written at the same time. A conforming class

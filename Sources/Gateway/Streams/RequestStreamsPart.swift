@@ -15,6 +15,10 @@ final class RequestStreamsPart: GatewayPart {
   private var opened: UInt64 = 0
   private var stalled: UInt64 = 0
 
+  /// Lines of imports that were done, and those of them that were refused, since the start.
+  private var importedLines = 0
+  private var refusedLines = 0
+
   /// Open streams.
   var count: Int { table.count }
 
@@ -151,6 +155,19 @@ final class RequestStreamsPart: GatewayPart {
     schedule(stream)
   }
 
+  /// Count lines of an import.
+  func recordImported(_ lines: Int, refused: Int) {
+    importedLines += lines
+    refusedLines += refused
+  }
+
+  /// Handle the end of a change of settings that a line of an import has begun.
+  func settled(_ line: ImportedSettings, _ problem: Problem?, _ value: UserSettings?) {
+    guard let stream = table[line.stream] as? ImportStream else { return }
+    stream.settled(line, problem, value)
+    schedule(stream)
+  }
+
   // MARK: Turns
 
   /// Advance streams with work: those that wait for room first, so that those which were just answered do not take all
@@ -173,6 +190,16 @@ final class RequestStreamsPart: GatewayPart {
       "tidemark_gateway_request_streams_stalled_total",
       help: "Streamed requests reset because their client stalled.",
       Int64(clamping: stalled)
+    )
+    samples.counter(
+      "tidemark_gateway_import_lines_total",
+      help: "Lines of imports that were done, refused ones included.",
+      Int64(importedLines)
+    )
+    samples.counter(
+      "tidemark_gateway_import_lines_refused_total",
+      help: "Lines of imports that were refused.",
+      Int64(refusedLines)
     )
   }
 }

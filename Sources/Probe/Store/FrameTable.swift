@@ -123,7 +123,8 @@ enum FrameTable {
   /// Types of field names that are not varints.
   private static let types: [Substring: FieldType] = Dictionary(
     uniqueKeysWithValues: [
-      "address", "cid", "consumer", "host", "jti", "key", "message", "name", "note", "parent", "role", "sender",
+      "address", "cid", "consumer", "first_unread_message", "host", "jti", "key", "last_delivered_message",
+      "last_read_message", "message", "name", "note", "parent", "role", "sender",
       "ticket", "type",
       "user", "viewer", "worker",
     ].map { ($0, .string) }

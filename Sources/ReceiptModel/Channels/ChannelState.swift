@@ -161,6 +161,10 @@ package struct ChannelState: ~Copyable, Sendable {
       steps.trim(rowPage, before: first)
     case .stepTailAssigned(let rowPage, let record):
       steps.assign(rowPage, record)
+    case .stepsImported(let rowPage, let bytes):
+      steps.append(rowPage, bytes)
+    case .mentionsAssigned(let sequence, let rows, let pending):
+      messages.assignMentions(sequence, rows: rows, pending: pending)
     case .inThread(let parent, let effect):
       assign(effect, inThread: parent)
     case .truncated(let sequence, let time):
@@ -224,6 +228,7 @@ package struct ChannelState: ~Copyable, Sendable {
       for raw in first...last {
         let sequence = SequenceNumber(raw)
         effects.append(.channel(number, .messageAssigned(sequence, record(of: sequence))))
+        if let mentions = messages.pendingMentions(of: sequence) { effects.append(.channel(number, mentions)) }
       }
       return effects
     case .acknowledgements(let sequence):

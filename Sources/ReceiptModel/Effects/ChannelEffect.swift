@@ -55,6 +55,12 @@ package enum ChannelEffect: Hashable, Sendable {
   /// The message of an erased sender: its sender is emptied.
   case senderErased(SequenceNumber)
 
+  // Imports
+  /// The users that a message mentions by name: their rows, and the hashes of those who have no row yet, both rising.
+  indirect case mentionsAssigned(SequenceNumber, rows: [UInt32], pending: [UInt64])
+  /// Appends an imported row's moves to the steps of its page.
+  indirect case stepsImported(rowPage: UInt32, bytes: [UInt8])
+
   // The index of a user's channels (R13, R14)
   /// An entry of a user's index, which is stored like a channel, under the user's id.
   indirect case membershipAssigned(position: UInt32, Membership)
@@ -91,11 +97,12 @@ extension ChannelEffect {
     // A marker makes the channel keep its user's own messages after it.
     case .markerAssigned: .takesRoom.union(.threadable)
     case .roleAssigned, .muteAssigned, .unreadFlagAssigned: .takesRoom
-    case .messageAssigned, .messageDeleted: .takesRoom.union(.changesMessageCounts).union(.threadable)
+    case .messageAssigned, .messageDeleted, .mentionsAssigned:
+      .takesRoom.union(.changesMessageCounts).union(.threadable)
     case .senderErased: .takesRoom.union(.threadable)
     case .acknowledged, .acknowledgementForgotten: .takesRoom
     case .acknowledgedThrough, .stepsSealed: Traits()
-    case .stepTailCut, .stepsTrimmed, .stepTailAssigned: .threadable
+    case .stepTailCut, .stepsTrimmed, .stepTailAssigned, .stepsImported: .threadable
     case .inThread, .truncated, .channelDeleted: .takesRoom
     case .membershipAssigned, .membershipRemoved: .takesRoom
     }
@@ -114,7 +121,7 @@ extension ChannelEffect {
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .truncated, .deletionBegun,
       .channelDeleted,
-      .rowErased, .senderErased, .membershipRemoved:
+      .rowErased, .senderErased, .mentionsAssigned, .stepsImported, .membershipRemoved:
       nil
     }
   }
@@ -146,10 +153,12 @@ extension ChannelEffect {
       .markerAssigned(let row, _, _, _), .muteAssigned(let row, _), .unreadFlagAssigned(let row, _, _, _),
       .acknowledgedThrough(let row, _), .rowErased(let row, _):
       .row(row)
-    case .stepTailCut(let rowPage, _), .stepsTrimmed(let rowPage, _), .stepTailAssigned(let rowPage, _):
+    case .stepTailCut(let rowPage, _), .stepsTrimmed(let rowPage, _), .stepTailAssigned(let rowPage, _),
+      .stepsImported(let rowPage, _):
       .stepState(rowPage: rowPage)
     case .stepsSealed(let rowPage, let segment, _): .stepSegment(rowPage: rowPage, segment)
-    case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence):
+    case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence),
+      .mentionsAssigned(let sequence, _, _):
       .message(sequence)
     case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .acknowledgement(sequence)
     case .membershipAssigned(let position, _), .membershipRemoved(let position): .membership(position)
@@ -167,7 +176,8 @@ extension ChannelEffect {
       .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .deletionBegun,
-      .channelDeleted, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
+      .channelDeleted, .rowErased, .senderErased, .mentionsAssigned, .stepsImported, .membershipAssigned,
+      .membershipRemoved:
       nil
     }
   }
@@ -220,6 +230,8 @@ extension ChannelEffect {
     case .stepsSealed(let rowPage, let segment, let bytes):
       let steps = try repair.clamped(steps: bytes)
       return (.stepsSealed(rowPage: rowPage, segment: segment, bytes: steps), .steps)
+    case .stepsImported(let rowPage, let bytes):
+      return (.stepsImported(rowPage: rowPage, bytes: try repair.clamped(steps: bytes)), .steps)
     case .stepTailCut(let rowPage, let end): return (.stepTailCut(rowPage: rowPage, end: repair.clamped(end)), .steps)
     case .stepTailAssigned(let rowPage, var record):
       record.ends = record.ends.map { repair.clamped($0) }
@@ -238,7 +250,7 @@ extension ChannelEffect {
       return (.inThread(parent, repaired), kind)
     case .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsTrimmed,
       .deletionBegun, .channelDeleted, .senderErased, .messageCountsAssigned, .segmentFlagsAssigned,
-      .membershipRemoved:
+      .mentionsAssigned, .membershipRemoved:
       return (self, nil)
     }
   }

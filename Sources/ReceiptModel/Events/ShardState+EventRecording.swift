@@ -85,7 +85,8 @@ extension ShardState {
     // Nothing that a viewer of the channel sees. The deletion of a channel is an event of its own.
     case .optionsChanged, .roleAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed,
       .stepTailCut, .stepsTrimmed, .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread,
-      .deletionBegun, .channelDeleted, .senderErased, .membershipAssigned, .membershipRemoved:
+      .deletionBegun, .channelDeleted, .senderErased, .mentionsAssigned, .stepsImported, .membershipAssigned,
+      .membershipRemoved:
       break
     }
   }

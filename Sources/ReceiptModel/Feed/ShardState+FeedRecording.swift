@@ -92,7 +92,7 @@ extension ShardState {
     // Nothing that a server sees. A role and a muted channel are settings of the member.
     case .optionsChanged, .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed,
       .stepTailCut, .stepsTrimmed, .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread,
-      .senderErased, .membershipAssigned, .membershipRemoved:
+      .senderErased, .mentionsAssigned, .stepsImported, .membershipAssigned, .membershipRemoved:
       return nil
     }
   }

@@ -15,6 +15,10 @@ struct MentionTable: ~Copyable, Sendable {
   private var toAll: [UInt32] = []
   /// By sequence number: the rows that the message mentions, rising.
   private var rowsOf: [UInt32: [UInt32]] = [:]
+  /// By sequence number: the hashes of the users that an imported message mentions and that have no row yet, rising.
+  private var pendingOf: [UInt32: [UInt64]] = [:]
+  /// By hash: the sequence numbers of those messages, rising.
+  private var byPending: [UInt64: [UInt32]] = [:]
   /// Total number of elements in the arrays of ``byRow`` and ``rowsOf``.
   private var entryCount = 0
 
@@ -25,6 +29,17 @@ struct MentionTable: ~Copyable, Sendable {
   var byteCount: Int {
     // A dictionary entry is its key, an array with its header, and their share of empty slots.
     heapBytes(toAll) + (byRow.capacity + rowsOf.capacity) * 64 + entryCount * MemoryLayout<UInt32>.stride
+      + (pendingOf.capacity + byPending.capacity) * 80
+  }
+
+  /// Return the messages that mention a user who has no row yet, rising.
+  func pending(_ hash: UInt64) -> [SequenceNumber] {
+    byPending.isEmpty ? [] : byPending[hash, default: []].map { SequenceNumber($0) }
+  }
+
+  /// Return the hashes of the users that a message mentions and that have no row yet, rising.
+  func pendingUsers(of sequence: SequenceNumber) -> [UInt64] {
+    pendingOf.isEmpty ? [] : pendingOf[sequence.rawValue, default: []]
   }
 
   /// Return the mentions of a message; `nobody` if it was deleted or is not countable.
@@ -68,8 +83,29 @@ struct MentionTable: ~Copyable, Sendable {
     }
   }
 
+  /// Assign the mentions by name of a countable message.
+  mutating func assign(_ sequence: SequenceNumber, rows: [UInt32], pending: [UInt64]) {
+    if rows.isEmpty { removePending(sequence) } else { remove(sequence) }
+    if !rows.isEmpty { insert(sequence, .rows(rows)) }
+    guard !pending.isEmpty else { return }
+    pendingOf[sequence.rawValue] = pending
+    for hash in pending {
+      let index = byPending[hash]?.countThrough(sequence.rawValue) ?? 0
+      byPending[hash, default: []].insert(sequence.rawValue, at: index)
+    }
+  }
+
+  private mutating func removePending(_ sequence: SequenceNumber) {
+    guard !pendingOf.isEmpty, let pending = pendingOf.removeValue(forKey: sequence.rawValue) else { return }
+    for hash in pending {
+      byPending[hash]?.removeAll { $0 == sequence.rawValue }
+      if byPending[hash]?.isEmpty == true { byPending[hash] = nil }
+    }
+  }
+
   /// Remove a message.
   mutating func remove(_ sequence: SequenceNumber) {
+    removePending(sequence)
     switch mentions(sequence) {
     case .nobody: break
     case .all: toAll.remove(at: toAll.countThrough(sequence.rawValue) - 1)
@@ -86,9 +122,9 @@ struct MentionTable: ~Copyable, Sendable {
 
   /// Remove the messages up to `sequence`.
   mutating func remove(through sequence: SequenceNumber) {
-    guard !isEmpty else { return }
+    guard !isEmpty || !pendingOf.isEmpty else { return }
     toAll.removeFirst(toAll.countThrough(sequence.rawValue))
-    let gone = rowsOf.keys.filter { $0 <= sequence.rawValue }
+    let gone = rowsOf.keys.filter { $0 <= sequence.rawValue } + pendingOf.keys.filter { $0 <= sequence.rawValue }
     for number in gone { remove(SequenceNumber(number)) }
   }
 }

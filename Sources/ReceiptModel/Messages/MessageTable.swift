@@ -232,6 +232,22 @@ package struct MessageTable: ~Copyable, Sendable {
       .map { SequenceNumber(UInt32($0) + 1) }
   }
 
+  /// Assign the mentions by name of a message, unless it is not countable (``ChannelEffect/mentionsAssigned``).
+  mutating func assignMentions(_ sequence: SequenceNumber, rows: [UInt32], pending: [UInt64]) {
+    guard flags(sequence).isCountable else { return }
+    if !rows.isEmpty { flagged.recordMention(in: sequence) }
+    mentions.assign(sequence, rows: rows, pending: pending)
+  }
+
+  /// Return the effect that reproduces the mentions of users who have no row yet; nil: there are none.
+  func pendingMentions(of sequence: SequenceNumber) -> ChannelEffect? {
+    let pending = mentions.pendingUsers(of: sequence)
+    guard !pending.isEmpty else { return nil }
+    var rows: [UInt32] = []
+    if case .rows(let known) = mentions.mentions(sequence) { rows = known }
+    return .mentionsAssigned(sequence, rows: rows, pending: pending)
+  }
+
   private mutating func setCountable(_ sequence: SequenceNumber, _ isCountable: Bool) {
     let position = Self.position(sequence)
     guard countable.contains(position) != isCountable else { return }

@@ -27,6 +27,12 @@ extension ShardState {
       kind == .read ? self[slot].rows.read[row] : self[slot].rows.delivered[row]
     guard sequence > watermark, self[slot].steps.tailCount(row) >= self[slot].tailStepsMax(rowPage)
     else { return }
+    decideSealTail(of: row, in: slot, into: &effects)
+  }
+
+  /// Seal the tail of a row's page, which has steps.
+  func decideSealTail(of row: MemberOrdinal, in slot: ChannelSlot, into effects: inout [Effect]) {
+    let rowPage = row.rawValue / PageID.rowsPerPage
     let number = self[slot].number
     let next = self[slot].steps.segments(rowPage).upperBound
     // Nothing of the tail or the segments is kept; a thread never seals its steps (R15).

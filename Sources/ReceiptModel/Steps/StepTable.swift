@@ -112,6 +112,17 @@ package struct StepTable: ~Copyable, Sendable {
     byteCount += heapBytes(pages[page].tail.bytes) - held
   }
 
+  /// Append imported moves, already encoded; damaged bytes end them.
+  mutating func append(_ rowPage: UInt32, _ bytes: [UInt8]) {
+    change(rowPage) { page in
+      var cursor = StepCursor()
+      while let step = cursor.next(bytes.span) {
+        page.tail.append(step)
+        page.end = max(page.end, step.time)
+      }
+    }
+  }
+
   private mutating func makePage(_ page: Int) {
     byteCount -= heapBytes(pages)
     while pages.count <= page { pages.append(Page()) }
@@ -210,6 +221,23 @@ package struct StepTable: ~Copyable, Sendable {
 
   func tail(_ rowPage: UInt32) -> (bytes: [UInt8], end: Timestamp) {
     (pages[Int(rowPage)].tail.bytes, pages[Int(rowPage)].end)
+  }
+
+  /// Return the steps of a row page in the order in which they were made, as far as they are in memory or were read. A
+  /// missing segment ends those before it.
+  func steps(of rowPage: UInt32, in read: borrowing ReadSegments) -> [Step] {
+    guard Int(rowPage) < pages.count else { return [] }
+    var steps: [Step] = []
+    for segment in segments(rowPage) {
+      if let bytes = self.segment(rowPage, segment) {
+        steps += StepBytes.steps(bytes) ?? []
+      } else if let known = read.steps(rowPage, segment) {
+        steps += known
+      } else {
+        steps = []
+      }
+    }
+    return steps + (StepBytes.steps(pages[Int(rowPage)].tail.bytes) ?? [])
   }
 
   // MARK: Finding

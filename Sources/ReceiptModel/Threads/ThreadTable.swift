@@ -105,6 +105,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     states[index].assign(effect)
     stateBytes += states[index].heapByteCount
     if case .messageAssigned(_, let record) = effect, record.mentions != .nobody { hasMentions = true }
+    if case .mentionsAssigned(_, let rows, _) = effect, !rows.isEmpty { hasMentions = true }
     if states[index].messages.newest > newest {
       let hash = states[index].messages.withID(states[index].messages.newest) { StableHash.hash($0) }
       replies.insert(hash, UInt32(index))
@@ -133,7 +134,7 @@ package struct ThreadTable: ~Copyable, Sendable {
       .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned,
       .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun, .channelDeleted,
-      .membershipAssigned, .membershipRemoved:
+      .mentionsAssigned, .stepsImported, .membershipAssigned, .membershipRemoved:
       return nil
     }
   }

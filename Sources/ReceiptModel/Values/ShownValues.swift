@@ -33,6 +33,14 @@ package enum Refusal: Error, Hashable, Sendable {
   case nestedReply
   /// The names behind a ticket's numbers differ from those that the ticket was issued for.
   case checkMismatch
+  /// An imported line contradicts what is there: another join, another sequence number, or more moves than it counts.
+  case importConflict
+  /// An imported message's sequence number is not the next one.
+  case importGap
+  /// An imported line comes before one that it needs, or after one that it has to precede.
+  case importOrder
+  /// An imported time is later than the shard's.
+  case timeInFuture
 
   /// The limits that a caller can reach.
   package enum StaticLimit: String, Sendable {

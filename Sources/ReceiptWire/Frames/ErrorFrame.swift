@@ -47,6 +47,10 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   case backupUnderWay = 61
   case backupNotFound = 62
   case backupFailed = 63
+  case importConflict = 70
+  case importGap = 71
+  case importOrder = 72
+  case timeInFuture = 73
 
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
@@ -98,6 +102,10 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
     case .backupUnderWay: "backup_under_way"
     case .backupNotFound: "backup_not_found"
     case .backupFailed: "backup_failed"
+    case .importConflict: "import_conflict"
+    case .importGap: "import_gap"
+    case .importOrder: "import_order"
+    case .timeInFuture: "time_in_future"
     }
   }
 }

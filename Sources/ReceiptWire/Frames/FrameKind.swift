@@ -78,6 +78,13 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case snapshotBegin = 0x52
   case snapshotRead = 0x53
   case recordKeys = 0x54
+  case importChannel = 0x60
+  case importMessages = 0x61
+  case importMembers = 0x62
+  case importAcknowledgements = 0x63
+  case listStoredChannels = 0x64
+  case exportChannel = 0x65
+  case listUsers = 0x66
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -100,10 +107,12 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// The properties of a request's kind; empty for other frames.
   package var traits: RequestTraits {
     switch self {
-    case .putChannel, .changeMembers: [.command, .named, .orderedByChannel, .wide]
+    case .putChannel, .changeMembers, .importMessages, .importMembers, .importAcknowledgements:
+      [.command, .named, .orderedByChannel, .wide]
     case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
       [.command, .named, .orderedByChannel, .thread]
-    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush:
+    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush,
+      .importChannel:
       [.command, .named, .orderedByChannel]
     case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken,
       .putConsumer, .removeConsumer, .openPartition, .commitConsumer, .leasePartitions:
@@ -111,13 +120,14 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .redeemTicket: [.command, .orderedByChannel]
     case .presentTicket: [.command]
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
-      .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
+      .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow, .exportChannel:
       [.idempotent, .named, .orderedByChannel]
     case .subscribe, .unsubscribe: [.idempotent, .orderedByChannel]
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken, .listConsumers, .readFeed:
       [.idempotent, .named]
     case .unreadCounts: [.idempotent, .wide]
-    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.idempotent]
+    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens, .listStoredChannels, .listUsers:
+      [.idempotent]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
     case .snapshotBegin, .snapshotRead, .recordKeys: [.snapshot]
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error: []

@@ -93,6 +93,18 @@ extension ByteBuffer {
         for end in record.ends { buffer.writeTime(end) }
         buffer.writeField(record.tail.span.bytes)
       }
+    case .mentionsAssigned(let sequence, let rows, let pending):
+      writeEffect(.mentionsAssigned, channel, sequence) { buffer in
+        buffer.writeVarint(rows.count)
+        for row in rows { buffer.writeVarint(row) }
+        buffer.writeVarint(pending.count)
+        for hash in pending { buffer.writeInteger(hash) }
+      }
+    case .stepsImported(let rowPage, let bytes):
+      writeEffect(.stepsImported, channel) { buffer in
+        buffer.writeVarint(rowPage)
+        buffer.writeField(bytes.span.bytes)
+      }
     case .inThread(let parent, let effect):
       writeEffect(.inThread) { buffer in
         buffer.writeSequence(parent)
@@ -398,6 +410,21 @@ extension FieldReader {
       for _ in 0..<(try count()) { record.ends.append(try time()) }
       record.tail = try string().withUnsafeBytes { Array($0) }
       return .channel(channel, .stepTailAssigned(rowPage: rowPage, record))
+    case .mentionsAssigned:
+      let channel = try channel()
+      let sequence = try messageSequence()
+      let rows = try risingRows()
+      var pending: [UInt64] = []
+      for _ in 0..<(try count(elementBytesMin: 8)) {
+        let hash = try fixed64()
+        guard pending.last.map({ $0 < hash }) ?? true else { throw .badValue(.effect) }
+        pending.append(hash)
+      }
+      return .channel(channel, .mentionsAssigned(sequence, rows: rows, pending: pending))
+    case .stepsImported:
+      let channel = try channel()
+      let rowPage = try rowPage()
+      return .channel(channel, .stepsImported(rowPage: rowPage, bytes: try string().withUnsafeBytes { Array($0) }))
     case .typeSettled: return .shard(.typeSettled(name: try text(), version: try varint()))
     case .userAssigned:
       let number = try varint32()

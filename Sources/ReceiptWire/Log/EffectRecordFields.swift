@@ -124,14 +124,21 @@ extension FieldReader {
   @_lifetime(self: copy self)
   mutating func mentions() throws(WireError) -> MessageMentions {
     if try flag() { return .all }
+    let rows = try risingRows()
+    guard !rows.isEmpty else { throw .badValue(.count) }
+    return .rows(rows)
+  }
+
+  /// Read a list of rows in rising order.
+  @_lifetime(self: copy self)
+  mutating func risingRows() throws(WireError) -> [UInt32] {
     var rows: [UInt32] = []
     for _ in 0..<(try count(elementBytesMin: 1)) {
       let row = try row().rawValue
       guard rows.last.map({ $0 < row }) ?? true else { throw .badValue(.effect) }
       rows.append(row)
     }
-    guard !rows.isEmpty else { throw .badValue(.count) }
-    return .rows(rows)
+    return rows
   }
 }
 

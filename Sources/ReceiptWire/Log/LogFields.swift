@@ -144,4 +144,6 @@ enum EffectNumber: UInt8 {
   case membershipsConfirmed = 65
   case membershipsReceived = 66
   case indexEpochAssigned = 67
+  case mentionsAssigned = 70
+  case stepsImported = 71
 }

@@ -26,7 +26,7 @@ package struct RequestSpec: Sendable {
   /// All requests, by their numbers.
   package static let all: [RequestSpec] = [
     channelRequests, markRequests, pageRequests, pushRequests, settingsRequests, statusRequests, userRequests,
-    feedRequests, backupRequests, snapshotRequests,
+    feedRequests, backupRequests, snapshotRequests, transferRequests,
   ].flatMap { $0 }.sorted { $0.kind.rawValue < $1.kind.rawValue }
 }
 

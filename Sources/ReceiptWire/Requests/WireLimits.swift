@@ -6,4 +6,6 @@ package enum WireLimits {
   package static let pageMax = 100
   /// Maximum number of users that one message may mention by name.
   package static let mentionsMax = 100
+  /// Maximum number of records that one request imports.
+  package static let importedMax = 1_000
 }

@@ -143,7 +143,7 @@ final class ShardEvents: ShardPart {
       .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .messageDeleted,
       .acknowledged, .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .inThread, .truncated, .deletionBegun,
-      .channelDeleted, .rowErased, .senderErased:
+      .channelDeleted, .rowErased, .senderErased, .mentionsAssigned, .stepsImported:
       break
     }
   }

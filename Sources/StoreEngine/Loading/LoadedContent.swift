@@ -152,6 +152,10 @@ struct LoadedParts {
     case .stepTailCut:
       // The steps of a thread are never sealed, so this effect never names one.
       guard !isThread else { return false }
+    case .stepsImported(_, let bytes):
+      guard StepBytes.areWhole(bytes) else { return false }
+    case .mentionsAssigned(_, let mentioned, _):
+      guard mentioned.last.map({ $0 < rows }) ?? true else { return false }
     case .stepsSealed(_, let segment, let bytes):
       guard segment < StepTable.segmentsMax, StepBytes.areWhole(bytes) else { return false }
     case .membershipAssigned(_, let membership):

@@ -93,6 +93,8 @@ struct RequestAttempt {
     case list(MemberListScan)
     /// A record of the feed waits for this channel.
     case feedLookup(ChannelNumber)
+    /// The list of channels waits for the name of the next one.
+    case storedChannels(StoredChannelList)
     /// Statuses of the first `count` messages.
     case statuses([Result<ShownStatus, Refusal>], count: Int)
     /// A user is being erased; `hasAppliedEffects`: some effects are applied already.

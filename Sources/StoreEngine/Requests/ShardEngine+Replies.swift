@@ -92,6 +92,10 @@ extension ShardEngine {
     case .userErased: .userErased
     case .nestedReply: .invalidField
     case .checkMismatch: .ticketInvalid
+    case .importConflict: .importConflict
+    case .importGap: .importGap
+    case .importOrder: .importOrder
+    case .timeInFuture: .timeInFuture
     }
   }
 

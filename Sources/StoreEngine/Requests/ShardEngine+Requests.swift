@@ -48,6 +48,8 @@ extension ShardEngine {
       case .again: outcome = try dispatch(&request)
       case .loaded: outcome = try dispatch(&request, wasLookedUp: true)
       case .named(let name) where request.kind == .readFeed: outcome = try feed.readFeed(&request, name)
+      case .named(let name) where request.kind == .listStoredChannels:
+        outcome = try exports.listStoredChannels(&request, name)
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .feedIsIdle: outcome = try feed.readFeed(&request, mayWait: false)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
@@ -162,6 +164,15 @@ extension ShardEngine {
     case .leasePartitions: return try consumers.leasePartitions(&request)
     case .listConsumers: return try consumers.listConsumers(&request)
     case .readFeed: return try feed.readFeed(&request, isLookedUp: wasLookedUp)
+    case .listStoredChannels: return try exports.listStoredChannels(&request)
+    case .listUsers: return try exports.listUsers(&request)
+    case .exportChannel:
+      if let outcome = try exports.storedPart(request) { return outcome }
+      kind = .exportChannel
+    case .importChannel: kind = .importChannel
+    case .importMessages: kind = .importMessages
+    case .importMembers: kind = .importMembers
+    case .importAcknowledgements: kind = .importAcknowledgements
     case .putChannel: kind = .putChannel
     case .changeMembers: kind = .changeMembers
     case .registerMessage: kind = .registerMessage
@@ -221,7 +232,10 @@ extension ShardEngine {
     }
     request.fields = fields
     if request.kind.isCommand { try begin(&request) }
-    if kind.absentChannelAction == .create { return try putChannel(&request, cid: cid, nil) }
+    if kind.absentChannelAction == .create {
+      return kind == .importChannel
+        ? try importChannel(&request, cid: cid, nil) : try putChannel(&request, cid: cid, nil)
+    }
     return try performAbsent(&request, kind, deletions.replyTiming(absent: cid))
   }
 
@@ -279,13 +293,23 @@ extension ShardEngine {
     case .memberStatuses: return try memberStatuses(&request, slot)
     case .listRoster: return try listRoster(&request, slot)
     case .listMessages: return try listMessages(&request, slot)
+    case .exportChannel: return try exports.exportChannel(&request, slot)
+    case .importChannel: return try importChannel(&request, cid: RawSpan(), slot)
+    case .importMessages: return try importMessages(&request, slot)
+    case .importMembers: return try importMembers(&request, slot)
+    case .importAcknowledgements: return try importAcknowledgements(&request, slot)
     }
   }
 }
 
 /// The kinds of requests about one channel, which their first field names.
-enum ChannelRequestKind {
+enum ChannelRequestKind: Equatable {
   case putChannel
+  case importChannel
+  case importMessages
+  case importMembers
+  case importAcknowledgements
+  case exportChannel
   case changeMembers
   case registerMessage
   case mark(MarkKind)
@@ -328,13 +352,13 @@ extension ChannelRequestKind {
   /// The action of a request about a channel if the channel does not exist.
   fileprivate var absentChannelAction: AbsentChannelAction {
     switch self {
-    case .putChannel: .create
+    case .putChannel, .importChannel: .create
     case .deleteChannel, .eraseMember: .succeed
     case .mark, .acknowledge, .markUnreadSince, .setMember, .userReceipts, .userThreads: .checkUser
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
     // No user's token is checked for them.
     case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
-      .listMessages, .ticketPlace:
+      .listMessages, .ticketPlace, .importMessages, .importMembers, .importAcknowledgements, .exportChannel:
       .refuse
     }
   }

@@ -43,11 +43,13 @@ final class ShardEngine {
   let feed = ShardFeed()
   let consumers = FeedConsumers()
   let timers = ShardTimers()
+  let exports = ChannelExports()
 
   var parts: [ShardPart] {
     [
       sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
       purges, events, settings, tokens, push, feed, consumers, timers,
+      exports,
     ]
   }
 
@@ -85,20 +87,27 @@ final class ShardEngine {
   /// - Parameters:
   ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
   ///   - session: session of the command that was decided; nil if it was none.
+  ///   - isTold: whether subscribers and the feed are told. Nothing of an import is.
   /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
   @discardableResult
-  func applyEffects(_ effects: [Effect], to slot: ChannelSlot?, session: Int32? = nil) -> ChannelSlot? {
+  func applyEffects(
+    _ effects: [Effect],
+    to slot: ChannelSlot?,
+    session: Int32? = nil,
+    isTold: Bool = true
+  ) -> ChannelSlot? {
     var slot = slot
     let index = log.openBatchIndex
     var sealedPage: UInt32?
     var changesMessageCounts = false
     var hasWideIDs = false
     let beginsBatch = !log.hasOpenBatch
-    if feed.isOn { feed.beginCommand() }
-    defer { if feed.isOn { feed.endCommand() } }
+    let isFed = feed.isOn && isTold
+    if isFed { feed.beginCommand() }
+    defer { if isFed { feed.endCommand() } }
     for effect in effects {
-      if !events.isUnwatched { events.record(effect, slot) }
-      if feed.isOn { feed.record(effect, slot) }
+      if !events.isUnwatched, isTold { events.record(effect, slot) }
+      if isFed { feed.record(effect, slot) }
       if isFirstWideID(effect) { hasWideIDs = true }
       switch effect {
       case .channel(let number, let effect):
@@ -173,7 +182,8 @@ final class ShardEngine {
     case .channelAssigned, .rowAssigned, .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved,
       .deliveredByPushAck, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageAssigned, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailAssigned, .messageCountsAssigned,
-      .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .membershipAssigned, .membershipRemoved:
+      .segmentFlagsAssigned, .inThread, .rowErased, .senderErased, .mentionsAssigned, .stepsImported,
+      .membershipAssigned, .membershipRemoved:
       break
     }
     guard let slot else { preconditionFailure("an effect on a channel that is not in memory") }
@@ -534,6 +544,7 @@ extension ShardEngine {
   /// Run the timed work of the outbox and the indexes.
   func tickIndexes() {
     outgoing.tick()
+    exports.tick()
     resumeIndexWork()
   }
 

@@ -121,29 +121,6 @@ import Testing
     }
   }
 
-  @Test func unbuiltRoutesAnswerNotImplemented() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
-      _ = try await gateway.store.takeLog()
-      let stream = [(name: "content-type", value: "application/x-ndjson")]
-      for (method, path, token) in [
-        (.post, "/v1/import", TestTokens.server),
-        (.get, "/v1/export?user_id=bob", bob),
-      ] as [(HTTP2Method, String, String?)] {
-        let response = try await gateway.client.request(
-          method,
-          path,
-          method == .post ? "{}" : nil,
-          token: token,
-          headers: method == .post ? stream : []
-        )
-        #expect(response.verdict == "501 not_implemented", "\(path)")
-      }
-      #expect(try await gateway.client.get("/v1/export", token: nil).verdict == "401 token_missing")
-      #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
-    }
-  }
-
   @Test func unknownQueryParametersAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])

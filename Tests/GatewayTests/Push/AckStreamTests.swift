@@ -247,8 +247,8 @@ import Testing
   }
 }
 
-@Suite struct AckLinesTests {
-  private static let long = String(repeating: "x", count: AckLines.byteCountMax)
+@Suite struct BodyLinesTests {
+  private static let long = String(repeating: "x", count: 4_096)
 
   /// Bodies and the lines in them; `!` stands for a line that is too long.
   private static let bodies: [(body: String, found: [String])] = [
@@ -261,7 +261,7 @@ import Testing
 
   /// Read a body in pieces of `pieceBytes`. Bytes that are not consumed are kept for the next piece.
   private static func read(_ body: [UInt8], pieceBytes: Int) -> [String] {
-    var lines = AckLines()
+    var lines = BodyLines(byteCountMax: 4_096)
     var found: [String] = []
     var rest: [UInt8] = []
     var at = 0
@@ -284,7 +284,7 @@ import Testing
         }
       }
       rest.removeFirst(taken)
-      #expect(rest.count <= AckLines.byteCountMax)
+      #expect(rest.count <= 4_096)
     } while at < body.count
     #expect(rest.isEmpty)
     return found
@@ -294,7 +294,7 @@ import Testing
   func linesDoNotDependOnPieceSize(pieceBytes: Int) {
     for (body, found) in Self.bodies {
       // The longest bodies would take too long byte by byte.
-      if pieceBytes == 1 && body.utf8.count > 2 * AckLines.byteCountMax { continue }
+      if pieceBytes == 1 && body.utf8.count > 2 * 4_096 { continue }
       let short = body.prefix(20)
       #expect(Self.read(Array(body.utf8), pieceBytes: pieceBytes) == found, "\(short) by \(pieceBytes)")
     }

@@ -61,7 +61,7 @@ import Testing
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),
     (.get, "/v1/users/bob/threads", "threads_of_user bob"),
     // Routes that are not built yet.
-    (.post, "/v1/import", "not_built"), (.get, "/v1/export", "not_built"),
+    (.post, "/v1/import", "import"), (.get, "/v1/export", "export"),
     // The feed.
     (.get, "/v1/feed?consumer=x&partition=0/4", "read_feed ?consumer=x&partition=0/4"),
     (.get, "/v1/feed/consumers", "list_consumers"), (.put, "/v1/feed/consumers/x", "put_consumer x"),

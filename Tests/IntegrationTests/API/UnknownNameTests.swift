@@ -72,8 +72,6 @@ extension RealProcesses {
       Case(method: "GET", path: channel + "/read-state?limits=1", names: ["limits", "limit"]),
       Case(method: "GET", path: "/v1/events?channel=messaging:team", names: ["channel", "channels"]),
       Case(method: "DELETE", path: channel + "?hard_delete=true", isServer: true, names: ["hard_delete"]),
-      Case(method: "GET", path: "/v1/export", isServer: true, code: "not_implemented"),
-      Case(path: "/v1/import", body: "{}", isServer: true, code: "not_implemented"),
       Case(
         method: "GET",
         path: "/v1/feed?consumer=a&partitions=0/1",

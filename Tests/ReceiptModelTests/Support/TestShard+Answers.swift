@@ -527,6 +527,10 @@ extension Refusal {
     case .userErased: "user_erased"
     case .nestedReply: "invalid_field"
     case .checkMismatch: "ticket_invalid"
+    case .importConflict: "import_conflict"
+    case .importGap: "import_gap"
+    case .importOrder: "import_order"
+    case .timeInFuture: "time_in_future"
     }
   }
 }

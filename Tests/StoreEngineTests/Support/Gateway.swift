@@ -188,6 +188,18 @@ final class Gateway {
         return "consumers \(words.joined(separator: ", ")) end \(reply.end)"
       case .readFeed:
         return try FeedText.page(payload)
+      case .importChannel:
+        return try FlagReply(payload).isSet ? "imported new" : "imported"
+      case .importMessages, .importMembers, .importAcknowledgements:
+        let codes = try ImportReply(payload).codes
+        return "imported " + codes.map { ErrorCode(rawValue: $0)?.name ?? "ok" }.joined(separator: " ")
+      case .exportChannel:
+        let reply = try ExportChannelReply(payload)
+        let counts = [reply.messages.count, reply.members.count, reply.acknowledgements.count]
+        return "exported \(counts), part of \(reply.parts)"
+      case .listStoredChannels:
+        let reply = try ListStoredChannelsReply(payload)
+        return "channels \(reply.channels.joined(separator: " "))" + (reply.next.map { " + \($0)" } ?? "")
       case .subscribeUser:
         let through = try reader.time().milliseconds
         try reader.end()
