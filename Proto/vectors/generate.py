@@ -498,10 +498,10 @@ def reminders(*rules):
     return many("reminders", [[number("after", a), byte("when", w), number("limit", n)] for a, w, n in rules])
 
 
-def timer(channel_number, thread, sequence, due, purpose, limit=None):
+def timer(channel_number, thread, sequence, due, after, purpose, limit=None):
     fields = [
         number("channel", channel_number), number("thread", thread), number("sequence", sequence), time("due", due),
-        byte("purpose", purpose)]
+        number("after", after), byte("purpose", purpose)]
     return fields + ([] if limit is None else [number("limit", limit)])
 
 
@@ -2263,10 +2263,10 @@ EFFECT_VECTORS = [
         name="consumer_workers_assigned: the largest numbers"),
     effect("consumer_removed", string("consumer", "audit")),
     effect("feed_switched", string("consumer", ""), time("off_since", T0)),
-    effect("timer_assigned", number("number", 1), *timer(1, 0, 7, T0 + 300_000, 1, 1_000)),
-    effect("timer_assigned", number("number", 128), *timer(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**63 - 1, 2, 100_000),
+    effect("timer_assigned", number("number", 1), *timer(1, 0, 7, T0 + 300_000, 300, 1, 1_000)),
+    effect("timer_assigned", number("number", 128), *timer(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**63 - 1, 2**32 - 1, 2, 100_000),
            name="timer_assigned: of a reply, the largest of all"),
-    effect("timer_assigned", number("number", 129), *timer(1, 0, 7, T0 + 60_000, 255), name="timer_assigned: an expiry"),
+    effect("timer_assigned", number("number", 129), *timer(1, 0, 7, T0 + 60_000, 60, 255), name="timer_assigned: an expiry"),
     effect("timer_removed", number("number", 128)),
     effect("feed_switched", string("consumer", ""), time("off_since", 0), name="feed_switched: on again"),
     effect("feed_switched", string("consumer", ""), time("off_since", 2**63 - 1),

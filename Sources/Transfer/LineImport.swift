@@ -26,8 +26,8 @@ package struct RefusedLine: Hashable, Sendable {
   }
 }
 
-/// The client of `POST /v1/import`: sends lines, and starts again after the last confirmed one when it loses the gateway
-/// or the gateway its store. Lines that were imported already change nothing.
+/// The client of `POST /v1/import`: sends lines, and starts again after the last confirmed one when it loses the
+/// gateway or the gateway its store. Lines that were imported already change nothing.
 package struct LineImport: Sendable {
   /// Attempts without a further confirmed line after which the import gives up.
   private static let attemptsMax = 30

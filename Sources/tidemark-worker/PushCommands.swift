@@ -66,8 +66,8 @@ struct SandboxCommand: AsyncParsableCommand {
     commandName: "sandbox",
     abstract: "Stands in for Web Push, APNs and FCM, for development and tests.",
     discussion: """
-      Writes keys, a certificate and a tasks file into a directory. Simulated devices receive the pushes and post their \
-      tickets to the gateway (docs/push.md).
+      Writes keys, a certificate and a tasks file into a directory. Simulated devices receive the pushes and post \
+      their tickets to the gateway (docs/push.md).
       """
   )
 

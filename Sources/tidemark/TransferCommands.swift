@@ -9,10 +9,11 @@ struct ImportCommand: AsyncParsableCommand {
     commandName: "import",
     abstract: "Imports channels, members, messages and positions from a file of JSON lines.",
     discussion: """
-      Sends POST /v1/import of a gateway, with a server token. docs/import-export.md explains the lines. Prints refused \
-      lines. Goes on after a lost connection. The same lines again change nothing, so an import that was stopped can be \
-      run again, with --skip or without. Exits with 0 if all lines were imported, and with 1 otherwise.
-        tidemark import history.ndjson --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret
+      Sends POST /v1/import of a gateway, with a server token. docs/import-export.md explains the lines. Prints \
+      refused lines. Goes on after a lost connection. The same lines again change nothing, so an import that was \
+      stopped can be run again, with --skip or without. Exits with 0 if all lines were imported, and with 1 otherwise.
+        tidemark import history.ndjson --gateway https://localhost:8443 --insecure \
+      --jwt-secret-file .tidemark/jwt-secret
       """
   )
 
@@ -73,9 +74,10 @@ struct ExportCommand: AsyncParsableCommand {
     commandName: "export",
     abstract: "Exports channels, members, messages and positions as JSON lines, or one person's data.",
     discussion: """
-      Reads GET /v1/export of a gateway, with a server token. Each channel is told as of one moment. tidemark import takes \
-      the lines of an export without --user. An export that is cut has to be made again.
-        tidemark export --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret --output all.ndjson
+      Reads GET /v1/export of a gateway, with a server token. Each channel is told as of one moment. tidemark import \
+      takes the lines of an export without --user. An export that is cut has to be made again.
+        tidemark export --gateway https://localhost:8443 --insecure --output all.ndjson \
+      --jwt-secret-file .tidemark/jwt-secret
       """
   )
 

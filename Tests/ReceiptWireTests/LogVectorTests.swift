@@ -487,6 +487,7 @@ struct LogVectorTests {
         thread: SequenceNumber(UInt32(fields.number("thread"))),
         message: SequenceNumber(UInt32(fields.number("sequence"))),
         dueAt: time(fields, "due"),
+        after: UInt32(fields.number("after")),
         purpose
       )
       return .shard(.timerAssigned(fields.number("number"), timer))

@@ -33,6 +33,8 @@ final class ExportStream: OpenStream {
     var part: UInt64 = 0
     /// The part is to be asked for at the next tick, since the store has failed.
     var waits = false
+    /// Attempts at the part that have failed.
+    var failures = 0
   }
 
   /// Channels that are read at a time.
@@ -51,7 +53,7 @@ final class ExportStream: OpenStream {
   var places = [Place?](repeating: nil, count: ExportStream.placesMax)
   /// Lines that HTTP/2 has not accepted yet.
   var held = ByteBuffer()
-  /// Attempts at requests that the store did not carry out, since the last that it did.
+  /// Attempts at lists that the store did not carry out, since the last request that it did.
   var failures = 0
 
   init(_ context: RequestContext, user: String, channelType: String) {

@@ -17,7 +17,7 @@ final class ExportsPart: GatewayPart {
   /// Bytes queued in HTTP/2 for a stream; further lines are held, and nothing is read until they are taken.
   private static let queueBytesMax = 512 << 10
   /// Seconds for which a request is repeated that the store does not carry out.
-  private static let failuresMax = 60
+  private static let failuresMax = 30
 
   // MARK: Opening
 
@@ -163,12 +163,11 @@ final class ExportsPart: GatewayPart {
   }
 
   private func failed(_ request: ExportStoreRequest, _ problem: Problem, _ stream: ExportStream, _ index: SlotIndex) {
-    stream.failures += 1
-    let mayRepeat = problem.status == 503 && stream.failures <= Self.failuresMax * (ExportStream.placesMax + 1)
     switch request {
     case .types, .users, .channels:
+      stream.failures += 1
       stream.isListing = false
-      if !mayRepeat { end(stream, index, problem) }
+      if problem.status != 503 || stream.failures > Self.failuresMax { end(stream, index, problem) }
     case .part(let number):
       let number = Int(number)
       // Deleted since it was listed.
@@ -176,10 +175,11 @@ final class ExportsPart: GatewayPart {
         stream.places[number] = nil
         return advance(stream, index)
       }
+      guard let place = stream.places[number] else { return }
       // A channel is told as of one moment: what the store no longer keeps cannot be continued.
-      guard mayRepeat, stream.places[number]?.part == 0 || problem.code == .storeBusy else {
-        return end(stream, index, problem)
-      }
+      guard problem.status == 503, place.failures < Self.failuresMax, place.part == 0 || problem.code == .storeBusy
+      else { return end(stream, index, Problem(problem.code, "channel \(place.cid): \(problem.detail)")) }
+      stream.places[number]?.failures += 1
       stream.places[number]?.waits = true
     }
   }

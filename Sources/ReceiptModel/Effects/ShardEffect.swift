@@ -103,9 +103,9 @@ extension ShardEffect {
       return (.countersAssigned(nextChannel: nextChannel, time: repair.clamped(time)), .shardTimes)
     case .consumer(let effect): return (.consumer(effect.clamped(by: repair)), .consumers)
     case .timerAssigned(let number, var timer):
-      // A reminder may be due years after its registration.
-      let last = Timestamp(milliseconds: repair.limit.milliseconds + Int64(UInt32.max) * 1_000)
-      timer.dueAt = min(timer.dueAt, last)
+      // It keeps its distance to the registration.
+      let registered = Timestamp(milliseconds: timer.dueAt.milliseconds - Int64(timer.after) * 1_000)
+      timer.dueAt.milliseconds -= registered.milliseconds - repair.clamped(registered).milliseconds
       return (.timerAssigned(number, timer), .timers)
     case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
       .timerRemoved:

@@ -172,8 +172,8 @@ extension ShardState {
     return self[slot].rows.isMarkUnread(row, marker, epoch: epoch)
   }
 
-  /// Return the record of an effect on the shard; nil: the effect tells nothing. Users have records in their home shards
-  /// only, while their settings are in all shards. Call this before the effect is assigned.
+  /// Return the record of an effect on the shard; nil: the effect tells nothing. Users have records in their home
+  /// shards only, while their settings are in all shards. Call this before the effect is assigned.
   package func feedRecord(of effect: ShardEffect, shardCount: Int) -> FeedRecord? {
     switch effect {
     case .userAssigned(let number, let changed):

@@ -47,6 +47,8 @@ package struct MessageTimer: Hashable, Sendable {
   package var thread: SequenceNumber
   package var message: SequenceNumber
   package var dueAt: Timestamp
+  /// Seconds from the registration of the message to ``dueAt``.
+  package var after: UInt32
   package var purpose: Purpose
 
   package enum Purpose: Hashable, Sendable {
@@ -60,12 +62,14 @@ package struct MessageTimer: Hashable, Sendable {
     thread: SequenceNumber = .zero,
     message: SequenceNumber,
     dueAt: Timestamp,
+    after: UInt32,
     _ purpose: Purpose
   ) {
     self.channel = channel
     self.thread = thread
     self.message = message
     self.dueAt = dueAt
+    self.after = after
     self.purpose = purpose
   }
 }

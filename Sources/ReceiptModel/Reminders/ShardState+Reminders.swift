@@ -16,12 +16,20 @@ extension ShardState {
     let expiry = record.acknowledgementExpiresAt
     let applied = rules ?? (record.flags.contains(.silent) ? nil : options(slot).reminders) ?? []
     guard expiry != .none || !applied.isEmpty else { return }
-    var timer = MessageTimer(channel: self[slot].number, thread: thread, message: sequence, dueAt: expiry, .expiry)
+    var timer = MessageTimer(
+      channel: self[slot].number,
+      thread: thread,
+      message: sequence,
+      dueAt: expiry,
+      after: UInt32(clamping: (expiry.milliseconds - record.registeredAt.milliseconds) / 1_000),
+      .expiry
+    )
     var added = expiry == .none ? [] : [timer]
     for rule in applied {
       // Nobody is asked to acknowledge other messages.
       if rule.condition == .unacknowledged, !record.flags.contains(.requestsAcknowledgement) { continue }
       timer.dueAt = Timestamp(milliseconds: record.registeredAt.milliseconds + Int64(rule.after) * 1_000)
+      timer.after = rule.after
       timer.purpose = .reminder(rule.condition, membersMax: rule.membersMax)
       added.append(timer)
     }

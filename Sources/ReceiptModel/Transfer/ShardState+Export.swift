@@ -70,9 +70,9 @@ extension ShardState {
     member.delivered = self[slot].messages.text(record.delivered)
     member.deliveredAt = record.ackedAt.or(record.deliveredAt)
     if let marker = record.marker { member.unreadFrom = self[slot].messages.text(marker.next) }
-    member.unreadEpoch = record.unreadEpoch
-    member.readMoves = record.readStepCount
-    member.deliveredMoves = record.deliveredStepCount
+    member.unreadEpoch = min(record.unreadEpoch, TransferredMember.countMax)
+    member.readMoves = min(record.readStepCount, TransferredMember.countMax)
+    member.deliveredMoves = min(record.deliveredStepCount, TransferredMember.countMax)
     member.acknowledgedThrough = record.acknowledgedThrough
     if record.isMuted { member.flags.insert(.muted) }
     if record.isFlaggedUnread { member.flags.insert(.flaggedUnread) }

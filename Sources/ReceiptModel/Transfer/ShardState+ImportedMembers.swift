@@ -1,7 +1,8 @@
 /// Imports members with their joins and positions (docs/import-export.md).
 ///
-/// The rows of a channel are in the order of their joins (``Roster``), and so are the lines of an import. A line is known
-/// by its user and join. A known row is left as it is, but its watermarks may rise: a later dump brings later positions.
+/// The rows of a channel are in the order of their joins (``Roster``), and so are the lines of an import. A line is
+/// known by its user and join. A known row is left as it is, but its watermarks may rise: a later dump brings later
+/// positions.
 extension ShardState {
   /// The row of an imported member, and the moves to append to it (``decideImport(_:of:in:into:)``).
   package struct ImportedRow {
@@ -34,6 +35,7 @@ extension ShardState {
     let latest = [member.joinedAt, member.leftAt, member.readAt, member.deliveredAt] + member.moves.map(\.at)
     guard latest.allSatisfy({ $0 <= time }) else { throw .timeInFuture }
     let join = try join(of: member, in: slot, channel, at: time)
+    guard member.leftAt == .none || member.leftAt >= join.at else { throw .importConflict }
     let start = effects.count
     let imported: ImportedRow?
     if let row = self[slot].row(of: member.user) {
@@ -41,6 +43,8 @@ extension ShardState {
         guard !hasLeftRow(of: member, join, in: slot) else { return nil }
         throw self[slot].rows.joined(row) > join.sequence ? .importOrder : .importConflict
       }
+      // The user has left and joined again since.
+      if hasLeftRow(of: member, join, in: slot) { return nil }
       guard member.joined == nil || self[slot].rows.joined(row) == join.sequence else { throw .importConflict }
       imported = try decideRise(member, of: row, in: slot, at: time, into: &effects)
     } else {
@@ -88,7 +92,8 @@ extension ShardState {
     var at: Timestamp
   }
 
-  /// Return when a member joined. Without a position the time decides; with neither, the member joined with the channel.
+  /// Return when a member joined. Without a position the time decides; with neither, the member joined with the
+  /// channel.
   private func join(
     of member: TransferredMember,
     in slot: ChannelSlot,
@@ -160,17 +165,17 @@ extension ShardState {
     let start = record.hidesHistory || slot.isThread ? SequenceNumber.zero : join.sequence
     record.role = member.role
     record.isMuted = member.flags.contains(.muted)
-    let read = try reached(.read, member, in: slot, from: start, at: time)
+    let read = try reached(.read, member, in: slot, from: start, joinedAt: join.at, at: time)
     record.read = read.position
     record.readAt = read.at
     record.readStepCount = read.count
     record.readIsHidden = member.flags.contains(.readIsHidden)
-    let delivered = try reached(.delivered, member, in: slot, from: .zero, at: time)
+    let delivered = try reached(.delivered, member, in: slot, from: .zero, joinedAt: join.at, at: time)
     record.delivered = delivered.position
     record.deliveredAt = delivered.at
     record.deliveredStepCount = delivered.count
     record.deliveredIsHidden = member.flags.contains(.deliveredIsHidden)
-    record.unreadEpoch = member.unreadEpoch
+    record.unreadEpoch = member.shownEpoch
     record.marker = try marker(of: member, below: record.read, in: slot)
     record.isFlaggedUnread = member.flags.contains(.flaggedUnread) && !slot.isThread
     if record.isFlaggedUnread { record.flaggedAt = join.at }
@@ -190,13 +195,22 @@ extension ShardState {
   ) throws(Refusal) -> ImportedRow? {
     let before = self[slot].record(of: row)
     var record = before
-    let read = try reached(.read, member, in: slot, from: before.read, known: before.readStepCount, at: time)
+    let read = try reached(
+      .read,
+      member,
+      in: slot,
+      from: before.read,
+      known: before.readStepCount,
+      joinedAt: before.joinedAt,
+      at: time
+    )
     if read.position > before.read {
       record.read = read.position
       record.readAt = max(before.readAt, read.at)
       record.readStepCount = read.count
       record.readIsHidden = member.flags.contains(.readIsHidden)
-      if member.unreadEpoch >= before.unreadEpoch { record.marker = nil }
+      // A read in the old system has ended the marker of an earlier import. What the user has marked here since stays.
+      if member.shownEpoch == before.unreadEpoch, before.markedAt == .none { record.marker = nil }
     }
     let delivered = try reached(
       .delivered,
@@ -204,6 +218,7 @@ extension ShardState {
       in: slot,
       from: before.delivered,
       known: before.deliveredStepCount,
+      joinedAt: before.joinedAt,
       at: time
     )
     if delivered.position > before.delivered {
@@ -213,8 +228,8 @@ extension ShardState {
       record.deliveredStepCount = delivered.count
       record.deliveredIsHidden = member.flags.contains(.deliveredIsHidden)
     }
-    if member.unreadEpoch > before.unreadEpoch {
-      record.unreadEpoch = member.unreadEpoch
+    if member.shownEpoch > before.unreadEpoch {
+      record.unreadEpoch = member.shownEpoch
       record.marker = try marker(of: member, below: record.read, in: slot)
       record.isFlaggedUnread = member.flags.contains(.flaggedUnread) && !slot.isThread
       if record.isFlaggedUnread { record.flaggedAt = max(before.flaggedAt, before.joinedAt) }
@@ -245,18 +260,20 @@ extension ShardState {
     var steps: [Step] = []
   }
 
-  /// Return how far a watermark of an imported row has come. Its moves are numbered so that only a time which is known to
-  /// be exact is shown as exact (R17): with an unknown number of moves, one is taken to be missing before the first.
+  /// Return how far a watermark of an imported row has come. Its moves are numbered so that only a time which is known
+  /// to be exact is shown as exact (R17): with an unknown number of moves, one is taken to be missing before the first.
   ///
   /// - Parameters:
   ///   - start: its position before the import.
   ///   - known: the number of its moves up to there.
+  ///   - joinedAt: no move is earlier than the join.
   private func reached(
     _ kind: StepKind,
     _ member: TransferredMember,
     in slot: ChannelSlot,
     from start: SequenceNumber,
     known: UInt32 = 0,
+    joinedAt: Timestamp,
     at time: Timestamp
   ) throws(Refusal) -> Watermark {
     let id = kind == .read ? member.read : member.delivered
@@ -270,9 +287,9 @@ extension ShardState {
     // A row that was left where it started has the time that it was given, if any.
     guard position > start || known == 0 && given != .none else { return Watermark(position: start) }
     let registered = position == .zero ? Timestamp.none : self[slot].messages.registeredAt(position)
-    var watermark = Watermark(position: position, at: max(given.or(time), registered))
+    var watermark = Watermark(position: position, at: max(given.or(time), registered, joinedAt))
     var last = start
-    var lastAt = Timestamp.none
+    var lastAt = joinedAt
     for move in member.moves where move.kind == kind && move.sequence > start {
       guard move.sequence > last else { throw .importConflict }
       last = move.sequence

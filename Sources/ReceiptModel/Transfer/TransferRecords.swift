@@ -99,6 +99,9 @@ package struct TransferredMember: Hashable, Sendable {
     }
   }
 
+  /// Maximum of ``unreadEpoch``, ``readMoves`` and ``deliveredMoves``: what follows an import must not overflow.
+  package static let countMax: UInt32 = 1 << 31
+
   package var user: String
   /// Empty: no role.
   package var role: String
@@ -169,6 +172,13 @@ package struct TransferredMember: Hashable, Sendable {
     self.unreadAfter = unreadAfter
     self.flags = flags
     self.moves = moves
+  }
+}
+
+extension TransferredMember {
+  /// The epoch that the row gets: a marker or a flag has at least 1 (R4).
+  var shownEpoch: UInt32 {
+    max(unreadEpoch, !unreadFrom.isEmpty || flags.contains(.flaggedUnread) ? 1 : 0)
   }
 }
 

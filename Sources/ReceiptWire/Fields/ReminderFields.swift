@@ -36,19 +36,16 @@ extension FieldReader {
     let thread = try sequence()
     let message = try sequence()
     let dueAt = try time()
-    let purpose = try byte()
-    if purpose == ByteBuffer.expiryPurpose {
-      return MessageTimer(channel: channel, thread: thread, message: message, dueAt: dueAt, .expiry)
+    let after = try varint32()
+    let byte = try byte()
+    let purpose: MessageTimer.Purpose
+    if byte == ByteBuffer.expiryPurpose {
+      purpose = .expiry
+    } else {
+      guard let condition = ReminderCondition(rawValue: byte) else { throw .badValue(.effect) }
+      purpose = .reminder(condition, membersMax: try varint32())
     }
-    guard let condition = ReminderCondition(rawValue: purpose) else { throw .badValue(.effect) }
-    let membersMax = try varint32()
-    return MessageTimer(
-      channel: channel,
-      thread: thread,
-      message: message,
-      dueAt: dueAt,
-      .reminder(condition, membersMax: membersMax)
-    )
+    return MessageTimer(channel: channel, thread: thread, message: message, dueAt: dueAt, after: after, purpose)
   }
 }
 
@@ -70,6 +67,7 @@ extension ByteBuffer {
     writeSequence(timer.thread)
     writeSequence(timer.message)
     writeTime(timer.dueAt)
+    writeVarint(timer.after)
     switch timer.purpose {
     case .expiry: writeByte(Self.expiryPurpose)
     case .reminder(let condition, let membersMax):

@@ -16,7 +16,10 @@ extension RequestSpec {
     RequestSpec(
       .registerMessage,
       "register_message",
-      "cid counter message user created flags mentions:[user]?flags&16 reminders:[after when:byte(when) limit]?flags&32",
+      """
+      cid counter message user created flags mentions:[user]?flags&16 \
+      reminders:[after when:byte(when) limit]?flags&32
+      """,
       reply: "was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)"
     ), RequestSpec(.deleteMessage, "delete_message", "cid counter message", reply: "sequence"),
     RequestSpec(

@@ -4,8 +4,8 @@ internal import ReceiptWire
 
 /// Exports of channels and of users' settings (Proto/frames.md, 0x64 to 0x66).
 ///
-/// A channel is encoded whole, in one turn, so that all its records are of one moment. What does not fit into one reply is
-/// kept until it is read, within ``snapshotBytesMax``.
+/// A channel is encoded whole, in one turn, so that all its records are of one moment. What does not fit into one reply
+/// is kept until it is read, within ``snapshotBytesMax``.
 final class ChannelExports: ShardPart {
   private struct Snapshot {
     let cid: [UInt8]

@@ -127,5 +127,6 @@ extension ShardEngine {
       && [member.thread, member.read, member.delivered, member.unreadFrom].allSatisfy {
         $0.isEmpty || isValid($0, Identifier.isMessage)
       }
+      && [member.unreadEpoch, member.readMoves, member.deliveredMoves].allSatisfy { $0 <= TransferredMember.countMax }
   }
 }

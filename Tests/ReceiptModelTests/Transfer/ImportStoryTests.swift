@@ -275,3 +275,94 @@ import Testing
     #expect(story.shard.replayed().digest() == story.shard.digest())
   }
 }
+
+/// Lines that contradict each other, or what users have done since.
+extension ImportStoryTests {
+  private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
+
+  @Test("moves from before the join count as made with it")
+  func movesBeforeJoinCountAsMadeWithIt() {
+    let story = Story(messages: 5)
+    let move = TransferredMember.Move(.read, to: SequenceNumber(1), at: Self.at(1))
+    story.member(
+      TransferredMember(
+        user: "bob",
+        joinedAt: Self.at(2_150),
+        read: "m4",
+        readAt: Self.at(1),
+        delivered: "m4",
+        deliveredAt: Self.at(1),
+        moves: [TransferredMember.Move(.read, to: SequenceNumber(3), at: Self.at(2)), move].reversed()
+      )
+    )
+    #expect(story.refusal == nil)
+    let row = story.shard.state[story.slot].row(of: "bob")!
+    let record = story.shard.state[story.slot].record(of: row)
+    #expect(record.readAt >= record.joinedAt && record.deliveredAt >= record.joinedAt)
+    #expect(story.shard.faults == [])
+  }
+
+  @Test("a marker and a flag have an epoch of at least 1")
+  func markerAndFlagHaveAnEpoch() {
+    let story = Story(messages: 5)
+    story.member(TransferredMember(user: "bob", read: "m3", unreadFrom: "m2"))
+    story.member(TransferredMember(user: "carl", flags: .flaggedUnread))
+    for user in ["bob", "carl"] {
+      let row = story.shard.state[story.slot].row(of: user)!
+      #expect(story.shard.state[story.slot].record(of: row).unreadEpoch == 1, "\(user)")
+    }
+    #expect(story.member(TransferredMember(user: "carl", flags: .flaggedUnread)) == 0)
+    #expect(story.shard.faults == [])
+  }
+
+  @Test("what a user has marked unread since stays, unless the line has a higher epoch")
+  func sameEpochLeavesMarkUnread() {
+    let story = Story(messages: 6)
+    story.member(TransferredMember(user: "bob", read: "m4"))
+    let row = story.shard.state[story.slot].row(of: "bob")!
+    story.perform { shard, time, effects in
+      let number = shard.state[story.slot].number
+      effects.append(.channel(number, .markerAssigned(row, marker: SequenceNumber(1), epoch: 1, at: time)))
+    }
+    story.member(TransferredMember(user: "bob", read: "m6", unreadEpoch: 1))
+    #expect(story.shard.state[story.slot].record(of: row).marker == SequenceNumber(1))
+    story.member(TransferredMember(user: "bob", read: "m6", unreadEpoch: 2))
+    #expect(story.shard.state[story.slot].record(of: row).marker == nil)
+  }
+
+  @Test("a line of an earlier stay changes nothing once its user has joined again")
+  func lineOfEarlierStayChangesNothing() {
+    let story = Story(messages: 5)
+    let line = TransferredMember(user: "bob", joinedAt: Self.at(2_150), read: "m4", unreadFrom: "m3", unreadEpoch: 3)
+    story.member(line)
+    for (add, remove) in [([], ["bob"]), (["bob"], [])] as [([String], [String])] {
+      story.perform { shard, time, effects throws(Refusal) in
+        let members = add.map { ShardState.NewMember(user: $0) }
+        try shard.state.decideMembers(story.slot, add: members, remove: remove, at: time, into: &effects)
+      }
+    }
+    #expect(story.member(line) == 0)
+    #expect(story.refusal == nil)
+    let row = story.shard.state[story.slot].row(of: "bob")!
+    #expect(story.shard.state[story.slot].record(of: row).unreadEpoch == 0)
+  }
+
+  @Test("leaving before joining is refused")
+  func leavingBeforeJoiningIsRefused() {
+    let story = Story(messages: 5)
+    #expect(story.member(TransferredMember(user: "bob", joinedAt: Self.at(2_150), leftAt: Self.at(2_000))) == 0)
+    #expect(story.refusal == .importConflict)
+  }
+
+  @Test("the largest counts do not overflow")
+  func largestCountsDoNotOverflow() {
+    let story = Story(messages: 6)
+    let most = TransferredMember.countMax
+    story.member(
+      TransferredMember(user: "bob", read: "m2", unreadEpoch: most, readMoves: most, deliveredMoves: most)
+    )
+    story.member(TransferredMember(user: "bob", read: "m4"))
+    story.member(TransferredMember(user: "bob", read: "m6"))
+    #expect(story.refusal == nil && story.shard.faults == [])
+  }
+}

@@ -161,6 +161,10 @@ package struct PushJob: Sendable, Hashable {
     }
     content.ttlSeconds = try job.integer("ttl", 0...Self.ttlSecondsMax) ?? Self.ttlSecondsDefault
     content.collapseKey = try job.text("collapse_key", max: 64)
+    // It goes into headers.
+    guard content.collapseKey?.utf8.allSatisfy({ (0x20..<0x7F).contains($0) }) != false else {
+      throw PushJobError(code: "invalid_field", detail: "collapse_key has to be printable ASCII")
+    }
     users = try Self.users(job)
     guard deviceCount <= Self.devicesMax else {
       throw PushJobError(

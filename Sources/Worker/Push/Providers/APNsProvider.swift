@@ -4,8 +4,8 @@ internal import Operations
 
 /// Apple Push Notification service with token authentication, over HTTP/2.
 ///
-/// Sources: Apple's documentation of User Notifications, "Sending notification requests to APNs", "Handling notification
-/// responses from APNs" and "Establishing a token-based connection to APNs".
+/// Sources: Apple's documentation of User Notifications, "Sending notification requests to APNs", "Handling
+/// notification responses from APNs" and "Establishing a token-based connection to APNs".
 final class APNsProvider: PushProvider {
   /// Largest payload in bytes, except for VoIP.
   static let payloadByteCountMax = 4_096
