@@ -387,13 +387,12 @@ extension EventStreamsPart: OpenStreamOwner {
   /// End a stream, so that its client reconnects if it may; one that has not begun is refused.
   func end(_ stream: OpenStream, _ reason: StreamEnd) {
     guard let stream = table.stream(of: stream.handle) else { return }
-    let (text, problem): (StaticString, Problem) =
-      switch reason {
-      case .tokenExpired: ("the token has expired", Problem(.tokenExpired))
-      case .tokenRevoked: ("the token has been revoked", Problem(.tokenRevoked))
-      case .draining: ("this gateway is shutting down", OpenStreamsPart.shuttingDown)
-      }
-    if stream.hasBegun { end(stream, text) } else { hub.fail(stream.ref, problem) }
+    guard stream.hasBegun else { return hub.fail(stream.ref, reason.problem) }
+    switch reason {
+    case .tokenExpired: end(stream, "the token has expired")
+    case .tokenRevoked: end(stream, "the token has been revoked")
+    case .draining: end(stream, "this gateway is shutting down")
+    }
   }
 
   /// Remove a stream whose client takes no events, and drop its queue. The client can resume from its last event.

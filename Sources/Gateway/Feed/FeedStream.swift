@@ -18,7 +18,7 @@ struct FeedStoreRequest {
 }
 
 /// A stream of one partition of the feed, to one consumer.
-final class FeedStream: OpenStream {
+final class FeedStream: LineStream {
   /// What the stream does for its caller.
   enum Purpose {
     /// Hold the partition's lease, and read without end.
@@ -49,9 +49,8 @@ final class FeedStream: OpenStream {
   // Reading
   /// Shards with a read in flight, and those whose last read has failed and waits for a tick.
   var isReading: [Bool]
-  /// Lines that HTTP/2 has not accepted yet.
-  var held = ByteBuffer()
-  var writtenAt: NIODeadline = .now()
+  /// When lines were last written.
+  private(set) var writtenAt: NIODeadline = .now()
   /// Everything up to this time is read, per shard.
   var through: [Timestamp]
   /// The shards that had no further record when they last answered.
@@ -68,7 +67,10 @@ final class FeedStream: OpenStream {
     super.init(context)
   }
 
-  override var waitsForClient: Bool { held.readableBytes > 0 }
+  override func write(_ lines: ByteBuffer, to connections: ConnectionTable) {
+    writtenAt = .now()
+    super.write(lines, to: connections)
+  }
 
   /// The range's end; nil: the stream has none.
   var end: FeedCursor? { if case .range(let end) = purpose { end } else { nil } }

@@ -7,8 +7,7 @@ internal import StoreClient
 
 /// The streams of the change feed (R21): each asks the shards of its partition for records, and writes them as lines.
 final class FeedStreamsPart: GatewayPart {
-  private var streams = SlotTable<FeedStream>()
-  private var indexes: [UInt64: SlotIndex] = [:]
+  private var streams = LineStreamTable<FeedStream>()
   // Counters since the start.
   private var opened: UInt64 = 0
   private var stalled: UInt64 = 0
@@ -23,8 +22,6 @@ final class FeedStreamsPart: GatewayPart {
   private static func recordsPerRead(shardCount: Int) -> Int {
     max(4, min(2_000, 32_000 / (shardCount * (4 + shardCount / 32))))
   }
-  /// Bytes queued in HTTP/2 for a stream; further lines are held, and nothing is read until they are taken.
-  private static let queueBytesMax = 512 << 10
   private static let heartbeat = TimeAmount.seconds(10)
   /// The longest silence of a stream whose records are slow to come.
   private static let silenceMax = TimeAmount.seconds(14)
@@ -65,7 +62,6 @@ final class FeedStreamsPart: GatewayPart {
       stream = FeedStream(context, consumer: parameters.consumer, .consumer, cursor: none, shards: shards)
     }
     let index = streams.insert(stream)
-    indexes[stream.handle.rawValue] = index
     if stream.end == nil {
       stream.epoch = nextEpoch()
       sendOpen(stream, index)
@@ -156,7 +152,7 @@ final class FeedStreamsPart: GatewayPart {
     begin(stream)
     var line = ByteBuffer()
     FeedJSON.writeLease(stream.cursor, epoch: stream.epoch, state: stream.state, into: &line)
-    write(line, stream)
+    stream.write(line, to: loop.connections)
     advance(stream, index)
   }
 
@@ -171,14 +167,9 @@ final class FeedStreamsPart: GatewayPart {
   }
 
   private func refuse(_ stream: FeedStream, _ index: SlotIndex, _ problem: Problem) {
-    remove(stream, index)
+    streams.remove(index)
     loop.answer(problem, route: .readFeed, stream: stream.handle, connection: stream.connection)
     loop.connections.markDirty(stream.connection)
-  }
-
-  private func remove(_ stream: FeedStream, _ index: SlotIndex) {
-    streams.remove(index)
-    indexes[stream.handle.rawValue] = nil
   }
 
   // MARK: Reading
@@ -211,7 +202,7 @@ final class FeedStreamsPart: GatewayPart {
       switch failure.problem.code {
       // The next tick tries again.
       case .storeBusy, .storeUnavailable, .outcomeUnknown: return
-      case let code: end(stream, index, failure.problem, code)
+      default: end(stream, index, failure.problem)
       }
     case .reply(let kind, let payload):
       var lines = ByteBuffer()
@@ -219,10 +210,10 @@ final class FeedStreamsPart: GatewayPart {
         try read(payload, position, stream, into: &lines)
       } catch {
         loop.logMalformedReply(error, kind)
-        return end(stream, index, Problem(.internalError), .internalError)
+        return end(stream, index, Problem(.internalError))
       }
       if !stream.hasBegun { begin(stream) }
-      if lines.readableBytes > 0 { write(lines, stream) }
+      if lines.readableBytes > 0 { stream.write(lines, to: loop.connections) }
       advance(stream, index)
     }
   }
@@ -271,65 +262,36 @@ final class FeedStreamsPart: GatewayPart {
     if !stream.hasBegun { begin(stream) }
     var line = ByteBuffer()
     FeedJSON.writeHeartbeat(stream.end ?? stream.cursor, at: stream.cursor.time, into: &line)
-    write(line, stream)
+    stream.write(line, to: loop.connections)
     finish(stream, index)
   }
 
-  private func end(_ stream: FeedStream, _ index: SlotIndex, _ problem: Problem, _ code: ProblemCode) {
+  private func end(_ stream: FeedStream, _ index: SlotIndex, _ problem: Problem) {
     guard stream.hasBegun else { return refuse(stream, index, problem) }
     var line = ByteBuffer()
-    FeedJSON.writeEnd(code, into: &line)
-    write(line, stream)
+    FeedJSON.writeEnd(problem.code, into: &line)
+    stream.write(line, to: loop.connections)
     finish(stream, index)
   }
 
   private func finish(_ stream: FeedStream, _ index: SlotIndex) {
-    if stream.held.readableBytes > 0 {
-      // The last lines go out, however many there are.
-      loop.connections.connection(stream.connection)?.write(stream.handle, stream.held, queueBytesMax: .max)
-    }
-    remove(stream, index)
-    loop.connections.connection(stream.connection)?.finish(stream.handle)
-    loop.connections.markDirty(stream.connection)
+    streams.remove(index)
+    stream.finish(on: loop.connections)
   }
 
-  // MARK: Writing
-
-  private func write(_ lines: ByteBuffer, _ stream: FeedStream) {
-    stream.writtenAt = loop.eventLoop.now
-    var lines = lines
-    if stream.held.readableBytes > 0 {
-      stream.held.writeBuffer(&lines)
-      _ = loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, stream.held.readableBytes)
-      return
-    }
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    let byteCount = lines.readableBytes
-    if connection.write(stream.handle, lines, queueBytesMax: Self.queueBytesMax) == .full {
-      stream.held = lines
-    } else {
-      stream.bytesWritten &+= UInt64(byteCount)
-    }
-    _ = connection.setRetainedBytes(stream.handle, stream.held.readableBytes)
-    loop.connections.markDirty(stream.connection)
-  }
+  // MARK: Connection
 
   /// Continue a stream that can write again.
   func drained(_ handle: HTTP2StreamHandle) {
-    guard !indexes.isEmpty, let index = indexes[handle.rawValue], let stream = streams[index] else { return }
-    if stream.held.readableBytes > 0 {
-      let lines = stream.held
-      stream.held = ByteBuffer()
-      write(lines, stream)
-    }
+    guard let (stream, index) = streams.find(handle) else { return }
+    stream.writeHeld(to: loop.connections)
     advance(stream, index)
     loop.endTurnSoon()
   }
 
   /// Forget a stream whose client has disconnected.
   func aborted(_ handle: HTTP2StreamHandle) {
-    guard !indexes.isEmpty, let index = indexes[handle.rawValue], let stream = streams[index] else { return }
-    remove(stream, index)
+    if let (_, index) = streams.find(handle) { streams.remove(index) }
   }
 
   // MARK: Metrics
@@ -355,20 +317,14 @@ final class FeedStreamsPart: GatewayPart {
 }
 
 extension FeedStreamsPart: OpenStreamOwner {
-  var openStreams: [OpenStream] { indexes.values.compactMap { streams[$0] } }
+  var openStreams: [OpenStream] { streams.all }
   func openStreams(part: Int, of parts: Int) -> [OpenStream] { part == 0 ? openStreams : [] }
   var checkInterval: TimeAmount { .seconds(1) }
   var stallTimeout: TimeAmount { loop.limits.eventStallTimeout }
 
   func end(_ stream: OpenStream, _ reason: StreamEnd) {
-    guard let index = indexes[stream.handle.rawValue], let stream = streams[index] else { return }
-    let problem =
-      switch reason {
-      case .tokenExpired: Problem(.tokenExpired)
-      case .tokenRevoked: Problem(.tokenRevoked)
-      case .draining: OpenStreamsPart.shuttingDown
-      }
-    end(stream, index, problem, problem.code)
+    guard let (stream, index) = streams.find(stream.handle) else { return }
+    end(stream, index, reason.problem)
   }
 
   /// Remove a stream whose client takes no records. Its consumer continues from what it has committed.
@@ -382,16 +338,16 @@ extension FeedStreamsPart: OpenStreamOwner {
   /// Retry what has failed, and show streams without records that they are alive.
   func streamsChecked() {
     let now = loop.eventLoop.now
-    for index in Array(indexes.values) {
+    for index in streams.indexes {
       guard let stream = streams[index], stream.hasBegun || stream.end != nil else { continue }
       advance(stream, index)
       let silence = stream.isAtEnd ? Self.heartbeat : Self.silenceMax
-      guard streams.contains(index), stream.hasBegun, !stream.waitsForClient, now - stream.writtenAt >= silence
+      guard streams[index] != nil, stream.hasBegun, !stream.waitsForClient, now - stream.writtenAt >= silence
       else { continue }
       var line = ByteBuffer()
       let through = stream.through.min() ?? .none
       FeedJSON.writeHeartbeat(stream.cursor, at: max(stream.cursor.time, through), into: &line)
-      write(line, stream)
+      stream.write(line, to: loop.connections)
     }
   }
 }

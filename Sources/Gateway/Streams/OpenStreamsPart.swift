@@ -60,6 +60,14 @@ enum StreamEnd {
   case tokenRevoked
   /// The gateway is shutting down.
   case draining
+
+  var problem: Problem {
+    switch self {
+    case .tokenExpired: Problem(.tokenExpired)
+    case .tokenRevoked: Problem(.tokenRevoked)
+    case .draining: OpenStreamsPart.shuttingDown
+    }
+  }
 }
 
 /// A part that has open streams.

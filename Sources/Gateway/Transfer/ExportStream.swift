@@ -1,6 +1,4 @@
 internal import DequeModule
-internal import HTTP2Session
-internal import NIOCore
 internal import ReceiptModel
 internal import StoreClient
 
@@ -13,11 +11,11 @@ enum ExportStoreRequest {
   case part(place: UInt8)
 }
 
-/// One export: what it has still to ask of the store, and lines that HTTP/2 has not taken.
+/// One export: what it has still to ask of the store.
 ///
 /// Channel types come first, then users, then the channels of each shard, several at a time. Without a user it tells
 /// everything; with one, what belongs to that user.
-final class ExportStream: OpenStream {
+final class ExportStream: LineStream {
   enum Stage {
     case types
     case users
@@ -40,7 +38,6 @@ final class ExportStream: OpenStream {
   /// Channels that are read at a time.
   static let placesMax = 8
 
-  let context: RequestContext
   /// Empty: everything.
   let user: String
   /// Empty: every channel type.
@@ -51,19 +48,14 @@ final class ExportStream: OpenStream {
   var isListing = false
   var cids: Deque<String> = []
   var places = [Place?](repeating: nil, count: ExportStream.placesMax)
-  /// Lines that HTTP/2 has not accepted yet.
-  var held = ByteBuffer()
   /// Attempts at lists that the store did not carry out, since the last request that it did.
   var failures = 0
 
   init(_ context: RequestContext, user: String, channelType: String) {
-    self.context = context
     self.user = user
     self.channelType = channelType
     super.init(context)
   }
-
-  override var waitsForClient: Bool { held.readableBytes > 0 }
 
   /// Whether a channel is of the wanted type.
   func wants(_ cid: String) -> Bool {

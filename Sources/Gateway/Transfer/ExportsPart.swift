@@ -8,14 +8,11 @@ internal import StoreClient
 
 /// `GET /v1/export` (Proto/openapi.yaml): reads the store channel by channel, as far as the client takes the lines.
 final class ExportsPart: GatewayPart {
-  private var streams = SlotTable<ExportStream>()
-  private var indexes: [UInt64: SlotIndex] = [:]
+  private var streams = LineStreamTable<ExportStream>()
   private var opened: UInt64 = 0
   private var stalled: UInt64 = 0
 
   private static let streamsMax = 16
-  /// Bytes queued in HTTP/2 for a stream; further lines are held, and nothing is read until they are taken.
-  private static let queueBytesMax = 512 << 10
   /// Seconds for which a request is repeated that the store does not carry out.
   private static let failuresMax = 30
 
@@ -49,9 +46,7 @@ final class ExportsPart: GatewayPart {
     opened &+= 1
     let stream = ExportStream(context, user: user, channelType: channelType)
     if !user.isEmpty { stream.stage = .users }
-    let index = streams.insert(stream)
-    indexes[stream.handle.rawValue] = index
-    advance(stream, index)
+    advance(stream, streams.insert(stream))
   }
 
   // MARK: Requests
@@ -154,7 +149,7 @@ final class ExportsPart: GatewayPart {
         loop.logMalformedReply(error, kind)
         return end(stream, index, Problem(.internalError))
       }
-      if lines.readableBytes > 0 { write(lines, stream) }
+      if lines.readableBytes > 0 { stream.write(lines, to: loop.connections) }
       if case .part(let place) = request, stream.places[Int(place)] != nil, !stream.waitsForClient {
         sendPart(Int(place), stream, index)
       }
@@ -257,34 +252,12 @@ final class ExportsPart: GatewayPart {
     }
   }
 
-  // MARK: Writing
-
-  private func write(_ lines: ByteBuffer, _ stream: ExportStream) {
-    var lines = lines
-    if stream.held.readableBytes > 0 {
-      stream.held.writeBuffer(&lines)
-      _ = loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, stream.held.readableBytes)
-      return
-    }
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    let byteCount = lines.readableBytes
-    if connection.write(stream.handle, lines, queueBytesMax: Self.queueBytesMax) == .full {
-      stream.held = lines
-    } else {
-      stream.bytesWritten &+= UInt64(byteCount)
-    }
-    _ = connection.setRetainedBytes(stream.handle, stream.held.readableBytes)
-    loop.connections.markDirty(stream.connection)
-  }
+  // MARK: Connection
 
   /// Continue a stream that can write again.
   func drained(_ handle: HTTP2StreamHandle) {
-    guard !indexes.isEmpty, let index = indexes[handle.rawValue], let stream = streams[index] else { return }
-    if stream.held.readableBytes > 0 {
-      let lines = stream.held
-      stream.held = ByteBuffer()
-      write(lines, stream)
-    }
+    guard let (stream, index) = streams.find(handle) else { return }
+    stream.writeHeld(to: loop.connections)
     continueParts(stream, index)
     advance(stream, index)
     loop.endTurnSoon()
@@ -300,29 +273,18 @@ final class ExportsPart: GatewayPart {
   private func end(_ stream: ExportStream, _ index: SlotIndex, _ problem: Problem) {
     var line = ByteBuffer()
     TransferJSON.writeError(problem, into: &line)
-    write(line, stream)
+    stream.write(line, to: loop.connections)
     finish(stream, index)
   }
 
   private func finish(_ stream: ExportStream, _ index: SlotIndex) {
-    if stream.held.readableBytes > 0 {
-      // The last lines go out, however many there are.
-      loop.connections.connection(stream.connection)?.write(stream.handle, stream.held, queueBytesMax: .max)
-    }
-    remove(stream, index)
-    loop.connections.connection(stream.connection)?.finish(stream.handle)
-    loop.connections.markDirty(stream.connection)
-  }
-
-  private func remove(_ stream: ExportStream, _ index: SlotIndex) {
     streams.remove(index)
-    indexes[stream.handle.rawValue] = nil
+    stream.finish(on: loop.connections)
   }
 
   /// Forget a stream whose client has disconnected.
   func aborted(_ handle: HTTP2StreamHandle) {
-    guard !indexes.isEmpty, let index = indexes[handle.rawValue], let stream = streams[index] else { return }
-    remove(stream, index)
+    if let (_, index) = streams.find(handle) { streams.remove(index) }
   }
 
   // MARK: Metrics
@@ -339,18 +301,13 @@ final class ExportsPart: GatewayPart {
 }
 
 extension ExportsPart: OpenStreamOwner {
-  var openStreams: [OpenStream] { indexes.values.compactMap { streams[$0] } }
+  var openStreams: [OpenStream] { streams.all }
   func openStreams(part: Int, of parts: Int) -> [OpenStream] { part == 0 ? openStreams : [] }
   var checkInterval: TimeAmount { .seconds(1) }
   var stallTimeout: TimeAmount { loop.limits.streamIdleTimeout }
 
   func end(_ stream: OpenStream, _ reason: StreamEnd) {
-    guard let index = indexes[stream.handle.rawValue], let stream = streams[index] else { return }
-    switch reason {
-    case .tokenExpired: end(stream, index, Problem(.tokenExpired))
-    case .tokenRevoked: end(stream, index, Problem(.tokenRevoked))
-    case .draining: end(stream, index, OpenStreamsPart.shuttingDown)
-    }
+    if let (stream, index) = streams.find(stream.handle) { end(stream, index, reason.problem) }
   }
 
   func removeStalled(_ stream: OpenStream) {
@@ -362,7 +319,7 @@ extension ExportsPart: OpenStreamOwner {
 
   /// Repeat what the store did not carry out.
   func streamsChecked() {
-    for index in Array(indexes.values) {
+    for index in streams.indexes {
       guard let stream = streams[index] else { continue }
       continueParts(stream, index)
       advance(stream, index)
