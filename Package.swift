@@ -200,12 +200,12 @@ let package = Package(
     ),
     .target(
       name: "Watch",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix],
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
     .target(
       name: "Transfer",
-      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore, nioPosix],
+      dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
     .target(

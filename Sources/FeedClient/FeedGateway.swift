@@ -2,7 +2,6 @@ internal import Foundation
 package import HTTP2Session
 package import LocalStack
 internal import Operations
-internal import Synchronization
 package import TLSSession
 
 /// Refusal or failure of a call to the gateway.
@@ -38,13 +37,14 @@ package final class FeedGateway: Sendable {
   package let url: GatewayURL
   package let tls: TLSContext?
   package let credential: ServerCredential
-  private let connection = Mutex<Task<AsyncHTTP2Client, any Error>?>(nil)
+  private let client: ReconnectingHTTP2Client
 
   /// - Parameter tls: for a gateway with TLS.
   package init(url: GatewayURL, tls: TLSContext?, credential: ServerCredential) {
     self.url = url
     self.tls = tls
     self.credential = credential
+    client = ReconnectingHTTP2Client(url: url, tls: tls)
   }
 
   // MARK: Routes
@@ -173,23 +173,14 @@ package final class FeedGateway: Sendable {
 
   package func call(_ method: HTTP2Method, _ path: String, bytes: [UInt8]? = nil) async throws -> [UInt8] {
     let token = try await credential.token()
-    let connecting = connection.withLock { connection in
-      if let connection { return connection }
-      let task = Task { [url, tls] in try await AsyncHTTP2Client.connect(to: url.endpoint, tls: tls) }
-      connection = task
-      return task
-    }
+    let response: HTTPCallResponse
     do {
-      let response = try await connecting.value.call(method, path, body: bytes, token: token)
-      guard (200..<300).contains(response.status) else { throw GatewayError(response) }
-      return response.body
-    } catch let error as GatewayError {
-      throw error
+      response = try await client.call(method, path, body: bytes, token: token)
     } catch {
-      // A reset stream says nothing about the connection; every other failure does.
-      if case CallError.reset = error {} else { drop(connecting) }
       throw GatewayError("no response from the gateway: \(ErrorText.of(error))")
     }
+    guard (200..<300).contains(response.status) else { throw GatewayError(response) }
+    return response.body
   }
 
   package func decode<Value: Decodable>(_ body: [UInt8]) throws -> Value {
@@ -200,17 +191,6 @@ package final class FeedGateway: Sendable {
     }
   }
 
-  private func drop(_ failed: Task<AsyncHTTP2Client, any Error>) {
-    connection.withLock { if $0 == failed { $0 = nil } }
-    Task { try? await failed.value.close() }
-  }
-
   /// Close the connection.
-  package func close() async {
-    let open = connection.withLock { connection in
-      defer { connection = nil }
-      return connection
-    }
-    try? await open?.value.close()
-  }
+  package func close() async { await client.close() }
 }

@@ -1,7 +1,6 @@
 internal import HTTP2Session
 internal import LocalStack
 internal import NIOCore
-internal import NIOPosix
 internal import Operations
 internal import TLSSession
 
@@ -9,9 +8,9 @@ internal import TLSSession
 /// either, so unread records wait at the gateway.
 package final class FeedStream: Sendable {
   private let channel: any Channel
-  private let connection: NIOLoopBound<FeedConnection>
+  private let connection: NIOLoopBound<HTTP2ClientConnection<FeedConnection>>
 
-  private init(_ channel: any Channel, _ connection: NIOLoopBound<FeedConnection>) {
+  private init(_ channel: any Channel, _ connection: NIOLoopBound<HTTP2ClientConnection<FeedConnection>>) {
     self.channel = channel
     self.connection = connection
   }
@@ -22,29 +21,15 @@ package final class FeedStream: Sendable {
   package static func open(_ gateway: FeedGateway, path: String) async throws -> FeedStream {
     let token = try await gateway.credential.token()
     let (url, tls) = (gateway.url, gateway.tls)
-    let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton.next())
-      .connectTimeout(.seconds(10))
-      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
     do {
-      let (channel, connection) = try await bootstrap.connect(
-        host: url.endpoint.host,
-        port: url.endpoint.port
+      let (channel, connection) = try await HTTP2ClientConnection<FeedConnection>.connect(
+        to: url.endpoint,
+        tls: tls
       ) { channel in
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: url.endpoint.host)) }
-          let template = HTTP2RequestTemplate(
-            method: .get,
-            scheme: url.isTLS ? "https" : "http",
-            authority: "\(url.endpoint)",
-            authorization: "Bearer \(token)",
-            headers: [("accept", "application/x-ndjson")]
-          )
-          let delegate = FeedConnection(channel: channel, template: template, path: path)
-          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
-          try pipeline.addHandler(ConnectionErrorHandler { delegate.end(ErrorText.of($0)) })
-          return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
-        }
+        let template = url.requestTemplate(.get, token: token, headers: [("accept", "application/x-ndjson")])
+        return FeedConnection(channel: channel, template: template, path: path)
+      } makeErrorHandler: { delegate in
+        ConnectionErrorHandler { delegate.end(ErrorText.of($0)) }
       }
       return FeedStream(channel, connection)
     } catch {
@@ -54,17 +39,17 @@ package final class FeedStream: Sendable {
 
   /// Return the lines that have arrived, at least one; nil at the end of the stream.
   package func next() async -> [FeedLine]? {
-    try? await channel.eventLoop.flatSubmit { [connection] in connection.value.next() }.get()
+    try? await channel.eventLoop.flatSubmit { [connection] in connection.value.delegate.next() }.get()
   }
 
   /// Why the stream has ended.
   package func endReason() async -> String {
-    (try? await channel.eventLoop.submit { [connection] in connection.value.endReason }.get()) ?? "closed"
+    (try? await channel.eventLoop.submit { [connection] in connection.value.delegate.endReason }.get()) ?? "closed"
   }
 
   /// End the stream; a waiting ``next()`` returns nil.
   package func close() {
-    channel.eventLoop.execute { [connection] in connection.value.end("closed by the reader") }
+    channel.eventLoop.execute { [connection] in connection.value.delegate.end("closed by the reader") }
   }
 }
 

@@ -60,26 +60,16 @@ package final class AsyncHTTP2Client: Sendable {
     let ready = eventLoop.makePromise(of: Void.self)
     let timeout = eventLoop.scheduleTask(in: .seconds(10)) { ready.fail(CallError.timedOut) }
     defer { timeout.cancel() }
-    let bootstrap = ClientBootstrap(group: eventLoop)
-      .connectTimeout(.seconds(10))
-      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
-      .channelInitializer { channel in
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: endpoint.host)) }
-          let delegate = CallDelegate(ready, scheme: tls == nil ? "http" : "https", authority: "\(endpoint)")
-          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
-          try pipeline.addHandler(ConnectionErrorHandler { ready.fail($0) })
-        }
-      }
     do {
-      let channel = try await bootstrap.connect(host: endpoint.host, port: endpoint.port).get()
-      let connection = try await channel.eventLoop.submit {
-        NIOLoopBound(
-          try channel.pipeline.syncOperations.handler(type: HTTP2ClientConnection<CallDelegate>.self),
-          eventLoop: channel.eventLoop
-        )
-      }.get()
+      let (channel, connection) = try await HTTP2ClientConnection<CallDelegate>.connect(
+        to: endpoint,
+        tls: tls,
+        eventLoop: eventLoop
+      ) { _ in
+        CallDelegate(ready, scheme: tls == nil ? "http" : "https", authority: "\(endpoint)")
+      } makeErrorHandler: { _ in
+        ConnectionErrorHandler { ready.fail($0) }
+      }
       try await ready.futureResult.get()
       return AsyncHTTP2Client(channel, connection)
     } catch {
@@ -199,20 +189,6 @@ private final class CallDelegate: HTTP2ClientDelegate {
     guard let (promise, deadline) = waiting.removeValue(forKey: tag) else { return }
     deadline.cancel()
     promise.fail(error)
-  }
-}
-
-/// Last handler of a client's pipeline: reports an error, mostly one of TLS, and closes the connection.
-package final class ConnectionErrorHandler: ChannelInboundHandler {
-  package typealias InboundIn = Never
-
-  private let report: (any Error) -> Void
-
-  package init(_ report: @escaping (any Error) -> Void) { self.report = report }
-
-  package func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    report(error)
-    context.close(promise: nil)
   }
 }
 

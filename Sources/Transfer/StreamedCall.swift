@@ -1,7 +1,6 @@
 package import HTTP2Session
 package import LocalStack
 package import NIOCore
-internal import NIOPosix
 internal import Operations
 package import TLSSession
 
@@ -49,34 +48,19 @@ package struct StreamedCall: Sendable {
     receive: @escaping @Sendable (RawSpan) throws -> Void
   ) async throws {
     let call = self
-    let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton.next())
-      .connectTimeout(.seconds(10))
-      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
     let channel: any Channel
-    let connection: NIOLoopBound<CallConnection>
+    let connection: NIOLoopBound<HTTP2ClientConnection<CallConnection>>
     do {
-      (channel, connection) = try await bootstrap.connect(
-        host: gateway.endpoint.host,
-        port: gateway.endpoint.port
-      ) { channel in
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls = call.tls {
-            try pipeline.addHandler(TLSHandler(context: tls, serverName: call.gateway.endpoint.host))
-          }
-          let delegate = CallConnection(call, channel: channel, body: body, receive: receive)
-          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
-          try pipeline.addHandler(
-            ConnectionErrorHandler { delegate.end(TransferError(ErrorText.of($0), mayRetry: !($0 is TLSError))) }
-          )
-          return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
-        }
+      (channel, connection) = try await HTTP2ClientConnection.connect(to: gateway.endpoint, tls: tls) { channel in
+        CallConnection(call, channel: channel, body: body, receive: receive)
+      } makeErrorHandler: { delegate in
+        ConnectionErrorHandler { delegate.end(TransferError(ErrorText.of($0), mayRetry: !($0 is TLSError))) }
       }
     } catch {
       throw TransferError("\(gateway.endpoint): \(ErrorText.of(error))", mayRetry: true)
     }
     let end = try await withTaskCancellationHandler {
-      try await channel.eventLoop.flatSubmit { connection.value.start(silenceMax: Self.silenceMax) }.get()
+      try await channel.eventLoop.flatSubmit { connection.value.delegate.start(silenceMax: Self.silenceMax) }.get()
     } onCancel: {
       channel.close(promise: nil)
     }
@@ -115,11 +99,9 @@ private final class CallConnection: HTTP2ClientDelegate {
   ) {
     path = call.path
     hasBody = call.method == .post
-    template = HTTP2RequestTemplate(
-      method: call.method,
-      scheme: call.gateway.isTLS ? "https" : "http",
-      authority: "\(call.gateway.endpoint)",
-      authorization: "Bearer \(call.token)",
+    template = call.gateway.requestTemplate(
+      call.method,
+      token: call.token,
       contentType: hasBody ? "application/x-ndjson" : ""
     )
     self.channel = channel

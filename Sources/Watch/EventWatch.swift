@@ -1,7 +1,6 @@
 internal import HTTP2Session
 package import LocalStack
 internal import NIOCore
-internal import NIOPosix
 internal import Operations
 package import TLSSession
 
@@ -102,47 +101,32 @@ package struct EventWatch: Sendable {
     let token = try await token()
     let silenceMax = TimeAmount(silenceMax)
     let (gateway, tls, path, opened) = (gateway, tls, request.path, opened)
-    let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton.next())
-      .connectTimeout(.seconds(10))
-      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
     let channel: any Channel
-    let connection: NIOLoopBound<WatchConnection>
+    let connection: NIOLoopBound<HTTP2ClientConnection<WatchConnection>>
     do {
-      (channel, connection) = try await bootstrap.connect(
-        host: gateway.endpoint.host,
-        port: gateway.endpoint.port
-      ) { channel in
-        // For a host with several addresses, more than one channel may be tried.
-        channel.eventLoop.makeCompletedFuture {
-          let pipeline = channel.pipeline.syncOperations
-          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: gateway.endpoint.host)) }
-          let template = HTTP2RequestTemplate(
-            method: .get,
-            scheme: gateway.isTLS ? "https" : "http",
-            authority: "\(gateway.endpoint)",
-            authorization: "Bearer \(token)",
+      (channel, connection) = try await HTTP2ClientConnection.connect(to: gateway.endpoint, tls: tls) { channel in
+        WatchConnection(
+          attempt,
+          template: gateway.requestTemplate(
+            .get,
+            token: token,
             headers: [("accept", "text/event-stream"), ("last-event-id", attempt.reader.lastEventID)]
-          )
-          let delegate = WatchConnection(
-            attempt,
-            template: template,
-            path: path,
-            silenceMax: silenceMax,
-            channel: channel,
-            opened: opened,
-            receive: receive
-          )
-          try pipeline.addHandler(HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources()))
-          try pipeline.addHandler(ConnectionLossHandler(delegate: delegate, usesTLS: gateway.isTLS))
-          return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
-        }
+          ),
+          path: path,
+          silenceMax: silenceMax,
+          channel: channel,
+          opened: opened,
+          receive: receive
+        )
+      } makeErrorHandler: { delegate in
+        ConnectionLossHandler(delegate: delegate, usesTLS: gateway.isTLS)
       }
     } catch {
       return (attempt, .lost("\(gateway.endpoint): \(ErrorText.of(error))"))
     }
     // The connection may already be over; its result has been kept.
     let result = try await withTaskCancellationHandler {
-      try await channel.eventLoop.flatSubmit { connection.value.start() }.get()
+      try await channel.eventLoop.flatSubmit { connection.value.delegate.start() }.get()
     } onCancel: {
       channel.close(promise: nil)
     }
