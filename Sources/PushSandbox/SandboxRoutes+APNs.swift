@@ -43,27 +43,21 @@ extension SandboxRoutes {
       payload: payload,
       headers: request.headers.filter { $0.key.hasPrefix("apns-") }
     )
-    switch with({ $0.nextFault(kind: .apns, device: id) }) {
-    case nil: break
-    case .gone:
-      with { $0.remove(id) }
-      return Self.json(410, gone)
-    case .throttled: return refuse(429, "TooManyRequests")
-    case .expired:
-      with { $0.expire(token) }
-      return refuse(403, "ExpiredProviderToken")
-    case .unavailable: return refuse(503, "ServiceUnavailable", [("retry-after", "1")])
-    case .error: return refuse(500, "InternalServerError")
-    case .credentials: return refuse(403, "InvalidProviderToken")
-    case .tooLarge: return refuse(413, "PayloadTooLarge")
-    case .hang: return .hang
-    case .close: return .close
-    case .lost:
-      deliver(delivery)
-      return .close
+    let fault = deliver(delivery) { fault in
+      switch fault {
+      case .gone: return Self.json(410, gone)
+      case .throttled: return refuse(429, "TooManyRequests")
+      case .expired:
+        with { $0.expire(token) }
+        return refuse(403, "ExpiredProviderToken")
+      case .unavailable: return refuse(503, "ServiceUnavailable", [("retry-after", "1")])
+      case .error: return refuse(500, "InternalServerError")
+      case .credentials: return refuse(403, "InvalidProviderToken")
+      case .tooLarge: return refuse(413, "PayloadTooLarge")
+      case .hang, .close, .lost: return nil
+      }
     }
-    deliver(delivery)
-    return .response(status: 200, headers: [("apns-id", UUID().uuidString)])
+    return fault ?? .response(status: 200, headers: [("apns-id", UUID().uuidString)])
   }
 
   private func refusal(ofProviderToken token: String) async -> String? {

@@ -86,29 +86,23 @@ extension SandboxRoutes {
       payload: body,
       headers: android.compactMapValues(\.string)
     )
-    switch with({ $0.nextFault(kind: .fcm, device: id) }) {
-    case nil: break
-    case .gone:
-      with { $0.remove(id) }
-      return refuse(404, "NOT_FOUND", "the device is not registered", code: "UNREGISTERED")
-    case .throttled:
-      return refuse(429, "RESOURCE_EXHAUSTED", "slow down", code: "QUOTA_EXCEEDED", [("retry-after", "1")])
-    case .expired:
-      with { $0.expire(token) }
-      return refuse(401, "UNAUTHENTICATED", "the access token has expired")
-    case .unavailable: return refuse(503, "UNAVAILABLE", "overloaded", code: "UNAVAILABLE", [("retry-after", "1")])
-    case .error: return refuse(500, "INTERNAL", "told to fail", code: "INTERNAL")
-    case .credentials: return refuse(403, "PERMISSION_DENIED", "told to refuse the credentials")
-    case .tooLarge: return refuse(400, "INVALID_ARGUMENT", "message is too big", code: "INVALID_ARGUMENT")
-    case .hang: return .hang
-    case .close: return .close
-    case .lost:
-      deliver(delivery)
-      return .close
+    let fault = deliver(delivery) { fault in
+      switch fault {
+      case .gone: return refuse(404, "NOT_FOUND", "the device is not registered", code: "UNREGISTERED")
+      case .throttled:
+        return refuse(429, "RESOURCE_EXHAUSTED", "slow down", code: "QUOTA_EXCEEDED", [("retry-after", "1")])
+      case .expired:
+        with { $0.expire(token) }
+        return refuse(401, "UNAUTHENTICATED", "the access token has expired")
+      case .unavailable: return refuse(503, "UNAVAILABLE", "overloaded", code: "UNAVAILABLE", [("retry-after", "1")])
+      case .error: return refuse(500, "INTERNAL", "told to fail", code: "INTERNAL")
+      case .credentials: return refuse(403, "PERMISSION_DENIED", "told to refuse the credentials")
+      case .tooLarge: return refuse(400, "INVALID_ARGUMENT", "message is too big", code: "INVALID_ARGUMENT")
+      case .hang, .close, .lost: return nil
+      }
     }
-    deliver(delivery)
     let name = "projects/\(project)/messages/\(Base64URL.text(WebPushEncryption.randomSalt()))"
-    return Self.json(200, ["name": .string(name)])
+    return fault ?? Self.json(200, ["name": .string(name)])
   }
 
   /// Return why FCM refuses a message; nil if it is valid.

@@ -80,24 +80,18 @@ extension SandboxRoutes {
       payload: payload,
       headers: request.headers.filter { ["ttl", "urgency", "topic"].contains($0.key) }
     )
-    switch with({ $0.nextFault(kind: .webpush, device: id) }) {
-    case nil: break
-    case .gone:
-      with { $0.remove(id) }
-      return refuse(410, "the subscription has expired")
-    case .throttled: return Self.json(429, [:], headers: [("retry-after", "1")])
-    case .expired, .unavailable: return Self.json(503, [:], headers: [("retry-after", "1")])
-    case .error: return refuse(500, "told to fail")
-    case .credentials: return refuse(403, "told to refuse the credentials")
-    case .tooLarge: return refuse(413, "told to be too large")
-    case .hang: return .hang
-    case .close: return .close
-    case .lost:
-      deliver(delivery)
-      return .close
+    let fault = deliver(delivery) { fault in
+      switch fault {
+      case .gone: refuse(410, "the subscription has expired")
+      case .throttled: Self.json(429, [:], headers: [("retry-after", "1")])
+      case .expired, .unavailable: Self.json(503, [:], headers: [("retry-after", "1")])
+      case .error: refuse(500, "told to fail")
+      case .credentials: refuse(403, "told to refuse the credentials")
+      case .tooLarge: refuse(413, "told to be too large")
+      case .hang, .close, .lost: nil
+      }
     }
-    deliver(delivery)
     let location = ("location", "\(origin)/message/\(Base64URL.text(WebPushEncryption.randomSalt()))")
-    return .response(status: 201, headers: [location, ("ttl", "\(ttl)")])
+    return fault ?? .response(status: 201, headers: [location, ("ttl", "\(ttl)")])
   }
 }

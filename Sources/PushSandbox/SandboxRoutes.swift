@@ -54,8 +54,26 @@ final class SandboxRoutes: Sendable {
 
   // MARK: Deliveries
 
+  /// Deliver a push, unless a fault is due.
+  ///
+  /// - Parameter refusal: the provider's answer to a fault; nil: to one of the connection.
+  /// - Returns: the reply of a fault; nil: there was none, and the push is delivered.
+  func deliver(
+    _ delivery: SandboxState.Delivery,
+    refusal: (SandboxFault) -> SandboxReply?
+  ) -> SandboxReply? {
+    guard let fault = with({ $0.nextFault(kind: delivery.kind, device: delivery.device) }) else {
+      deliver(delivery)
+      return nil
+    }
+    if fault == .gone { with { $0.remove(delivery.device) } }
+    if let reply = refusal(fault) { return reply }
+    if fault == .lost { deliver(delivery) }
+    return fault == .hang ? .hang : .close
+  }
+
   /// Deliver a push to its device, which posts the ticket.
-  func deliver(_ delivery: SandboxState.Delivery) {
+  private func deliver(_ delivery: SandboxState.Delivery) {
     let postsTicket = with { state in
       state.deliver(delivery)
       return state.devices[delivery.device]?.postsTickets ?? false
