@@ -264,8 +264,8 @@ let package = Package(
     .target(
       name: "PushSandbox",
       dependencies: [
-        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", asn1, crypto, cryptoExtras,
-        jwt, lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL, x509,
+        "FeedClient", "HTTP2Session", "LocalStack", "Operations", "TLSSession", "Worker", crypto, cryptoExtras, jwt,
+        lifecycle, nioCore, nioHTTP1, nioHTTP2, nioPosix, nioSSL,
       ],
       swiftSettings: strict
     ),

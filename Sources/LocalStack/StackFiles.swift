@@ -39,9 +39,9 @@ package struct StackFiles: Sendable {
     }
     let text = FileManager.default.contents(atPath: certificate).map { String(decoding: $0, as: UTF8.self) }
     let hasKey = FileManager.default.fileExists(atPath: key)
-    guard !hasKey || !SelfSignedCertificate.isValid(text ?? "", now: now) else { return }
+    guard !hasKey || !LoopbackCertificate.isValid(text ?? "", now: now) else { return }
     do {
-      let made = try SelfSignedCertificate.make(now: now)
+      let made = try LoopbackCertificate.makeSelfSigned(now: now)
       try write(made.key, to: key)
       try write(made.certificate, to: certificate)
     } catch let error as StackError {

@@ -1,10 +1,9 @@
 internal import Crypto
 internal import CryptoExtras
 internal import Foundation
+internal import LocalStack
 package import Operations
-internal import SwiftASN1
 internal import Worker
-internal import X509
 
 /// Paths in the sandbox's directory.
 package struct SandboxFiles: Sendable {
@@ -86,7 +85,11 @@ package struct SandboxKeys: Sendable {
       let apns = try text(files.apnsKey) { P256.Signing.PrivateKey().pemRepresentation + "\n" }
       let fcm = try text(files.fcmKey) { try _RSA.Signing.PrivateKey(keySize: .bits2048).pemRepresentation + "\n" }
       if !FileManager.default.fileExists(atPath: files.certificate) {
-        let made = try makeCertificates(now: Date())
+        let made = try LoopbackCertificate.makeWithAuthority(
+          named: "Tidemark push sandbox CA",
+          now: Date(),
+          lifetime: 3_650 * 86_400
+        )
         try write(made.authority, to: files.authority)
         try write(made.key, to: files.certificateKey)
         try write(made.certificate, to: files.certificate)
@@ -109,54 +112,5 @@ package struct SandboxKeys: Sendable {
     guard FileManager.default.createFile(atPath: path, contents: Data(text.utf8), attributes: attributes) else {
       throw CocoaError(.fileWriteUnknown)
     }
-  }
-
-  /// Create a CA and a certificate of `localhost` and the loopback addresses, as PEM, valid for ten years.
-  private static func makeCertificates(
-    now: Date
-  ) throws -> (authority: String, certificate: String, key: String) {
-    let (authorityKey, key) = (P256.Signing.PrivateKey(), P256.Signing.PrivateKey())
-    let authorityName = try DistinguishedName { CommonName("Tidemark push sandbox CA") }
-    let (start, end) = (now.addingTimeInterval(-3_600), now.addingTimeInterval(3_650 * 86_400))
-    let authority = try Certificate(
-      version: .v3,
-      serialNumber: Certificate.SerialNumber(),
-      publicKey: Certificate.PublicKey(authorityKey.publicKey),
-      notValidBefore: start,
-      notValidAfter: end,
-      issuer: authorityName,
-      subject: authorityName,
-      signatureAlgorithm: .ecdsaWithSHA256,
-      extensions: Certificate.Extensions {
-        Critical(BasicConstraints.isCertificateAuthority(maxPathLength: 0))
-        Critical(KeyUsage(keyCertSign: true))
-      },
-      issuerPrivateKey: Certificate.PrivateKey(authorityKey)
-    )
-    let names: [GeneralName] = [
-      .dnsName("localhost"), .ipAddress(ASN1OctetString(contentBytes: [127, 0, 0, 1])),
-      .ipAddress(ASN1OctetString(contentBytes: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
-    ]
-    let certificate = try Certificate(
-      version: .v3,
-      serialNumber: Certificate.SerialNumber(),
-      publicKey: Certificate.PublicKey(key.publicKey),
-      notValidBefore: start,
-      notValidAfter: end,
-      issuer: authorityName,
-      subject: try DistinguishedName { CommonName("localhost") },
-      signatureAlgorithm: .ecdsaWithSHA256,
-      extensions: Certificate.Extensions {
-        Critical(BasicConstraints.notCertificateAuthority)
-        Critical(KeyUsage(digitalSignature: true))
-        try ExtendedKeyUsage([.serverAuth])
-        SubjectAlternativeNames(names)
-      },
-      issuerPrivateKey: Certificate.PrivateKey(authorityKey)
-    )
-    return (
-      try authority.serializeAsPEM().pemString + "\n", try certificate.serializeAsPEM().pemString + "\n",
-      key.pemRepresentation + "\n"
-    )
   }
 }

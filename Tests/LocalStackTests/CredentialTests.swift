@@ -71,7 +71,7 @@ private final class Hello: HTTP2ServerDelegate {
       try files.prepare()
       #expect(paths.map { FileManager.default.contents(atPath: $0) } == before)
       // A year later the certificate is renewed; secrets stay.
-      try files.prepare(now: Date().addingTimeInterval(SelfSignedCertificate.lifetime + 1))
+      try files.prepare(now: Date().addingTimeInterval(LoopbackCertificate.lifetime + 1))
       let after = paths.map { FileManager.default.contents(atPath: $0) }
       #expect(after[0..<3] == before[0..<3])
       #expect(after[3] != before[3] && after[4] != before[4])
@@ -80,11 +80,11 @@ private final class Hello: HTTP2ServerDelegate {
 
   @Test func certificateIsValidForAYear() throws {
     let now = Date()
-    let made = try SelfSignedCertificate.make(now: now)
-    #expect(SelfSignedCertificate.isValid(made.certificate, now: now))
-    #expect(SelfSignedCertificate.isValid(made.certificate, now: now.addingTimeInterval(363 * 24 * 3600)))
-    #expect(!SelfSignedCertificate.isValid(made.certificate, now: now.addingTimeInterval(366 * 24 * 3600)))
-    #expect(!SelfSignedCertificate.isValid("no certificate", now: now))
+    let made = try LoopbackCertificate.makeSelfSigned(now: now)
+    #expect(LoopbackCertificate.isValid(made.certificate, now: now))
+    #expect(LoopbackCertificate.isValid(made.certificate, now: now.addingTimeInterval(363 * 24 * 3600)))
+    #expect(!LoopbackCertificate.isValid(made.certificate, now: now.addingTimeInterval(366 * 24 * 3600)))
+    #expect(!LoopbackCertificate.isValid("no certificate", now: now))
   }
 
   @Test(arguments: ["127.0.0.1", "localhost"])

@@ -104,7 +104,7 @@ extension RealProcesses {
 
         let load = BalancedLoad.connections(services, path: Self.channel + "/read", body: body)
         try await Self.moreAnswers(load)
-        let new = try SelfSignedCertificate.make(now: Date())
+        let new = try LoopbackCertificate.makeSelfSigned(now: Date())
         let certificate = services.directory + "/new-certificate.pem"
         try files.write(new.certificate, to: certificate)
         func accepted(_ trusted: String) async throws -> Bool {
