@@ -61,15 +61,10 @@ final class APNsProvider: PushProvider {
     guard payload.count <= Self.payloadByteCountMax else {
       return .tooLarge(payload.count, max: Self.payloadByteCountMax)
     }
-    let token: String
-    do { token = try await connection.tokens.token(now: now) } catch { return .internalError(error) }
-    let headers = Self.headers(notification.content, topic: settings.topic, token: token, now: now)
-    switch await connection.endpoint.post("/3/device/\(address)", headers: headers, body: payload) {
-    case .success(let response):
-      let answer = Self.answer(response, now: now)
-      if answer == .tokenExpired { await connection.tokens.discard(token) }
-      return answer
-    case .failure(let failure): return PushAnswer(failure)
+    return await connection.post("/3/device/\(address)", body: payload, now: now) { token in
+      Self.headers(notification.content, topic: settings.topic, token: token, now: now)
+    } classify: { response in
+      Self.answer(response, now: now)
     }
   }
 

@@ -112,20 +112,11 @@ final class FCMProvider: PushProvider {
     let data = Self.data(notification)
     let count = JSONValue.object(data).bytes.count
     guard count <= Self.payloadByteCountMax else { return .tooLarge(count, max: Self.payloadByteCountMax) }
-    let token: String
-    do {
-      token = try await connection.tokens.token(now: now)
-    } catch {
-      return error as? PushAnswer ?? .internalError(error)
-    }
     let body = JSONValue.object(["message": .object(Self.message(notification.content, token: address, data: data))])
-    let headers = [("authorization", "Bearer \(token)"), ("content-type", "application/json; charset=utf-8")]
-    switch await connection.endpoint.post(settings.path, headers: headers, body: body.bytes) {
-    case .success(let response):
-      let answer = Self.answer(response, now: now)
-      if answer == .tokenExpired { await connection.tokens.discard(token) }
-      return answer
-    case .failure(let failure): return PushAnswer(failure)
+    return await connection.post(settings.path, body: body.bytes, now: now) { token in
+      [("authorization", "Bearer \(token)"), ("content-type", "application/json; charset=utf-8")]
+    } classify: { response in
+      Self.answer(response, now: now)
     }
   }
 

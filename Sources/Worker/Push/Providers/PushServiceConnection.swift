@@ -3,13 +3,43 @@ internal import Synchronization
 /// The way to one push service: connections, token, and what the service has asked for.
 final class PushServiceConnection: Sendable {
   let endpoint: CheckedEndpoint
-  let tokens: TokenCache
+  private let tokens: TokenCache
   private let gate: Mutex<ProviderGate>
 
   init(endpoint: CheckedEndpoint, tokens: TokenCache, pauseMilliseconds: Int64) {
     self.endpoint = endpoint
     self.tokens = tokens
     gate = Mutex(ProviderGate(pauseMilliseconds: pauseMilliseconds))
+  }
+
+  /// Make one request with a token. A token that has expired is discarded.
+  ///
+  /// - Parameters:
+  ///   - path: from "/".
+  ///   - now: in milliseconds since 1970.
+  ///   - headers: return the request's headers with the token.
+  ///   - classify: return the answer of a response.
+  func post(
+    _ path: String,
+    body: [UInt8],
+    now: Int64,
+    headers: (_ token: String) -> [(String, String)],
+    classify: (EndpointResponse) -> PushAnswer
+  ) async -> PushAnswer {
+    let token: String
+    do {
+      token = try await tokens.token(now: now)
+    } catch {
+      // A service that issues tokens has answers of its own.
+      return error as? PushAnswer ?? .internalError(error)
+    }
+    switch await endpoint.post(path, headers: headers(token), body: body) {
+    case .success(let response):
+      let answer = classify(response)
+      if answer == .tokenExpired { await tokens.discard(token) }
+      return answer
+    case .failure(let failure): return PushAnswer(failure)
+    }
   }
 
   func admit(now: Int64) -> ProviderGate.Admission { gate.withLock { $0.admit(now: now) } }

@@ -127,12 +127,10 @@ final class WebPushProvider: PushProvider {
       } catch {
         return .rejected(code: "invalid_device", detail: "p256dh is not a point of P-256")
       }
-      let token: String
-      do { token = try await connection.tokens.token(now: now) } catch { return .internalError(error) }
-      let headers = Self.headers(notification.content, authorization: token)
-      switch await connection.endpoint.post(url.path, headers: headers, body: body) {
-      case .success(let response): return Self.answer(response, now: now)
-      case .failure(let failure): return PushAnswer(failure)
+      return await connection.post(url.path, body: body, now: now) { token in
+        Self.headers(notification.content, authorization: token)
+      } classify: { response in
+        Self.answer(response, now: now)
       }
     } catch {
       return error
