@@ -271,9 +271,7 @@ let package = Package(
     ),
     .executableTarget(
       name: "tidemark-worker",
-      dependencies: [
-        "FeedClient", "PushSandbox", "Worker", "LocalStack", "Operations", "TLSSession", arguments, logging, nioPosix,
-      ],
+      dependencies: ["FeedClient", "PushSandbox", "Worker", "Operations", arguments, logging, nioPosix],
       swiftSettings: strict
     ),
     .executableTarget(

@@ -1,11 +1,9 @@
 internal import ArgumentParser
 internal import Foundation
-internal import LocalStack
 internal import Logging
 internal import NIOPosix
 internal import Operations
 internal import PushSandbox
-internal import TLSSession
 internal import Worker
 
 /// Command `tidemark-worker push`: sends the jobs of standard input.
@@ -84,24 +82,8 @@ struct SandboxCommand: AsyncParsableCommand {
     guard let endpoint = Endpoint(listen) else {
       throw SettingsError("listen", "\"\(listen)\": give HOST:PORT, such as 127.0.0.1:8460")
     }
-    var poster: TicketPoster?
-    if let gateway {
-      guard let url = GatewayURL(gateway) else {
-        throw SettingsError(
-          "gateway",
-          "\"\(gateway)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c"
-        )
-      }
-      var tls: TLSContext?
-      if url.isTLS {
-        do {
-          tls = try TLSContext(client: TLSClientConfiguration(authorityFile: gatewayCa))
-        } catch {
-          throw SettingsError("gateway-ca", "\(gatewayCa ?? ""): \(error); give a PEM file of certificates")
-        }
-      }
-      poster = TicketPoster(url: url, tls: tls)
-    }
+    let address = try gateway.map { try GatewayAddress($0, authorityFile: gatewayCa) }
+    let poster = address.map { TicketPoster(url: $0.url, tls: $0.tls) }
     ProcessRunner.bootstrap(logLevel: .info)
     let logger = Logger(label: "tidemark-worker")
     let files = SandboxFiles(directory: directory)

@@ -1,9 +1,7 @@
 package import FeedClient
 internal import Foundation
-internal import LocalStack
 package import Logging
 package import Operations
-internal import TLSSession
 
 /// Settings of the worker's process.
 package struct WorkerConfiguration: Sendable {
@@ -24,21 +22,7 @@ package struct WorkerConfiguration: Sendable {
   /// Check the settings, and read the files that they name.
   package init(_ settings: Settings, warn: (String) -> Void) async throws(SettingsError) {
     let text = try settings.requiredString("gateway", for: "give the gateway's URL, such as https://gateway:8443")
-    guard let url = GatewayURL(text) else {
-      throw SettingsError("gateway", "\"\(text)\": give https://HOST[:PORT], or http://HOST[:PORT] of one with --h2c")
-    }
-    let authority = try settings.string("gateway-ca")
-    guard authority == nil || url.isTLS else {
-      throw SettingsError("gateway-ca", "is for https://; remove it, or change --gateway")
-    }
-    var tls: TLSContext?
-    if url.isTLS {
-      do {
-        tls = try TLSContext(client: TLSClientConfiguration(authorityFile: authority))
-      } catch {
-        throw SettingsError("gateway-ca", "\(authority ?? ""): \(error); give a PEM file of certificates")
-      }
-    }
+    let address = try GatewayAddress(text, authorityFile: try settings.string("gateway-ca"))
     let credential: ServerCredential
     switch (try settings.string("token-file"), try settings.string("jwt-secret-file")) {
     case (let file?, nil): credential = try ServerCredential.tokenFile(file, warn: warn)
@@ -46,7 +30,7 @@ package struct WorkerConfiguration: Sendable {
     case (nil, nil): throw SettingsError("token-file", "is missing: give a server token, or --jwt-secret-file")
     case (_?, _?): throw SettingsError("token-file", "and --jwt-secret-file exclude each other: give one")
     }
-    gateway = FeedGateway(url: url, tls: tls, credential: credential)
+    gateway = FeedGateway(url: address.url, tls: address.tls, credential: credential)
     admin = try settings.endpoint("admin")
     name = try settings.string("name") ?? Self.defaultName
     guard (1...Self.nameBytesMax).contains(name.utf8.count), name.allSatisfy(Self.isOfName), name != ".", name != ".."
