@@ -279,7 +279,7 @@ let package = Package(
       dependencies: [
         "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
         "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine",
-        "StoreEtcd", "TLSSession", arguments, logging, nioCore, signals,
+        "StoreEtcd", "TLSSession", "Worker", arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),

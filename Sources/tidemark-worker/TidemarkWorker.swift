@@ -62,12 +62,17 @@ struct GatewayFlags: ParsableArguments {
     return given.compactMapValues { $0 }
   }
 
-  /// Read the tasks file that the flag or the environment names.
-  func tasks(warn: (String) -> Void) throws(SettingsError) -> TasksFile {
+  /// Return the path of the tasks file that the flag or the environment names.
+  func tasksPath() throws(SettingsError) -> String {
     guard let path = config ?? ProcessInfo.processInfo.environment["TIDEMARK_CONFIG"], !path.isEmpty else {
       throw SettingsError("config", "is missing: give the path of the tasks file")
     }
-    return try TasksFile.load(path, warn: warn)
+    return path
+  }
+
+  /// Read the tasks file.
+  func tasks(warn: (String) -> Void) throws(SettingsError) -> TasksFile {
+    try TasksFile.load(try tasksPath(), warn: warn)
   }
 
   /// Read the other settings.
@@ -100,7 +105,8 @@ struct RunCommand: AsyncParsableCommand {
   var admin: String?
   @Option(help: ArgumentHelp("Name among the workers; by default the host's with a random part.", valueName: "id"))
   var name: String?
-  @Flag(help: "Check the tasks file and the files that it names, and exit.") var check = false
+  @Flag(help: "Check the tasks file and the files that it names, as `tidemark config check`, and exit.")
+  var check = false
   @Option(
     help: ArgumentHelp(
       "Query the health URL of a running worker, such as http://127.0.0.1:9090/ready, and exit.",
@@ -115,15 +121,9 @@ struct RunCommand: AsyncParsableCommand {
       ProcessRunner.printLine(line)
       throw ExitCode(exitCode)
     }
+    if check { return try Self.check(try flags.tasksPath()) }
     var warnings: [String] = []
     let tasks = try flags.tasks { warnings.append($0) }
-    if check {
-      for warning in warnings { ProcessRunner.printError("tidemark-worker: \(warning)") }
-      let count = tasks.webhooks.count
-      var line = "the tasks file is valid: \(count) webhook\(count == 1 ? "" : "s")"
-      if let count = tasks.push?.providers.count { line += ", \(count) push provider\(count == 1 ? "" : "s")" }
-      return ProcessRunner.printLine(line)
-    }
     guard !tasks.webhooks.isEmpty else {
       throw SettingsError("config", "has no webhooks: add some, or run `tidemark-worker push`")
     }
@@ -159,6 +159,16 @@ struct RunCommand: AsyncParsableCommand {
     line += ", operations on \(admin.address)"
     ProcessRunner.printLine(line)
     try await ProcessRunner.run([admin, worker], logger: logger)
+  }
+
+  /// Check a tasks file, and print what it has, or a line for each fault.
+  private static func check(_ path: String) throws {
+    switch TasksFile.check(path, warn: { ProcessRunner.printError("tidemark-worker: \($0)") }) {
+    case .success(let tasks): ProcessRunner.printLine("\(path): ok, \(tasks.summary)")
+    case .failure(let faults):
+      for fault in faults.all { ProcessRunner.printError("tidemark-worker: \(fault)") }
+      throw ExitCode(SettingsError.exitCode)
+    }
   }
 }
 

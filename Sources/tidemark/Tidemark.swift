@@ -15,7 +15,7 @@ struct Tidemark: AsyncParsableCommand {
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, FeedCommand.self, AckCommand.self,
       ConsoleCommand.self, ImportCommand.self, ExportCommand.self, ProbeCommand.self, BenchCommand.self,
       RebuildIndexCommand.self, BackupCommand.self, CheckCommand.self, RestoreCommand.self, RepairClockCommand.self,
-      ClusterCommands.self,
+      ConfigCommands.self, ClusterCommands.self,
     ]
   )
 }

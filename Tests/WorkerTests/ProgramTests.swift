@@ -10,8 +10,9 @@ import Testing
 
 /// The program itself, with a fake feed and endpoint.
 @Suite struct ProgramTests {
-  private static let program =
-    (ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot.path + "/.build/debug") + "/tidemark-worker"
+  private static let binaries =
+    ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot.path + "/.build/debug"
+  private static let program = binaries + "/tidemark-worker"
 
   /// A folder with a tasks file and a secret.
   private struct Files {
@@ -48,7 +49,7 @@ import Testing
     let files = try Files("http://127.0.0.1:1/x")
     defer { files.remove() }
     let good = try await Self.run(["--check", "--config", files.tasks])
-    #expect(good.status == 0 && good.out == "the tasks file is valid: 1 webhook\n", "\(good)")
+    #expect(good.status == 0 && good.out == "\(files.tasks): ok, 1 webhook\n", "\(good)")
     let version = try await Self.run(["--version"])
     #expect(version.out == "tidemark-worker \(ProductVersion.current)\n", "\(version)")
     let bad = try Files("http://127.0.0.1:1/x", more: "retry: 3")
@@ -73,6 +74,32 @@ import Testing
       #expect(output.status == 78 && output.error.hasPrefix("tidemark-worker: "), "\(output)")
       #expect(output.error.contains(error) && output.error.split(separator: "\n").count == 1, "\(output)")
     }
+  }
+
+  /// `tidemark config check` and `tidemark-worker --check` find the same faults, and at most one of each webhook.
+  @Test func configCheckNamesFileFieldAndRemedy() async throws {
+    func check(_ files: String...) async throws -> Command.Output {
+      try await Command.run(Self.binaries + "/tidemark", ["config", "check"] + files, limit: .seconds(100))
+    }
+    let good = try Files("http://127.0.0.1:1/x")
+    defer { good.remove() }
+    let valid = try await check(good.tasks)
+    #expect(valid.status == 0 && valid.out == "\(good.tasks): ok, 1 webhook\n" && valid.error.isEmpty, "\(valid)")
+    let bad = try Files(
+      "http://127.0.0.1:1/x",
+      more: "retry_for: soon\n  - {name: b, url: 'http://127.0.0.1:2/', secrets_file: \(good.folder)/none}"
+    )
+    defer { bad.remove() }
+    let faulty = try await check(bad.tasks, good.tasks, good.folder + "/none.yaml")
+    #expect(faulty.status == 1 && faulty.out == valid.out, "\(faulty)")
+    let lines = faulty.error.split(separator: "\n").map(String.init)
+    try #require(lines.count == 3, "\(faulty)")
+    #expect(lines[0].contains("check: \(bad.tasks): webhooks[0].retry_for has to be a time such as 500ms"))
+    #expect(lines[1].contains("check: \(bad.tasks): webhooks[1].url has to begin with https://; `allow_http: true`"))
+    #expect(lines[2].contains("check: \(good.folder)/none.yaml: the file cannot be read"))
+    let other = try await Self.run(["--check", "--config", bad.tasks])
+    let faults = lines[...1].map { $0.replacing("tidemark config check: ", with: "tidemark-worker: --config ") + "\n" }
+    #expect(other.status == 78 && other.out.isEmpty && other.error == faults.joined(), "\(other)")
   }
 
   @Test func programDeliversListsAndReplays() async throws {

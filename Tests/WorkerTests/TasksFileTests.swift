@@ -115,6 +115,15 @@ import Testing
     #expect(try Self.parse(text).webhooks.first?.secrets == [Array(0..<32), Array(32..<64)])
   }
 
+  @Test func missingSecretsFileIsNamedWithItsField() throws {
+    let text = "webhooks: [{name: a, url: 'https://example.com', secrets_file: /no/such/file}]"
+    let thrown = try #require(throws: SettingsError.self) { try Self.parse(text) }
+    let start = "tasks.yaml: webhooks[0].secrets_file /no/such/file: the file cannot be read ("
+    #expect(thrown.problem.hasPrefix(start), "\(thrown)")
+    #expect(thrown.problem.hasSuffix("; give a readable file of at most 65536 bytes"), "\(thrown)")
+    #expect(thrown.description == "--config \(thrown.problem)")
+  }
+
   @Test func retriesLongerThanRetentionAreRefused() throws {
     let text = "webhooks: [{name: a, url: 'https://example.com', secrets: [\(Self.secret)], retry_for: 2h}]"
     let webhook = try #require(try Self.parse(text).webhooks.first)

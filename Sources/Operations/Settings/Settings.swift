@@ -275,14 +275,18 @@ package struct SettingsError: Error, Equatable, CustomStringConvertible {
 
   /// Problem and remedy, in one line that names the flag.
   package let description: String
+  /// The same without the flag, for values that are not given by it.
+  package let problem: String
 
   package init(_ description: String) {
     self.description = description
+    problem = description
   }
 
   /// Create an error about the setting `key`: the flag, the environment variable and the file's key.
   package init(_ key: String, _ problem: String) {
-    self.init("--\(key) \(problem)")
+    description = "--\(key) \(problem)"
+    self.problem = problem
   }
 }
 

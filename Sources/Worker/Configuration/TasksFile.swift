@@ -19,25 +19,79 @@ package struct TasksFile: Sendable {
   /// Larger files are not tasks files.
   private static let byteCountMax = 1 << 20
 
-  /// Read and check a file, with the files of secrets and certificates that it names.
+  /// Number of webhooks and push providers, such as `2 webhooks, push with 1 provider`.
+  package var summary: String {
+    var parts: [String] = []
+    if !webhooks.isEmpty { parts.append("\(webhooks.count) webhook\(webhooks.count == 1 ? "" : "s")") }
+    if let count = push?.providers.count { parts.append("push with \(count) provider\(count == 1 ? "" : "s")") }
+    return parts.joined(separator: ", ")
+  }
+
+  // MARK: Reading
+
+  /// Read and check a file, with the files of secrets, keys and certificates that it names.
   ///
   /// - Parameter warn: called with each warning to log.
-  /// - Throws: the first error, in one line with the file, the path of the key and the remedy.
+  /// - Throws: the first of ``check(_:warn:)``'s faults.
   package static func load(_ path: String, warn: (String) -> Void) throws(SettingsError) -> TasksFile {
-    let bytes: [UInt8]
-    do throws(FileFault) {
-      bytes = try RegularFile.bytes(path, byteCountMax: byteCountMax)
-    } catch {
-      throw SettingsError("config", "\(path): the file cannot be read (\(error)); give the path of the tasks file")
-    }
-    guard bytes.count <= byteCountMax else {
-      throw SettingsError("config", "\(path): the file is larger than \(byteCountMax) bytes")
-    }
-    return try parse(String(decoding: bytes, as: UTF8.self), file: path, warn: warn)
+    try tasks(check(path, warn: warn))
   }
 
   /// Parse the text of a file.
   package static func parse(_ text: String, file: String, warn: (String) -> Void) throws(SettingsError) -> TasksFile {
+    try tasks(check(text, file: file, warn: warn))
+  }
+
+  private static func tasks(_ outcome: Result<TasksFile, TasksFaults>) throws(SettingsError) -> TasksFile {
+    switch outcome {
+    case .success(let tasks): return tasks
+    case .failure(let faults): throw faults.all[0]
+    }
+  }
+
+  /// Read and check a file, and find more than one fault. Nothing is started, and no address is called.
+  ///
+  /// - Parameter warn: called with each warning to log.
+  package static func check(_ path: String, warn: (String) -> Void) -> Result<TasksFile, TasksFaults> {
+    let bytes: [UInt8]
+    do throws(FileFault) {
+      bytes = try RegularFile.bytes(path, byteCountMax: byteCountMax)
+    } catch {
+      let problem = "\(path): the file cannot be read (\(error)); give the path of the tasks file"
+      return .failure(TasksFaults(SettingsError("config", problem)))
+    }
+    guard bytes.count <= byteCountMax else {
+      let problem = "\(path): the file is larger than \(byteCountMax) bytes; give the path of the tasks file"
+      return .failure(TasksFaults(SettingsError("config", problem)))
+    }
+    return check(String(decoding: bytes, as: UTF8.self), file: path, warn: warn)
+  }
+
+  private static func check(
+    _ text: String,
+    file: String,
+    warn: (String) -> Void
+  ) -> Result<TasksFile, TasksFaults> {
+    var faults: [SettingsError] = []
+    do throws(SettingsError) {
+      let tasks = try read(text, file: file, warn, &faults)
+      guard let first = faults.first else { return .success(tasks) }
+      return .failure(TasksFaults(first, faults.dropFirst()))
+    } catch {
+      return .failure(TasksFaults(error))
+    }
+  }
+
+  /// Read the text of a file.
+  ///
+  /// - Parameter faults: the first fault of each webhook and of each push provider is added.
+  /// - Throws: a fault of the file as a whole.
+  private static func read(
+    _ text: String,
+    file: String,
+    _ warn: (String) -> Void,
+    _ faults: inout [SettingsError]
+  ) throws(SettingsError) -> TasksFile {
     let root: Node?
     do {
       root = try Yams.compose(yaml: text)
@@ -48,21 +102,30 @@ package struct TasksFile: Sendable {
       throw SettingsError("config", "\(file): the file is empty; give `webhooks:` with a list of webhooks, or `push:`")
     }
     let top = try YAMLValue(file: file, path: "", node: root).members(["webhooks", "push"])
-    let push: PushTask?
-    if let value = top["push"] { push = try PushReader(value).task(warn) } else { push = nil }
     let list = try top["webhooks"]?.list("- name: crm") ?? []
-    guard !list.isEmpty || (push != nil && top["webhooks"] == nil) else {
+    guard !list.isEmpty || (top["push"] != nil && top["webhooks"] == nil) else {
       throw SettingsError("config", "\(file): webhooks is missing or empty; give a list of webhooks, or `push:`")
     }
-    var webhooks: [WebhookTask] = []
+    var tasks = TasksFile(webhooks: [])
     for value in list {
-      let webhook = try WebhookReader(value).webhook(warn)
-      guard !webhooks.contains(where: { $0.name == webhook.name }) else {
-        throw value.error("has the name \"\(webhook.name)\" of another webhook; names are consumers of the feed")
+      do throws(SettingsError) {
+        let webhook = try WebhookReader(value).webhook(warn)
+        guard !tasks.webhooks.contains(where: { $0.name == webhook.name }) else {
+          throw value.error("has the name \"\(webhook.name)\" of another webhook; names are consumers of the feed")
+        }
+        tasks.webhooks.append(webhook)
+      } catch {
+        faults.append(error)
       }
-      webhooks.append(webhook)
     }
-    return TasksFile(webhooks: webhooks, push: push)
+    if let value = top["push"] {
+      do throws(SettingsError) {
+        tasks.push = try PushReader(value).task(warn, &faults)
+      } catch {
+        faults.append(error)
+      }
+    }
+    return tasks
   }
 
   /// Describe a parser's error without the line itself, which may contain a secret.
@@ -77,6 +140,14 @@ package struct TasksFile: Sendable {
     default: "it cannot be parsed"
     }
   }
+}
+
+/// Faults of a tasks file: one of the file as a whole, or the first of each webhook and of each push provider.
+package struct TasksFaults: Error {
+  /// Each in one line with the file, the path of the key and the remedy. Never empty.
+  package let all: [SettingsError]
+
+  init(_ first: SettingsError, _ others: ArraySlice<SettingsError> = []) { all = [first] + others }
 }
 
 /// Reader of one webhook of the tasks file.
@@ -148,8 +219,7 @@ private struct WebhookReader {
     }
     if let file = members["secrets_file"] {
       guard members["secrets"] == nil else { throw file.error("cannot be given with secrets: choose one") }
-      let path = try file.text("/etc/tidemark/crm.secrets")
-      let bytes = try SecretFile.bytes(path, key: "config") { warn($0) }
+      let bytes = try file.secretFile("/etc/tidemark/crm.secrets", warn)
       for line in bytes.split(separator: UInt8(ascii: "\n")) where line != [UInt8(ascii: "\r")] {
         texts.append((file, String(decoding: line.last == 0x0D ? line.dropLast() : line, as: UTF8.self)))
       }

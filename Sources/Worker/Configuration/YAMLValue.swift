@@ -86,6 +86,18 @@ struct YAMLValue {
     return member
   }
 
+  /// The bytes of the secret file whose path the value is.
+  ///
+  /// - Parameter warn: called with a line to log if other users may read the file.
+  func secretFile(_ example: String, _ warn: (String) -> Void) throws(SettingsError) -> [UInt8] {
+    let path = try text(example)
+    do throws(SettingsError) {
+      return try SecretFile.bytes(path, key: "config", warn: warn)
+    } catch {
+      throw self.error("\(error.problem); give a readable file of at most \(SecretFile.byteCountMax) bytes")
+    }
+  }
+
   /// The value as the path of a PEM file of certificates, which is checked.
   func certificateFile() throws(SettingsError) -> String {
     let path = try text("/etc/tidemark/ca.pem")

@@ -23,16 +23,24 @@ struct PushReader {
     members = try value.members(Self.keys)
   }
 
-  func task(_ warn: (String) -> Void) throws(SettingsError) -> PushTask {
+  /// Read the section.
+  ///
+  /// - Parameter faults: the first fault of each provider is added.
+  /// - Throws: the first fault of the rest.
+  func task(_ warn: (String) -> Void, _ faults: inout [SettingsError]) throws(SettingsError) -> PushTask {
     let list = try value.required("providers", members).list("- name: ios")
     guard (1...64).contains(list.count) else { throw value.error("providers has to have 1 to 64 entries") }
     var task = PushTask(providers: [:])
     for item in list {
-      let provider = try self.provider(item, warn)
-      guard task.providers[provider.name] == nil else {
-        throw item.error("has the name \"\(provider.name)\" of another provider")
+      do throws(SettingsError) {
+        let provider = try self.provider(item, warn)
+        guard task.providers[provider.name] == nil else {
+          throw item.error("has the name \"\(provider.name)\" of another provider; jobs name providers")
+        }
+        task.providers[provider.name] = provider
+      } catch {
+        faults.append(error)
       }
-      task.providers[provider.name] = provider
     }
     task.skip = try choice("skip") ?? task.skip
     task.report = try choice("report") ?? task.report
@@ -69,8 +77,7 @@ struct PushReader {
     guard TaskName.isValid(name) else { throw item.error("name \"\(name)\" has to be 1 to 64 of a-z 0-9 _ -") }
     let allowsHTTP = try members["allow_http"]?.flag() ?? false
     let keyFile = try item.required("key_file", members)
-    let keyPath = try keyFile.text("/etc/tidemark/push.pem")
-    let key = String(decoding: try SecretFile.bytes(keyPath, key: "config") { warn($0) }, as: UTF8.self)
+    let key = String(decoding: try keyFile.secretFile("/etc/tidemark/push.pem", warn), as: UTF8.self)
     var provider: PushProviderTask
     switch kindName {
     case "webpush":
