@@ -1,5 +1,4 @@
 internal import ArgumentParser
-internal import FeedClient
 internal import Foundation
 internal import Logging
 internal import NIOPosix
@@ -169,96 +168,5 @@ struct RunCommand: AsyncParsableCommand {
       for fault in faults.all { ProcessRunner.printError("tidemark-worker: \(fault)") }
       throw ExitCode(SettingsError.exitCode)
     }
-  }
-}
-
-/// Command `tidemark-worker dead-letters`.
-struct DeadLettersCommand: AsyncParsableCommand {
-  static let configuration = CommandConfiguration(
-    commandName: "dead-letters",
-    abstract: "Lists the batches that could not be delivered in time."
-  )
-
-  @OptionGroup var flags: GatewayFlags
-  @Option(help: ArgumentHelp("Only this webhook.", valueName: "name")) var webhook: String?
-  @Flag(help: "Print a JSON array.") var json = false
-
-  func run() async throws {
-    let tasks = try flags.tasks { _ in }
-    let gateway = try await flags.configuration { _ in }.gateway
-    let names = tasks.webhooks.map(\.name).filter { webhook == nil || webhook == $0 }
-    guard !names.isEmpty else {
-      throw SettingsError("webhook", "\"\(webhook ?? "")\" is not in the tasks file")
-    }
-    do {
-      var letters: [PlacedDeadLetter] = []
-      for name in names { letters += try await DeadLetterReplay.list(gateway, webhook: name) }
-      let text = json ? DeadLetterTable.json(letters) : DeadLetterTable.text(letters)
-      for line in text.split(separator: "\n") { ProcessRunner.printLine(String(line)) }
-    } catch let error as GatewayError {
-      ProcessRunner.printError("tidemark-worker: \(error)")
-      throw ExitCode(1)
-    }
-  }
-}
-
-/// Command `tidemark-worker replay`.
-struct ReplayCommand: AsyncParsableCommand {
-  static let configuration = CommandConfiguration(
-    commandName: "replay",
-    abstract: "Delivers dead letters once more, and removes those that are delivered.",
-    discussion: "Workers may run meanwhile. Exits with 1 if a dead letter stays."
-  )
-
-  @OptionGroup var flags: GatewayFlags
-  @Option(help: ArgumentHelp("Webhook of the dead letters.", valueName: "name")) var webhook: String
-  @Option(help: ArgumentHelp("A dead letter, as `dead-letters` lists it.", valueName: "id")) var id: String?
-  @Flag(help: "All of the webhook's, oldest first.") var all = false
-
-  func validate() throws {
-    guard (id != nil) != all else { throw ValidationError("give either --id or --all") }
-  }
-
-  func run() async throws {
-    let tasks = try flags.tasks { _ in }
-    let gateway = try await flags.configuration { _ in }.gateway
-    guard let task = tasks.webhooks.first(where: { $0.name == webhook }) else {
-      throw SettingsError("webhook", "\"\(webhook)\" is not in the tasks file")
-    }
-    var remaining = 0
-    do {
-      let letters = try await DeadLetterReplay.list(gateway, webhook: webhook).filter { all || $0.id == id }
-      guard !letters.isEmpty || all else {
-        throw SettingsError("id", "\"\(id ?? "")\" is no dead letter of \(webhook); `dead-letters` lists them")
-      }
-      let replay = DeadLetterReplay(gateway: gateway, task: task)
-      for placed in letters where await !Self.replay(placed, replay) { remaining += 1 }
-      await replay.close()
-    } catch let error as GatewayError {
-      ProcessRunner.printError("tidemark-worker: \(error)")
-      throw ExitCode(1)
-    }
-    if remaining > 0 { throw ExitCode(1) }
-  }
-
-  /// Deliver one dead letter, and print what came of it.
-  ///
-  /// - Returns: whether it was delivered whole and removed.
-  private static func replay(_ placed: PlacedDeadLetter, _ replay: DeadLetterReplay) async -> Bool {
-    do {
-      switch try await replay.replay(placed) {
-      case .delivered(let records):
-        ProcessRunner.printLine("\(placed.id): delivered \(records) records")
-        return true
-      case .incomplete(let records):
-        ProcessRunner.printLine(
-          "\(placed.id): delivered \(records) records; others are no longer in the feed, so the dead letter stays"
-        )
-      case .failed(let problem): ProcessRunner.printLine("\(placed.id): not delivered: \(problem)")
-      }
-    } catch {
-      ProcessRunner.printLine("\(placed.id): \(error)")
-    }
-    return false
   }
 }

@@ -149,4 +149,59 @@ import Testing
       }
     }
   }
+
+  /// A dead letter whose records are no longer in the feed can only be discarded, beside a running worker.
+  @Test func programDiscardsDeadLetters() async throws {
+    try await Feed.with { feed in
+      try await FakeEndpoint.with { endpoint in
+        let files = try Files(endpoint.url)
+        defer { files.remove() }
+        let flags = [
+          "--config", files.tasks, "--gateway", "http://\(feed.endpoint)", "--jwt-secret-file", files.secret,
+        ]
+        try await feed.append(0, count: 4)
+        let letters = [("p0-0", "p0-2"), ("p0-2", "p0-4")].map { from, to in
+          DeadLetter(from: from, to: to, count: 2, firstErrorAt: 0, lastErrorAt: 0, error: "500")
+        }
+        try await feed.use { feed in
+          feed.partitions[0].state = PartitionState(deadLetters: letters).text
+          feed.partitions[0].committed = 4
+          feed.kept[0] = 2
+        }
+        let process = try ChildProcess(
+          name: "tidemark-worker",
+          executable: Self.program,
+          arguments: flags,
+          logFile: files.log
+        )
+        do {
+          try await eventually("the start is logged") {
+            let log = (try? String(contentsOfFile: files.log, encoding: .utf8)) ?? ""
+            return log.contains("The webhook has dead letters") && log.contains("dead_letters=2")
+          }
+          let ids = letters.map { $0.id(partition: "0/4") }
+          let replayed = try await Self.run(["replay", "--webhook", "crm", "--id=\(ids[0])"] + flags)
+          #expect(replayed.status == 1 && replayed.out.hasPrefix("\(ids[0]): delivered 0 records; "), "\(replayed)")
+          #expect(try await feed.state(0).deadLetters == letters)
+          let discard = ["dead-letters", "discard", "--webhook", "crm"]
+          let one = try await Self.run(discard + ["--id=\(ids[0])"] + flags)
+          #expect(one.status == 0 && one.out == "\(ids[0]): discarded 2 records\n", "\(one)")
+          #expect(try await feed.state(0).deadLetters == [letters[1]])
+          let unknown = try await Self.run(discard + ["--id=\(ids[0])"] + flags)
+          #expect(unknown.status == 78 && unknown.error.contains("is no dead letter of crm"), "\(unknown)")
+          let both = try await Self.run(discard + ["--all", "--id=\(ids[1])"] + flags)
+          #expect(both.status == 64 && both.error.contains("give either --id or --all"), "\(both)")
+          let all = try await Self.run(discard + ["--all"] + flags)
+          #expect(all.status == 0 && all.out == "\(ids[1]): discarded 2 records\n", "\(all)")
+          #expect(try await feed.state(0).deadLetters.isEmpty && endpoint.records.isEmpty)
+        } catch {
+          process.kill()
+          throw error
+        }
+        process.signal(SIGTERM)
+        let status = await process.waitForExit()
+        #expect(status == .exited(code: 0), "\(status)")
+      }
+    }
+  }
 }

@@ -15,7 +15,7 @@ package struct PlacedDeadLetter: Sendable, Hashable {
   package var id: String { letter.id(partition: partition) }
 }
 
-/// Listing and replay of dead letters, beside running workers.
+/// Listing, replay and removal of dead letters, beside running workers.
 ///
 /// A replay opens no lease. It reads the range with a bounded read, delivers it, and removes the dead letter by a
 /// commit of the state with the epoch that the gateway tells, while a worker may write the same state. Neither write
@@ -114,11 +114,16 @@ package struct DeadLetterReplay: Sendable {
     }
     if !assembler.records.isEmpty, let problem = await deliver() { return .failed(problem) }
     guard !hasGap else { return .incomplete(records: delivered) }
-    try await remove(placed)
+    do {
+      try await remove(placed)
+    } catch let error as GatewayError {
+      throw GatewayError("delivered, but not removed: \(error)")
+    }
     return .delivered(records: delivered)
   }
 
-  /// Remove a dead letter, and look again until it stays removed.
+  /// Remove a dead letter, whether it was delivered or not, and look again until it stays removed. Only the stored
+  /// state is read and written, not the feed.
   package func remove(_ placed: PlacedDeadLetter) async throws {
     var absences = 0
     for _ in 0..<Self.checksMax {
@@ -149,7 +154,7 @@ package struct DeadLetterReplay: Sendable {
       }
       try await Task.sleep(for: checkInterval)
     }
-    throw GatewayError("the dead letter was delivered, but its removal did not last; run replay again later")
+    throw GatewayError("the dead letter reappeared after each removal; try again later")
   }
 
   /// Close the connections to the endpoint.

@@ -88,6 +88,14 @@ final class WebhookRunner: Sendable {
       types: task.types,
       channelTypes: task.channelTypes
     )
+    // A partition whose state cannot be read reports that when it is served.
+    if let letters = try? await DeadLetterReplay.list(context.gateway, webhook: task.name), !letters.isEmpty {
+      context.log(
+        .warning,
+        "The webhook has dead letters: `tidemark-worker dead-letters` lists them",
+        ["dead_letters": "\(letters.count)"]
+      )
+    }
   }
 
   // MARK: Sharing
