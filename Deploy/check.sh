@@ -4,7 +4,7 @@
 # toolchain and the tools below. Takes a full release build and some minutes.
 #
 #   Deploy/check.sh                  the whole check
-#   Deploy/check.sh --prebuilt DIR   skips the build and copies the three programs from DIR, for work on this check
+#   Deploy/check.sh --prebuilt DIR   skips the build and copies the programs from DIR, for work on this check
 #
 # The check runs in namespaces of its own, so the kernel removes its mounts and processes in any case. Its directory is
 # removed too, unless this shell is killed.

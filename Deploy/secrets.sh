@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Creates the files of docker-compose.yml in Deploy/secrets, or in the directory given as the argument: the secret
 # between gateways and store and their certificates, the secrets of tokens and of push tickets, and a self-signed
-# certificate for HAProxy. Existing files stay.
+# certificate for HAProxy. Existing files stay. A tasks file of the worker, tasks.yaml, is made readable for it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 directory=${1:-$here/secrets}
@@ -22,7 +22,8 @@ done
 [ -e "$directory/gateway-cert.pem" ] || "$here/link-certificates.sh" "$directory" gateway DNS:gateway
 if [ ! -e "$directory/haproxy.pem" ]; then
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=localhost \
-    -addext 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1' -addext 'basicConstraints=critical,CA:FALSE' \
+    -addext 'subjectAltName=DNS:localhost,DNS:haproxy,IP:127.0.0.1,IP:::1' \
+    -addext 'basicConstraints=critical,CA:FALSE' \
     -keyout "$directory/haproxy.key.new" -out "$directory/haproxy.crt.new" 2>/dev/null
   cat "$directory/haproxy.crt.new" "$directory/haproxy.key.new" >"$directory/haproxy.pem.new"
   # The certificate alone, for clients: curl --cacert.
@@ -36,6 +37,10 @@ services=()
 for name in frame-secret jwt-secret ticket-secret link-ca.pem store-cert.pem store-key.pem \
   gateway-cert.pem gateway-key.pem; do
   services+=("$directory/$name")
+done
+# Of the worker. With a certificate of your own there is no haproxy.crt.
+for name in haproxy.crt tasks.yaml; do
+  [ ! -e "$directory/$name" ] || services+=("$directory/$name")
 done
 if [ "$(id -u)" = 0 ]; then
   chgrp "$service_gid" "${services[@]}"

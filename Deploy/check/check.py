@@ -4,6 +4,7 @@ It is the first process of a process namespace, and its mounts are seen by nobod
 """
 
 import argparse
+import base64
 import ctypes
 import json
 import os
@@ -22,7 +23,11 @@ from machine import MachineError
 from services import Composition, ServiceError
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAMS = ["tidemark-store", "tidemark-gateway", "tidemark"]
+PROGRAMS = ["tidemark-store", "tidemark-gateway", "tidemark-worker", "tidemark"]
+# The final stages, with the programs that they contain.
+STAGES = {"store": PROGRAMS[:1], "gateway": PROGRAMS[1:2], "worker": PROGRAMS[2:3], "tools": PROGRAMS}
+# The endpoint of the worker's webhook.
+ENDPOINT = ("127.0.0.1", 8090)
 STARTED = time.monotonic()
 
 
@@ -85,14 +90,14 @@ def build(arguments, images):
         for program in PROGRAMS:
             shutil.copy2(os.path.join(arguments.prebuilt, program), out)
         builder.built["build"] = Settings()
-    for name in ["store", "gateway", "tools"]:
+    for name in STAGES:
         builder.build(name)
     return builder
 
 
 def examine(builder, lent):
     """The programs stand on the runtime's own packages, and nothing that could download is inside."""
-    for name, programs in [("store", PROGRAMS[:1]), ("gateway", PROGRAMS[1:2]), ("tools", PROGRAMS)]:
+    for name, programs in STAGES.items():
         root = builder.root(name)
         for program in programs:
             libraries = machine.ask("chroot", root, "ldd", f"/usr/local/bin/{program}")
@@ -116,6 +121,24 @@ def enter_network_of_our_own():
     if libc.unshare(clone_newnet) != 0:
         raise MachineError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
+def write_tasks(path):
+    """A tasks file as an operator writes it, with one webhook."""
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    webhook = {
+        "name": "check", "url": "http://%s:%d/" % ENDPOINT, "secrets": [secret], "allow_http": True,
+        "allow_private": True,
+    }
+    with open(path, "w") as file:
+        yaml.safe_dump({"webhooks": [webhook]}, file)
+
+
+def start_endpoint(log):
+    """Starts the endpoint of the webhook, which writes the types of the records to a file."""
+    script = os.path.join(PACKAGE, "Deploy/check/endpoint.py")
+    with open(log, "w") as output:
+        subprocess.Popen([sys.executable, script, ENDPOINT[0], str(ENDPOINT[1])], stdout=output)
 
 
 def call(composition, certificate, token, method, path, body=None, status=200):
@@ -143,7 +166,7 @@ def call(composition, certificate, token, method, path, body=None, status=200):
     return json.loads(answer)
 
 
-def use(composition, secrets):
+def use(composition, secrets, deliveries):
     """A receipt through the whole of it, by way of what the images hold."""
     certificate = os.path.join(secrets, "haproxy.crt")
 
@@ -166,6 +189,12 @@ def use(composition, secrets):
     if (before, after) != ("sent", "read"):
         raise ServiceError(f"the message went from {before} to {after}")
     say("a receipt went through HAProxy, gateway and store and back: sent, then read")
+    deadline = time.monotonic() + 30
+    while "read" not in open(deliveries).read().split():
+        if time.monotonic() > deadline:
+            raise ServiceError(f"the webhook was not sent the record{composition.tails()}")
+        time.sleep(0.1)
+    say("the worker has delivered its record to the webhook")
 
     composition.stop("gateway-1")
     for _ in range(4):
@@ -196,24 +225,32 @@ def main():
     builder = build(arguments, images)
     # Programs that were built elsewhere may be linked with the toolchain's libraries.
     lent = [machine.toolchain()] if arguments.prebuilt else []
-    for name in ["store", "gateway", "tools"]:
+    for name in STAGES:
         for folder in lent:
             machine.lend_folder(builder.root(name), folder)
     examine(builder, lent)
 
     secrets = os.path.join(arguments.work, "secrets")
+    os.mkdir(secrets)
+    write_tasks(os.path.join(secrets, "tasks.yaml"))
     subprocess.run([os.path.join(PACKAGE, "Deploy/secrets.sh"), secrets], check=True, stdout=subprocess.DEVNULL)
-    composition = Composition(yaml.safe_load(text), PACKAGE, arguments.work, secrets, builder, images.make, say)
+    compose = yaml.safe_load(text)
+    # As the compose file's comment says: the worker needs the feed.
+    compose["services"]["store"]["command"].append("--feed-retention=24h,1GiB")
+    composition = Composition(compose, PACKAGE, arguments.work, secrets, builder, images.make, say)
     composition.prepare()
     enter_network_of_our_own()
 
+    deliveries = os.path.join(arguments.work, "deliveries")
+    start_endpoint(deliveries)
     composition.start_all()
-    for name in ["store", "gateway-1", "gateway-2"]:
+    composition.wait_until_healthy("worker")
+    for name in ["store", "gateway-1", "gateway-2", "worker"]:
         composition.check_image_promises(name)
-    use(composition, secrets)
+    use(composition, secrets, deliveries)
     demo = composition.once("tools", ["tidemark", "demo", "--speed", "0"])
     say("tidemark demo, in the tools image, as its user: " + demo.strip().split("\n")[-1])
-    for name in ["haproxy", "gateway-1", "gateway-2", "store"]:
+    for name in ["worker", "haproxy", "gateway-1", "gateway-2", "store"]:
         composition.stop(name)
     say("deploy-check: passed")
 

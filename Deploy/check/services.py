@@ -21,8 +21,8 @@ KEYS_CARRIED_OUT = {
     "stop_grace_period", "healthcheck", "depends_on",
 }
 # All programs run without capabilities and privileges here, and in one network. No program is restarted, so that a
-# crash is detected.
-KEYS_LEFT_TO_THE_ENGINE = {"cap_drop", "security_opt", "restart", "networks", "ports"}
+# crash is detected. The services of every profile run.
+KEYS_LEFT_TO_THE_ENGINE = {"cap_drop", "security_opt", "restart", "networks", "ports", "profiles"}
 HEALTHY_WITHIN_SECONDS = 60
 
 

@@ -51,10 +51,10 @@ extension RealProcesses {
     func commandLinesMatchPrograms(file: String, foreign: [String]) async throws {
       let lines = try await Self.lines(of: file)
       let programs = Set(lines.map(\.program)).subtracting(foreign)
-      #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark"])
+      #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark-worker", "tidemark"])
       var flagsSeen = 0
       for program in programs {
-        let help = try await Command.run("\(TestServices.binaries)/\(program)", ["--help"])
+        let help = try await Self.help(of: program)
         let known = Set(help.out.matches(of: /--[a-z0-9-]+/).map { String($0.output) })
         #expect(known.contains("--help"), "\(help)")
         for line in lines where line.program == program {
@@ -100,6 +100,21 @@ extension RealProcesses {
       #expect(output.status == 0 && output.out.hasPrefix("ok: "), "\(output)")
     }
 
+    /// The units for systemd pass only flags that the programs have.
+    @Test(arguments: ["tidemark-store", "tidemark-gateway", "tidemark-worker"])
+    func unitsPassKnownFlags(_ program: String) async throws {
+      let unit = try String(
+        contentsOfFile: TestServices.packageRoot + "/Deploy/systemd/\(program).service",
+        encoding: .utf8
+      )
+      let start = try #require(unit.split(separator: "ExecStart=").last)
+      let command = try #require(start.split(separator: "ExecReload=").first)
+      let help = try await Self.help(of: program).out
+      let flags = command.matches(of: /--[a-z-]+/).map { String($0.output) }
+      #expect(flags.count >= 4)
+      for flag in flags { #expect(help.contains(flag + " "), "\(flag)") }
+    }
+
     /// A service's compose command is the same as its image's own: `docker run` starts the command that the tests
     /// check.
     @Test func composeAndImagesAgree() async throws {
@@ -115,6 +130,7 @@ extension RealProcesses {
         ("service store", "stage store", "tidemark-store"),
         ("service gateway-1", "stage gateway", "tidemark-gateway"),
         ("service gateway-2", "stage gateway", "tidemark-gateway"),
+        ("service worker", "stage worker", "tidemark-worker"),
       ] {
         #expect(try pairs(words(service, program)) == pairs(words(stage, program)), "\(service)")
       }
@@ -168,6 +184,12 @@ extension RealProcesses {
       #expect(Set(contents[0]).count == contents[0].count)
       let mode = try FileManager.default.attributesOfItem(atPath: directory)[.posixPermissions] as? Int
       #expect(mode == 0o700)
+    }
+
+    /// The help of a program with the flags of its services. The worker has them in its default command.
+    private static func help(of program: String) async throws -> Command.Output {
+      let arguments = program == "tidemark-worker" ? ["run", "--help"] : ["--help"]
+      return try await Command.run("\(TestServices.binaries)/\(program)", arguments)
     }
 
     /// The command lines of a compose file and of the container file. docker-compose parses the compose file without an

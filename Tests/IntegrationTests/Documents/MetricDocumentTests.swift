@@ -49,21 +49,6 @@ extension RealProcesses {
       #expect(names[1].count > 5 && names[1].isSubset(of: names[0]), "\(names[1].subtracting(names[0]))")
     }
 
-    /// The units for systemd pass only flags that the programs have.
-    @Test(arguments: ["tidemark-store", "tidemark-gateway"])
-    func unitsPassKnownFlags(_ program: String) async throws {
-      let unit = try String(
-        contentsOfFile: TestServices.packageRoot + "/Deploy/systemd/\(program).service",
-        encoding: .utf8
-      )
-      let start = try #require(unit.split(separator: "ExecStart=").last)
-      let command = try #require(start.split(separator: "ExecReload=").first)
-      let help = try await Command.run(TestServices.binaries + "/" + program, ["--help"]).out
-      let flags = command.matches(of: /--[a-z-]+/).map { String($0.output) }
-      #expect(flags.count >= 4)
-      for flag in flags { #expect(help.contains(flag + " "), "\(flag)") }
-    }
-
     @Test func eachMetricIsDocumented() async throws {
       let text = try String(contentsOfFile: TestServices.packageRoot + "/docs/metrics.md", encoding: .utf8)
       var documented: [String: (type: String, help: String)] = [:]
