@@ -142,7 +142,7 @@ extension ShardFeed {
 
   // MARK: Channels that are not in memory
 
-  /// Load the channel of a record, by its number: its name is looked up first, like a ticket's.
+  /// Load the channel of a record, by its number: its name is looked up first.
   ///
   /// - Returns: nil if there is no such channel any more.
   private func lookUp(_ number: ChannelNumber, _ request: inout Request) -> Outcome? {
@@ -153,14 +153,12 @@ extension ShardFeed {
   }
 
   private func load(_ number: ChannelNumber, _ cid: [UInt8], _ request: borrowing Request) -> Outcome? {
-    // By now the name may belong to another channel.
-    guard !IndexName.isIndex(cid), shard.deletions.index(absent: cid) == nil, shard.state.slot(named: cid) == nil
-    else { return nil }
+    guard shard.loads.mayLoad(lookedUp: cid) else { return nil }
     return shard.loads.wait(request, for: .cid(cid), progress: .feedLookup(number))
   }
 
   /// Continue a request whose channel's name was looked up.
-  func readFeed(_ request: inout Request, _ name: ShardPush.TicketName) throws(WireError) -> Outcome {
+  func readFeed(_ request: inout Request, _ name: LookedUpName) throws(WireError) -> Outcome {
     if case .named(let cid) = name, case .feedLookup(let number)? = request.attempt?.progress,
       shard.state.slot(numbered: number) == nil, let outcome = load(number, cid, request)
     {

@@ -24,6 +24,13 @@ enum LoadWaiter {
   case timers(ChannelNumber)
 }
 
+/// The name of a channel that was looked up by its number, in order to load it. A number never changes its name.
+enum LookedUpName {
+  case named([UInt8])
+  /// There is no channel with this number.
+  case notFound
+}
+
 /// A channel to read from storage, requested from the loop's driver.
 package struct LoadRequest: Hashable, Sendable {
   package var shard: ShardID
@@ -52,8 +59,8 @@ final class ChannelLoads: ShardPart {
 
   func isInFlight(_ reference: ChannelReference) -> Bool { loads[reference] != nil }
 
-  /// Let a request wait until a channel is loaded, or, for a ticket's channel number, until its name is known. Starts
-  /// the load if none is in flight.
+  /// Let a request wait until a channel is loaded, or, with its number, until its name is known (``LookedUpName``).
+  /// Starts the load if none is in flight.
   func wait(
     _ request: borrowing Request,
     for reference: ChannelReference,
@@ -140,9 +147,7 @@ final class ChannelLoads: ShardPart {
     defer { shard.resumeIndexWork(isAfterRead: true) }
     if load.isForName { return shard.indexRebuild.nameRead(reference, result) }
     if case .head(let number) = reference {
-      shard.push.headRead(number, result)
-      if !load.waiters.isEmpty { nameRead(number, result) }
-      return
+      return nameRead(number, load.waiters, result)
     }
     var waiting = shard.waiting.take(.load(reference))
     var waiters = load.waiters
@@ -179,13 +184,21 @@ final class ChannelLoads: ShardPart {
     for waiter in waiters { resume(waiter, isReadable: true) }
   }
 
-  /// Resume the timers that waited for the name of their channel.
-  private func nameRead(_ number: ChannelNumber, _ result: Result<StoredChannel?, StorageError>) {
+  /// Resume the requests and timers that waited for the name of a channel.
+  private func nameRead(
+    _ number: ChannelNumber,
+    _ waiters: [LoadWaiter],
+    _ result: Result<StoredChannel?, StorageError>
+  ) {
+    let waiting = shard.waiting.take(.load(.head(number)))
     do throws(StorageError) {
-      shard.timers.nameRead(number, try name(of: number, result.get()))
+      let cid = try name(of: number, result.get())
+      for request in waiting { shard.resume(request, .named(cid.map { .named($0) } ?? .notFound)) }
+      if !waiters.isEmpty { shard.timers.nameRead(number, cid) }
     } catch {
-      // It is reported once, for the requests that wait for the name too.
-      shard.timers.unreadable(number)
+      shard.loop.driver.report(error)
+      for request in waiting { refuseUnreadable(request) }
+      if !waiters.isEmpty { shard.timers.unreadable(number) }
     }
   }
 
@@ -261,6 +274,11 @@ final class ChannelLoads: ShardPart {
       shard.deletions.resume(slot, at: begun ?? shard.log.closed)
     }
     return slot
+  }
+
+  /// Return whether a looked-up name is to be loaded: by now it may belong to another channel.
+  func mayLoad(lookedUp cid: [UInt8]) -> Bool {
+    !IndexName.isIndex(cid) && shard.deletions.index(absent: cid) == nil && shard.state.slot(named: cid) == nil
   }
 
   /// Return the name of a channel that is on storage or was created in the log's tail; nil if no channel has that

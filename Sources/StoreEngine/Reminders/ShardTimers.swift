@@ -95,9 +95,7 @@ final class ShardTimers: ShardPart {
   }
 
   private func load(_ channel: ChannelNumber, _ cid: [UInt8]) {
-    // By now the name may belong to another channel.
-    guard !IndexName.isIndex(cid), shard.deletions.index(absent: cid) == nil, shard.state.slot(named: cid) == nil
-    else { return finish(channel) }
+    guard shard.loads.mayLoad(lookedUp: cid) else { return finish(channel) }
     wait(channel, for: .cid(cid))
   }
 

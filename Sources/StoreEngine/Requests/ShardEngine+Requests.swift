@@ -24,8 +24,8 @@ extension ShardEngine {
     case again
     /// Its channel was looked up: it is in memory or does not exist.
     case loaded(mayPostpone: Bool)
-    /// The name of its ticket's channel was looked up.
-    case named(ShardPush.TicketName)
+    /// The name of its channel was looked up by the number.
+    case named(LookedUpName)
     /// No record has come for a reader of the feed.
     case feedIsIdle
     /// The ledger has recorded the erasure of this user, unless there is a fault.

@@ -78,16 +78,6 @@ final class ShardPush: ShardPart {
 
   // MARK: By a ticket
 
-  /// Look-up state of the name of a ticket's channel that is not in memory.
-  enum TicketName {
-    /// Not looked up yet.
-    case unknown
-    /// Name under which to load the channel.
-    case named([UInt8])
-    /// The look-up found no channel with this number.
-    case notFound
-  }
-
   /// Return the counter and the fields of redeem_ticket.
   @_lifetime(copy fields)
   static func ticket(_ fields: consuming FieldReader, counter: inout UInt64) throws(WireError) -> RedeemTicketRequest {
@@ -96,25 +86,25 @@ final class ShardPush: ShardPart {
   }
 
   /// Redeem a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
-  /// first, in the log's tail or on storage; then the channel is loaded by name like any other. A number never changes
-  /// its name, so the look-up cannot be stale.
-  func redeemTicket(_ request: inout Request, _ name: TicketName = .unknown) throws(WireError) -> Outcome {
+  /// first, in the log's tail or on storage; then the channel is loaded by name like any other.
+  ///
+  /// - Parameter name: the name that the request has waited for.
+  func redeemTicket(_ request: inout Request, _ name: LookedUpName? = nil) throws(WireError) -> Outcome {
     var counter: UInt64 = 0
     let ticket = try Self.ticket(request.fields, counter: &counter)
     shard.begin(&request, counter)
     let number = ticket.place.channel
     if let slot = shard.state.slot(numbered: number) { return redeem(&request, ticket, slot) }
     var name = name
-    if case .unknown = name, number > ChannelNumber(0), number < shard.state.nextChannel {
+    if name == nil, number > ChannelNumber(0), number < shard.state.nextChannel {
       guard let head = shard.tail.head(of: number) else {
         return shard.loads.wait(request, for: .head(number))
       }
       name = .named(Array(head.cid.utf8))
     }
-    // By now the name may belong to another channel.
-    guard case .named(let cid) = name, !IndexName.isIndex(cid), shard.deletions.index(absent: cid) == nil,
-      shard.state.slot(named: cid) == nil
-    else { return shard.refused(.channelNotFound, nil) }
+    guard case .named(let cid)? = name, shard.loads.mayLoad(lookedUp: cid) else {
+      return shard.refused(.channelNotFound, nil)
+    }
     return shard.loads.wait(request, for: .cid(cid))
   }
 
@@ -133,20 +123,6 @@ final class ShardPush: ShardPart {
     if let refusal { return refusal }
     shard.feed.recordSource(provider: ticket.provider, device: ticket.device)
     return deliver(&request, target, acked: ticket.acked, withNames: ticket.flags & PushFlags.names != 0)
-  }
-
-  /// Resume the requests that waited for the head page of a ticket's channel, by the channel's name.
-  func headRead(_ number: ChannelNumber, _ result: Result<StoredChannel?, StorageError>) {
-    let waiting = shard.waiting.take(.load(.head(number)))
-    let name: TicketName
-    do throws(StorageError) {
-      name = try shard.loads.name(of: number, result.get()).map { .named($0) } ?? .notFound
-    } catch {
-      shard.loop.driver.report(error)
-      for request in waiting { shard.loads.refuseUnreadable(request) }
-      return
-    }
-    for request in waiting { shard.resume(request, .named(name)) }
   }
 
   // MARK: Making tickets

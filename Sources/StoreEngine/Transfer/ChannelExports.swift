@@ -145,7 +145,7 @@ final class ChannelExports: ShardPart {
   /// List the cids of the shard's channels by their numbers. The name of a channel that is not in memory is read first.
   ///
   /// - Parameter name: the name that the request has waited for.
-  func listStoredChannels(_ request: inout Request, _ name: ShardPush.TicketName? = nil) throws(WireError) -> Outcome {
+  func listStoredChannels(_ request: inout Request, _ name: LookedUpName? = nil) throws(WireError) -> Outcome {
     let fields = try ListStoredRequest(&request.fields)
     guard (1...ListStoredRequest.limitMax).contains(Int(clamping: fields.limit)) else { return Self.refusedLimit }
     var list = StoredChannelList(number: fields.after)
