@@ -223,9 +223,10 @@ KINDS = {
     "commit_consumer": 0x4A, "lease_partitions": 0x4B,
     "import_channel": 0x60, "import_messages": 0x61, "import_members": 0x62, "import_acknowledgements": 0x63,
     "list_stored_channels": 0x64, "export_channel": 0x65, "list_users": 0x66,
+    "put_push_job": 0x67, "claim_push_jobs": 0x68, "settle_push_jobs": 0x69,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items()
-          if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54) or 0x60 <= kind <= 0x66}
+          if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54) or 0x60 <= kind <= 0x69}
 
 
 def xxh64(data):
@@ -551,6 +552,28 @@ WHOLE_MESSAGE = moved_message("m" * 255, "u" * 255, "p" * 255, 2**32 - 1, 2**63 
 WHOLE_MEMBER = moved_member(
     "u" * 255, "r" * 64, "t" * 255, 127, 2**32 - 2, 2**63 - 1, 2**63 - 1, ("m" * 255, 2**63 - 1), ("d" * 255, 2**63 - 1),
     "f" * 255, 2**32 - 1, (2**32 - 1, 2**32 - 1), 2**32 - 1, (2**32 - 2, 2**32 - 2), (0, 1, T0), (3, 2**32 - 1, 2**63 - 1))
+
+
+def push_users(*pairs):
+    return many("users", [[string("user", user), string("devices", devices)] for user, devices in pairs])
+
+
+def push_job(key, created, expires, content, *users):
+    return [number("key", key), time("created", created), time("expires_at", expires), string("content", content),
+            push_users(*users)]
+
+
+def put_push_job(counter, message_id, key, milliseconds, content, *users, cid=CID):
+    return [string("cid", cid), number("counter", counter), string("message", message_id), number("key", key),
+            number("milliseconds", milliseconds), string("content", content), push_users(*users)]
+
+
+def job_keys(name, *values):
+    return many(name, [[number("key", value)] for value in values])
+
+
+def settle_jobs(counter, done, milliseconds, *keys):
+    return [number("counter", counter), byte("done", done), number("milliseconds", milliseconds), job_keys("jobs", *keys)]
 
 
 def lease(name, counter, worker, partitions, milliseconds, *held):
@@ -1285,6 +1308,21 @@ FRAMES = [
     frame("list_users_reply", [many("users", []), opt("next", None)], correlation=66, name="list_users_reply: none"),
     frame("list_users_reply", [many("users", [user_settings("alice", 3, 1), user_settings("bob", 1, 0, T0, T0, T0)]),
                                opt("next", 2)], correlation=66),
+    frame("put_push_job", put_push_job(62, "m1", 2**64 - 1, 604_800_000, '{"cid":"' + CID + '"}', ("bob", '[{"token":"✓"}]'),
+                                       ("alice", "[]")), shard=3, correlation=67),
+    frame("put_push_job", put_push_job(2**64 - 1, "", 0, 2**64 - 1, ""), shard=3, correlation=67,
+          name="put_push_job: nobody, and no content"),
+    frame("put_push_job_reply", [number("accepted", 2)], correlation=67),
+    frame("claim_push_jobs", [number("milliseconds", 10_000), number("limit", 100), number("bytes", 65_536)], shard=3,
+          correlation=68),
+    frame("claim_push_jobs_reply", [many("jobs", []), byte("more", 0)], correlation=68,
+          name="claim_push_jobs_reply: none"),
+    frame("claim_push_jobs_reply", [many("jobs", [
+        push_job(2**64 - 1, T0, T0 + 604_800_000, "{}", ("bob", '[{"token":"t"}]'), ("u" * 255, "")),
+        push_job(1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("alice", "d" * 1_000))]), byte("more", 1)], correlation=68),
+    frame("settle_push_jobs", settle_jobs(63, 1, 0, 1, 2**64 - 1), shard=3, correlation=69),
+    frame("settle_push_jobs", settle_jobs(64, 0, 600_000), shard=3, correlation=69, name="settle_push_jobs: none"),
+    frame("settle_push_jobs_reply", [job_keys("unknown", 2**64 - 1)], correlation=69),
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -1392,8 +1430,24 @@ BAD_FRAMES = [
     bad("kind 0xbe, its reply", "unknownKind", header(8, 0xBE).hex()),
     bad("kind 0x55, the one after record_keys", "unknownKind", header(8, 0x55).hex()),
     bad("kind 0x5f, the one before import_channel", "unknownKind", header(8, 0x5F).hex()),
-    bad("kind 0x67, the one after list_users", "unknownKind", header(8, 0x67).hex()),
-    bad("kind 0xe7, its reply", "unknownKind", header(8, 0xE7).hex()),
+    bad("kind 0x6a, the one after settle_push_jobs", "unknownKind", header(8, 0x6A).hex()),
+    bad("kind 0xea, its reply", "unknownKind", header(8, 0xEA).hex()),
+    bad("put_push_job without users", "truncated", altered("put_push_job", b"\x01a\x01\x01m\x01\x01\x00")),
+    bad("put_push_job of more users than there can be", "badValue:count",
+        altered("put_push_job", b"\x01a\x01\x01m\x01\x01\x00\x02\x01u\x00")),
+    bad("put_push_job cut in a user's devices", "truncated",
+        altered("put_push_job", b"\x01a\x01\x01m\x01\x01\x00\x01\x01u\x02d")),
+    bad("put_push_job with more behind it", "trailingBytes",
+        altered("put_push_job", encode_all(put_push_job(1, "m", 1, 1, "{}")) + b"\x00")),
+    bad("claim_push_jobs without a size", "truncated", altered("claim_push_jobs", b"\x01\x01")),
+    bad("claim_push_jobs with more behind it", "trailingBytes", altered("claim_push_jobs", b"\x01\x01\x01\x00")),
+    bad("claim_push_jobs_reply of more jobs than there can be", "badValue:count",
+        altered("claim_push_jobs_reply", b"\x02\x01\x01\x01\x00\x00\x00")),
+    bad("claim_push_jobs_reply: more 2", "badValue:flags", altered("claim_push_jobs_reply", b"\x00\x02")),
+    bad("settle_push_jobs: done 2", "badValue:flags", altered("settle_push_jobs", b"\x01\x02\x00\x00")),
+    bad("settle_push_jobs of more jobs than there can be", "badValue:count",
+        altered("settle_push_jobs", b"\x01\x01\x00\x02\x01")),
+    bad("settle_push_jobs_reply with more behind it", "trailingBytes", altered("settle_push_jobs_reply", b"\x00\x00")),
     bad("import_channel without options", "truncated", altered("import_channel", b"\x01a\x01\x00")),
     bad("import_messages of more messages than there can be", "badValue:count",
         altered("import_messages", b"\x01a\x01\x02" + encode_all(moved_message("m")))),
@@ -1967,7 +2021,7 @@ EFFECTS = {
     "delivered_moved_hidden": 11, "delivered_by_push_ack": 13, "delivered_by_push_ack_hidden": 14, "channel_type_assigned": 16,
     "counters_assigned": 17, "session_assigned": 18, "type_settled": 19, "webhook_noted": 20, "ids_widened": 21, "token_revoked": 22,
     "consumer_assigned": 23, "consumer_committed": 24, "consumer_opened": 25, "consumer_state_assigned": 26,
-    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "timer_assigned": 51, "timer_removed": 52, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
+    "consumer_workers_assigned": 27, "consumer_removed": 28, "feed_switched": 29, "timer_assigned": 51, "timer_removed": 52, "push_job_assigned": 53, "push_job_removed": 54, "acknowledged": 32, "acknowledgement_forgotten": 33, "acknowledged_through": 34,
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
@@ -2268,6 +2322,11 @@ EFFECT_VECTORS = [
            name="timer_assigned: of a reply, the largest of all"),
     effect("timer_assigned", number("number", 129), *timer(1, 0, 7, T0 + 60_000, 60, 255), name="timer_assigned: an expiry"),
     effect("timer_removed", number("number", 128)),
+    effect("push_job_assigned", number("number", 0), *push_job(1, T0, T0 + 60_000, "{}", ("bob", "[]"))),
+    effect("push_job_assigned", number("number", 2**20 - 1), *push_job(
+        2**64 - 1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("u" * 255, "d" * 1_000), ("alice", "")),
+        name="push_job_assigned: large"),
+    effect("push_job_removed", number("number", 2**20 - 1)),
     effect("feed_switched", string("consumer", ""), time("off_since", 0), name="feed_switched: on again"),
     effect("feed_switched", string("consumer", ""), time("off_since", 2**63 - 1),
            name="feed_switched: the largest time"),
@@ -2354,7 +2413,9 @@ BAD_BATCHES = [
     bad_batch("effect 15, the one after delivered_by_push_ack_hidden", "badValue:effect", batch_of(b"\x0f\x01\x00")),
     bad_batch("effect 31, the one before acknowledged", "badValue:effect", batch_of(b"\x1f\x01\x00")),
     bad_batch("wide ids with something behind it", "badValue:effect", batch_of(b"\x15\x01\x00")),
-    bad_batch("effect 53, the one after timer_removed", "badValue:effect", batch_of(b"\x35\x01\x00")),
+    bad_batch("effect 55, the one after push_job_removed", "badValue:effect", batch_of(b"\x37\x01\x00")),
+    bad_batch("a push job cut in its users", "badValue:count", batch_of(b"\x35\x06\x00\x01\x00\x00\x00\x01")),
+    bad_batch("a push job beyond the last number", "badValue:effect", batch_of(effect_bytes("push_job_removed", [number("number", 2**20)]))),
     bad_batch("effect 63, the one before membership_queued", "badValue:effect", batch_of(b"\x3f\x01\x00")),
     bad_batch("effect 68, of a later version", "badValue:effect", batch_of(b"\x44\x01\x00")),
     bad_batch("an effect longer than its fields", "badValue:effect",
@@ -2580,7 +2641,8 @@ BAD_BATCHES = [
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_confirmed", "memberships_received", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked",
                  "consumer_assigned", "consumer_committed", "consumer_opened", "consumer_state_assigned",
-                 "consumer_workers_assigned", "consumer_removed", "feed_switched", "timer_assigned", "timer_removed")
+                 "consumer_workers_assigned", "consumer_removed", "feed_switched", "timer_assigned", "timer_removed",
+                 "push_job_assigned", "push_job_removed")
 ]
 
 # ------------------------------------------------------------------------------------------------------ shard hash

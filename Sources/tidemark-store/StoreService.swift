@@ -161,6 +161,11 @@ struct StoreService: Service {
       Double(now.now.timers)
     )
     samples.gauge(
+      "tidemark_store_push_jobs",
+      help: "Push jobs that no worker has reported.",
+      Double(now.now.pushJobs)
+    )
+    samples.gauge(
       "tidemark_store_resident_bytes",
       help: "Bytes that channels occupy in memory.",
       Double(now.now.residentBytes)

@@ -11,12 +11,17 @@ struct PushCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "push",
     abstract: "Sends push notifications: jobs on standard input, results on standard output, as JSON lines.",
-    discussion: "Send a job again if its last result line has not arrived (docs/push.md)."
+    discussion: """
+      Send a job again if its last result line has not arrived. With --queue the jobs are those of POST /v1/push/jobs, \
+      which any number of workers share (docs/push-send.md).
+      """
   )
 
   @OptionGroup var flags: GatewayFlags
   @Option(help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port"))
   var admin: String?
+  @Flag(help: "Take the jobs of POST /v1/push/jobs instead of standard input.")
+  var queue = false
 
   func run() async throws {
     var warnings: [String] = []
@@ -32,6 +37,7 @@ struct PushCommand: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     let worker = PushWorker(
       task,
+      usesQueue: queue,
       gateway: configuration.gateway,
       streams: PushStreams(),
       metrics: metrics,

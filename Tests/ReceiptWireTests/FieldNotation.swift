@@ -143,6 +143,9 @@ func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .importAcknowledgements: _ = try reader.records(TransferredAcknowledgement.self)
   case .listStoredChannels, .listUsers: _ = try ListStoredRequest(&reader)
   case .exportChannel: _ = try ExportChannelRequest(&reader)
+  case .putPushJob: _ = try PutPushJobRequest(&reader)
+  case .claimPushJobs: _ = try ClaimPushJobsRequest(&reader)
+  case .settlePushJobs: _ = try SettlePushJobsRequest(&reader)
   case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
     .listUnsettled, .backupBegin, .backupEnd, .listConsumers, .removeConsumer:
     break
@@ -189,6 +192,9 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .listStoredChannels: return _ = try ListStoredChannelsReply(payload)
   case .exportChannel: return _ = try ExportChannelReply(payload)
   case .listUsers: return _ = try ListUsersReply(payload)
+  case .putPushJob: return _ = try PutPushJobReply(payload)
+  case .claimPushJobs: return _ = try PushJobsReply(payload)
+  case .settlePushJobs: return _ = try SettlePushJobsReply(payload)
   case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember, .putConsumer, .importChannel:
     return _ = try FlagReply(payload)
   case .acknowledgePush, .redeemTicket, .presentTicket: return _ = try DeliveryReply(payload)

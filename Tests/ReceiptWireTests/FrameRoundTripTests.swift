@@ -85,7 +85,7 @@ struct FrameRoundTripTests {
   }
 
   static let all: [RoundTrip] =
-    connection + nodes + events + channels + marks + messages + settings + lists + push + feed + backups + transfers
+    connection + nodes + events + channels + marks + messages + settings + lists + push + pushJobs + feed + backups + transfers
 
   /// Frames without a type that writes all their fields. ``parse`` reads them.
   static let withoutWriter =
@@ -617,6 +617,63 @@ struct FrameRoundTripTests {
       reply.write(into: &buffer)
     },
   ]
+
+  /// Push jobs.
+  private static let pushJobs: [RoundTrip] = [
+    .request(.putPushJob) { reader, vector, buffer in
+      let request = try PutPushJobRequest(&reader)
+      #expect(request.message == Array(vector.fields.text("message").utf8))
+      #expect(request.key == vector.fields.number("key"))
+      #expect(request.milliseconds == vector.fields.number("milliseconds"))
+      #expect(request.content == Array(vector.fields.text("content").utf8))
+      #expect(request.users == users(vector.fields))
+      request.write(into: &buffer)
+    },
+    .reply(.putPushJob) { payload, vector, buffer in
+      let reply = try PutPushJobReply(payload)
+      #expect(reply.accepted == vector.fields.number("accepted"))
+      reply.write(into: &buffer)
+    },
+    .request(.claimPushJobs) { reader, vector, buffer in
+      let request = try ClaimPushJobsRequest(&reader)
+      #expect(request.milliseconds == vector.fields.number("milliseconds"))
+      #expect(request.limit == vector.fields.number("limit"))
+      #expect(request.byteCountMax == vector.fields.number("bytes"))
+      request.write(into: &buffer)
+    },
+    .reply(.claimPushJobs) { payload, vector, buffer in
+      let reply = try PushJobsReply(payload)
+      #expect(reply.hasMore == (vector.fields.number("more") == 1))
+      let expected = vector.fields.list("jobs")
+      #expect(reply.jobs.count == expected.count)
+      for (job, fields) in zip(reply.jobs, expected) {
+        #expect(job.key == fields.number("key"))
+        #expect(UInt64(job.createdAt.milliseconds) == fields.number("created"))
+        #expect(UInt64(job.expiresAt.milliseconds) == fields.number("expires_at"))
+        #expect(job.content == Array(fields.text("content").utf8))
+        #expect(job.users == users(fields))
+      }
+      reply.write(into: &buffer)
+    },
+    .request(.settlePushJobs) { reader, vector, buffer in
+      let request = try SettlePushJobsRequest(&reader)
+      #expect(request.isDone == (vector.fields.number("done") == 1))
+      #expect(request.milliseconds == vector.fields.number("milliseconds"))
+      #expect(request.keys == vector.fields.list("jobs").map { $0.number("key") })
+      request.write(into: &buffer)
+    },
+    .reply(.settlePushJobs) { payload, vector, buffer in
+      let reply = try SettlePushJobsReply(payload)
+      #expect(reply.unknown == vector.fields.list("unknown").map { $0.number("key") })
+      reply.write(into: &buffer)
+    },
+  ]
+
+  private static func users(_ fields: [Vectors.Field]) -> [PushJob.User] {
+    fields.list("users").map {
+      PushJob.User(id: Array($0.text("user").utf8), devices: Array($0.text("devices").utf8))
+    }
+  }
 
   /// Backups.
   private static let backups: [RoundTrip] = [

@@ -22,7 +22,7 @@ struct LogVectorTests {
       }
     }
     #expect(known == Set(Vectors.log.effects.map { [UInt8](hex: $0.hex)[0] }))
-    #expect(known.count == 58)
+    #expect(known.count == 60)
   }
 
   /// Every effect that the model allows in a thread has a vector in one.
@@ -492,6 +492,18 @@ struct LogVectorTests {
       )
       return .shard(.timerAssigned(fields.number("number"), timer))
     case "timer_removed": return .shard(.timerRemoved(fields.number("number")))
+    case "push_job_assigned":
+      let job = PushJob(
+        key: fields.number("key"),
+        createdAt: time(fields, "created"),
+        expiresAt: time(fields, "expires_at"),
+        content: Array(fields.text("content").utf8),
+        users: fields.list("users").map {
+          PushJob.User(id: Array($0.text("user").utf8), devices: Array($0.text("devices").utf8))
+        }
+      )
+      return .shard(.pushJob(.assigned(UInt32(fields.number("number")), job)))
+    case "push_job_removed": return .shard(.pushJob(.removed(UInt32(fields.number("number")))))
     case "ids_widened": return .shard(.idsWidened)
     case "index_epoch_assigned": return .shard(.indexEpochAssigned(fields.number("epoch")))
     default: fatalError("no effect \(vector.effect)")

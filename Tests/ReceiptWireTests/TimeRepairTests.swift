@@ -125,10 +125,12 @@ struct TimeRepairTests {
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
   /// Some times may be in the future: an acknowledgement request's end, and the end of a remembered webhook, a
-  /// revocation or a worker's lease.
+  /// revocation, a worker's lease or a push job.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
-    case .shard(.webhookNoted), .shard(.tokenRevoked), .shard(.consumer(.workersAssigned)), .shard(.timerAssigned): true
+    case .shard(.webhookNoted), .shard(.tokenRevoked), .shard(.consumer(.workersAssigned)), .shard(.timerAssigned),
+      .shard(.pushJob):
+      true
     case .channel(_, .messageAssigned(_, let record)):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)

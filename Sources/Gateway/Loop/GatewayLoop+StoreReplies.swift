@@ -53,6 +53,7 @@ extension GatewayLoop: StoreClientDelegate {
     case .tokenList(let round): tokens.completed(round, with: result)
     case .events(let request): events.completed(request, with: result)
     case .consumer(let index, let shard): consumers.completed(index, shard, with: result)
+    case .pushJob(let index, let shard): pushJobs.completed(index, shard, with: result)
     case .feed(let index, let request): feedStreams.completed(index, request, with: result)
     case .export(let index, let request): exports.completed(index, request, with: result)
     case .stream(let index, let request): streams.completed(index, request, with: result)

@@ -63,6 +63,7 @@ package final class GatewayLoop {
   let erasures = ErasurePart()
   let settlement = SettlementPart()
   let tokens: TokensPart
+  let pushJobs = PushJobsPart()
   let consumers = FeedConsumersPart()
   let feedStreams = FeedStreamsPart()
   let exports = ExportsPart()
@@ -113,7 +114,8 @@ package final class GatewayLoop {
     [
       authentication, rates, echoingResponses, fanOuts, valueChanges, waitingRequests, openStreams, events,
       totals, streams, push,
-      hooks, userScans, userLists, erasures, settlement, tokens, consumers, feedStreams, exports,
+      hooks, userScans, userLists, erasures, settlement, tokens, pushJobs, consumers, feedStreams,
+      exports,
     ]
   }
 

@@ -122,6 +122,8 @@ enum ReplyTarget {
   case events(EventStoreRequest)
   /// A shard's part of a ``ConsumerRequest``.
   case consumer(SlotIndex, shard: UInt16)
+  /// A shard's part of a ``PushJobRequest``.
+  case pushJob(SlotIndex, shard: UInt16)
   case feed(SlotIndex, FeedStoreRequest)
   case export(SlotIndex, ExportStoreRequest)
   /// A request of a ``RequestStream``.

@@ -64,6 +64,10 @@ package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case issueTickets
   case acknowledgePushes
   case receiveHook
+  case putPushJob
+  case claimPushJobs
+  case renewPushJobs
+  case finishPushJobs
   case readFeed
   case listConsumers
   case putConsumer
@@ -215,6 +219,11 @@ extension RouteSpec {
         body: .acknowledgePushes
       )
     case .receiveHook: RouteSpec("receive_hook", .post, "/v1/push/hooks/{name}", .unauthenticated, query: nil)
+    case .putPushJob: RouteSpec("put_push_job", .post, "/v1/push/jobs", .server, cost: 2, body: .putPushJob)
+    case .claimPushJobs:
+      RouteSpec("claim_push_jobs", .post, "/v1/push/jobs/claim", .server, cost: 2, body: .claimPushJobs)
+    case .renewPushJobs: RouteSpec("renew_push_jobs", .post, "/v1/push/jobs/renew", .server, body: .renewPushJobs)
+    case .finishPushJobs: RouteSpec("finish_push_jobs", .post, "/v1/push/jobs/done", .server, body: .finishPushJobs)
     case .readFeed:
       RouteSpec("read_feed", .get, "/v1/feed", .server, cost: 5, query: ["consumer", "partition", "from", "to"])
     case .listConsumers: RouteSpec("list_consumers", .get, "/v1/feed/consumers", .server, cost: 2)

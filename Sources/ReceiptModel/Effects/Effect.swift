@@ -73,7 +73,7 @@ struct StoredIDs {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last nine cases: the unit of a page write.
+/// A page's name within its channel, or within its shard for the last ten cases: the unit of a page write.
 package enum PageID: Hashable, Sendable {
   case head
   case rows(UInt32)
@@ -103,12 +103,14 @@ package enum PageID: Hashable, Sendable {
   case consumers
   /// Pending timers of messages.
   case timers(UInt32)
+  /// A push job.
+  case pushJob(UInt32)
 
   /// Whether the page belongs to a channel rather than to its shard.
   package var isOfChannel: Bool {
     switch self {
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: true
-    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers: false
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers, .pushJob: false
     }
   }
 

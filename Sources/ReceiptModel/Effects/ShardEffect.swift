@@ -37,6 +37,9 @@ package enum ShardEffect: Hashable, Sendable {
   indirect case timerAssigned(UInt64, MessageTimer)
   /// The timer was due. What it tells is in the feed.
   case timerRemoved(UInt64)
+
+  /// A push job that no worker has reported.
+  case pushJob(PushJobEffect)
 }
 
 extension ShardEffect {
@@ -50,7 +53,7 @@ extension ShardEffect {
     case .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned,
       .webhookNoted,
       .tokenRevoked, .sessionAssigned, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
-      .consumer, .timerAssigned, .timerRemoved:
+      .consumer, .timerAssigned, .timerRemoved, .pushJob:
       nil
     }
   }
@@ -70,6 +73,7 @@ extension ShardEffect {
     case .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned: .index
     case .consumer: .consumers
     case .timerAssigned(let number, _), .timerRemoved(let number): .timers(PageID.timerPage(of: number))
+    case .pushJob(let effect): .pushJob(effect.number)
     }
   }
 
@@ -107,6 +111,7 @@ extension ShardEffect {
       let registered = Timestamp(milliseconds: timer.dueAt.milliseconds - Int64(timer.after) * 1_000)
       timer.dueAt.milliseconds -= registered.milliseconds - repair.clamped(registered).milliseconds
       return (.timerAssigned(number, timer), .timers)
+    case .pushJob(let effect): return (.pushJob(effect.clamped(by: repair)), .pushJobs)
     case .typeSettled, .userSettled, .idsWidened, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned,
       .timerRemoved:
       return (self, nil)

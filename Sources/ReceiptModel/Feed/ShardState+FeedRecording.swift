@@ -193,7 +193,7 @@ extension ShardState {
       return record
     case .channelTypeAssigned, .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked,
       .sessionAssigned, .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived,
-      .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved:
+      .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved, .pushJob:
       return nil
     }
   }

@@ -24,6 +24,7 @@ package struct ShardState: ~Copyable, Sendable {
   package private(set) var consumers = FeedConsumerTable()
   /// Pending reminders and expiries of messages (R9, R22).
   package private(set) var timers = TimerTable()
+  package private(set) var pushJobs = PushJobTable()
   /// This shard holds ids that builds from before 2027 reject.
   package private(set) var hasWideIDs = false
   private let passing = PassedByAddress()
@@ -178,6 +179,8 @@ package struct ShardState: ~Copyable, Sendable {
       timers.assign(number, timer)
     case .timerRemoved(let number):
       timers.remove(number)
+    case .pushJob(let effect):
+      pushJobs.assign(effect)
     case .idsWidened:
       hasWideIDs = true
     case .sessionAssigned:
@@ -223,6 +226,7 @@ package struct ShardState: ~Copyable, Sendable {
     case .tokens: revokedTokens.effects
     case .consumers: consumers.effects
     case .timers(let number): timers.effects(of: number)
+    case .pushJob(let number): pushJobs.effects(of: number)
     default: preconditionFailure("page \(page) belongs to a channel")
     }
   }

@@ -70,7 +70,7 @@ extension ShardState {
   }
 
   /// Return whether a message has no status any more: the message or its thread's parent was deleted.
-  func isDeleted(_ sequence: SequenceNumber, in slot: ChannelSlot) -> Bool {
+  package func isDeleted(_ sequence: SequenceNumber, in slot: ChannelSlot) -> Bool {
     if self[slot].messages.flags(sequence).contains(.deleted) { return true }
     return slot.isThread && isClosed(slot)
   }

@@ -85,6 +85,9 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case listStoredChannels = 0x64
   case exportChannel = 0x65
   case listUsers = 0x66
+  case putPushJob = 0x67
+  case claimPushJobs = 0x68
+  case settlePushJobs = 0x69
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -112,13 +115,13 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
       [.command, .named, .orderedByChannel, .thread]
     case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember, .acknowledgePush,
-      .importChannel:
+      .importChannel, .putPushJob:
       [.command, .named, .orderedByChannel]
     case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook, .revokeToken,
       .putConsumer, .removeConsumer, .openPartition, .commitConsumer, .leasePartitions:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
-    case .presentTicket: [.command]
+    case .presentTicket, .settlePushJobs: [.command]
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow, .exportChannel:
       [.idempotent, .named, .orderedByChannel]
@@ -126,7 +129,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
     case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken, .listConsumers, .readFeed:
       [.idempotent, .named]
     case .unreadCounts: [.idempotent, .wide]
-    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens, .listStoredChannels, .listUsers:
+    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens, .listStoredChannels, .listUsers,
+      .claimPushJobs:
       [.idempotent]
     case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
     case .snapshotBegin, .snapshotRead, .recordKeys: [.snapshot]

@@ -208,6 +208,12 @@ extension ByteBuffer {
         buffer.writeTimer(timer)
       }
     case .timerRemoved(let number): writeEffect(.timerRemoved) { $0.writeVarint(number) }
+    case .pushJob(.assigned(let number, let job)):
+      writeEffect(.pushJobAssigned) { buffer in
+        buffer.writeVarint(number)
+        buffer.writePushJob(job)
+      }
+    case .pushJob(.removed(let number)): writeEffect(.pushJobRemoved) { $0.writeVarint(number) }
     }
   }
 
@@ -501,6 +507,8 @@ extension FieldReader {
       return .shard(.consumer(try consumerEffect(number)))
     case .timerAssigned: return .shard(.timerAssigned(try timerNumber(), try timer()))
     case .timerRemoved: return .shard(.timerRemoved(try timerNumber()))
+    case .pushJobAssigned: return .shard(.pushJob(.assigned(try pushJobNumber(), try pushJob())))
+    case .pushJobRemoved: return .shard(.pushJob(.removed(try pushJobNumber())))
     }
   }
 }

@@ -137,6 +137,8 @@ enum EffectNumber: UInt8 {
   case userErased = 50
   case timerAssigned = 51
   case timerRemoved = 52
+  case pushJobAssigned = 53
+  case pushJobRemoved = 54
   case segmentFlagsAssigned = 58
   case muteAssigned = 59
   case unreadFlagAssigned = 60

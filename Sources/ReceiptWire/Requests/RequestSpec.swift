@@ -26,7 +26,7 @@ package struct RequestSpec: Sendable {
   /// All requests, by their numbers.
   package static let all: [RequestSpec] = [
     channelRequests, markRequests, pageRequests, pushRequests, settingsRequests, statusRequests, userRequests,
-    feedRequests, backupRequests, snapshotRequests, transferRequests,
+    feedRequests, backupRequests, snapshotRequests, transferRequests, pushJobRequests,
   ].flatMap { $0 }.sorted { $0.kind.rawValue < $1.kind.rawValue }
 }
 

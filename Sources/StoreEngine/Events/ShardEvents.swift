@@ -110,7 +110,7 @@ final class ShardEvents: ShardPart {
     // Nothing that a client sees.
     case .typeSettled, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
       .idsWidened, .membershipQueued, .membershipsConfirmed, .membershipsReceived, .indexEpochAssigned, .consumer,
-      .timerAssigned, .timerRemoved:
+      .timerAssigned, .timerRemoved, .pushJob:
       break
     }
   }

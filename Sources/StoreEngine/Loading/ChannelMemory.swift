@@ -28,7 +28,7 @@ final class ChannelMemory: LoopPart {
     pressure.reserve(
       shards.reduce(0) {
         $0 + $1.state.settings.byteCount + $1.state.webhooks.byteCount + $1.state.revokedTokens.byteCount
-          + $1.timers.byteCount
+          + $1.timers.byteCount + $1.state.pushJobs.byteCount
       }
     )
     for shard in shards {

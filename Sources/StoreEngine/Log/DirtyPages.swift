@@ -42,7 +42,8 @@ struct DirtyPages {
       case .rows(let number): DirtyPages.mark(&rows, Int(number))
       case .segment(let number): DirtyPages.mark(&segments, Int(number))
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.insert(page).inserted
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers,
+        .pushJob:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -53,7 +54,8 @@ struct DirtyPages {
       case .rows(let number): rows[Int(number)] = false
       case .segment(let number): segments[Int(number)] = false
       case .acknowledgements, .steps, .threadRows, .threadSegment, .memberships: others.remove(page)
-      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers:
+      case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens, .consumers, .timers,
+        .pushJob:
         preconditionFailure("page \(page) belongs to the shard")
       }
     }
@@ -70,6 +72,8 @@ struct DirtyPages {
   private(set) var tokensLast = LogIndex.zero
   /// The last effect on consumers of the feed.
   private(set) var consumersLast = LogIndex.zero
+  /// The last effect on push jobs.
+  private(set) var pushJobsLast = LogIndex.zero
   private var queue: Deque<Entry> = []
   /// Pages whose first effect was found in the log at recovery. All are older than `queue`, and unordered among
   /// themselves.
@@ -148,6 +152,7 @@ struct DirtyPages {
     case .webhooks: webhooksLast = max(webhooksLast, index)
     case .tokens: tokensLast = max(tokensLast, index)
     case .consumers: consumersLast = max(consumersLast, index)
+    case .pushJob: pushJobsLast = max(pushJobsLast, index)
     default: break
     }
     guard isNew else { return }
@@ -211,6 +216,7 @@ private struct ShardPages {
   private var areConsumersDirty = false
   /// Few at a time: timers are added and removed in about the order of their numbers.
   private var timers: Set<UInt32> = []
+  private var pushJobs: Set<UInt32> = []
 
   /// Mark a page dirty. Returns whether it was clean.
   mutating func mark(_ page: PageID) -> Bool {
@@ -224,6 +230,7 @@ private struct ShardPages {
     case .tokens: DirtyPages.mark(&areTokensDirty)
     case .consumers: DirtyPages.mark(&areConsumersDirty)
     case .timers(let number): timers.insert(number).inserted
+    case .pushJob(let number): pushJobs.insert(number).inserted
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }
@@ -240,6 +247,7 @@ private struct ShardPages {
     case .tokens: areTokensDirty = false
     case .consumers: areConsumersDirty = false
     case .timers(let number): timers.remove(number)
+    case .pushJob(let number): pushJobs.remove(number)
     case .head, .rows, .segment, .acknowledgements, .steps, .threadRows, .threadSegment, .memberships:
       preconditionFailure("page \(page) belongs to a channel")
     }

@@ -78,6 +78,7 @@ extension PageID {
     case .tokens: 12 << 32
     case .consumers: 13 << 32
     case .timers(let number): 14 << 32 | UInt64(number)
+    case .pushJob(let number): 15 << 32 | UInt64(number)
     // A thread's pages are adjacent, rows first.
     case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
     case .threadSegment(let parent, let number):
@@ -103,6 +104,7 @@ extension PageID {
     switch self {
     case .outbox(let number): UInt64(number) < Self.outboxPages
     case .webhooks(let number): number < Self.webhookPages
+    case .pushJob(let number): number < PushJobTable.countMax
     default: !isOfChannel
     }
   }
@@ -140,6 +142,7 @@ extension PageID {
     case 12 where number == 0: self = .tokens
     case 13 where number == 0: self = .consumers
     case 14: self = .timers(number)
+    case 15: self = .pushJob(number)
     default: return nil
     }
   }

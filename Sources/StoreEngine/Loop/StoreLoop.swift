@@ -174,6 +174,7 @@ package final class StoreLoop {
     for shard in shards { shard.events.sendUnbatchedEvents() }
     for shard in shards {
       shard.timers.resume()
+      shard.pushJobs.tick()
       shard.feed.tick()
     }
     commits.start(isTick: true)
@@ -433,6 +434,8 @@ extension StoreLoop {
     package var changesPending = 0
     /// Pending reminders and expiries of messages.
     package var timers = 0
+    /// Push jobs that no worker has reported.
+    package var pushJobs = 0
     /// Watched channels and users, counted once per connection.
     package var subscriptions = 0
     /// Records of the feed since it was turned on first, those that are no longer kept included.
@@ -469,6 +472,7 @@ extension StoreLoop {
       sum.tailChannels += shard.tail.count
       sum.changesPending += shard.state.outbox.count
       sum.timers += shard.state.timers.count
+      sum.pushJobs += shard.state.pushJobs.count
       sum.subscriptions += shard.events.subscriptionCount
       if shard.feed.isOn { shard.feed.addProgress(to: &sum) }
     }

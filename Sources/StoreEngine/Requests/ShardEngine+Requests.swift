@@ -154,6 +154,9 @@ extension ShardEngine {
     case .webhookKnown: return try push.webhookKnown(&request)
     case .noteWebhook: return try push.noteWebhook(&request)
     case .presentTicket: return try push.presentTicket(&request)
+    case .claimPushJobs: return try pushJobs.claim(&request)
+    case .settlePushJobs: return try pushJobs.settle(&request)
+    case .putPushJob: kind = .putPushJob
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
     case .revokeToken: return try tokens.revokeToken(&request)
@@ -272,6 +275,7 @@ extension ShardEngine {
     case .markUnreadSince: return try markUnreadSince(&request, slot)
     case .registerMessage: return try register(&request, slot)
     case .acknowledgePush: return try push.acknowledgePush(&request, slot)
+    case .putPushJob: return try pushJobs.put(&request, slot)
     case .ticketPlace: return try push.ticketPlace(&request, slot)
     case .acknowledge: return try acknowledge(&request, slot)
     case .deleteMessage: return try deleteMessage(&request, slot)
@@ -321,6 +325,7 @@ enum ChannelRequestKind: Equatable {
   case eraseMember
   case setMember
   case acknowledgePush
+  case putPushJob
   case getChannel
   case readState
   case threadReadState
@@ -358,7 +363,8 @@ extension ChannelRequestKind {
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState: .checkViewer
     // No user's token is checked for them.
     case .changeMembers, .registerMessage, .deleteMessage, .truncateChannel, .acknowledgePush, .getChannel,
-      .listMessages, .ticketPlace, .importMessages, .importMembers, .importAcknowledgements, .exportChannel:
+      .listMessages, .ticketPlace, .putPushJob, .importMessages, .importMembers, .importAcknowledgements,
+      .exportChannel:
       .refuse
     }
   }

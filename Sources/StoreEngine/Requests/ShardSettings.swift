@@ -114,6 +114,7 @@ final class ShardSettings: ShardPart {
   /// Begin to erase a user.
   private func beginErasing(_ request: inout Request, _ user: String) -> Outcome {
     shard.state.settings.decideBeginErasure(user, at: shard.advanceTime(), into: &request.effects)
+    shard.state.pushJobs.decideErase(Array(user.utf8), into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnsettled(user)
     return replySettings(request, user, isErasing: true)
@@ -155,6 +156,7 @@ final class ShardSettings: ShardPart {
       isErasing: flags.contains(.erasing)
     )
     shard.state.settings.decideAssign(settings, at: time, into: &request.effects)
+    if settings.isErasing { shard.state.pushJobs.decideErase(Array(user.utf8), into: &request.effects) }
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnsettled(user) }
     return replySettings(request, user, isErasing: shard.state.settings.isErasing(name))

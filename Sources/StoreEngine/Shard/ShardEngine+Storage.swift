@@ -63,7 +63,7 @@ extension ShardEngine {
     case .membershipsConfirmed(let target, let number): outgoing.recoverConfirmed(by: target, through: number)
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .webhookNoted, .tokenRevoked, .idsWidened, .membershipsReceived, .indexEpochAssigned, .consumer, .timerAssigned,
-      .timerRemoved:
+      .timerRemoved, .pushJob:
       assignRecovered(effect)
     }
   }
@@ -80,6 +80,7 @@ extension ShardEngine {
     case .tokens: "tokens page"
     case .consumers: "consumers page"
     case .timers(let number): "timers page \(number)"
+    case .pushJob(let number): "push job page \(number)"
     default: "page \(page)"
     }
   }
@@ -99,7 +100,7 @@ extension ShardEngine {
       case .membershipsConfirmed(let other, let number), .membershipsReceived(let other, let number):
         (outgoing.isValid(number, of: other), "an invalid membership change")
       case .channelTypeAssigned, .typeSettled, .countersAssigned, .webhookNoted, .sessionAssigned, .idsWidened,
-        .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved:
+        .indexEpochAssigned, .consumer, .timerAssigned, .timerRemoved, .pushJob:
         (true, "")
       }
     guard isInOrder else { throw .corrupt("\(location()): \(fault)") }

@@ -43,13 +43,14 @@ final class ShardEngine {
   let feed = ShardFeed()
   let consumers = FeedConsumers()
   let timers = ShardTimers()
+  let pushJobs = ShardPushJobs()
   let exports = ChannelExports()
 
   var parts: [ShardPart] {
     [
       sessions, waiting, loads, steps, deletions, scans, indexes, outgoing, indexRebuild, unreadQueries,
       purges, events, settings, tokens, push, feed, consumers, timers,
-      exports,
+      pushJobs, exports,
     ]
   }
 
@@ -137,6 +138,7 @@ final class ShardEngine {
     }
     state.assign(effect)
     if case .timerAssigned(let number, let timer) = effect { timers.added(number, timer) }
+    if case .pushJob(let effect) = effect { pushJobs.changed(effect) }
     touchShardPage(effect.page, index)
   }
 

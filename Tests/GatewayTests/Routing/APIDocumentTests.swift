@@ -245,6 +245,11 @@ import Yams
       (.issueTickets, ["ttl", "maximum"], Int(GatewayLimits.ticketSecondsMax)),
       (.acknowledgePushes, ["tickets", "maxItems"], limits.pushesPerRequest),
       (.acknowledgePushes, ["acks", "maxItems"], limits.pushesPerRequest),
+      (.claimPushJobs, ["limit", "maximum"], Int(PushJobsPart.jobsMax)),
+      (.claimPushJobs, ["lease_seconds", "maximum"], Int(PushJobsPart.leaseSecondsMax)),
+      (.renewPushJobs, ["ids", "maxItems"], Int(PushJobsPart.jobsMax)),
+      (.renewPushJobs, ["lease_seconds", "maximum"], Int(PushJobsPart.leaseSecondsMax)),
+      (.finishPushJobs, ["ids", "maxItems"], Int(PushJobsPart.jobsMax)),
       (.putConsumer, ["types", "maxItems"], FeedRecordKinds.countMax),
       (.putConsumer, ["channel_types", "maxItems"], FeedConsumerTable.channelTypesMax),
       (.commitConsumer, ["state", "maxLength"], FeedConsumerTable.stateBytesMax),
@@ -277,6 +282,9 @@ import Yams
       try member(of: document, ["components", "schemas", "FeedRecordType", "enum"]) as? [String]
         == FeedRecordKind.allCases.filter { $0 != .gap }.map { "\($0.name)" }
     )
+    let job = ["components", "schemas", "PushJob", "properties"]
+    #expect(try member(of: document, job + ["users", "maxItems"]) as? Int == PushJobTable.usersMax)
+    #expect(try member(of: document, job + ["ttl", "maximum"]) as? Int == Int(PushJobTable.lifetimeMax / 1_000))
     let leased = try member(
       of: try operation(of: .leaseConsumer),
       ["responses", "200", "content", "application/json", "schema", "properties"]

@@ -352,8 +352,9 @@ extension RealProcesses {
           }
           // The caller chooses when a revocation ends.
           if case .shard(.tokenRevoked) = effect { continue }
-          // A timer keeps its distance to the registration.
+          // A timer keeps its distance to the registration, and a push job its lifetime.
           if case .shard(.timerAssigned) = effect { continue }
+          if case .shard(.pushJob) = effect { continue }
           // Finds times at any depth: every timestamp prints in this form.
           for match in "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/) {
             found.append(try #require(Int64(match.1)))

@@ -115,7 +115,10 @@ extension RealProcesses {
 
     /// Random jobs, with providers that fail in every way and a worker that is killed. The account
     /// (`Clients/Push/push_jobs.py`) shares no code with the project. `TIDEMARK_SEED` repeats its choices.
-    @Test func everybodyWhoLacksAMessageIsSentIt() async throws {
+    ///
+    /// - Parameter usesQueue: whether the jobs go through the gateway's queue, and two workers share them.
+    @Test(arguments: [false, true])
+    func everybodyWhoLacksAMessageIsSentIt(usesQueue: Bool) async throws {
       let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
       let seed = TestRun.printedSeed(of: "push jobs")
       try await TestServices.with(storeFlags: ["--feed-retention", "24h,64MiB"]) { services in
@@ -128,7 +131,7 @@ extension RealProcesses {
             .write(toFile: tasks, atomically: true, encoding: .utf8)
           let specification: [String: Any] = [
             "gateway": services.h2cURL, "server": services.serverToken, "seed": seed, "seconds": seconds,
-            "sandbox": url, "sandbox_ca": directory + "/ca.pem",
+            "sandbox": url, "sandbox_ca": directory + "/ca.pem", "queue": usesQueue,
             "worker": [Self.program] + Self.flags(services, tasks) + ["--log-level", "critical"],
           ]
           let path = services.directory + "/jobs.json"

@@ -413,7 +413,9 @@ final class TestShard {
     shardPages[.index] = StoredPage(index: index, effects: state.effects(ofOwn: .index))
     var timerPages = Set(shardPages.keys.filter { if case .timers = $0 { true } else { false } })
     state.timers.forEach { number, _ in timerPages.insert(.timers(PageID.timerPage(of: number))) }
-    for page in timerPages { shardPages[page] = StoredPage(index: index, effects: state.effects(ofOwn: page)) }
+    var jobPages = Set(shardPages.keys.filter { if case .pushJob = $0 { true } else { false } })
+    state.pushJobs.forEach { number, _ in jobPages.insert(.pushJob(number)) }
+    for page in timerPages.union(jobPages) { shardPages[page] = StoredPage(index: index, effects: state.effects(ofOwn: page)) }
   }
 
   private var outboxPages: Range<UInt32> {
@@ -526,7 +528,7 @@ extension PageID {
   var order: UInt32 {
     switch self {
     case .rows(let number), .segment(let number), .users(let number), .steps(_, let number),
-      .webhooks(let number), .timers(let number),
+      .webhooks(let number), .timers(let number), .pushJob(let number),
       .memberships(let number), .outbox(let number), .threadRows(_, let number),
       .threadSegment(_, let number):
       number

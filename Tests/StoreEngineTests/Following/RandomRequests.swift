@@ -214,7 +214,28 @@ struct RandomRequests {
     }
   }
 
+  /// Add a push job, or report some.
+  private mutating func pushJob(_ cid: String) -> RecordedRequest {
+    let key = UInt64(random.below(60))
+    if random.oneIn(3) {
+      var request = RecordedRequest(kind: .settlePushJobs, counter: 0, shard: UInt16(random.below(shardCount)))
+      counter += 1
+      request.counter = counter
+      SettlePushJobsRequest(isDone: true, milliseconds: 0, keys: [key, key + 1]).write(into: &request.fields)
+      return request
+    }
+    let put = PutPushJobRequest(
+      message: Array(message(cid).utf8),
+      key: key,
+      milliseconds: UInt64(1 + random.below(3_000)),
+      content: Array("{}".utf8),
+      users: [user(), user()].map { PushJob.User(id: Array($0.utf8), devices: Array("[]".utf8)) }
+    )
+    return command(.putPushJob, cid) { put.write(into: &$0) }
+  }
+
   private mutating func push(_ cid: String) -> RecordedRequest {
+    if random.oneIn(3) { return pushJob(cid) }
     let until = clock + Int64(random.below(3_000))
     if random.oneIn(2) {
       return command(.noteWebhook, "hook\(random.below(30))") {

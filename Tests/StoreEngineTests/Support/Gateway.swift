@@ -188,6 +188,14 @@ final class Gateway {
         return "consumers \(words.joined(separator: ", ")) end \(reply.end)"
       case .readFeed:
         return try FeedText.page(payload)
+      case .putPushJob:
+        return "job for \(try PutPushJobReply(payload).accepted)"
+      case .claimPushJobs:
+        let reply = try PushJobsReply(payload)
+        let jobs = reply.jobs.map { "\($0.key) for \($0.users.map { String(decoding: $0.id, as: UTF8.self) })" }
+        return "jobs \(jobs)\(reply.hasMore ? " and more" : "")"
+      case .settlePushJobs:
+        return "settled, unknown \(try SettlePushJobsReply(payload).unknown)"
       case .importChannel:
         return try FlagReply(payload).isSet ? "imported new" : "imported"
       case .importMessages, .importMembers, .importAcknowledgements:

@@ -48,7 +48,7 @@ import Testing
 
   @Test(arguments: [
     ("", "invalid_json", "the line is not JSON"), ("{", "invalid_json", "the line is not JSON"),
-    ("[]", "invalid_field", "the line has to be an object"),
+    ("[]", "invalid_field", "the job has to be an object"),
     (#"{"cid":"a:b","mesage_id":"m"}"#, "unknown_field", "mesage_id is unknown; known are id, cid, message_id"),
     (#"{"message_id":"m"}"#, "invalid_field", "cid is missing"),
     (#"{"cid":7}"#, "invalid_field", "cid has to be a string"),

@@ -125,6 +125,11 @@ package struct PushJob: Sendable, Hashable {
     guard let value = JSONValue(parsing: line) else {
       throw PushJobError(code: "invalid_json", detail: "the line is not JSON")
     }
+    try self.init(value)
+  }
+
+  /// Check a parsed job.
+  package init(_ value: JSONValue) throws(PushJobError) {
     let job = try JobFields(
       value,
       path: "",
@@ -235,7 +240,7 @@ private struct JobFields {
   /// Members with the value null count as missing.
   init(_ value: JSONValue, path: String, known: [String]) throws(PushJobError) {
     guard let object = value.object else {
-      throw PushJobError(code: "invalid_field", detail: "\(path.isEmpty ? "the line" : path) has to be an object")
+      throw PushJobError(code: "invalid_field", detail: "\(path.isEmpty ? "the job" : path) has to be an object")
     }
     if let unknown = object.keys.sorted().first(where: { !known.contains($0) }) {
       throw PushJobError(

@@ -23,6 +23,21 @@ package enum PushOutcome: Sendable, Hashable {
   }
 }
 
+/// Where a job comes from, for its results.
+package enum PushJobOrigin: Sendable, Hashable {
+  /// Number of the input line, from 1.
+  case line(Int)
+  /// The gateway's name of a job of its queue.
+  case queue(String)
+
+  fileprivate var member: (name: String, value: JSONValue) {
+    switch self {
+    case .line(let number): ("line", .integer(Int64(number)))
+    case .queue(let id): ("job_id", .string(id))
+    }
+  }
+}
+
 /// Lines of the output.
 package enum PushResultLine {
   /// A device's result.
@@ -31,7 +46,7 @@ package enum PushResultLine {
   ///   - attempts: requests to the provider.
   ///   - reportCode: why an accepted push could not be reported to the gateway; nil otherwise.
   package static func device(
-    line: Int,
+    _ origin: PushJobOrigin,
     job: PushJob,
     userID: String,
     device: PushDevice,
@@ -40,7 +55,7 @@ package enum PushResultLine {
     reportCode: String? = nil
   ) -> String {
     var members: [String: JSONValue] = [
-      "line": .integer(Int64(line)), "user_id": .string(userID), "provider": .string(device.provider),
+      origin.member.name: origin.member.value, "user_id": .string(userID), "provider": .string(device.provider),
       "result": .string(outcome.label), "attempts": .integer(Int64(attempts)),
     ]
     members["id"] = job.id.map { .string($0) }
@@ -60,9 +75,9 @@ package enum PushResultLine {
   }
 
   /// The last line of a job: the number of its devices, by result.
-  package static func done(line: Int, job: PushJob, counts: [String: Int]) -> String {
+  package static func done(_ origin: PushJobOrigin, job: PushJob, counts: [String: Int]) -> String {
     var members: [String: JSONValue] = [
-      "line": .integer(Int64(line)), "done": .boolean(true),
+      origin.member.name: origin.member.value, "done": .boolean(true),
       "devices": .integer(Int64(counts.values.reduce(0, +))),
     ]
     members["id"] = job.id.map { .string($0) }
@@ -70,10 +85,10 @@ package enum PushResultLine {
     return JSONValue.object(members).text
   }
 
-  /// The only line of an input line that is no job.
-  package static func error(line: Int, _ error: PushJobError) -> String {
+  /// The only line of an input line, or of an entry of the queue, that is no job.
+  package static func error(_ origin: PushJobOrigin, _ error: PushJobError) -> String {
     JSONValue.object([
-      "line": .integer(Int64(line)), "done": .boolean(true), "code": .string(error.code),
+      origin.member.name: origin.member.value, "done": .boolean(true), "code": .string(error.code),
       "detail": .string(error.detail),
     ]).text
   }

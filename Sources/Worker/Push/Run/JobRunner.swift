@@ -7,34 +7,49 @@ internal import Synchronization
 struct JobRunner: Sendable {
   private let context: PushContext
   private let job: PushJob
-  private let line: Int
+  private let origin: PushJobOrigin
+  /// Ends the job: the process stops, or the job was cancelled.
+  private let stop: StopSignal
   /// Time of the last attempt, in milliseconds since 1970: a push is not sent after its `ttl`.
   private let deadline: Int64
 
-  init(_ context: PushContext, _ job: PushJob, line: Int) {
+  init(_ context: PushContext, _ job: PushJob, _ origin: PushJobOrigin, stop: StopSignal) {
     self.context = context
     self.job = job
-    self.line = line
+    self.origin = origin
+    self.stop = stop
     deadline = Times.now + min(context.task.retryMilliseconds, job.content.ttlSeconds * 1_000)
   }
 
+  /// - Returns: whether the job is done; false: it is one of the queue, and the process stops.
   /// - Throws: ``PushStreams/OutputClosed``.
-  func run() async throws {
+  func run() async throws -> Bool {
     let counts = ResultCounts()
     try await withThrowingDiscardingTaskGroup { group in
       for users in Self.chunks(of: job.users) {
         group.addTask { try await self.push(to: users, counts) }
       }
     }
+    // A job of the queue that the worker stops is given back.
+    if case .queue = origin, context.stop.isStopped, counts.hasStopped { return false }
     context.metrics.jobEnded("done")
-    try await context.streams.write(PushResultLine.done(line: line, job: job, counts: counts.values))
+    try await context.streams.write(PushResultLine.done(origin, job: job, counts: counts.values))
+    return true
   }
 
   /// Results of a job, by label.
   private final class ResultCounts: Sendable {
-    private let counts = Mutex<[String: Int]>([:])
-    var values: [String: Int] { counts.withLock { $0 } }
-    func add(_ outcome: PushOutcome) { counts.withLock { $0[outcome.label, default: 0] += 1 } }
+    private let counts = Mutex<(values: [String: Int], hasStopped: Bool)>(([:], false))
+    var values: [String: Int] { counts.withLock { $0.values } }
+    /// Whether a device was not tried to the end.
+    var hasStopped: Bool { counts.withLock { $0.hasStopped } }
+
+    func add(_ outcome: PushOutcome) {
+      counts.withLock { counts in
+        counts.values[outcome.label, default: 0] += 1
+        if outcome == JobRunner.stopped { counts.hasStopped = true }
+      }
+    }
   }
 
   /// Split users so that one query about a message takes each part.
@@ -59,7 +74,7 @@ struct JobRunner: Sendable {
   // MARK: Users
 
   private func push(to users: [PushJob.User], _ counts: ResultCounts) async throws {
-    if context.stop.isStopped { return try await finish(users, Self.stopped, counts) }
+    if stop.isStopped { return try await finish(users, Self.stopped, counts) }
     let pending: [PushJob.User]
     switch await lacking(users) {
     case .failure(let refusal):
@@ -104,7 +119,7 @@ struct JobRunner: Sendable {
     counts.add(outcome)
     context.metrics.deviceEnded(outcome, provider: device.provider)
     let line = PushResultLine.device(
-      line: line,
+      origin,
       job: job,
       userID: user.id,
       device: device,
@@ -140,14 +155,17 @@ struct JobRunner: Sendable {
           return .failure(Refusal(outcome: Self.outcome(of: error, code: code), code: code))
         }
         context.log(.warning, "A call to the gateway is repeated", ["reason": "\(error)"])
-        guard await context.stop.wait(milliseconds: delay) else {
+        guard await stop.wait(milliseconds: delay) else {
           return .failure(Refusal(outcome: Self.stopped, code: code))
         }
       }
     }
   }
 
-  private static let stopped = PushOutcome.failed(code: "stopped", detail: "the worker stops")
+  private static let stopped = PushOutcome.failed(
+    code: "stopped",
+    detail: "the worker stops, or the job was cancelled"
+  )
 
   private static func outcome(of error: GatewayError, code: String) -> PushOutcome {
     switch error.status {
@@ -269,7 +287,7 @@ struct JobRunner: Sendable {
         let step = await slots.with { await attempt(notification, device, provider, machine) }
         (action, machine) = (step.action, step.machine)
       case .wait(let until):
-        guard await context.stop.wait(milliseconds: max(until - Times.now, 0)) else { return Self.stopped }
+        guard await stop.wait(milliseconds: max(until - Times.now, 0)) else { return Self.stopped }
         // The user may have read the message meanwhile.
         switch await lacking([user]) {
         case .failure(let refusal): return refusal.outcome
@@ -291,7 +309,7 @@ struct JobRunner: Sendable {
     _ provider: any PushProvider,
     _ machine: DeviceMachine
   ) async -> Step {
-    if context.stop.isStopped { return Step(action: .finish(Self.stopped), machine: machine) }
+    if stop.isStopped { return Step(action: .finish(Self.stopped), machine: machine) }
     var machine = machine
     let connection: PushServiceConnection
     do throws(PushAnswer) {

@@ -27,7 +27,7 @@ struct PushContext: Sendable {
   }
 }
 
-/// Sends the jobs of an input, and writes their results to an output.
+/// Sends the jobs of an input or of the gateway's queue, and writes their results to an output.
 ///
 /// A job is done when its last result is written. What the worker had not answered when it ended, the caller sends
 /// again: a push may then come twice.
@@ -37,11 +37,15 @@ package final class PushWorker: Service {
   private static let bytesMax = 4 << 20
 
   private let context: PushContext
+  private let usesQueue: Bool
   private let budget = JobBudget(jobsMax: jobsMax, bytesMax: bytesMax)
 
-  /// - Parameter lookup: the resolver of providers' hosts.
+  /// - Parameters:
+  ///   - usesQueue: whether jobs come from the gateway's queue; else from the input.
+  ///   - lookup: the resolver of providers' hosts.
   package init(
     _ task: PushTask,
+    usesQueue: Bool = false,
     gateway: FeedGateway,
     streams: PushStreams,
     metrics: MetricsRegistry,
@@ -57,6 +61,7 @@ package final class PushWorker: Service {
       metrics: counters,
       logger: logger
     )
+    self.usesQueue = usesQueue
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { counters.collect(into: &$0) }
   }
 
@@ -83,6 +88,7 @@ package final class PushWorker: Service {
   package func stop() { context.stop.stop() }
 
   private func serve() async throws {
+    if usesQueue { return try await JobQueue(context).serve() }
     let context = context
     let isStopped: @Sendable () -> Bool = { context.stop.isStopped }
     try await withThrowingDiscardingTaskGroup { group in
@@ -136,9 +142,9 @@ package final class PushWorker: Service {
           job = try PushJob(parsing: bytes)
         } catch {
           context.metrics.jobEnded("invalid")
-          return try await context.streams.write(PushResultLine.error(line: number, error))
+          return try await context.streams.write(PushResultLine.error(.line(number), error))
         }
-        try await JobRunner(context, job, line: number).run()
+        _ = try await JobRunner(context, job, .line(number), stop: context.stop).run()
       } catch {
         context.stop.stop()
         throw error

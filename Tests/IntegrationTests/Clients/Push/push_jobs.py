@@ -3,8 +3,9 @@ Sends random push jobs through tidemark-worker while providers fail and the work
 
 usage: push_jobs.py SPECIFICATION.json
 
-Everybody who lacked a message is sent it, nobody who had read it is, and each delivery is recorded once. The last line
-is `ok N`, the number of pushes that reached a device, or the first violation.
+Everybody who lacked a message is sent it, nobody who had read it is, and each delivery is recorded once. With `queue`
+in the specification the jobs go through POST /v1/push/jobs, and two workers share them. The last line is `ok N`, the
+number of pushes that reached a device, or the first violation.
 """
 import collections, json, os, random, signal, ssl, subprocess, sys, threading, time, urllib.request
 
@@ -78,6 +79,17 @@ sandbox("POST", "/sandbox/faults", {"rate": 0.3, "faults": faults, "seed": spec[
 sandbox("POST", "/sandbox/faults", {"fault": "gone", "kind": "fcm", "times": 2})
 
 
+def take(answer):
+    """Takes a result line of a job."""
+    if answer.get("done"):
+        # Jobs with devices that failed, or that the sandbox refused by its faults, are sent again.
+        if not any(result in ("failed", "rejected") for result in results[answer["id"]].values()):
+            done.add(answer["id"])
+    else:
+        address = answer.get("token") or answer["endpoint"]
+        results[answer["id"]][answer["user_id"], address] = answer["result"]
+
+
 def run(seconds):
     """Runs a worker with the open jobs, and kills it after a time; None: waits for its end."""
     worker = subprocess.Popen(spec["worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr)
@@ -105,27 +117,61 @@ def run(seconds):
         if "id" not in answer:
             assert answer["code"] == "invalid_json" and answer["done"], answer
             wrong += 1
-        elif answer.get("done"):
-            # Jobs with devices that failed, or that the sandbox refused by its faults, are sent again.
-            if not any(result in ("failed", "rejected") for result in results[answer["id"]].values()):
-                done.add(answer["id"])
         else:
-            address = answer.get("token") or answer["endpoint"]
-            results[answer["id"]][answer["user_id"], address] = answer["result"]
+            take(answer)
     status = worker.wait()
     if seconds is None:
         assert status == 0 and wrong == 1, (status, wrong)
 
 
+# Jobs of the queue that have no last line yet.
+queued, lock = set(), threading.Lock()
+
+
+def run_from_queue(seconds):
+    """Queues the open jobs that are not queued, and runs a worker: kills it after a time, or stops it when it is done."""
+    with lock:
+        for job in [name for name in order if name not in done and name not in queued]:
+            answer = ask("POST", "/v1/push/jobs", jobs[job])
+            assert answer["users"] == len(jobs[job]["users"]), answer
+            queued.add(job)
+    if seconds is None and not queued:
+        return
+    worker = subprocess.Popen(spec["worker"] + ["--queue"], stdout=subprocess.PIPE, stderr=sys.stderr)
+    if seconds is not None:
+        end = signal.SIGKILL if choose.random() < 0.7 else signal.SIGTERM
+        threading.Timer(seconds, lambda: os.kill(worker.pid, end)).start()
+    stopping = False
+    for line in worker.stdout:
+        if not line.endswith(b"\n"):
+            break
+        answer = json.loads(line)
+        assert "job_id" in answer, answer
+        take(answer)
+        if answer.get("done"):
+            queued.discard(answer["id"])
+        if seconds is None and not queued and not stopping:
+            stopping = True
+            os.kill(worker.pid, signal.SIGTERM)
+    assert worker.wait() in ((0,) if seconds is None else (0, -signal.SIGKILL))
+
+
 print(f"{time.monotonic() - start:.0f} s: {len(jobs)} jobs", flush=True)
 deadline = time.monotonic() + spec["seconds"]
 while time.monotonic() < deadline:
-    run(choose.uniform(0.3, 3))
+    if spec.get("queue"):
+        pair = [threading.Thread(target=run_from_queue, args=(choose.uniform(0.5, 4),)) for _ in range(2)]
+        for worker in pair:
+            worker.start()
+        for worker in pair:
+            worker.join()
+    else:
+        run(choose.uniform(0.3, 3))
 print(f"{time.monotonic() - start:.0f} s: {len(done)} jobs done, the faults end", flush=True)
 sandbox("DELETE", "/sandbox/faults")
 for _ in range(10):
     if len(done) < len(jobs):
-        run(None)
+        run_from_queue(None) if spec.get("queue") else run(None)
 
 
 print(f"{time.monotonic() - start:.0f} s: {len(done)} jobs done", flush=True)
@@ -136,6 +182,14 @@ def fail(problem):
     sys.exit(1)
 
 
+if spec.get("queue"):
+    # A worker may have been killed between a job's last line and its report. Then the queue is empty.
+    time.sleep(11)
+    left = [job["id"] for job in ask("POST", "/v1/push/jobs/claim", {"limit": 1000})["jobs"]]
+    assert ask("POST", "/v1/push/jobs/renew", {"ids": left, "lease_seconds": 10}) == {"unknown": []}
+    assert ask("POST", "/v1/push/jobs/done", {"ids": left}) == {"unknown": []}
+    assert ask("POST", "/v1/push/jobs/done", {"ids": left}) == {"unknown": left}
+    assert ask("POST", "/v1/push/jobs/claim", {"limit": 1000}) == {"jobs": [], "more": False}
 if len(done) < len(jobs):
     left = {job: [result for result in results[job].items() if result[1] != "accepted"] for job in set(jobs) - done}
     fail(f"not done: {left}")

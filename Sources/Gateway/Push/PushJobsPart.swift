@@ -1,0 +1,283 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The name of a push job: its shard, and the random number by which the shard knows it.
+struct PushJobID: Hashable {
+  let shard: ShardID
+  let key: UInt64
+
+  init(shard: ShardID, key: UInt64) {
+    self.shard = shard
+    self.key = key
+  }
+
+  /// Parse `shard-key`, the key in hexadecimal digits.
+  init?(_ text: RawSpan, shardCount: Int) {
+    let parts = String(decoding: text.bytes, as: UTF8.self).split(separator: "-", omittingEmptySubsequences: false)
+    guard parts.count == 2, let shard = UInt16(parts[0]), Int(shard) < shardCount, parts[1].utf8.count == 16,
+      let key = UInt64(parts[1], radix: 16)
+    else { return nil }
+    self.init(shard: ShardID(shard), key: key)
+  }
+
+  var text: String {
+    let digits = String(key, radix: 16)
+    return "\(shard.rawValue)-" + String(repeating: "0", count: 16 - digits.count) + digits
+  }
+}
+
+/// A request about push jobs, which one or several shards answer.
+final class PushJobRequest {
+  enum Kind {
+    case put(PushJobID)
+    case claim
+    case settle
+  }
+
+  let context: RequestContext
+  let kind: Kind
+  /// Shards that have not answered, plus one for the sending itself.
+  var waiting = 1
+  /// Shards that have answered with a reply.
+  var replyCount = 0
+  var problem: Problem?
+  /// Users of a job that were accepted.
+  var accepted: UInt64 = 0
+  var jobs: [(id: PushJobID, job: PushJob)] = []
+  var hasMore = false
+  var unknown: [PushJobID] = []
+
+  init(_ context: RequestContext, _ kind: Kind) {
+    self.context = context
+    self.kind = kind
+  }
+}
+
+/// Push jobs: durable in their messages' shards until a worker has reported them (docs/push-send.md).
+final class PushJobsPart: GatewayPart {
+  /// Maximum number of jobs that one request claims or reports.
+  static let jobsMax: Int64 = 1_000
+  private static let jobsDefault: Int64 = 100
+  static let leaseSecondsMax: Int64 = 600
+  private static let leaseSecondsDefault: Int64 = 10
+  /// Maximum size of the jobs that one claim gets from all shards, in bytes.
+  private static let claimBytesMax = 4 << 20
+
+  private var requests = SlotTable<PushJobRequest>()
+  /// First shard of the next claim, so that each shard comes first at times.
+  private var nextShard = 0
+
+  // MARK: Routes
+
+  /// Handle `POST /v1/push/jobs`.
+  func putJob(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let key = UInt64.random(in: 1...UInt64.max)
+    let fields = try PushJobFields(try loop.object(request, .putPushJob), key: key)
+    let shard = try loop.homeShard(of: fields.cid.span.bytes)
+    let job = PushJobRequest(context, .put(PushJobID(shard: shard, key: key)))
+    let index = requests.insert(job)
+    send(.putPushJob, job, index, to: .channel(fields.cid.span.bytes), shard) { fields.request.write(into: &$0) }
+    close(job, index)
+  }
+
+  /// Handle `POST /v1/push/jobs/claim`.
+  func claimJobs(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .claimPushJobs)
+    let limit = Int(try body.optionalInteger("limit", in: 1...Self.jobsMax) ?? Self.jobsDefault)
+    let lease = try body.optionalInteger("lease_seconds", in: 1...Self.leaseSecondsMax) ?? Self.leaseSecondsDefault
+    let shardCount = try knownShardCount()
+    let job = PushJobRequest(context, .claim)
+    let index = requests.insert(job)
+    // Each shard has a share of the limit; with a small limit, these shards now and the others in the next claims.
+    let asked = min(limit, shardCount)
+    let claim = ClaimPushJobsRequest(
+      milliseconds: UInt64(lease * 1_000),
+      limit: UInt64(limit / asked),
+      byteCountMax: UInt64(Self.claimBytesMax / asked)
+    )
+    for offset in 0..<asked {
+      let shard = ShardID(UInt16((nextShard + offset) % shardCount))
+      send(.claimPushJobs, job, index, to: .shard(shard, name: nil), shard) { claim.write(into: &$0) }
+    }
+    nextShard = (nextShard + asked) % shardCount
+    close(job, index)
+  }
+
+  /// Handle `POST /v1/push/jobs/renew`.
+  func renewJobs(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .renewPushJobs)
+    guard let lease = try body.optionalInteger("lease_seconds", in: 0...Self.leaseSecondsMax) else {
+      throw body.missing("lease_seconds")
+    }
+    try settle(try ids(body), isDone: false, milliseconds: UInt64(lease * 1_000), context)
+  }
+
+  /// Handle `POST /v1/push/jobs/done`.
+  func finishJobs(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try settle(try ids(try loop.object(request, .finishPushJobs)), isDone: true, milliseconds: 0, context)
+  }
+
+  private func ids(_ body: JSONValue) throws(Problem) -> [PushJobID] {
+    let shardCount = try knownShardCount()
+    let list = try body.requiredArray("ids", countMax: Int(Self.jobsMax))
+    var ids: [PushJobID] = []
+    var elements = list.elements
+    while let element = elements.next() {
+      guard let id = PushJobID(try element.asString(), shardCount: shardCount) else {
+        throw element.error("is not the id of a push job")
+      }
+      ids.append(id)
+    }
+    return ids
+  }
+
+  private func settle(
+    _ ids: [PushJobID],
+    isDone: Bool,
+    milliseconds: UInt64,
+    _ context: RequestContext
+  ) throws(Problem) {
+    let job = PushJobRequest(context, .settle)
+    let index = requests.insert(job)
+    for (shard, ids) in Dictionary(grouping: ids, by: \.shard) {
+      let fields = SettlePushJobsRequest(isDone: isDone, milliseconds: milliseconds, keys: ids.map(\.key))
+      send(.settlePushJobs, job, index, to: .shard(shard, name: nil), shard) { fields.write(into: &$0) }
+    }
+    close(job, index)
+  }
+
+  // MARK: Shards
+
+  private func knownShardCount() throws(Problem) -> Int {
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    return loop.store.shardCount
+  }
+
+  private func send(
+    _ frame: FrameKind,
+    _ job: PushJobRequest,
+    _ index: SlotIndex,
+    to destination: StoreDestination,
+    _ shard: ShardID,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    job.waiting += 1
+    let request = PendingRequest(
+      .pushJob(index, shard: shard.rawValue),
+      route: job.context.route,
+      isServer: true,
+      isPageQuery: false
+    )
+    if !loop.trySend(frame, to: destination, request, fields) {
+      job.problem = job.problem ?? Problem(.storeBusy)
+      job.waiting -= 1
+    }
+  }
+
+  func completed(_ index: SlotIndex, _ shard: UInt16, with result: StoreResult) {
+    guard let job = requests[index] else { return }
+    switch result {
+    case .failure(let failure): job.problem = job.problem ?? failure.problem
+    case .reply(let kind, let payload):
+      do throws(WireError) {
+        try take(kind, payload, ShardID(shard), of: job)
+        job.replyCount += 1
+      } catch {
+        loop.logMalformedReply(error, kind)
+        job.problem = Problem(.internalError)
+      }
+    }
+    close(job, index)
+  }
+
+  private func take(
+    _ kind: FrameKind,
+    _ payload: RawSpan,
+    _ shard: ShardID,
+    of job: PushJobRequest
+  ) throws(WireError) {
+    switch kind {
+    case .putPushJob: job.accepted = try PutPushJobReply(payload).accepted
+    case .claimPushJobs:
+      let reply = try PushJobsReply(payload)
+      job.jobs += reply.jobs.map { (PushJobID(shard: shard, key: $0.key), $0) }
+      if reply.hasMore { job.hasMore = true }
+    default: job.unknown += try SettlePushJobsReply(payload).unknown.map { PushJobID(shard: shard, key: $0) }
+    }
+  }
+
+  /// Answer when the last shard has answered.
+  private func close(_ job: PushJobRequest, _ index: SlotIndex) {
+    job.waiting -= 1
+    guard job.waiting == 0 else { return }
+    requests.remove(index)
+    // Jobs that were claimed are passed on, even if other shards do not answer.
+    if case .claim = job.kind, job.replyCount > 0 { job.problem = nil }
+    answer(job)
+  }
+
+  // MARK: Answers
+
+  private func answer(_ job: PushJobRequest) {
+    let context = job.context
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
+    if let problem = job.problem {
+      return loop.answer(problem, route: context.route, stream: context.stream, connection: connection)
+    }
+    var status = 200
+    if case .put = job.kind { status = 202 }
+    loop.respond(context.route, stream: context.stream, connection: connection, status: status) { buffer in
+      switch job.kind {
+      case .put(let id): buffer.writeString(#"{"id":"\#(id.text)","users":\#(job.accepted)}"#)
+      case .claim: Self.write(job.jobs, hasMore: job.hasMore, into: &buffer)
+      case .settle:
+        let ids = job.unknown.map { #""\#($0.text)""# }.joined(separator: ",")
+        buffer.writeString(#"{"unknown":[\#(ids)]}"#)
+      }
+    }
+  }
+
+  /// Write `{"jobs":[{"id","created_at","expires_at","job"}],"more"}`.
+  private static func write(_ jobs: [(id: PushJobID, job: PushJob)], hasMore: Bool, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"jobs\":[")
+    for (position, entry) in jobs.enumerated() {
+      if position > 0 { buffer.writeStaticString(",") }
+      buffer.writeString(#"{"id":"\#(entry.id.text)","created_at":"#)
+      buffer.writeTimestamp(entry.job.createdAt)
+      buffer.writeStaticString(",\"expires_at\":")
+      buffer.writeTimestamp(entry.job.expiresAt)
+      buffer.writeStaticString(",\"job\":")
+      // The content is an object with at least a cid: the users go before its end.
+      buffer.writeBytes(entry.job.content.dropLast())
+      buffer.writeStaticString(",\"users\":[")
+      for (number, user) in entry.job.users.enumerated() {
+        buffer.writeStaticString(number > 0 ? ",{\"user_id\":" : "{\"user_id\":")
+        buffer.writeJSONString(user.id.span.bytes)
+        buffer.writeStaticString(",\"devices\":")
+        buffer.writeBytes(user.devices)
+        buffer.writeStaticString("}")
+      }
+      buffer.writeStaticString("]}}")
+    }
+    buffer.writeString("],\"more\":\(hasMore)}")
+  }
+}
