@@ -105,6 +105,17 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
+  func importsAreMeasured() async throws {
+    let report = try await measure(try ImportBench.parse(["--quick", "--rounds", "2"]))
+    #expect(report.rows == 1_000 && report.imports.count == 2)
+    #expect(report.imports.allSatisfy { $0.rowsPerMinute > 0 && $0.rowsChecked == 500 })
+    // The bench goes on without PostgreSQL.
+    #expect(report.postgresVersion == PostgresServer.installedVersion())
+    #expect(report.copies.count == (report.postgresVersion == nil ? 0 : 2))
+    #expect(report.copies.allSatisfy { $0.rowsPerMinute > 0 })
+  }
+
+  @Test(.timeLimit(.minutes(15)))
   func nghttpdIsMeasured() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
     #expect(measurement.figures.requests > 0)
