@@ -105,6 +105,17 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
+  func changeFeedIsMeasured() async throws {
+    let report = try await measure(try FeedBench.parse(["--quick", "--connections", "4"]))
+    #expect(report.marks.map(\.row) == [.readQuery, .storeFrames, .readQuery, .storeFrames])
+    #expect(report.marks.map(\.isOn) == [false, false, true, true])
+    #expect(report.marks.allSatisfy { $0.figures.rate > 0 && $0.figures.cpu(of: "store") != nil })
+    let reading = try #require(report.readings.first)
+    #expect(report.readings.count == 1)
+    #expect(reading.records > reading.marks && reading.marks > 0 && reading.recordsPerSecond > 0)
+  }
+
+  @Test(.timeLimit(.minutes(15)))
   func importsAreMeasured() async throws {
     let report = try await measure(try ImportBench.parse(["--quick", "--rounds", "2"]))
     #expect(report.rows == 1_000 && report.imports.count == 2)
