@@ -116,6 +116,17 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
+  func remindersAreMeasured() async throws {
+    let report = try await measure(try ReminderBench.parse(["--quick"]))
+    let round = try #require(report.first)
+    #expect(report.count == 1 && round.reminders == 2_000 && round.channels == 20)
+    for atRest in [round.without, round.with] {
+      #expect(atRest.residentBytes > 0 && atRest.diskBytes > 0 && atRest.readySeconds > 0)
+    }
+    #expect(round.toldSeconds > 0 && round.readSeconds > 0)
+  }
+
+  @Test(.timeLimit(.minutes(15)))
   func importsAreMeasured() async throws {
     let report = try await measure(try ImportBench.parse(["--quick", "--rounds", "2"]))
     #expect(report.rows == 1_000 && report.imports.count == 2)
