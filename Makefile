@@ -11,7 +11,7 @@ TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python
 # tests use.
 TEST_TOOLS := chromium-headless-shell libnss3-tools nodejs node-typescript etcd-client etcd-server iproute2
 # The servers that bench compares with ours.
-BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
+BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis postgresql
 
 BUILD := .build
 # An import without a declared dependency compiles or fails depending on build order. This flag makes it an error.
@@ -39,7 +39,8 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # Debian starts services at installation and at each boot, but tests and bench start their own. So policy-rc.d prevents
-# the start at installation (invoke-rc.d(8)), and services that systemd enabled meanwhile are disabled again.
+# the start at installation (invoke-rc.d(8)), and services that systemd enabled meanwhile are disabled again. Debian's
+# PostgreSQL would also create a cluster: its settings forbid that at installation, and are the package's afterwards.
 define install
 missing=; for package in $(1); do \
   dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' \
@@ -51,11 +52,18 @@ if [ -n "$$missing" ]; then \
   $$as_root sh -eu -c ' \
     policy=/usr/sbin/policy-rc.d; wants=/etc/systemd/system/multi-user.target.wants; \
     before=" $$(ls $$wants 2>/dev/null | tr "\n" " ")"; \
+    clusters=/etc/postgresql-common/createcluster.conf; forbids_cluster=; \
+    case " $$* " in *" postgresql "*) \
+      if [ ! -e $$clusters ]; then \
+        forbids_cluster=1; mkdir -p $${clusters%/*}; echo "create_main_cluster = false" > $$clusters; \
+      fi ;; \
+    esac; \
     if [ ! -e $$policy ]; then \
       trap "rm -f $$policy" EXIT; printf "#!/bin/sh\nexit 101\n" > $$policy; chmod 755 $$policy; \
     fi; \
     apt-get update -qq; \
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; \
+    [ -z "$$forbids_cluster" ] || [ ! -e $$clusters.ucf-dist ] || mv $$clusters.ucf-dist $$clusters; \
     [ -d /run/systemd/system ] || exit 0; \
     for unit in $$(ls $$wants 2>/dev/null); do \
       case "$$before" in *" $$unit "*) ;; *) systemctl disable --quiet $$unit ;; esac; \

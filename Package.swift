@@ -187,9 +187,8 @@ let package = Package(
     .target(
       name: "LoadGenerator",
       dependencies: [
-        "CommandSupport", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
-        "ReceiptModel",
-        "ReceiptWire", "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram, arguments,
+        "CommandSupport", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations", "ReceiptModel",
+        "ReceiptWire", "StoreClient", "IndexRebuild", "Transfer", nioCore, nioPosix, logging, histogram, arguments,
       ],
       swiftSettings: strict
     ),

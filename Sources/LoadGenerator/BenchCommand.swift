@@ -11,8 +11,8 @@ package struct BenchCommand: AsyncParsableCommand {
     abstract: "Load-tests an HTTP/2 server.",
     subcommands: [
       LoadCommand.self, Comparison.self, RecoveryBench.self, MemoryBench.self, ChannelBench.self,
-      UserBench.self, EventBench.self, PushBench.self, ClusterBench.self,
-      SoakBench.self,
+      UserBench.self, EventBench.self, PushBench.self, FeedBench.self, ReminderBench.self, ImportBench.self,
+      ClusterBench.self, SoakBench.self,
     ],
     defaultSubcommand: LoadCommand.self
   )

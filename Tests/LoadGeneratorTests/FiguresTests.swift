@@ -33,6 +33,8 @@ import TestSupport
     #expect([3, 1, 2].medianValue(\.self) == 2)
     #expect([4, 1, 2, 3].medianValue(\.self) == 2.5)
     #expect([Double]().medianValue(\.self) == nil)
+    #expect([3_000, 900.6, 1_000].spread(\.self) == "901 to 3,000")
+    #expect([Double]().spread(\.self).isEmpty)
   }
 
   @Test func tableColumnsAreAligned() {

@@ -105,6 +105,39 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
+  func changeFeedIsMeasured() async throws {
+    let report = try await measure(try FeedBench.parse(["--quick", "--connections", "4"]))
+    #expect(report.marks.map(\.row) == [.readQuery, .storeFrames, .readQuery, .storeFrames])
+    #expect(report.marks.map(\.isOn) == [false, false, true, true])
+    #expect(report.marks.allSatisfy { $0.figures.rate > 0 && $0.figures.cpu(of: "store") != nil })
+    let reading = try #require(report.readings.first)
+    #expect(report.readings.count == 1)
+    #expect(reading.records > reading.marks && reading.marks > 0 && reading.recordsPerSecond > 0)
+  }
+
+  @Test(.timeLimit(.minutes(15)))
+  func remindersAreMeasured() async throws {
+    let report = try await measure(try ReminderBench.parse(["--quick"]))
+    let round = try #require(report.first)
+    #expect(report.count == 1 && round.reminders == 2_000 && round.channels == 20)
+    for atRest in [round.without, round.with] {
+      #expect(atRest.residentBytes > 0 && atRest.diskBytes > 0 && atRest.readySeconds > 0)
+    }
+    #expect(round.toldSeconds > 0 && round.readSeconds > 0)
+  }
+
+  @Test(.timeLimit(.minutes(15)))
+  func importsAreMeasured() async throws {
+    let report = try await measure(try ImportBench.parse(["--quick", "--rounds", "2"]))
+    #expect(report.rows == 1_000 && report.imports.count == 2)
+    #expect(report.imports.allSatisfy { $0.rowsPerMinute > 0 && $0.rowsChecked == 500 })
+    // The bench goes on without PostgreSQL.
+    #expect(report.postgresVersion == PostgresServer.installedVersion())
+    #expect(report.copies.count == (report.postgresVersion == nil ? 0 : 2))
+    #expect(report.copies.allSatisfy { $0.rowsPerMinute > 0 })
+  }
+
+  @Test(.timeLimit(.minutes(15)))
   func nghttpdIsMeasured() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
     #expect(measurement.figures.requests > 0)

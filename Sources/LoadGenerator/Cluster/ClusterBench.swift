@@ -123,17 +123,12 @@ struct ClusterBench: Benchmark {
     _ stack: LocalStack,
     _ run: BenchRun
   ) async throws -> (RunFigures, FollowAge?) {
-    guard let form = row.form else { preconditionFailure("\(row) has no requests") }
-    let warmup = min(connections * streams * 4, requests / 4)
-    let bench = try GatewayBench(
-      endpoint: stack.plan.gateways[0].listen,
-      store: try stack.store(for: row),
-      tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
-      form: form,
+    let bench = try await stack.bench(
+      row,
       connections: connections,
       streams: streams,
       requests: requests,
-      warmup: warmup
+      warmup: min(connections * streams * 4, requests / 4)
     )
     var plan = try await bench.prepare { registered, total in
       run.note("\(Figures.count(registered)) of \(Figures.count(total)) messages registered")

@@ -96,6 +96,11 @@ struct RunFigures: Sendable, Hashable, Codable {
   }
 }
 
+extension RunFigures {
+  /// Return a process's CPU time for a request in microseconds; nil if it was not measured.
+  func cpu(of process: String) -> Double? { cpu.first { $0.process == process }?.perRequest }
+}
+
 extension LoadReport {
   var figures: RunFigures {
     RunFigures(
@@ -116,5 +121,30 @@ extension LocalStack {
   nonisolated func store(for row: BenchRow) throws -> (endpoint: Endpoint, secrets: [[UInt8]])? {
     guard row == .storeFrames else { return nil }
     return (plan.store, [try SecretFile.load(files.frameSecret, key: "secret-file", warn: { _ in }).current])
+  }
+
+  /// Return the requests of one of our own rows to the first gateway, or to the store.
+  ///
+  /// - Parameter channels: minimum.
+  nonisolated func bench(
+    _ row: BenchRow,
+    connections: Int,
+    streams: Int,
+    requests: Int,
+    warmup: Int,
+    channels: Int = 200
+  ) async throws -> GatewayBench {
+    guard let form = row.form else { preconditionFailure("\(row) has no requests") }
+    return try GatewayBench(
+      endpoint: plan.gateways[0].listen,
+      store: try store(for: row),
+      tokenIssuer: try await TokenIssuer(secretFile: files.jwtSecret),
+      form: form,
+      connections: connections,
+      streams: streams,
+      requests: requests,
+      warmup: warmup,
+      channels: channels
+    )
   }
 }

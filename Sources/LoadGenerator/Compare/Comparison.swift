@@ -193,12 +193,8 @@ private struct ComparisonRun: Sendable {
   }
 
   private func own() async throws -> RunFigures {
-    guard let form = row.form else { preconditionFailure("\(row) has no requests") }
-    let bench = try GatewayBench(
-      endpoint: stack.plan.gateways[0].listen,
-      store: try stack.store(for: row),
-      tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
-      form: form,
+    let bench = try await stack.bench(
+      row,
       connections: comparison.connections,
       streams: streams,
       requests: requests,

@@ -1,4 +1,3 @@
-internal import Foundation
 internal import LocalStack
 internal import Operations
 
@@ -50,17 +49,12 @@ enum PeerProgram: String, Sendable, Hashable, CaseIterable {
   ///
   /// - Throws: ``LoadError`` if it fails. A cancelled task ends it.
   func output(_ arguments: [String], in directory: String) async throws -> String {
-    let log = "\(directory)/\(rawValue)-\(UInt32.random(in: 0...UInt32.max)).log"
-    let child = try ChildProcess(name: rawValue, executable: try path(), arguments: arguments, logFile: log)
-    let status = await withTaskCancellationHandler {
-      await child.waitForExit()
-    } onCancel: {
-      child.signal(15)
-    }
-    try Task.checkCancellation()
-    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
-    guard status == .exited(code: 0) else { throw LoadError("\(rawValue) \(status): \(text.suffix(300))") }
-    return text
+    try await ChildProcess.output(
+      name: rawValue,
+      executable: try path(),
+      arguments: arguments,
+      directory: directory
+    )
   }
 }
 

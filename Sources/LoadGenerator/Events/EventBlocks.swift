@@ -29,12 +29,7 @@ struct EventBlock {
   /// Return the text value of a JSON member, which may not contain escapes; nil if the member is missing.
   ///
   /// - Parameter key: everything before the text, such as `"cid":"`.
-  func text(after key: StaticString) -> UnsafeRawBufferPointer? {
-    guard let start = data.end(of: key) else { return nil }
-    let rest = UnsafeRawBufferPointer(rebasing: data[start...])
-    guard let end = rest.firstIndex(of: UInt8(ascii: "\"")) else { return nil }
-    return UnsafeRawBufferPointer(rebasing: rest[..<end])
-  }
+  func text(after key: StaticString) -> UnsafeRawBufferPointer? { data.text(after: key) }
 
   /// Return the whole number behind a key such as `"seq":`; nil if it is missing.
   func number(after key: StaticString) -> Int? {
@@ -84,7 +79,7 @@ struct EventBlocks {
     return start
   }
 
-  fileprivate static func lineFeed(in bytes: UnsafeRawBufferPointer, from start: Int) -> Int? {
+  static func lineFeed(in bytes: UnsafeRawBufferPointer, from start: Int) -> Int? {
     guard let base = bytes.baseAddress, start < bytes.count,
       let found = memchr(base + start, Int32(UInt8(ascii: "\n")), bytes.count - start)
     else { return nil }
@@ -111,6 +106,14 @@ extension UnsafeRawBufferPointer {
       at = UnsafeRawPointer(found) - baseAddress + 1
     }
     return nil
+  }
+
+  /// Return the text behind a key such as `"cid":"`, which may not contain escapes; nil if it is missing.
+  func text(after key: StaticString) -> UnsafeRawBufferPointer? {
+    guard let start = end(of: key) else { return nil }
+    let rest = UnsafeRawBufferPointer(rebasing: self[start...])
+    guard let quote = rest.firstIndex(of: UInt8(ascii: "\"")) else { return nil }
+    return UnsafeRawBufferPointer(rebasing: rest[..<quote])
   }
 
   var leadingNumber: Int? {

@@ -147,19 +147,22 @@ final class BenchClient: Sendable {
   /// - Parameters:
   ///   - numbers: numbers to make the messages of.
   ///   - sender: empty for none.
+  ///   - fields: called before each batch for further members of its messages, each behind a comma.
   ///   - progress: called after each batch with the messages registered so far.
   func register(
     _ numbers: Range<Int>,
     sender: String = "",
+    fields: () throws -> String = { "" },
     progress: (Int) -> Void = { _ in },
     _ message: (Int) -> (cid: String, id: String)
   ) async throws {
     let author = sender.isEmpty ? "" : #","user_id":"\#(sender)""#
     for start in stride(from: numbers.lowerBound, to: numbers.upperBound, by: Self.batchSize) {
       let batch = start..<min(start + Self.batchSize, numbers.upperBound)
+      let further = try author + fields()
       let entries = batch.map { number in
         let (cid, id) = message(number)
-        return #"{"cid":"\#(cid)","id":"\#(id)"\#(author)}"#
+        return #"{"cid":"\#(cid)","id":"\#(id)"\#(further)}"#
       }
       let text = try await expect(.post, "/v1/messages", #"{"messages":[\#(entries.joined(separator: ","))]}"#)
       guard !text.contains(#""code""#) else { throw LoadError("messages were refused: \(text.prefix(300))") }

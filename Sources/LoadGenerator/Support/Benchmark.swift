@@ -107,13 +107,16 @@ struct BenchRun: Sendable {
 
   /// Start store and gateways, run `body`, stop them.
   ///
-  /// - Parameter suffix: appended to the directory's name.
+  /// - Parameters:
+  ///   - suffix: appended to the directory's name.
+  ///   - storeFlags: additional flags of the store.
   func withServices<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
+    storeFlags: [String] = [],
     _ body: (BenchServices) async throws -> Outcome
   ) async throws -> Outcome {
-    try await withStack(suffix: suffix, gateways: gateways) { stack in
+    try await withStack(suffix: suffix, gateways: gateways, storeFlags: storeFlags) { stack in
       try await stack.start()
       let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
       return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
@@ -131,6 +134,7 @@ struct BenchRun: Sendable {
   func withStack<Outcome: Sendable>(
     suffix: String = "",
     gateways: Int = 1,
+    storeFlags: [String] = [],
     logLevel: String = "notice",
     nodes: Int = 1,
     groups: Int? = nil,
@@ -140,6 +144,7 @@ struct BenchRun: Sendable {
     let files = StackFiles(directory: directory + suffix)
     try files.prepare()
     var plan = try StackPlan.onFreePorts(usesTLS: false, logLevel: logLevel, gateways: gateways)
+    plan.storeFlags = storeFlags
     if nodes > 1 {
       let first = ClusterPlan.Node(listen: plan.store, admin: plan.storeAdmin)
       let etcd = try ClusterPlan.freePairs(etcdServers).map { (client: $0.0, peer: $0.1) }
@@ -165,6 +170,15 @@ struct BenchServices: Sendable {
   let client: BenchClient
   /// Show progress.
   let note: ProgressHandler
+
+  /// URL of the first gateway.
+  var gatewayURL: GatewayURL {
+    get throws(LoadError) {
+      let text = "http://\(stack.plan.gateways[0].listen)"
+      guard let url = GatewayURL(text) else { throw LoadError("\(text) is not the URL of a gateway") }
+      return url
+    }
+  }
 
   /// Issue a user's token, valid for the whole run.
   func token(_ user: String) async throws -> String {
@@ -193,5 +207,26 @@ func inParallel(
       }
     }
     try await tasks.waitForAll()
+  }
+}
+
+/// Run `body`, and cancel it after a time.
+///
+/// - Parameter what: names what it waited for in the error.
+/// - Throws: ``LoadError`` after the time; else what `body` throws.
+func withTimeLimit<Outcome: Sendable>(
+  seconds: Int,
+  waitingFor what: String,
+  _ body: @escaping @Sendable () async throws -> Outcome
+) async throws -> Outcome {
+  try await withThrowingTaskGroup(of: Outcome.self) { tasks in
+    tasks.addTask { try await body() }
+    tasks.addTask {
+      try await Task.sleep(for: .seconds(seconds))
+      throw LoadError("timed out after \(seconds) s waiting for \(what)")
+    }
+    defer { tasks.cancelAll() }
+    guard let outcome = try await tasks.next() else { throw CancellationError() }
+    return outcome
   }
 }

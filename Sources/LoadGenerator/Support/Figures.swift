@@ -38,6 +38,13 @@ extension Collection {
     return sorted.count % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
   }
 
+  /// Format the lowest and the highest of a value over the elements, as in "900 to 1,100"; empty without elements.
+  func spread(_ value: (Element) -> Double) -> String {
+    let values = map(value)
+    guard let lowest = values.min(), let highest = values.max() else { return "" }
+    return "\(Figures.count(Int(lowest.rounded()))) to \(Figures.count(Int(highest.rounded())))"
+  }
+
   /// Return the median of a value over the elements; 0 without elements.
   func median(_ value: (Element) -> Double) -> Double { medianValue(value) ?? 0 }
 }

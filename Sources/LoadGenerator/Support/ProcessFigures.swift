@@ -166,6 +166,32 @@ extension LocalStack {
     try await waitUntilGatewaysAreReady()
   }
 
+  /// Wait until a metric of the store has a value. The store updates its metrics four times a second.
+  ///
+  /// - Parameter what: names what it waits for in the progress and in the error.
+  /// - Returns: the time that it took, in seconds.
+  @discardableResult
+  func wait(
+    untilMetric name: String,
+    is value: Int,
+    within seconds: Int,
+    for what: String,
+    _ note: ProgressHandler
+  ) async throws -> Double {
+    let start = MonotonicClock.now
+    while true {
+      let found = await storeMetric(name).map { Int($0) }
+      let elapsed = MonotonicClock.seconds(since: start)
+      if found == value { return elapsed }
+      let text = found.map { Figures.count($0) } ?? "unknown"
+      guard elapsed < Double(seconds) else {
+        throw LoadError("timed out after \(seconds) s waiting for \(what): \(name) is \(text)")
+      }
+      note("waiting for \(what): \(text)")
+      try await Task.sleep(for: .milliseconds(20))
+    }
+  }
+
   /// Wait until the store has loaded all channels that only its log had and has written its dirty pages.
   ///
   /// - Parameter dirtyPagesMax: pages that may stay dirty.
