@@ -72,7 +72,8 @@ import Testing
       try FileManager.default.createDirectory(atPath: programDirectory, withIntermediateDirectories: true)
       for program in programs {
         let attributes: [FileAttributeKey: Any] = [.posixPermissions: 0o755]
-        FileManager.default.createFile(atPath: "\(programDirectory)/\(program)", contents: nil, attributes: attributes)
+        let path = "\(programDirectory)/\(program)"
+        _ = FileManager.default.createFile(atPath: path, contents: nil, attributes: attributes)
       }
     }
     #expect(PostgresServer.installedVersion(in: directory) == 13)

@@ -72,6 +72,47 @@ extension RealProcesses {
       }
     }
 
+    /// An outage of ten minutes: other webhooks get each change meanwhile, and nothing is lost. `TIDEMARK_OUTAGE_SECONDS`
+    /// sets the duration.
+    @Test(.enabled(if: TestRun.isLong || TestRun.number("TIDEMARK_OUTAGE_SECONDS") != nil))
+    func outageHoldsUpNobodyElse() async throws {
+      let seconds = TestRun.number("TIDEMARK_OUTAGE_SECONDS") ?? 600
+      try await TestServices.with(storeFlags: ["--feed-retention", "24h,64MiB"]) { services in
+        let names = ["healthy", "down", "gone", "garbage", "hanging"]
+        let ports = try LoopbackPorts.free(names.count + 1).map(\.port)
+        let tasks = services.directory + "/tasks.yaml"
+        let secret = Data((0..<32).map { UInt8($0) }).base64EncodedString()
+        let webhooks = zip(names, ports).map { name, port in
+          "  - {name: \(name), url: 'http://127.0.0.1:\(port)/', secrets: [whsec_\(secret)], from: earliest, "
+            + "types: [message.registered], timeout: 2s, retry_for: 2h, partitions: 1, allow_http: true, "
+            + "allow_private: true, batch: {records: 100, wait: 50ms}}\n"
+        }
+        try ("webhooks:\n" + webhooks.joined()).write(toFile: tasks, atomically: true, encoding: .utf8)
+        let worker = try ChildProcess(
+          name: "worker",
+          executable: TestServices.binaries + "/tidemark-worker",
+          arguments: [
+            "--gateway", services.h2cURL, "--jwt-secret-file", services.stack.files.jwtSecret, "--config", tasks,
+          ],
+          logFile: services.directory + "/worker.log"
+        )
+        let specification: [String: Any] = [
+          "gateway": services.h2cPort, "server": services.serverToken, "seconds": seconds, "pid": worker.processID,
+          "ports": Dictionary(uniqueKeysWithValues: zip(names, ports)),
+        ]
+        let path = services.directory + "/outage.json"
+        try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: path))
+        let output = try await Command.run(
+          TestServices.python,
+          [TestServices.client("Feed/webhook_outage.py"), path],
+          limit: .seconds(seconds + 500)
+        )
+        await worker.stop()
+        #expect(output.status == 0 && output.out.hasPrefix("ok "), "\(output)")
+        print("outage of webhooks: \(output.out)")
+      }
+    }
+
     private static func perform(
       _ what: String,
       _ number: Int,
