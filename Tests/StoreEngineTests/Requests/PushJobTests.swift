@@ -107,7 +107,7 @@ struct PushJobTests {
     gateway.claimJobs()
     let replies = try FeedTests.replies(harness, gateway)
     #expect(replies.filter { $0 != "jobs []" } == ["settled, unknown []", "job for 1", #"jobs ["5 for [\"bob\"]"]"#])
-    harness.advance(5_000)
+    harness.advance(5_001)
     gateway.claimJobs()
     #expect(try FeedTests.replies(harness, gateway) == [#"jobs ["3 for [\"bob\"]", "4 for [\"ann\"]"]"#])
   }
