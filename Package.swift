@@ -208,6 +208,8 @@ let package = Package(
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
+    // Converts dumps of other products to lines of an import.
+    .target(name: "DumpReaders", swiftSettings: strict),
     .target(
       name: "TicketPost",
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
@@ -400,6 +402,12 @@ let package = Package(
         "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
         "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
       ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "DumpReadersTests",
+      dependencies: ["DumpReaders", "TestSupport"],
+      exclude: ["Fixtures"],
       swiftSettings: strict
     ),
     .testTarget(
