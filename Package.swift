@@ -281,9 +281,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine",
-        "StoreEtcd", "TLSSession", arguments, logging, nioCore, signals,
+        "Backup", "ClusterControl", "CommandSupport", "DumpReaders", "LinkSecurity", "LocalStack", "LoadGenerator",
+        "Demo", "Watch", "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations",
+        "StoreEngine", "StoreEtcd", "TLSSession", arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),
