@@ -207,6 +207,8 @@ let package = Package(
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations", nioCore],
       swiftSettings: strict
     ),
+    // Converts dumps of other products to lines of an import.
+    .target(name: "DumpReaders", swiftSettings: strict),
     .target(
       name: "TicketPost",
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],
@@ -276,9 +278,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "ClusterControl", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
-        "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations", "StoreEngine",
-        "StoreEtcd", "TLSSession", "Worker", arguments, logging, nioCore, signals,
+        "Backup", "ClusterControl", "CommandSupport", "DumpReaders", "LinkSecurity", "LocalStack", "LoadGenerator",
+        "Demo", "Watch", "TicketPost", "Transfer", "Probe", "IndexRebuild", "FeedClient", "HTTP2Session", "Operations",
+        "StoreEngine", "StoreEtcd", "TLSSession", "Worker", arguments, logging, nioCore, signals,
       ],
       swiftSettings: strict
     ),
@@ -397,6 +399,12 @@ let package = Package(
         "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
         "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
       ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "DumpReadersTests",
+      dependencies: ["DumpReaders", "TestSupport"],
+      exclude: ["Fixtures"],
       swiftSettings: strict
     ),
     .testTarget(

@@ -10,12 +10,14 @@ package struct RefusedLine: Hashable, Sendable {
   package var line: Int
   package var code: String
   package var detail: String
+  /// The place in a dump that the line was made of; nil: it was in the file itself.
+  package var source: String?
 
   /// The line's answer, as a line of JSON.
   package var json: String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    let fields = Fields(line: line, code: code, detail: detail)
+    let fields = Fields(line: line, code: code, detail: detail, source: source)
     return (try? encoder.encode(fields)).map { String(decoding: $0, as: UTF8.self) } ?? ""
   }
 
@@ -23,6 +25,7 @@ package struct RefusedLine: Hashable, Sendable {
     var line: Int
     var code: String
     var detail: String
+    var source: String?
   }
 }
 

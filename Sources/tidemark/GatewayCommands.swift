@@ -17,15 +17,19 @@ struct GatewayOptions: ParsableArguments {
   @Flag(help: "Do not verify the gateway's certificate.")
   var insecure = false
 
-  func validate() throws {
+  func validate() throws { try Self.check(gateway, ca: ca, insecure: insecure) }
+
+  /// Return the TLS context; nil for a gateway without TLS.
+  func makeTLS() throws -> TLSContext? { try Self.makeTLS(gateway, ca: ca, insecure: insecure) }
+
+  static func check(_ gateway: GatewayURL, ca: String?, insecure: Bool) throws {
     guard ca == nil || !insecure else { throw ValidationError("give either --ca or --insecure") }
     guard gateway.isTLS || ca == nil && !insecure else {
       throw ValidationError("--ca and --insecure are for https://")
     }
   }
 
-  /// Return the TLS context; nil for a gateway without TLS.
-  func makeTLS() throws -> TLSContext? {
+  static func makeTLS(_ gateway: GatewayURL, ca: String?, insecure: Bool) throws -> TLSContext? {
     guard gateway.isTLS else { return nil }
     var configuration = TLSClientConfiguration(authorityFile: ca)
     configuration.verifiesServer = !insecure

@@ -1,7 +1,11 @@
 import ArgumentParser
 import CommandSupport
+import DumpReaders
 import LocalStack
+import TLSSession
 import Transfer
+
+extension DumpFormat: ExpressibleByArgument {}
 
 /// Command `tidemark import`.
 struct ImportCommand: AsyncParsableCommand {
@@ -14,11 +18,22 @@ struct ImportCommand: AsyncParsableCommand {
       stopped can be run again, with --skip or without. Exits with 0 if all lines were imported, and with 1 otherwise.
         tidemark import history.ndjson --gateway https://localhost:8443 --insecure \
       --jwt-secret-file .tidemark/jwt-secret
+      With --from the file is a dump of another product, which is converted first: docs/import-dumps.md says how to \
+      make one, and what is carried. --convert-to writes the lines and imports nothing.
+        tidemark import import.jsonl --from mattermost --convert-to history.ndjson
       """
   )
 
-  @OptionGroup var gatewayOptions: GatewayOptions
-  @OptionGroup var tokenOptions: TokenOptions
+  @OptionGroup var target: ImportTarget
+  @Option(help: ArgumentHelp("The product whose dump the file is.", valueName: "product"))
+  var from: DumpFormat?
+  @Option(
+    help: ArgumentHelp(
+      "With --from: write the lines to this file, - for standard output, and import nothing.",
+      valueName: "file"
+    )
+  )
+  var convertTo: String?
   @Flag(help: "Check the form of the lines, and import nothing.")
   var dryRun = false
   @Option(help: ArgumentHelp("Leave out this number of lines at the start.", valueName: "lines"))
@@ -35,36 +50,142 @@ struct ImportCommand: AsyncParsableCommand {
 
   func validate() throws {
     try validateRanges([("skip", skip, 0...Int(UInt32.max))])
+    guard convertTo != nil else { return try target.check() }
+    guard from != nil else { throw ValidationError("--convert-to needs --from") }
+    guard target.isEmpty, !dryRun, skip == 0 else {
+      throw ValidationError("--convert-to imports nothing: give no gateway, no token, no --dry-run and no --skip")
+    }
   }
 
   func run() async throws {
     try await reportingErrors("tidemark import") {
-      let (gateway, tls) = (gatewayOptions.gateway, try gatewayOptions.makeTLS())
-      let tokens = try await ServerTokens(tokenOptions)
       let report = try report.map { try ReportFile(path: $0) }
-      let (file, skip, dryRun) = (file, skip, dryRun)
-      let summary = try await withProgress { show in
-        try await LineImport(gateway: gateway, tls: tls, isDryRun: dryRun).run(
-          { try LineSource(path: file) },
-          skipping: skip,
-          token: { try await tokens.next() },
-          refused: { line in
-            if let report {
-              report.write(line.json)
-            } else {
-              Terminal.print("line \(line.line): \(line.code): \(line.detail)")
-            }
-          },
-          progress: { summary, bytes, total in
-            let share = total.map { $0 > 0 ? ", \(min(bytes, $0) * 100 / $0) %" : "" } ?? ""
-            show("\(summary.lines) lines, \(summary.refused) refused\(share)")
-          },
-          note: { Terminal.printError("tidemark import: \($0)") }
-        )
+      // A conversion may take long. What else can be wrong is noticed before it.
+      let gateway = try await target.resolve()
+      var refused = 0
+      if let from {
+        let dump = try await convert(from, report)
+        defer { dump.remove() }
+        refused = dump.summary.refused
+        if let convertTo { try dump.copyLines(to: convertTo) }
+        if let gateway {
+          refused += try await importLines(of: dump.path, to: gateway, report) { dump.origin(ofLine: $0) }
+        }
+      } else if let gateway {
+        refused = try await importLines(of: file, to: gateway, report) { _ in nil }
       }
-      Terminal.printError("\(summary.lines) lines, \(summary.refused) refused\(dryRun ? "; nothing was imported" : "")")
-      if summary.refused > 0 { throw ExitCode(1) }
+      if refused > 0 { throw ExitCode(1) }
     }
+  }
+
+  /// Convert a dump, and print what became of it.
+  private func convert(_ format: DumpFormat, _ report: ReportFile?) async throws -> ConvertedDump {
+    // Standard output may be the lines.
+    let isSilent = convertTo == "-"
+    let file = file
+    let dump = try await withProgress { show in
+      try ConvertedDump(file, from: format) { refusal in
+        let text = "\(refusal.origin): \(refusal.detail)"
+        if let report {
+          report.write(refusal.json)
+        } else if isSilent {
+          Terminal.printError(text)
+        } else {
+          Terminal.print(text)
+        }
+      } progress: { bytes in
+        try Task.checkCancellation()
+        show("\(bytes >> 20) MiB converted")
+      }
+    }
+    let summary = dump.summary
+    Terminal.printError("converted to \(summary.lines) lines, \(summary.refused) records refused")
+    if !summary.leftOut.counts.isEmpty { Terminal.printError("left out: \(summary.leftOut)") }
+    return dump
+  }
+
+  /// Import the lines of a file.
+  ///
+  /// - Parameter source: returns the place in a dump that a line was made of.
+  /// - Returns: the number of refused lines.
+  private func importLines(
+    of file: String,
+    to gateway: ImportTarget.Gateway,
+    _ report: ReportFile?,
+    source: @escaping @Sendable (Int) -> String?
+  ) async throws -> Int {
+    let (skip, dryRun) = (skip, dryRun)
+    let summary = try await withProgress { show in
+      try await LineImport(gateway: gateway.url, tls: gateway.tls, isDryRun: dryRun).run(
+        { try LineSource(path: file) },
+        skipping: skip,
+        token: { try await gateway.tokens.next() },
+        refused: { refused in
+          var line = refused
+          line.source = source(line.line)
+          if let report {
+            report.write(line.json)
+          } else {
+            let place = line.source.map { " (\($0) of the dump)" } ?? ""
+            Terminal.print("line \(line.line)\(place): \(line.code): \(line.detail)")
+          }
+        },
+        progress: { summary, bytes, total in
+          let share = total.map { $0 > 0 ? ", \(min(bytes, $0) * 100 / $0) %" : "" } ?? ""
+          show("\(summary.lines) lines, \(summary.refused) refused\(share)")
+        },
+        note: { Terminal.printError("tidemark import: \($0)") }
+      )
+    }
+    Terminal.printError("\(summary.lines) lines, \(summary.refused) refused\(dryRun ? "; nothing was imported" : "")")
+    return summary.refused
+  }
+}
+
+/// The gateway of an import. A conversion alone needs none.
+struct ImportTarget: ParsableArguments {
+  /// How to reach a gateway.
+  struct Gateway: Sendable {
+    let url: GatewayURL
+    let tls: TLSContext?
+    fileprivate let tokens: ServerTokens
+  }
+
+  @Option(
+    help: ArgumentHelp("URL of the gateway; http:// for h2c.", valueName: "url"),
+    transform: parsing("https://HOST:PORT or http://HOST:PORT", GatewayURL.init)
+  )
+  var gateway: GatewayURL?
+  @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
+  var ca: String?
+  @Flag(help: "Do not verify the gateway's certificate.")
+  var insecure = false
+  @Option(help: ArgumentHelp("The token to send; other users of this machine see it in ps.", valueName: "jwt"))
+  var token: String?
+  @Option(
+    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
+  )
+  var jwtSecretFile: String?
+
+  var isEmpty: Bool { gateway == nil && ca == nil && !insecure && token == nil && jwtSecretFile == nil }
+
+  /// - Throws: if a gateway or its token is missing.
+  func check() throws {
+    guard let gateway else { throw ValidationError("give --gateway") }
+    try GatewayOptions.check(gateway, ca: ca, insecure: insecure)
+    guard (token == nil) != (jwtSecretFile == nil) else {
+      throw ValidationError("give either --token or --jwt-secret-file")
+    }
+  }
+
+  /// Return how to reach the gateway; nil if there is none.
+  func resolve() async throws -> Gateway? {
+    guard let gateway else { return nil }
+    return Gateway(
+      url: gateway,
+      tls: try GatewayOptions.makeTLS(gateway, ca: ca, insecure: insecure),
+      tokens: try await ServerTokens(token: token, jwtSecretFile: jwtSecretFile)
+    )
   }
 }
 
@@ -98,7 +219,7 @@ struct ExportCommand: AsyncParsableCommand {
         user: user,
         channelType: channelType
       )
-      let tokens = try await ServerTokens(tokenOptions)
+      let tokens = try await ServerTokens(token: tokenOptions.token, jwtSecretFile: tokenOptions.jwtSecretFile)
       let output = output
       let lines = try await withProgress { show in
         try await export.run(to: output, token: try await tokens.next()) { show("\($0) lines") }
@@ -113,9 +234,14 @@ private struct ServerTokens: Sendable {
   private let given: String
   private let issuer: TokenIssuer?
 
-  init(_ options: TokenOptions) async throws {
-    given = options.token ?? ""
-    issuer = try await options.makeIssuer()
+  /// - Parameters: one of them is given.
+  init(token: String?, jwtSecretFile: String?) async throws {
+    given = token ?? ""
+    if let jwtSecretFile {
+      issuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+    } else {
+      issuer = nil
+    }
   }
 
   func next() async throws -> String {
