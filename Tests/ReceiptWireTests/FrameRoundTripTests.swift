@@ -85,7 +85,8 @@ struct FrameRoundTripTests {
   }
 
   static let all: [RoundTrip] =
-    connection + nodes + events + channels + marks + messages + settings + lists + push + pushJobs + feed + backups + transfers
+    connection + nodes + events + channels + marks + messages + settings + lists + push + pushJobs + feed + backups
+    + transfers
 
   /// Frames without a type that writes all their fields. ``parse`` reads them.
   static let withoutWriter =

@@ -415,7 +415,9 @@ final class TestShard {
     state.timers.forEach { number, _ in timerPages.insert(.timers(PageID.timerPage(of: number))) }
     var jobPages = Set(shardPages.keys.filter { if case .pushJob = $0 { true } else { false } })
     state.pushJobs.forEach { number, _ in jobPages.insert(.pushJob(number)) }
-    for page in timerPages.union(jobPages) { shardPages[page] = StoredPage(index: index, effects: state.effects(ofOwn: page)) }
+    for page in timerPages.union(jobPages) {
+      shardPages[page] = StoredPage(index: index, effects: state.effects(ofOwn: page))
+    }
   }
 
   private var outboxPages: Range<UInt32> {
