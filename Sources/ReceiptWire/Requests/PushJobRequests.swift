@@ -11,20 +11,20 @@ extension RequestSpec {
     RequestSpec(
       .putPushJob,
       "put_push_job",
-      "cid counter message key milliseconds content:string \(users)",
+      "cid counter message key:varint milliseconds content:string \(users)",
       reply: "accepted"
     ),
     RequestSpec(
       .claimPushJobs,
       "claim_push_jobs",
       "milliseconds limit bytes",
-      reply: "jobs:[key created expires_at content:string \(users)] more:byte"
+      reply: "jobs:[key:varint created expires_at content:string \(users)] more:byte"
     ),
     RequestSpec(
       .settlePushJobs,
       "settle_push_jobs",
-      "counter done:byte milliseconds jobs:[key]",
-      reply: "unknown:[key]"
+      "counter done:byte milliseconds jobs:[key:varint]",
+      reply: "unknown:[key:varint]"
     ),
   ]
 }
