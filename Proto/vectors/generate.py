@@ -568,12 +568,18 @@ def put_push_job(counter, message_id, key, milliseconds, content, *users, cid=CI
             number("milliseconds", milliseconds), string("content", content), push_users(*users)]
 
 
+def claimed_job(claim, key, *rest):
+    fields = push_job(key, *rest)
+    return fields[:1] + [number("claim", claim)] + fields[1:]
+
+
 def job_keys(name, *values):
     return many(name, [[number("key", value)] for value in values])
 
 
 def settle_jobs(counter, done, milliseconds, *keys):
-    return [number("counter", counter), byte("done", done), number("milliseconds", milliseconds), job_keys("jobs", *keys)]
+    return [number("counter", counter), byte("done", done), number("milliseconds", milliseconds),
+            many("jobs", [[number("key", key), number("claim", claim)] for key, claim in keys])]
 
 
 def lease(name, counter, worker, partitions, milliseconds, *held):
@@ -1318,9 +1324,9 @@ FRAMES = [
     frame("claim_push_jobs_reply", [many("jobs", []), byte("more", 0)], correlation=68,
           name="claim_push_jobs_reply: none"),
     frame("claim_push_jobs_reply", [many("jobs", [
-        push_job(2**64 - 1, T0, T0 + 604_800_000, "{}", ("bob", '[{"token":"t"}]'), ("u" * 255, "")),
-        push_job(1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("alice", "d" * 1_000))]), byte("more", 1)], correlation=68),
-    frame("settle_push_jobs", settle_jobs(63, 1, 0, 1, 2**64 - 1), shard=3, correlation=69),
+        claimed_job(T0, 2**64 - 1, T0, T0 + 604_800_000, "{}", ("bob", '[{"token":"t"}]'), ("u" * 255, "")),
+        claimed_job(2**64 - 1, 1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("alice", "d" * 1_000))]), byte("more", 1)], correlation=68),
+    frame("settle_push_jobs", settle_jobs(63, 1, 0, (1, 0), (2**64 - 1, 2**64 - 1)), shard=3, correlation=69),
     frame("settle_push_jobs", settle_jobs(64, 0, 600_000), shard=3, correlation=69, name="settle_push_jobs: none"),
     frame("settle_push_jobs_reply", [job_keys("unknown", 2**64 - 1)], correlation=69),
 ]
@@ -1442,11 +1448,11 @@ BAD_FRAMES = [
     bad("claim_push_jobs without a size", "truncated", altered("claim_push_jobs", b"\x01\x01")),
     bad("claim_push_jobs with more behind it", "trailingBytes", altered("claim_push_jobs", b"\x01\x01\x01\x00")),
     bad("claim_push_jobs_reply of more jobs than there can be", "badValue:count",
-        altered("claim_push_jobs_reply", b"\x02\x01\x01\x01\x00\x00\x00")),
+        altered("claim_push_jobs_reply", b"\x02\x01\x01\x01\x01\x00\x00\x00")),
     bad("claim_push_jobs_reply: more 2", "badValue:flags", altered("claim_push_jobs_reply", b"\x00\x02")),
     bad("settle_push_jobs: done 2", "badValue:flags", altered("settle_push_jobs", b"\x01\x02\x00\x00")),
     bad("settle_push_jobs of more jobs than there can be", "badValue:count",
-        altered("settle_push_jobs", b"\x01\x01\x00\x02\x01")),
+        altered("settle_push_jobs", b"\x01\x01\x00\x02\x01\x01")),
     bad("settle_push_jobs_reply with more behind it", "trailingBytes", altered("settle_push_jobs_reply", b"\x00\x00")),
     bad("import_channel without options", "truncated", altered("import_channel", b"\x01a\x01\x00")),
     bad("import_messages of more messages than there can be", "badValue:count",

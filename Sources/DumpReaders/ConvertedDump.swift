@@ -2,7 +2,7 @@ internal import Foundation
 internal import Synchronization
 
 /// A converted dump: a file of lines, and for each line its place in the dump. Both are in a directory that only its
-/// owner can read, and that ``remove()`` deletes.
+/// owner can read, and that is deleted with this.
 package final class ConvertedDump: Sendable {
   private static let pieceBytes = 256 << 10
 
@@ -59,12 +59,12 @@ package final class ConvertedDump: Sendable {
     guard let lines = FileHandle(forReadingAtPath: self.path) else { throw DumpError("\(self.path): cannot be read") }
     let output = path == "-" ? FileHandle.standardOutput : try .create(path)
     while let piece = try lines.read(upToCount: Self.pieceBytes), !piece.isEmpty {
+      try Task.checkCancellation()
       try output.write(contentsOf: piece)
     }
   }
 
-  /// Delete the files.
-  package func remove() { try? FileManager.default.removeItem(atPath: directory) }
+  deinit { try? FileManager.default.removeItem(atPath: directory) }
 }
 
 /// Writes lines to a file.

@@ -52,6 +52,7 @@ struct ImportCommand: AsyncParsableCommand {
     try validateRanges([("skip", skip, 0...Int(UInt32.max))])
     guard convertTo != nil else { return try target.check() }
     guard from != nil else { throw ValidationError("--convert-to needs --from") }
+    guard convertTo == "-" || convertTo != file else { throw ValidationError("--convert-to has to name another file") }
     guard target.isEmpty, !dryRun, skip == 0 else {
       throw ValidationError("--convert-to imports nothing: give no gateway, no token, no --dry-run and no --skip")
     }
@@ -65,9 +66,10 @@ struct ImportCommand: AsyncParsableCommand {
       var refused = 0
       if let from {
         let dump = try await convert(from, report)
-        defer { dump.remove() }
+        // Its files are deleted with it, also after an interrupt.
+        defer { withExtendedLifetime(dump) {} }
         refused = dump.summary.refused
-        if let convertTo { try dump.copyLines(to: convertTo) }
+        if let convertTo { try await withProgress { _ in try dump.copyLines(to: convertTo) } }
         if let gateway {
           refused += try await importLines(of: dump.path, to: gateway, report) { dump.origin(ofLine: $0) }
         }

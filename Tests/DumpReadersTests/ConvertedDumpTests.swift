@@ -7,6 +7,12 @@ import Testing
 /// Converted dumps on disk.
 @Suite struct ConvertedDumpTests {
   @Test func filesHaveLinesAndTheirOrigins() throws {
+    let path = try Self.checkFiles()
+    #expect(!FileManager.default.fileExists(atPath: path), "the files are deleted with the dump")
+  }
+
+  /// - Returns: the path of the lines.
+  private static func checkFiles() throws -> String {
     let expected = try Conversion.fixture(.mattermost)
     let dump = packageRoot.appendingPathComponent("Tests/DumpReadersTests/Fixtures/mattermost.jsonl").path
     var bytes: UInt64 = 0
@@ -26,8 +32,7 @@ import Testing
     #expect(try String(contentsOfFile: copy, encoding: .utf8) == lines)
     let attributes = try FileManager.default.attributesOfItem(atPath: copy)
     #expect(attributes[.posixPermissions] as? Int == 0o600)
-    converted.remove()
-    #expect(!FileManager.default.fileExists(atPath: converted.path))
+    return converted.path
   }
 
   @Test func errorsNameTheFileAndLeaveNothingBehind() throws {

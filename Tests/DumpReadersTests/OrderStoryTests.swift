@@ -87,7 +87,8 @@ import Testing
     // What happened before the first event is not known.
     (["2 bob leave", "3 bob leave"], ["bob left 09:00:02"]),
     (["1 bob invite"], []),
-    (["1 bob invite", "2 bob leave"], ["bob left 09:00:02"]),
+    (["1 bob invite", "2 bob leave"], []),
+    (["1 bob invite", "2 bob join", "3 bob leave"], ["bob joined 09:00:02 left 09:00:03"]),
     (["2 cat join", "1 bob join", "3 bob leave"], ["bob joined 09:00:01 left 09:00:03", "cat joined 09:00:02"]),
   ])
   func joinsAndLeavesBecomeStays(_ changes: [String], _ expected: [String]) throws {

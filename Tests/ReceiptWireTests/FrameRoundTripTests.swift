@@ -647,7 +647,8 @@ struct FrameRoundTripTests {
       #expect(reply.hasMore == (vector.fields.number("more") == 1))
       let expected = vector.fields.list("jobs")
       #expect(reply.jobs.count == expected.count)
-      for (job, fields) in zip(reply.jobs, expected) {
+      for ((claim, job), fields) in zip(reply.jobs, expected) {
+        #expect(claim == fields.number("claim"))
         #expect(job.key == fields.number("key"))
         #expect(UInt64(job.createdAt.milliseconds) == fields.number("created"))
         #expect(UInt64(job.expiresAt.milliseconds) == fields.number("expires_at"))
@@ -660,7 +661,8 @@ struct FrameRoundTripTests {
       let request = try SettlePushJobsRequest(&reader)
       #expect(request.isDone == (vector.fields.number("done") == 1))
       #expect(request.milliseconds == vector.fields.number("milliseconds"))
-      #expect(request.keys == vector.fields.list("jobs").map { $0.number("key") })
+      #expect(request.jobs.map(\.key) == vector.fields.list("jobs").map { $0.number("key") })
+      #expect(request.jobs.map(\.claim) == vector.fields.list("jobs").map { $0.number("claim") })
       request.write(into: &buffer)
     },
     .reply(.settlePushJobs) { payload, vector, buffer in

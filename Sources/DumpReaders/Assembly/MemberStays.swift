@@ -24,7 +24,7 @@ struct MemberStays {
     stays = order.map { stays[$0] }
   }
 
-  /// Make stays of joins and leaves. A leave without a join ends a stay since the channel was created.
+  /// Make stays of joins and leaves. A leave that nothing precedes ends a stay since the channel was created.
   private static func stays(_ changes: [DumpMembershipChange]) -> [DumpMember] {
     var stays: [DumpMember] = []
     /// Indexes of the stays that have not ended.
@@ -34,15 +34,19 @@ struct MemberStays {
       let change = changes[index]
       let user = ExactID(change.user)
       let isFirst = seen.insert(user).inserted
-      if change.isMember {
+      switch change.kind {
+      case .join:
         // A member's further joins are changes of their profile.
         guard open[user] == nil else { continue }
         open[user] = stays.count
         stays.append(DumpMember(user: change.user, joinedAt: change.at, origin: change.origin))
-      } else if let stay = open.removeValue(forKey: user) {
-        stays[stay].leftAt = change.at
-      } else if isFirst {
-        stays.append(DumpMember(user: change.user, leftAt: change.at, origin: change.origin))
+      case .leave:
+        if let stay = open.removeValue(forKey: user) {
+          stays[stay].leftAt = change.at
+        } else if isFirst {
+          stays.append(DumpMember(user: change.user, leftAt: change.at, origin: change.origin))
+        }
+      case .invitation: break
       }
     }
     return stays

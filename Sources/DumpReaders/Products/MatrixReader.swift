@@ -120,9 +120,18 @@ struct MatrixReader: DumpReader {
     into records: RecordCollector
   ) throws {
     let user = try ForeignID.user(try event.stateKey.required("state_key"))
-    let membership = event.content?.membership
-    guard ["join", "leave", "ban"].contains(membership) else { return records.leftOut.add("invitations") }
-    let change = DumpMembershipChange(user: user, isMember: membership == "join", at: time, origin: origin)
+    let kind: DumpMembershipChange.Kind
+    switch (event.content?.membership, event.unsigned?.previous?.membership) {
+    case ("join", _): kind = .join
+    // Who declines an invitation was no member.
+    case ("leave" , "invite"), ("leave", "knock"), ("ban", "invite"), ("ban", "knock"), ("ban", "leave"):
+      kind = .invitation
+    case ("leave", _), ("ban", _): kind = .leave
+    default:
+      records.leftOut.add("invitations")
+      kind = .invitation
+    }
+    let change = DumpMembershipChange(user: user, kind: kind, at: time, origin: origin)
     try records.add(.membershipChange(change), to: cid, at: origin)
   }
 
@@ -286,10 +295,17 @@ extension MatrixReader {
       }
     }
 
+    struct Previous: Decodable {
+      var membership: String?
+    }
+
     var redaction: Redaction?
+    /// Content of the state event before this one.
+    var previous: Previous?
 
     private enum CodingKeys: String, CodingKey {
       case redaction = "redacted_because"
+      case previous = "prev_content"
     }
   }
 

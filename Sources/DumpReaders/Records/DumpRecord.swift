@@ -59,8 +59,16 @@ struct DumpMember: Codable, Hashable {
 
 /// A join or a leave; in order of time, these make up a user's stays.
 struct DumpMembershipChange: Codable, Hashable {
+  enum Kind: String, Codable, Hashable {
+    case join
+    /// Of a member, or of somebody who was invited or asked to join.
+    case leave
+    /// An invitation, or a request to join: no membership.
+    case invitation
+  }
+
   var user: String
-  var isMember: Bool
+  var kind: Kind
   var at: DumpTime
   var origin: DumpOrigin
 }

@@ -3,7 +3,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// A push job as `POST /v1/push/jobs` gives it, split into what the store keeps: users with their devices, and the rest
-/// (docs/push-send.md). The worker checks what only it knows: its providers, and the keys of subscriptions.
+/// (docs/push-send.md). The worker alone knows its providers.
 struct PushJobFields {
   /// Maximum size of a job, as it is stored, in bytes.
   static let byteCountMax = 48 << 10
@@ -119,10 +119,19 @@ struct PushJobFields {
     } else if let subscription {
       try checkText(subscription.required("endpoint"), byteCountMax: 2_048)
       let keys = try subscription.required("keys").object()
-      try checkText(keys.required("p256dh"), byteCountMax: 128)
-      try checkText(keys.required("auth"), byteCountMax: 64)
+      try checkKey(keys.required("p256dh"), byteCount: 65)
+      try checkKey(keys.required("auth"), byteCount: 16)
     } else {
       throw device.error("must have either a token or a subscription")
+    }
+  }
+
+  /// Check a key of a subscription (RFC 8291 section 2): base64url, with or without padding.
+  private static func checkKey(_ value: JSONValue, byteCount: Int) throws(Problem) {
+    let text = try value.asString().bytes
+    let digits = text.prefix { $0 != UInt8(ascii: "=") }
+    guard text.count <= 128, Base64URL().decode(digits)?.count == byteCount else {
+      throw value.error("must be base64url of \(byteCount) bytes")
     }
   }
 

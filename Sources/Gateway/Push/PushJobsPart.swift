@@ -4,28 +4,35 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The name of a push job: its shard, and the random number by which the shard knows it.
+/// The name of a push job: its shard, and the random number by which the shard knows it. With the number of a claim, it
+/// names the job as one worker has it.
 struct PushJobID: Hashable {
   let shard: ShardID
   let key: UInt64
+  /// 0: none.
+  let claim: UInt64
 
-  init(shard: ShardID, key: UInt64) {
+  init(shard: ShardID, key: UInt64, claim: UInt64 = 0) {
     self.shard = shard
     self.key = key
+    self.claim = claim
   }
 
-  /// Parse `shard-key`, the key in hexadecimal digits.
+  /// Parse `shard-key` or `shard-key-claim`, the key in hexadecimal digits. Each id has one spelling.
   init?(_ text: RawSpan, shardCount: Int) {
-    let parts = String(decoding: text.bytes, as: UTF8.self).split(separator: "-", omittingEmptySubsequences: false)
-    guard parts.count == 2, let shard = UInt16(parts[0]), Int(shard) < shardCount, parts[1].utf8.count == 16,
-      let key = UInt64(parts[1], radix: 16)
+    let text = String(decoding: text.bytes, as: UTF8.self)
+    let parts = text.split(separator: "-", omittingEmptySubsequences: false)
+    guard parts.count == 2 || parts.count == 3, let shard = UInt16(parts[0]), Int(shard) < shardCount,
+      let key = UInt64(parts[1], radix: 16), let claim = parts.count == 2 ? 0 : UInt64(parts[2])
     else { return nil }
-    self.init(shard: ShardID(shard), key: key)
+    self.init(shard: ShardID(shard), key: key, claim: claim)
+    guard self.text == text else { return nil }
   }
 
   var text: String {
     let digits = String(key, radix: 16)
-    return "\(shard.rawValue)-" + String(repeating: "0", count: 16 - digits.count) + digits
+    let name = "\(shard.rawValue)-" + String(repeating: "0", count: 16 - digits.count) + digits
+    return claim == 0 ? name : "\(name)-\(claim)"
   }
 }
 
@@ -34,7 +41,8 @@ final class PushJobRequest {
   enum Kind {
     case put(PushJobID)
     case claim
-    case settle
+    /// With the ids that the caller named.
+    case settle([PushJobID])
   }
 
   let context: RequestContext
@@ -47,6 +55,10 @@ final class PushJobRequest {
   /// Users of a job that were accepted.
   var accepted: UInt64 = 0
   var jobs: [(id: PushJobID, job: PushJob)] = []
+  /// Shards of a claim that are not asked yet.
+  var shardsToAsk: ArraySlice<ShardID> = []
+  var limit = 0
+  var leaseMilliseconds: UInt64 = 0
   var hasMore = false
   var unknown: [PushJobID] = []
 
@@ -94,24 +106,32 @@ final class PushJobsPart: GatewayPart {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try loop.object(request, .claimPushJobs)
-    let limit = Int(try body.optionalInteger("limit", in: 1...Self.jobsMax) ?? Self.jobsDefault)
     let lease = try body.optionalInteger("lease_seconds", in: 1...Self.leaseSecondsMax) ?? Self.leaseSecondsDefault
-    let shardCount = try knownShardCount()
     let job = PushJobRequest(context, .claim)
+    job.limit = Int(try body.optionalInteger("limit", in: 1...Self.jobsMax) ?? Self.jobsDefault)
+    job.leaseMilliseconds = UInt64(lease * 1_000)
+    let shardCount = try knownShardCount()
+    job.shardsToAsk = (0..<shardCount).map { ShardID(UInt16((nextShard + $0) % shardCount)) }[...]
+    nextShard = (nextShard + 1) % shardCount
     let index = requests.insert(job)
-    // Each shard has a share of the limit; with a small limit, these shards now and the others in the next claims.
-    let asked = min(limit, shardCount)
+    askForJobs(job, index)
+    close(job, index)
+  }
+
+  /// Ask shards for jobs, each for its share of what is left of the limit: all of them, or as many as the limit allows.
+  private func askForJobs(_ job: PushJobRequest, _ index: SlotIndex) {
+    let left = job.limit - job.jobs.count
+    let shards = job.shardsToAsk.prefix(left)
+    guard !shards.isEmpty else { return }
+    job.shardsToAsk = job.shardsToAsk.dropFirst(shards.count)
     let claim = ClaimPushJobsRequest(
-      milliseconds: UInt64(lease * 1_000),
-      limit: UInt64(limit / asked),
-      byteCountMax: UInt64(Self.claimBytesMax / asked)
+      milliseconds: job.leaseMilliseconds,
+      limit: UInt64(left / shards.count),
+      byteCountMax: UInt64(Self.claimBytesMax / shards.count)
     )
-    for offset in 0..<asked {
-      let shard = ShardID(UInt16((nextShard + offset) % shardCount))
+    for shard in shards {
       send(.claimPushJobs, job, index, to: .shard(shard, name: nil), shard) { claim.write(into: &$0) }
     }
-    nextShard = (nextShard + asked) % shardCount
-    close(job, index)
   }
 
   /// Handle `POST /v1/push/jobs/renew`.
@@ -156,10 +176,14 @@ final class PushJobsPart: GatewayPart {
     milliseconds: UInt64,
     _ context: RequestContext
   ) throws(Problem) {
-    let job = PushJobRequest(context, .settle)
+    let job = PushJobRequest(context, .settle(ids))
     let index = requests.insert(job)
     for (shard, ids) in Dictionary(grouping: ids, by: \.shard) {
-      let fields = SettlePushJobsRequest(isDone: isDone, milliseconds: milliseconds, keys: ids.map(\.key))
+      let fields = SettlePushJobsRequest(
+        isDone: isDone,
+        milliseconds: milliseconds,
+        jobs: ids.map { SettlePushJobsRequest.Job(key: $0.key, claim: $0.claim) }
+      )
       send(.settlePushJobs, job, index, to: .shard(shard, name: nil), shard) { fields.write(into: &$0) }
     }
     close(job, index)
@@ -219,9 +243,12 @@ final class PushJobsPart: GatewayPart {
     case .putPushJob: job.accepted = try PutPushJobReply(payload).accepted
     case .claimPushJobs:
       let reply = try PushJobsReply(payload)
-      job.jobs += reply.jobs.map { (PushJobID(shard: shard, key: $0.key), $0) }
+      job.jobs += reply.jobs.map { (PushJobID(shard: shard, key: $0.job.key, claim: $0.claim), $0.job) }
       if reply.hasMore { job.hasMore = true }
-    default: job.unknown += try SettlePushJobsReply(payload).unknown.map { PushJobID(shard: shard, key: $0) }
+    default:
+      let unknown = Set(try SettlePushJobsReply(payload).unknown)
+      guard case .settle(let ids) = job.kind else { return }
+      job.unknown += ids.filter { $0.shard == shard && unknown.contains($0.key) }
     }
   }
 
@@ -229,9 +256,16 @@ final class PushJobsPart: GatewayPart {
   private func close(_ job: PushJobRequest, _ index: SlotIndex) {
     job.waiting -= 1
     guard job.waiting == 0 else { return }
+    if case .claim = job.kind {
+      if job.replyCount > 0 {
+        askForJobs(job, index)
+        guard job.waiting == 0 else { return }
+        // Jobs that were claimed are passed on, even if other shards do not answer.
+        job.problem = nil
+      }
+      if !job.shardsToAsk.isEmpty { job.hasMore = true }
+    }
     requests.remove(index)
-    // Jobs that were claimed are passed on, even if other shards do not answer.
-    if case .claim = job.kind, job.replyCount > 0 { job.problem = nil }
     answer(job)
   }
 

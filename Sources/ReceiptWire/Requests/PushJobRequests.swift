@@ -18,12 +18,12 @@ extension RequestSpec {
       .claimPushJobs,
       "claim_push_jobs",
       "milliseconds limit bytes",
-      reply: "jobs:[key:varint created expires_at content:string \(users)] more:byte"
+      reply: "jobs:[key:varint claim created expires_at content:string \(users)] more:byte"
     ),
     RequestSpec(
       .settlePushJobs,
       "settle_push_jobs",
-      "counter done:byte milliseconds jobs:[key:varint]",
+      "counter done:byte milliseconds jobs:[key:varint claim]",
       reply: "unknown:[key:varint]"
     ),
   ]
@@ -110,11 +110,12 @@ package struct ClaimPushJobsRequest: Sendable {
 
 /// The reply to claim_push_jobs.
 package struct PushJobsReply: Sendable {
-  package var jobs: [PushJob]
+  /// The jobs, each with the number of this claim.
+  package var jobs: [(claim: UInt64, job: PushJob)]
   /// Whether the shard has more jobs to give.
   package var hasMore: Bool
 
-  package init(jobs: [PushJob], hasMore: Bool) {
+  package init(jobs: [(claim: UInt64, job: PushJob)], hasMore: Bool) {
     self.jobs = jobs
     self.hasMore = hasMore
   }
@@ -122,14 +123,22 @@ package struct PushJobsReply: Sendable {
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     jobs = []
-    for _ in 0..<(try reader.count(elementBytesMin: 5)) { jobs.append(try reader.pushJob()) }
+    for _ in 0..<(try reader.count(elementBytesMin: 6)) {
+      let key = try reader.varint()
+      let claim = try reader.varint()
+      jobs.append((claim, try reader.pushJob(key: key)))
+    }
     hasMore = try reader.flag()
     try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeVarint(jobs.count)
-    for job in jobs { buffer.writePushJob(job) }
+    for (claim, job) in jobs {
+      buffer.writeVarint(job.key)
+      buffer.writeVarint(claim)
+      buffer.writePushJobFields(job)
+    }
     buffer.writeByte(hasMore ? 1 : 0)
   }
 }
@@ -140,31 +149,51 @@ package struct SettlePushJobsRequest: Sendable {
   package var isDone: Bool
   /// For how long nobody else gets jobs that are not done; 0: the caller gives them back.
   package var milliseconds: UInt64
-  package var keys: [UInt64]
+  package var jobs: [Job]
 
-  package init(isDone: Bool, milliseconds: UInt64, keys: [UInt64]) {
+  /// A job, and the number of the caller's claim; 0: none.
+  package struct Job: Hashable, Sendable {
+    package var key: UInt64
+    package var claim: UInt64
+
+    package init(key: UInt64, claim: UInt64) {
+      self.key = key
+      self.claim = claim
+    }
+  }
+
+  package init(isDone: Bool, milliseconds: UInt64, jobs: [Job]) {
     self.isDone = isDone
     self.milliseconds = milliseconds
-    self.keys = keys
+    self.jobs = jobs
   }
 
   package init(_ reader: inout FieldReader) throws(WireError) {
     isDone = try reader.flag()
     milliseconds = try reader.varint()
-    keys = try reader.jobKeys()
+    jobs = []
+    for _ in 0..<(try reader.count(elementBytesMin: 2)) {
+      let key = try reader.varint()
+      jobs.append(Job(key: key, claim: try reader.varint()))
+    }
     try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeByte(isDone ? 1 : 0)
     buffer.writeVarint(milliseconds)
-    buffer.writeJobKeys(keys)
+    buffer.writeVarint(jobs.count)
+    for job in jobs {
+      buffer.writeVarint(job.key)
+      buffer.writeVarint(job.claim)
+    }
   }
 }
 
 /// The reply to settle_push_jobs.
 package struct SettlePushJobsReply: Sendable {
-  /// The jobs that the shard does not have: they were done before, have expired, or their users were erased.
+  /// The jobs that the shard does not have (they were done before, have expired, or their users were erased), and those
+  /// that somebody else has claimed since.
   package var unknown: [UInt64]
 
   package init(unknown: [UInt64]) { self.unknown = unknown }
@@ -183,8 +212,10 @@ package struct SettlePushJobsReply: Sendable {
 extension FieldReader {
   /// Read what `writePushJob` writes.
   @_lifetime(self: copy self)
-  mutating func pushJob() throws(WireError) -> PushJob {
-    let key = try varint()
+  mutating func pushJob() throws(WireError) -> PushJob { try pushJob(key: try varint()) }
+
+  @_lifetime(self: copy self)
+  fileprivate mutating func pushJob(key: UInt64) throws(WireError) -> PushJob {
     let createdAt = try time()
     let expiresAt = try time()
     let content = try byteArray()
@@ -218,9 +249,13 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// Write a job, for a claim and for the log.
   mutating func writePushJob(_ job: PushJob) {
     writeVarint(job.key)
+    writePushJobFields(job)
+  }
+
+  /// Write what follows the key of a job.
+  fileprivate mutating func writePushJobFields(_ job: PushJob) {
     writeTime(job.createdAt)
     writeTime(job.expiresAt)
     writeField(job.content.span.bytes)

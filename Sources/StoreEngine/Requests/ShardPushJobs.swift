@@ -3,8 +3,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Push jobs (Proto/frames.md, 0x67 to 0x69): durable until a worker has reported them. Who has claimed a job for how
-/// long is in memory only: after a restart the workers that have jobs renew their claims first.
+/// Push jobs (Proto/frames.md, 0x67 to 0x69): durable until a worker has reported them. Claims are kept in memory only.
+/// After a restart, workers have 5 s to renew theirs before jobs are given out again.
 final class ShardPushJobs: ShardPart {
   /// Maximum time for which a job is claimed, in milliseconds.
   private static let claimMillisecondsMax: UInt64 = 600_000
@@ -22,6 +22,8 @@ final class ShardPushJobs: ShardPart {
     var createdAt: Timestamp
     var number: UInt32
     var key: UInt64
+    /// Number of the last claim; 0: none since the shard began to serve.
+    var claim: UInt64 = 0
 
     static func < (a: Entry, b: Entry) -> Bool {
       (a.availableAt, a.createdAt, a.number) < (b.availableAt, b.createdAt, b.number)
@@ -30,10 +32,12 @@ final class ShardPushJobs: ShardPart {
 
   /// By job number; a job that is missing was there when the shard began to serve.
   private var entries: [UInt32: Entry] = [:]
-  /// All of ``entries``, next one first, and others that are out of date.
+  /// ``entries`` by availability, next one first; may contain stale ones.
   private var order = Heap<Entry>()
   /// Whether the jobs that were there at the start have entries.
   private var hasEntries = false
+  /// Number of the newest claim. It starts at the shard's time, so that claims of before a restart are lower.
+  private var lastClaim: UInt64 = 0
   /// When the next job expires; `none`: not known yet; nil: never.
   private var nextExpiry: Timestamp? = Timestamp.none
 
@@ -107,6 +111,7 @@ final class ShardPushJobs: ShardPart {
     let time = shard.advanceTime()
     addEntries(at: time)
     let until = Timestamp(milliseconds: time.milliseconds + Int64(fields.milliseconds))
+    lastClaim = max(lastClaim + 1, UInt64(max(0, time.milliseconds)))
     var answer = PushJobsReply(jobs: [], hasMore: false)
     var byteCount = 0
     while let next = order.min, next.availableAt <= time {
@@ -121,8 +126,8 @@ final class ShardPushJobs: ShardPart {
         break
       }
       order.removeMin()
-      schedule(next.number, job, at: until)
-      answer.jobs.append(job)
+      schedule(next.number, job, at: until, claim: lastClaim)
+      answer.jobs.append((lastClaim, job))
     }
     return shard.reply(request, shard.replyTiming(shard.dirty.pushJobsLast)) { answer.write(into: &$0) }
   }
@@ -131,22 +136,24 @@ final class ShardPushJobs: ShardPart {
   func settle(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
     let fields = try SettlePushJobsRequest(&request.fields)
-    guard fields.keys.count <= Self.jobsMax else { return .refused(.invalidField, "jobs: at most \(Self.jobsMax)") }
+    guard fields.jobs.count <= Self.jobsMax else { return .refused(.invalidField, "jobs: at most \(Self.jobsMax)") }
     if !fields.isDone, fields.milliseconds > 0, let fault = Self.fault(milliseconds: fields.milliseconds) {
       return .refused(.invalidField, fault)
     }
     let time = shard.advanceTime()
     let until = Timestamp(milliseconds: time.milliseconds + Int64(fields.milliseconds))
     var answer = SettlePushJobsReply(unknown: [])
-    for key in fields.keys {
-      guard let number = jobs.number(of: key), let job = jobs[number] else {
-        answer.unknown.append(key)
+    for named in fields.jobs {
+      guard let number = jobs.number(of: named.key), let job = jobs[number],
+        fields.isDone || mayRenew(number, named)
+      else {
+        answer.unknown.append(named.key)
         continue
       }
       if fields.isDone {
-        jobs.decideRemove(key, into: &request.effects)
+        jobs.decideRemove(named.key, into: &request.effects)
       } else {
-        schedule(number, job, at: until)
+        schedule(number, job, at: until, claim: fields.milliseconds == 0 ? 0 : named.claim)
       }
     }
     shard.applyCommand(nil, request)
@@ -155,8 +162,14 @@ final class ShardPushJobs: ShardPart {
 
   // MARK: Claims
 
-  private func schedule(_ number: UInt32, _ job: PushJob, at time: Timestamp) {
-    let entry = Entry(availableAt: time, createdAt: job.createdAt, number: number, key: job.key)
+  /// Return whether nobody else has claimed a job since the caller did.
+  private func mayRenew(_ number: UInt32, _ named: SettlePushJobsRequest.Job) -> Bool {
+    guard let entry = entries[number], entry.key == named.key else { return true }
+    return entry.claim == 0 || entry.claim == named.claim
+  }
+
+  private func schedule(_ number: UInt32, _ job: PushJob, at time: Timestamp, claim: UInt64 = 0) {
+    let entry = Entry(availableAt: time, createdAt: job.createdAt, number: number, key: job.key, claim: claim)
     entries[number] = entry
     order.insert(entry)
     guard order.count > 2 * entries.count + 64 else { return }

@@ -126,6 +126,7 @@ package struct DeadLetterReplay: Sendable {
   /// state is read and written, not the feed.
   package func remove(_ placed: PlacedDeadLetter) async throws {
     var absences = 0
+    var wasThere = false
     for _ in 0..<Self.checksMax {
       let stored = try await gateway.consumer(task.name).partitions.first { $0.partition == placed.partition }
       guard let stored, let epoch = stored.epoch, var state = PartitionState(stored.state) else {
@@ -136,9 +137,13 @@ package struct DeadLetterReplay: Sendable {
       if state.deadLetters.count == count {
         absences += 1
         // It may reappear once more after the removal, not after two looks.
-        if absences >= 2 { return }
+        if absences >= 2 {
+          if wasThere { return }
+          throw GatewayError("the dead letter is no longer there: it was merged or removed meanwhile; list them again")
+        }
       } else {
         absences = 0
+        wasThere = true
         do {
           // No stream reads a partition of another number than today's: it has no epoch.
           try await gateway.commit(

@@ -221,7 +221,8 @@ struct RandomRequests {
       var request = RecordedRequest(kind: .settlePushJobs, counter: 0, shard: UInt16(random.below(shardCount)))
       counter += 1
       request.counter = counter
-      SettlePushJobsRequest(isDone: true, milliseconds: 0, keys: [key, key + 1]).write(into: &request.fields)
+      let jobs = [key, key + 1].map { SettlePushJobsRequest.Job(key: $0, claim: 0) }
+      SettlePushJobsRequest(isDone: true, milliseconds: 0, jobs: jobs).write(into: &request.fields)
       return request
     }
     let put = PutPushJobRequest(

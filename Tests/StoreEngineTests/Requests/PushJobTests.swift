@@ -66,6 +66,39 @@ struct PushJobTests {
     #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []", #"jobs ["7 for [\"bob\"]"]"#])
   }
 
+  @Test("a worker whose lease has ended neither renews nor gives back the job of another one")
+  func claimsOfOthersStay() throws {
+    let (harness, gateway) = try Self.start()
+    let other = harness.connect(session: 2)
+    gateway.putJob("team:a", "m1", key: 7, users: ["bob"])
+    gateway.claimJobs(milliseconds: 10_000)
+    _ = try FeedTests.replies(harness, gateway)
+    harness.advance(10_000)
+    other.claimJobs(milliseconds: 10_000)
+    #expect(try FeedTests.replies(harness, other) == [#"jobs ["7 for [\"bob\"]"]"#])
+    gateway.settleJobs([7], milliseconds: 10_000)
+    gateway.settleJobs([7], milliseconds: 0)
+    gateway.claimJobs()
+    let replies = ["settled, unknown [7]", "settled, unknown [7]", "jobs []"]
+    #expect(try FeedTests.replies(harness, gateway) == replies)
+    other.settleJobs([7], milliseconds: 10_000)
+    #expect(try FeedTests.replies(harness, other) == ["settled, unknown []"])
+    // Who has sent a job may say so.
+    gateway.settleJobs([7], done: true)
+    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []"])
+  }
+
+  @Test("an assignment that is older than a user's settings removes no devices")
+  func oldAssignmentsRemoveNothing() throws {
+    let (harness, gateway) = try Self.start()
+    gateway.assign(user: "bob", version: 1, flags: 4)
+    gateway.assign(user: "bob", version: 2, flags: 8)
+    gateway.putJob("team:a", "m1", key: 7, users: ["bob"])
+    gateway.assign(user: "bob", version: 1, flags: 4)
+    gateway.claimJobs()
+    #expect(try FeedTests.replies(harness, gateway).last == #"jobs ["7 for [\"bob\"]"]"#)
+  }
+
   @Test("a claim has at most its number of jobs and its size, oldest jobs first")
   func claimsAreLimited() throws {
     let (harness, gateway) = try Self.start()
@@ -253,7 +286,11 @@ extension Gateway {
   }
 
   func settleJobs(_ keys: [UInt64], done: Bool = false, milliseconds: UInt64 = 0) {
-    let request = SettlePushJobsRequest(isDone: done, milliseconds: milliseconds, keys: keys)
+    let request = SettlePushJobsRequest(
+      isDone: done,
+      milliseconds: milliseconds,
+      jobs: keys.map { SettlePushJobsRequest.Job(key: $0, claim: claims[$0] ?? 0) }
+    )
     send(.settlePushJobs, nil) { request.write(into: &$0) }
   }
 }

@@ -15,6 +15,8 @@ final class Gateway {
   private(set) var ended: [WireError] = []
   /// The fields of the newest reply.
   private(set) var lastPayload = ByteBuffer()
+  /// The newest claims of push jobs, by the jobs' keys.
+  var claims: [UInt64: UInt64] = [:]
 
   init(_ harness: EngineHarness, session: SessionID, serial: UInt64) {
     self.harness = harness
@@ -48,6 +50,9 @@ final class Gateway {
       let start = offset + FrameHeader.byteCount
       offset = start + count
       lastPayload = bytes.getSlice(at: bytes.readerIndex + start, length: count)!
+      if header.kind == .claimPushJobs, let reply = try? PushJobsReply(lastPayload.readableBytesSpan) {
+        for (claim, job) in reply.jobs { claims[job.key] = claim }
+      }
       if header.kind == .events {
         replies.append(EventText.frame(bytes.readableBytesSpan.extracting(start..<offset)))
         continue
@@ -192,7 +197,7 @@ final class Gateway {
         return "job for \(try PutPushJobReply(payload).accepted)"
       case .claimPushJobs:
         let reply = try PushJobsReply(payload)
-        let jobs = reply.jobs.map { "\($0.key) for \($0.users.map { String(decoding: $0.id, as: UTF8.self) })" }
+        let jobs = reply.jobs.map(\.job).map { "\($0.key) for \($0.users.map { String(decoding: $0.id, as: UTF8.self) })" }
         return "jobs \(jobs)\(reply.hasMore ? " and more" : "")"
       case .settlePushJobs:
         return "settled, unknown \(try SettlePushJobsReply(payload).unknown)"

@@ -6,8 +6,8 @@ internal import Operations
 package struct ClaimedJob: Sendable {
   /// The gateway's name of the job.
   package var id: String
-  /// What is left of its `ttl`, in seconds.
-  package var ttlSeconds: Int64
+  /// Time since it was queued, in seconds.
+  package var ageSeconds: Int64
   /// The job; an error if this worker cannot read it.
   package var job: Result<PushJob, PushJobError>
 }
@@ -46,8 +46,9 @@ extension FeedGateway {
       guard let id = entry["id"]?.string, let value = entry["job"] else {
         throw GatewayError("the gateway's response has a job without id")
       }
-      let expiry = entry["expires_at"]?.string.flatMap { Times.milliseconds($0) } ?? 0
-      return ClaimedJob(id: id, ttlSeconds: max(0, (expiry - Times.now) / 1_000), job: Self.job(value))
+      let now = Times.now
+      let created = entry["created_at"]?.string.flatMap { Times.milliseconds($0) } ?? now
+      return ClaimedJob(id: id, ageSeconds: max(0, (now - created) / 1_000), job: Self.job(value))
     }
     return (jobs, answer["more"] == .boolean(true))
   }

@@ -187,11 +187,12 @@ package struct PushJob: Sendable, Hashable {
       throw PushJobError(code: "limit_exceeded", detail: "users has \(list.count) entries: send at most \(usersMax)")
     }
     var users: [User] = []
-    var ids: Set<String> = []
+    // By their bytes, as everywhere: strings with the same look may differ.
+    var ids: Set<[UInt8]> = []
     for (index, value) in list.enumerated() {
       let fields = try JobFields(value, path: "users[\(index)]", known: ["user_id", "devices"])
       let id = try fields.required("user_id", max: idByteCountMax)
-      guard ids.insert(id).inserted else { throw fields.error("user_id", "is the id of an earlier entry") }
+      guard ids.insert(Array(id.utf8)).inserted else { throw fields.error("user_id", "is the id of an earlier entry") }
       guard let devices = try fields.array("devices") else { throw fields.error("devices", "is missing") }
       var user = User(id: id, devices: [])
       for (number, device) in devices.enumerated() {

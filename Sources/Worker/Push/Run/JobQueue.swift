@@ -14,6 +14,10 @@ final class JobQueue: Sendable {
   private static let busyMilliseconds: Int64 = 50
   private static let failureMilliseconds: Int64 = 1_000
   private static let jobsMax = 256
+  /// Attempts to report the last jobs when the process stops.
+  private static let lastReportsMax = 5
+  /// Age up to which a job is sent whatever its `ttl`: it was queued a moment ago.
+  private static let freshSeconds: Int64 = 5
 
   private let context: PushContext
   private let state = Mutex(State())
@@ -23,51 +27,63 @@ final class JobQueue: Sendable {
   private struct State {
     /// Jobs in flight, with the signal that ends them.
     var inFlight: [String: StopSignal] = [:]
-    /// Jobs whose results are written, and whether each was sent in full.
-    var ended: [String: Bool] = [:]
+    /// Jobs whose results are written, and whether they are done; if not, they are given back.
+    var toReport: [String: Bool] = [:]
   }
 
-  /// Serve until the process stops, and the jobs in flight have ended.
+  /// Serve until the process stops, and the jobs in flight have ended and are reported.
   func serve() async throws {
+    // A call that hangs must not hold up the renewals.
+    let renewals = Task { await renewUntilCancelled() }
+    defer { renewals.cancel() }
     try await withThrowingDiscardingTaskGroup { group in
-      var nextRenewal: Int64 = 0
-      while true {
-        let isStopped = context.stop.isStopped
-        if isStopped { endJobs() }
+      while !context.stop.isStopped {
         var pause = Self.idleMilliseconds
+        await trying(&pause) { try await self.report() }
         do {
-          try await reportEnded()
-          if Times.now >= nextRenewal {
-            try await renew()
-            nextRenewal = Times.now + Self.renewMilliseconds
-          }
-          if !isStopped, try await claim(&group) { pause = 0 }
-          if hasJobs { pause = min(pause, Self.busyMilliseconds) }
+          if try await claim(&group) { pause = 0 }
         } catch let error as GatewayError {
-          context.log(.warning, "The queue of push jobs cannot be reached", ["reason": "\(error)"])
-          pause = Self.failureMilliseconds
+          failed(error, &pause)
         }
-        guard isStopped else {
-          if pause > 0 { _ = await context.stop.wait(milliseconds: pause) }
-          continue
-        }
-        // Jobs that cannot be reported now are sent again by another worker, when their lease ends.
-        guard hasJobsInFlight else { return }
-        try await Task.sleep(for: .milliseconds(Self.busyMilliseconds))
+        if hasJobs { pause = min(pause, Self.busyMilliseconds) }
+        if pause > 0 { _ = await context.stop.wait(milliseconds: pause) }
       }
+      for signal in state.withLock({ Array($0.inFlight.values) }) { signal.stop() }
+      while state.withLock({ !$0.inFlight.isEmpty }) { try await Task.sleep(for: .milliseconds(Self.busyMilliseconds)) }
+    }
+    await reportLast()
+  }
+
+  private var hasJobs: Bool { state.withLock { !$0.inFlight.isEmpty || !$0.toReport.isEmpty } }
+
+  /// Call the gateway; if that fails, log it and lengthen the pause.
+  private func trying(_ pause: inout Int64, _ call: () async throws -> Void) async {
+    do { try await call() } catch { failed(error, &pause) }
+  }
+
+  private func failed(_ error: any Error, _ pause: inout Int64) {
+    context.log(.warning, "The queue of push jobs cannot be reached", ["reason": "\(error)"])
+    pause = Self.failureMilliseconds
+  }
+
+  /// Report the jobs that have ended since the last report, when the process stops. Jobs that cannot be reported are
+  /// sent again by another worker when their lease ends.
+  private func reportLast() async {
+    for _ in 0..<Self.lastReportsMax {
+      var pause: Int64 = 0
+      await trying(&pause) { try await self.report() }
+      guard hasJobs else { return }
+      try? await Task.sleep(for: .milliseconds(pause))
     }
   }
 
-  private var hasJobs: Bool { state.withLock { !$0.inFlight.isEmpty || !$0.ended.isEmpty } }
-  private var hasJobsInFlight: Bool { state.withLock { !$0.inFlight.isEmpty } }
-
-  // MARK: Gateway
+  // MARK: Claiming
 
   /// Claim as many jobs as there is room for, and begin them.
   ///
   /// - Returns: whether there may be more.
   private func claim(_ group: inout ThrowingDiscardingTaskGroup<any Error>) async throws -> Bool {
-    let room = Self.jobsMax - state.withLock { $0.inFlight.count + $0.ended.count }
+    let room = Self.jobsMax - state.withLock { $0.inFlight.count + $0.toReport.count }
     guard room > 0 else { return false }
     let (jobs, hasMore) = try await context.gateway.claimJobs(limit: room, leaseSeconds: Self.leaseSeconds)
     for claimed in jobs { begin(claimed, &group) }
@@ -76,67 +92,77 @@ final class JobQueue: Sendable {
 
   private func begin(_ claimed: ClaimedJob, _ group: inout ThrowingDiscardingTaskGroup<any Error>) {
     let stop = StopSignal()
-    // A job whose lease had ended meanwhile may come again.
-    let isNew = state.withLock { state in
-      guard state.inFlight[claimed.id] == nil, state.ended[claimed.id] == nil else { return false }
-      state.inFlight[claimed.id] = stop
-      return true
-    }
-    guard isNew else { return }
+    state.withLock { $0.inFlight[claimed.id] = stop }
     group.addTask { [self] in
-      var isWhole = true
+      var isDone = false
+      defer { end(claimed.id, isDone: isDone) }
       do {
-        switch claimed.job {
-        case .failure(let error):
-          context.metrics.jobEnded("invalid")
-          try await context.streams.write(PushResultLine.error(.queue(claimed.id), error))
-        case .success(var job):
-          job.content.ttlSeconds = min(job.content.ttlSeconds, claimed.ttlSeconds)
-          isWhole = try await JobRunner(context, job, .queue(claimed.id), stop: stop).run()
-        }
+        isDone = try await perform(claimed, stop)
       } catch {
         context.stop.stop()
-        end(claimed.id, isWhole: false)
         throw error
       }
-      end(claimed.id, isWhole: isWhole)
     }
   }
 
-  private func end(_ id: String, isWhole: Bool) {
+  /// Send a job.
+  ///
+  /// - Returns: whether it is done; false: it was stopped.
+  private func perform(_ claimed: ClaimedJob, _ stop: StopSignal) async throws -> Bool {
+    let origin = PushJobOrigin.queue(claimed.id)
+    let job: PushJob
+    do throws(PushJobError) {
+      job = try Self.fresh(claimed)
+    } catch {
+      context.metrics.jobEnded("invalid")
+      try await context.streams.write(PushResultLine.error(origin, error))
+      return true
+    }
+    return try await JobRunner(context, job, origin, stop: stop).run()
+  }
+
+  /// Return a job with what is left of its `ttl`.
+  private static func fresh(_ claimed: ClaimedJob) throws(PushJobError) -> PushJob {
+    var job = try claimed.job.get()
+    guard claimed.ageSeconds <= max(job.content.ttlSeconds, freshSeconds) else {
+      throw PushJobError(code: "expired", detail: "the job waited for longer than its ttl")
+    }
+    job.content.ttlSeconds = max(0, job.content.ttlSeconds - claimed.ageSeconds)
+    return job
+  }
+
+  private func end(_ id: String, isDone: Bool) {
     state.withLock { state in
       state.inFlight[id] = nil
-      state.ended[id] = isWhole
+      state.toReport[id] = isDone
     }
   }
 
-  private func endJobs() {
-    for signal in state.withLock({ Array($0.inFlight.values) }) { signal.stop() }
-  }
+  // MARK: Reports
 
-  /// Report the jobs that were sent, and give those back that the worker has stopped.
-  private func reportEnded() async throws {
-    let ended = state.withLock { $0.ended }
-    let (done, stopped) = (ended.filter(\.value).map(\.key), ended.filter { !$0.value }.map(\.key))
-    for part in Self.parts(of: done) { try await context.gateway.finishJobs(part) }
-    for part in Self.parts(of: stopped) { _ = try await context.gateway.renewJobs(part, leaseSeconds: 0) }
+  /// Report the jobs that are done, and give those back that the worker has stopped.
+  private func report() async throws {
+    let ended = state.withLock { $0.toReport }
+    let done = ended.filter(\.value).map(\.key)
+    let stopped = ended.filter { !$0.value }.map(\.key)
+    if !done.isEmpty { try await context.gateway.finishJobs(done) }
+    if !stopped.isEmpty { _ = try await context.gateway.renewJobs(stopped, leaseSeconds: 0) }
     state.withLock { state in
-      for id in ended.keys { state.ended[id] = nil }
+      for id in ended.keys { state.toReport[id] = nil }
     }
   }
 
-  /// Renew the claims on the jobs in flight, and end those that no longer exist.
-  private func renew() async throws {
-    let ids = state.withLock { Array($0.inFlight.keys) }
-    for part in Self.parts(of: ids) {
-      let unknown = try await context.gateway.renewJobs(part, leaseSeconds: Self.leaseSeconds)
-      for id in unknown { state.withLock { $0.inFlight[id] }?.stop() }
-    }
-  }
-
-  private static func parts(of ids: [String]) -> [[String]] {
-    stride(from: 0, to: ids.count, by: FeedGateway.jobsMax).map {
-      Array(ids[$0..<min($0 + FeedGateway.jobsMax, ids.count)])
+  /// Renew the claims on the jobs in flight, and end jobs that no longer exist or that another worker has.
+  private func renewUntilCancelled() async {
+    while (try? await Task.sleep(for: .milliseconds(Self.renewMilliseconds))) != nil {
+      let ids = state.withLock { Array($0.inFlight.keys) + Array($0.toReport.keys) }
+      guard !ids.isEmpty else { continue }
+      do {
+        let unknown = try await context.gateway.renewJobs(ids, leaseSeconds: Self.leaseSeconds)
+        for id in unknown { state.withLock { $0.inFlight[id] }?.stop() }
+      } catch {
+        context.log(.warning, "The claims on push jobs cannot be renewed", ["reason": "\(error)"])
+      }
     }
   }
 }

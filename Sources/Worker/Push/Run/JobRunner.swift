@@ -21,7 +21,7 @@ struct JobRunner: Sendable {
     deadline = Times.now + min(context.task.retryMilliseconds, job.content.ttlSeconds * 1_000)
   }
 
-  /// - Returns: whether the job is done; false: it is one of the queue, and the process stops.
+  /// - Returns: whether the job is done; false: it is one of the queue, and was stopped.
   /// - Throws: ``PushStreams/OutputClosed``.
   func run() async throws -> Bool {
     let counts = ResultCounts()
@@ -30,8 +30,8 @@ struct JobRunner: Sendable {
         group.addTask { try await self.push(to: users, counts) }
       }
     }
-    // A job of the queue that the worker stops is given back.
-    if case .queue = origin, context.stop.isStopped, counts.hasStopped { return false }
+    // A job of the queue that was stopped is given back.
+    if case .queue = origin, counts.hasStopped { return false }
     context.metrics.jobEnded("done")
     try await context.streams.write(PushResultLine.done(origin, job: job, counts: counts.values))
     return true

@@ -182,14 +182,63 @@ def fail(problem):
     sys.exit(1)
 
 
-if spec.get("queue"):
-    # A worker may have been killed between a job's last line and its report. Then the queue is empty.
-    time.sleep(11)
+def empty_queue(mayHaveJobs):
+    """A worker may have been killed between a job's last line and its report. Then the queue is empty."""
     left = [job["id"] for job in ask("POST", "/v1/push/jobs/claim", {"limit": 1000})["jobs"]]
+    if left and not mayHaveJobs:
+        fail(f"left in the queue: {left}")
     assert ask("POST", "/v1/push/jobs/renew", {"ids": left, "lease_seconds": 10}) == {"unknown": []}
     assert ask("POST", "/v1/push/jobs/done", {"ids": left}) == {"unknown": []}
     assert ask("POST", "/v1/push/jobs/done", {"ids": left}) == {"unknown": left}
     assert ask("POST", "/v1/push/jobs/claim", {"limit": 1000}) == {"jobs": [], "more": False}
+
+
+def delivered_by_device(message):
+    counts = collections.Counter()
+    for delivery in sandbox("GET", "/sandbox/deliveries")["deliveries"]:
+        payload = delivery["payload"].get("message", {}).get("data") or delivery["payload"]
+        if payload["message_id"] == message:
+            counts[delivery["device"]] += 1
+    return counts
+
+
+def share_without_faults():
+    """Two workers share jobs, and are stopped: each device gets each push once, and the queue is empty at once."""
+    ask("PUT", "/v1/channels/messaging:push-shared", {"members": users})
+    pair = [
+        subprocess.Popen(spec["worker"] + ["--queue"], stdout=subprocess.PIPE, stderr=sys.stderr) for _ in range(2)]
+    for number in range(40):
+        message = {"id": f"shared-{number}"}
+        ask("POST", "/v1/channels/messaging:push-shared/messages", message)
+        job = {"cid": "messaging:push-shared", "message_id": message["id"], "id": message["id"], "title": "t"}
+        entries = [{"user_id": user, "devices": devices[user]} for user in users]
+        ask("POST", "/v1/push/jobs", {**job, "users": entries})
+    ended = set()
+    lines = [threading.Thread(target=lambda worker: ended.update(
+        json.loads(line)["id"] for line in worker.stdout if json.loads(line).get("done")), args=(worker,))
+        for worker in pair]
+    for thread in lines:
+        thread.start()
+    until = time.monotonic() + 120
+    while len(ended) < 40 and time.monotonic() < until:
+        time.sleep(0.1)
+    for worker in pair:
+        os.kill(worker.pid, signal.SIGTERM)
+    for thread in lines:
+        thread.join()
+    assert [worker.wait() for worker in pair] == [0, 0]
+    if len(ended) < 40:
+        fail(f"shared jobs done: {sorted(ended)}")
+    empty_queue(False)
+    last = delivered_by_device("shared-39")
+    if set(last.values()) - {1}:
+        fail(f"the last push came more than once: {last}")
+
+
+if spec.get("queue"):
+    time.sleep(11)
+    empty_queue(True)
+    share_without_faults()
 if len(done) < len(jobs):
     left = {job: [result for result in results[job].items() if result[1] != "accepted"] for job in set(jobs) - done}
     fail(f"not done: {left}")
