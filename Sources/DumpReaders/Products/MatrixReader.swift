@@ -124,7 +124,7 @@ struct MatrixReader: DumpReader {
     switch (event.content?.membership, event.unsigned?.previous?.membership) {
     case ("join", _): kind = .join
     // Who declines an invitation was no member.
-    case ("leave" , "invite"), ("leave", "knock"), ("ban", "invite"), ("ban", "knock"), ("ban", "leave"):
+    case ("leave", "invite"), ("leave", "knock"), ("ban", "invite"), ("ban", "knock"), ("ban", "leave"):
       kind = .invitation
     case ("leave", _), ("ban", _): kind = .leave
     default:

@@ -157,7 +157,9 @@ final class ShardSettings: ShardPart {
     )
     shard.state.settings.decideAssign(settings, at: time, into: &request.effects)
     // Not by an assignment that is older than the settings.
-    if settings.isErasing, !request.effects.isEmpty { shard.state.pushJobs.decideErase(Array(user.utf8), into: &request.effects) }
+    if settings.isErasing, !request.effects.isEmpty {
+      shard.state.pushJobs.decideErase(Array(user.utf8), into: &request.effects)
+    }
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnsettled(user) }
     return replySettings(request, user, isErasing: shard.state.settings.isErasing(name))

@@ -197,7 +197,9 @@ final class Gateway {
         return "job for \(try PutPushJobReply(payload).accepted)"
       case .claimPushJobs:
         let reply = try PushJobsReply(payload)
-        let jobs = reply.jobs.map(\.job).map { "\($0.key) for \($0.users.map { String(decoding: $0.id, as: UTF8.self) })" }
+        let jobs = reply.jobs.map { entry in
+          "\(entry.job.key) for \(entry.job.users.map { String(decoding: $0.id, as: UTF8.self) })"
+        }
         return "jobs \(jobs)\(reply.hasMore ? " and more" : "")"
       case .settlePushJobs:
         return "settled, unknown \(try SettlePushJobsReply(payload).unknown)"
