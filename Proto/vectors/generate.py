@@ -573,13 +573,13 @@ def claimed_job(claim, key, *rest):
     return fields[:1] + [number("claim", claim)] + fields[1:]
 
 
-def job_keys(name, *values):
-    return many(name, [[number("key", value)] for value in values])
+def named_jobs(name, *pairs):
+    return many(name, [[number("key", key), number("claim", claim)] for key, claim in pairs])
 
 
-def settle_jobs(counter, done, milliseconds, *keys):
+def settle_jobs(counter, done, milliseconds, *jobs):
     return [number("counter", counter), byte("done", done), number("milliseconds", milliseconds),
-            many("jobs", [[number("key", key), number("claim", claim)] for key, claim in keys])]
+            named_jobs("jobs", *jobs)]
 
 
 def lease(name, counter, worker, partitions, milliseconds, *held):
@@ -1328,7 +1328,7 @@ FRAMES = [
         claimed_job(2**64 - 1, 1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("alice", "d" * 1_000))]), byte("more", 1)], correlation=68),
     frame("settle_push_jobs", settle_jobs(63, 1, 0, (1, 0), (2**64 - 1, 2**64 - 1)), shard=3, correlation=69),
     frame("settle_push_jobs", settle_jobs(64, 0, 600_000), shard=3, correlation=69, name="settle_push_jobs: none"),
-    frame("settle_push_jobs_reply", [job_keys("unknown", 2**64 - 1)], correlation=69),
+    frame("settle_push_jobs_reply", [named_jobs("unknown", (2**64 - 1, T0))], correlation=69),
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames

@@ -2,7 +2,7 @@ internal import Foundation
 internal import Synchronization
 
 /// A converted dump: a file of lines, and for each line its place in the dump. Both are in a directory that only its
-/// owner can read, and that is deleted with this.
+/// owner can read, and that ``remove()`` deletes.
 package final class ConvertedDump: Sendable {
   private static let pieceBytes = 256 << 10
 
@@ -31,6 +31,7 @@ package final class ConvertedDump: Sendable {
       let lines = try BufferedFile(directory + "/lines.ndjson")
       let origins = try BufferedFile(directory + "/origins")
       summary = try DumpConversion(format).run(path, in: directory, refused: refused) { line, origin in
+        try Task.checkCancellation()
         try lines.write(line)
         try origins.write(origin.description)
       } progress: {
@@ -64,7 +65,11 @@ package final class ConvertedDump: Sendable {
     }
   }
 
-  deinit { try? FileManager.default.removeItem(atPath: directory) }
+  /// Delete the files.
+  package func remove() { try? FileManager.default.removeItem(atPath: directory) }
+
+  // A dump that an interrupt has kept from its user.
+  deinit { remove() }
 }
 
 /// Writes lines to a file.

@@ -154,12 +154,13 @@ struct StoreSettings {
     var retention = FeedRetention(milliseconds: 0, bytes: 0)
     for part in text.split(separator: ",", omittingEmptySubsequences: false) {
       let part = part.trimmingCharacters(in: .whitespaces)
-      if retention.bytes == 0, let bytes = Settings.byteCount(part), (1 << 20...1 << 50).contains(bytes) {
-        retention.bytes = UInt64(bytes)
-      } else if retention.milliseconds == 0, let time = TimeSpan.milliseconds(part),
+      // 1m is a minute, not a mebibyte.
+      if retention.milliseconds == 0, let time = TimeSpan.milliseconds(part),
         (60_000...3_650 * 86_400_000).contains(time)
       {
         retention.milliseconds = time
+      } else if retention.bytes == 0, let bytes = Settings.byteCount(part), (1 << 20...1 << 50).contains(bytes) {
+        retention.bytes = UInt64(bytes)
       } else {
         throw SettingsError(
           "feed-retention",

@@ -88,6 +88,9 @@ struct SandboxCommand: AsyncParsableCommand {
     guard let endpoint = Endpoint(listen) else {
       throw SettingsError("listen", "\"\(listen)\": give HOST:PORT, such as 127.0.0.1:8460")
     }
+    guard endpoint.isLoopback else {
+      throw SettingsError("listen", "\"\(listen)\": the sandbox is for this machine only; give a loopback address")
+    }
     let address = try gateway.map { try GatewayAddress($0, authorityFile: gatewayCa) }
     let poster = address.map { TicketPoster(url: $0.url, tls: $0.tls) }
     ProcessRunner.bootstrap(logLevel: .info)

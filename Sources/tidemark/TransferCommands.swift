@@ -66,8 +66,7 @@ struct ImportCommand: AsyncParsableCommand {
       var refused = 0
       if let from {
         let dump = try await convert(from, report)
-        // Its files are deleted with it, also after an interrupt.
-        defer { withExtendedLifetime(dump) {} }
+        defer { dump.remove() }
         refused = dump.summary.refused
         if let convertTo { try await withProgress { _ in try dump.copyLines(to: convertTo) } }
         if let gateway {
@@ -102,6 +101,10 @@ struct ImportCommand: AsyncParsableCommand {
     }
     let summary = dump.summary
     Terminal.printError("converted to \(summary.lines) lines, \(summary.refused) records refused")
+    guard summary.lines > 0 || summary.refused > 0 else {
+      dump.remove()
+      throw TransferError("\(file): has no records; is it a dump of \(format.rawValue), and whole?")
+    }
     if !summary.leftOut.counts.isEmpty { Terminal.printError("left out: \(summary.leftOut)") }
     return dump
   }

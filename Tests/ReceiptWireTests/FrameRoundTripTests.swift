@@ -667,7 +667,8 @@ struct FrameRoundTripTests {
     },
     .reply(.settlePushJobs) { payload, vector, buffer in
       let reply = try SettlePushJobsReply(payload)
-      #expect(reply.unknown == vector.fields.list("unknown").map { $0.number("key") })
+      #expect(reply.unknown.map(\.key) == vector.fields.list("unknown").map { $0.number("key") })
+      #expect(reply.unknown.map(\.claim) == vector.fields.list("unknown").map { $0.number("claim") })
       reply.write(into: &buffer)
     },
   ]

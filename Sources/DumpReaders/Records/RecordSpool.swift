@@ -1,4 +1,5 @@
 internal import Foundation
+internal import Glibc
 
 /// Records on disk, by channel. Dumps may mix channels, and the lines of a channel come together.
 ///
@@ -73,9 +74,9 @@ extension FileHandle {
   ///
   /// - Throws: ``DumpError``.
   static func create(_ path: String) throws -> FileHandle {
-    guard FileManager.default.createFile(atPath: path, contents: nil, attributes: [.posixPermissions: 0o600]),
-      let file = FileHandle(forUpdatingAtPath: path)
-    else { throw DumpError("\(path): cannot be written") }
-    return file
+    // In place: a pipe or a device stays what it is.
+    let descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+    guard descriptor >= 0 else { throw DumpError("\(path): cannot be written") }
+    return FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
   }
 }

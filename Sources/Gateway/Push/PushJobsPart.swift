@@ -41,8 +41,7 @@ final class PushJobRequest {
   enum Kind {
     case put(PushJobID)
     case claim
-    /// With the ids that the caller named.
-    case settle([PushJobID])
+    case settle
   }
 
   let context: RequestContext
@@ -75,7 +74,7 @@ final class PushJobsPart: GatewayPart {
   private static let jobsDefault: Int64 = 100
   static let leaseSecondsMax: Int64 = 600
   private static let leaseSecondsDefault: Int64 = 10
-  /// Maximum size of the jobs that one claim gets from all shards, in bytes.
+  /// Maximum size of the jobs that one claim gets from all shards, in bytes. A shard gives at most 512 KiB at a time.
   private static let claimBytesMax = 4 << 20
 
   private var requests = SlotTable<PushJobRequest>()
@@ -176,7 +175,7 @@ final class PushJobsPart: GatewayPart {
     milliseconds: UInt64,
     _ context: RequestContext
   ) throws(Problem) {
-    let job = PushJobRequest(context, .settle(ids))
+    let job = PushJobRequest(context, .settle)
     let index = requests.insert(job)
     for (shard, ids) in Dictionary(grouping: ids, by: \.shard) {
       let fields = SettlePushJobsRequest(
@@ -246,9 +245,9 @@ final class PushJobsPart: GatewayPart {
       job.jobs += reply.jobs.map { (PushJobID(shard: shard, key: $0.job.key, claim: $0.claim), $0.job) }
       if reply.hasMore { job.hasMore = true }
     default:
-      let unknown = Set(try SettlePushJobsReply(payload).unknown)
-      guard case .settle(let ids) = job.kind else { return }
-      job.unknown += ids.filter { $0.shard == shard && unknown.contains($0.key) }
+      job.unknown += try SettlePushJobsReply(payload).unknown.map {
+        PushJobID(shard: shard, key: $0.key, claim: $0.claim)
+      }
     }
   }
 
@@ -257,12 +256,13 @@ final class PushJobsPart: GatewayPart {
     job.waiting -= 1
     guard job.waiting == 0 else { return }
     if case .claim = job.kind {
-      if job.replyCount > 0 {
+      // Whoever has jobs gets them now: their leases are running. So does nobody who has gone.
+      if job.jobs.isEmpty, job.replyCount > 0, isAwaited(job) {
         askForJobs(job, index)
         guard job.waiting == 0 else { return }
-        // Jobs that were claimed are passed on, even if other shards do not answer.
-        job.problem = nil
       }
+      // Jobs that were claimed are passed on, even if other shards do not answer.
+      if job.replyCount > 0 { job.problem = nil }
       if !job.shardsToAsk.isEmpty { job.hasMore = true }
     }
     requests.remove(index)
@@ -270,6 +270,10 @@ final class PushJobsPart: GatewayPart {
   }
 
   // MARK: Answers
+
+  private func isAwaited(_ job: PushJobRequest) -> Bool {
+    loop.connections.answering(job.context.stream, on: job.context.connection) != nil
+  }
 
   private func answer(_ job: PushJobRequest) {
     let context = job.context

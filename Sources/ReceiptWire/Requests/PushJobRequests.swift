@@ -24,7 +24,7 @@ extension RequestSpec {
       .settlePushJobs,
       "settle_push_jobs",
       "counter done:byte milliseconds jobs:[key:varint claim]",
-      reply: "unknown:[key:varint]"
+      reply: "unknown:[key:varint claim]"
     ),
   ]
 }
@@ -66,7 +66,7 @@ package struct PutPushJobRequest: Sendable {
 
 /// The reply to put_push_job.
 package struct PutPushJobReply: Sendable {
-  /// Users of the job. Those who are being erased are left out.
+  /// Users of the job. Those who are no members, or are being erased, are left out.
   package var accepted: UInt64
 
   package init(accepted: UInt64) { self.accepted = accepted }
@@ -171,22 +171,14 @@ package struct SettlePushJobsRequest: Sendable {
   package init(_ reader: inout FieldReader) throws(WireError) {
     isDone = try reader.flag()
     milliseconds = try reader.varint()
-    jobs = []
-    for _ in 0..<(try reader.count(elementBytesMin: 2)) {
-      let key = try reader.varint()
-      jobs.append(Job(key: key, claim: try reader.varint()))
-    }
+    jobs = try reader.namedJobs()
     try reader.end()
   }
 
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeByte(isDone ? 1 : 0)
     buffer.writeVarint(milliseconds)
-    buffer.writeVarint(jobs.count)
-    for job in jobs {
-      buffer.writeVarint(job.key)
-      buffer.writeVarint(job.claim)
-    }
+    buffer.writeNamedJobs(jobs)
   }
 }
 
@@ -194,17 +186,17 @@ package struct SettlePushJobsRequest: Sendable {
 package struct SettlePushJobsReply: Sendable {
   /// The jobs that the shard does not have (they were done before, have expired, or their users were erased), and those
   /// that somebody else has claimed since.
-  package var unknown: [UInt64]
+  package var unknown: [SettlePushJobsRequest.Job]
 
-  package init(unknown: [UInt64]) { self.unknown = unknown }
+  package init(unknown: [SettlePushJobsRequest.Job]) { self.unknown = unknown }
 
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
-    unknown = try reader.jobKeys()
+    unknown = try reader.namedJobs()
     try reader.end()
   }
 
-  package func write(into buffer: inout ByteBuffer) { buffer.writeJobKeys(unknown) }
+  package func write(into buffer: inout ByteBuffer) { buffer.writeNamedJobs(unknown) }
 }
 
 // MARK: Fields
@@ -241,10 +233,13 @@ extension FieldReader {
   }
 
   @_lifetime(self: copy self)
-  fileprivate mutating func jobKeys() throws(WireError) -> [UInt64] {
-    var keys: [UInt64] = []
-    for _ in 0..<(try count()) { keys.append(try varint()) }
-    return keys
+  fileprivate mutating func namedJobs() throws(WireError) -> [SettlePushJobsRequest.Job] {
+    var jobs: [SettlePushJobsRequest.Job] = []
+    for _ in 0..<(try count(elementBytesMin: 2)) {
+      let key = try varint()
+      jobs.append(SettlePushJobsRequest.Job(key: key, claim: try varint()))
+    }
+    return jobs
   }
 }
 
@@ -270,8 +265,11 @@ extension ByteBuffer {
     }
   }
 
-  fileprivate mutating func writeJobKeys(_ keys: [UInt64]) {
-    writeVarint(keys.count)
-    for key in keys { writeVarint(key) }
+  fileprivate mutating func writeNamedJobs(_ jobs: [SettlePushJobsRequest.Job]) {
+    writeVarint(jobs.count)
+    for job in jobs {
+      writeVarint(job.key)
+      writeVarint(job.claim)
+    }
   }
 }

@@ -10,6 +10,8 @@ final class ShardPushJobs: ShardPart {
   private static let claimMillisecondsMax: UInt64 = 600_000
   /// Maximum number of jobs of one claim or report.
   private static let jobsMax = 1_000
+  /// Maximum size of the jobs of one reply, in bytes: a frame has at most 1 MiB.
+  private static let replyBytesMax: UInt64 = 512 << 10
   /// After a start, the time that workers have to renew their claims, in milliseconds.
   private static let renewalMilliseconds: Int64 = 5_000
   /// Expired jobs that are removed in one turn.
@@ -83,7 +85,9 @@ final class ShardPushJobs: ShardPart {
     }
     guard !shard.state.isDeleted(sequence, in: target) else { return shard.refused(.messageDeleted, slot) }
     let time = shard.advanceTime()
-    let users = fields.users.filter { !shard.state.settings.isErasing($0.id.span.bytes) }
+    let members = fields.users.filter { (try? shard.state.member($0.id.span.bytes, in: slot)) != nil }
+    guard !members.isEmpty else { return shard.refused(.notAMember, slot) }
+    let users = members.filter { !shard.state.settings.isErasing($0.id.span.bytes) }
     guard !users.isEmpty else { return shard.refused(.userErased, slot) }
     let job = PushJob(
       key: fields.key,
@@ -112,6 +116,7 @@ final class ShardPushJobs: ShardPart {
     addEntries(at: time)
     let until = Timestamp(milliseconds: time.milliseconds + Int64(fields.milliseconds))
     lastClaim = max(lastClaim + 1, UInt64(max(0, time.milliseconds)))
+    let byteCountMax = min(fields.byteCountMax, Self.replyBytesMax)
     var answer = PushJobsReply(jobs: [], hasMore: false)
     var byteCount = 0
     while let next = order.min, next.availableAt <= time {
@@ -120,7 +125,7 @@ final class ShardPushJobs: ShardPart {
         continue
       }
       byteCount += job.byteCount
-      let isFull = answer.jobs.count == Int(fields.limit) || UInt64(byteCount) > fields.byteCountMax
+      let isFull = answer.jobs.count == Int(fields.limit) || UInt64(byteCount) > byteCountMax
       guard answer.jobs.isEmpty || !isFull else {
         answer.hasMore = true
         break
@@ -147,7 +152,7 @@ final class ShardPushJobs: ShardPart {
       guard let number = jobs.number(of: named.key), let job = jobs[number],
         fields.isDone || mayRenew(number, named)
       else {
-        answer.unknown.append(named.key)
+        answer.unknown.append(named)
         continue
       }
       if fields.isDone {

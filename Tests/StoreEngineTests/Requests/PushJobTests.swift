@@ -9,13 +9,13 @@ import Testing
 /// Push jobs of a shard (Proto/frames.md, 0x67 to 0x69).
 @Suite("Push jobs of a shard", .computing)
 struct PushJobTests {
-  /// A channel of ann and bob, with the message m1.
+  /// A channel of ann, bob and carl, with the message m1.
   private static func start(
     _ storage: MemoryStorage = MemoryStorage()
   ) throws -> (harness: EngineHarness, gateway: Gateway) {
     let harness = try EngineHarness(storage)
     let gateway = harness.connect()
-    gateway.put("team:a", ["ann", "bob"])
+    gateway.put("team:a", ["ann", "bob", "carl"])
     gateway.post("team:a", "m1", by: "ann")
     _ = try FeedTests.replies(harness, gateway)
     return (harness, gateway)
@@ -169,6 +169,7 @@ struct PushJobTests {
     gateway.putJob("team:b", "m1", key: 1, users: ["bob"])
     gateway.putJob("team:a", "m0", key: 1, users: ["bob"])
     gateway.putJob("team:a", "m2", key: 1, users: ["bob"])
+    gateway.putJob("team:a", "m1", key: 1, users: ["dora"])
     gateway.putJob("team:a", "m1", key: 1, users: [])
     gateway.putJob("team:a", "m1", key: 1, users: ["a\u{1}"])
     gateway.putJob("team:a", "m1", key: 1, users: ["bob"], milliseconds: 0)
@@ -179,7 +180,7 @@ struct PushJobTests {
     let fields = Array(repeating: "invalid_field", count: 7)
     try harness.completeLoads()
     let replies = try FeedTests.replies(harness, gateway).filter { $0 != "message 2 new" && $0 != "deleted 2" }
-    #expect(replies.sorted() == (fields + ["channel_not_found", "message_not_found", "message_deleted"]).sorted())
+    #expect(replies.sorted() == (fields + ["channel_not_found", "message_not_found", "message_deleted", "not_a_member"]).sorted())
   }
 
   @Test("a shard has room for 16 MiB of jobs")
@@ -195,6 +196,27 @@ struct PushJobTests {
     gateway.settleJobs([1], done: true)
     gateway.putJob("team:a", "m1", key: 500, users: ["bob"])
     #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []", "job for 1"])
+  }
+
+  @Test("members who have left, and others who are none, are left out of a job")
+  func onlyMembersAreKept() throws {
+    let (harness, gateway) = try Self.start()
+    gateway.change("team:a", remove: ["bob"])
+    gateway.putJob("team:a", "m1", key: 7, users: ["ann", "bob", "dora"])
+    gateway.claimJobs()
+    #expect(try FeedTests.replies(harness, gateway).suffix(2) == ["job for 1", #"jobs ["7 for [\"ann\"]"]"#])
+  }
+
+  @Test("a reply has at most 512 KiB of jobs, and fits a frame")
+  func repliesFitFrames() throws {
+    let (harness, gateway) = try Self.start()
+    for key in 1...30 {
+      gateway.putJob("team:a", "m1", key: UInt64(key), users: ["bob"], content: String(repeating: "x", count: 48_000))
+    }
+    _ = try FeedTests.replies(harness, gateway)
+    gateway.claimJobs(bytes: 4 << 20)
+    #expect(try FeedTests.replies(harness, gateway).last?.hasSuffix("and more") == true)
+    #expect((400_000..<600_000).contains(gateway.lastPayload.readableBytes))
   }
 
   @Test("jobs that nobody has sent expire")

@@ -202,7 +202,7 @@ final class Gateway {
         }
         return "jobs \(jobs)\(reply.hasMore ? " and more" : "")"
       case .settlePushJobs:
-        return "settled, unknown \(try SettlePushJobsReply(payload).unknown)"
+        return "settled, unknown \(try SettlePushJobsReply(payload).unknown.map(\.key))"
       case .importChannel:
         return try FlagReply(payload).isSet ? "imported new" : "imported"
       case .importMessages, .importMembers, .importAcknowledgements:

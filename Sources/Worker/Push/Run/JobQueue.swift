@@ -25,8 +25,8 @@ final class JobQueue: Sendable {
   init(_ context: PushContext) { self.context = context }
 
   private struct State {
-    /// Jobs in flight, with the signal that ends them.
-    var inFlight: [String: StopSignal] = [:]
+    /// Jobs in flight by their names without the claim, each with its newest claim and the signal that ends it.
+    var inFlight: [Substring: (id: String, stop: StopSignal)] = [:]
     /// Jobs whose results are written, and whether they are done; if not, they are given back.
     var toReport: [String: Bool] = [:]
   }
@@ -48,7 +48,7 @@ final class JobQueue: Sendable {
         if hasJobs { pause = min(pause, Self.busyMilliseconds) }
         if pause > 0 { _ = await context.stop.wait(milliseconds: pause) }
       }
-      for signal in state.withLock({ Array($0.inFlight.values) }) { signal.stop() }
+      for job in state.withLock({ Array($0.inFlight.values) }) { job.stop.stop() }
       while state.withLock({ !$0.inFlight.isEmpty }) { try await Task.sleep(for: .milliseconds(Self.busyMilliseconds)) }
     }
     await reportLast()
@@ -91,11 +91,20 @@ final class JobQueue: Sendable {
   }
 
   private func begin(_ claimed: ClaimedJob, _ group: inout ThrowingDiscardingTaskGroup<any Error>) {
-    let stop = StopSignal()
-    state.withLock { $0.inFlight[claimed.id] = stop }
+    let (name, stop) = (Self.name(claimed.id), StopSignal())
+    // After a stall, a job may come again that this worker still has: it goes on under the new claim.
+    let isNew = state.withLock { state in
+      guard let known = state.inFlight[name] else {
+        state.inFlight[name] = (claimed.id, stop)
+        return true
+      }
+      state.inFlight[name] = (claimed.id, known.stop)
+      return false
+    }
+    guard isNew else { return }
     group.addTask { [self] in
       var isDone = false
-      defer { end(claimed.id, isDone: isDone) }
+      defer { end(name, isDone: isDone) }
       do {
         isDone = try await perform(claimed, stop)
       } catch {
@@ -131,11 +140,17 @@ final class JobQueue: Sendable {
     return job
   }
 
-  private func end(_ id: String, isDone: Bool) {
+  private func end(_ name: Substring, isDone: Bool) {
     state.withLock { state in
-      state.inFlight[id] = nil
-      state.toReport[id] = isDone
+      guard let job = state.inFlight.removeValue(forKey: name) else { return }
+      state.toReport[job.id] = isDone
     }
+  }
+
+  /// Return the name of a job without its claim, the third part.
+  private static func name(_ id: String) -> Substring {
+    let parts = id.split(separator: "-", omittingEmptySubsequences: false)
+    return parts.count < 3 ? id[...] : id[..<parts[1].endIndex]
   }
 
   // MARK: Reports
@@ -143,23 +158,35 @@ final class JobQueue: Sendable {
   /// Report the jobs that are done, and give those back that the worker has stopped.
   private func report() async throws {
     let ended = state.withLock { $0.toReport }
-    let done = ended.filter(\.value).map(\.key)
-    let stopped = ended.filter { !$0.value }.map(\.key)
-    if !done.isEmpty { try await context.gateway.finishJobs(done) }
-    if !stopped.isEmpty { _ = try await context.gateway.renewJobs(stopped, leaseSeconds: 0) }
-    state.withLock { state in
-      for id in ended.keys { state.toReport[id] = nil }
+    var failure: (any Error)?
+    // A shard that does not answer keeps its own jobs only.
+    for (_, ids) in Dictionary(grouping: ended.keys, by: { $0.prefix { $0 != "-" } }) {
+      let done = ids.filter { ended[$0] == true }
+      let stopped = ids.filter { ended[$0] == false }
+      do {
+        if !done.isEmpty { try await context.gateway.finishJobs(done) }
+        if !stopped.isEmpty { _ = try await context.gateway.renewJobs(stopped, leaseSeconds: 0) }
+        state.withLock { state in
+          for id in ids { state.toReport[id] = nil }
+        }
+      } catch {
+        failure = error
+      }
     }
+    if let failure { throw failure }
   }
 
   /// Renew the claims on the jobs in flight, and end jobs that no longer exist or that another worker has.
   private func renewUntilCancelled() async {
     while (try? await Task.sleep(for: .milliseconds(Self.renewMilliseconds))) != nil {
-      let ids = state.withLock { Array($0.inFlight.keys) + Array($0.toReport.keys) }
+      let ids = state.withLock { $0.inFlight.values.map(\.id) + Array($0.toReport.keys) }
       guard !ids.isEmpty else { continue }
       do {
         let unknown = try await context.gateway.renewJobs(ids, leaseSeconds: Self.leaseSeconds)
-        for id in unknown { state.withLock { $0.inFlight[id] }?.stop() }
+        for id in unknown {
+          let lost = state.withLock { state in state.inFlight[Self.name(id)].flatMap { $0.id == id ? $0.stop : nil } }
+          lost?.stop()
+        }
       } catch {
         context.log(.warning, "The claims on push jobs cannot be renewed", ["reason": "\(error)"])
       }

@@ -162,6 +162,9 @@ struct JobRunner: Sendable {
     }
   }
 
+  /// Time after which a job of the queue looks again whether a paused provider is open, in milliseconds.
+  private static let pausedMilliseconds: Int64 = 5_000
+
   private static let stopped = PushOutcome.failed(
     code: "stopped",
     detail: "the worker stops, or the job was cancelled"
@@ -320,7 +323,12 @@ struct JobRunner: Sendable {
     defer { provider.close(connection) }
     switch connection.admit(now: Times.now) {
     case .wait(let until): return Step(action: machine.delayed(until: until), machine: machine)
-    case .refuse(let code): return Step(action: machine.refused(code: code), machine: machine)
+    case .refuse(let code):
+      // A job of the queue waits for the provider: its caller does not hear that it failed.
+      if case .queue = origin {
+        return Step(action: machine.delayed(until: Times.now + Self.pausedMilliseconds), machine: machine)
+      }
+      return Step(action: machine.refused(code: code), machine: machine)
     case .send:
       context.metrics.requestStarted(device.provider)
       let start = ContinuousClock.now
