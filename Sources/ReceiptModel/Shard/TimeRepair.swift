@@ -3,8 +3,8 @@
 ///
 /// Every time is clamped to one limit. Clamping keeps the order of times, on which the store relies: a time that was
 /// not later than another stays so. Times that may lie in the future differ: an acknowledgement request's expiry and a
-/// timer keep their distance to the registration, a push job keeps its lifetime, and the end of a webhook or a revocation is clamped to its maximum
-/// distance to the limit.
+/// timer keep their distance to the registration, a push job keeps its lifetime, and the end of a webhook or a
+/// revocation is clamped to its maximum distance to the limit.
 package struct TimeRepair: Sendable {
   /// The categories that a repair counts; each changed effect or record counts once.
   package enum Kind: String, CaseIterable, Sendable {
