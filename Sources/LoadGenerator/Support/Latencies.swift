@@ -1,5 +1,5 @@
-internal import Glibc
 internal import Histogram
+internal import NIOCore
 
 /// Latency recorder: counts by duration with three significant digits, up to two minutes. Durations are recorded in
 /// nanoseconds and read in microseconds.
@@ -96,10 +96,7 @@ struct Timed<Entry: Encodable & Sendable>: Encodable, Sendable {
 enum MonotonicClock {
   @inline(__always)
   static var now: UInt64 {
-    var time = timespec()
-    // Never fails for this clock.
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return UInt64(bitPattern: Int64(time.tv_sec)) &* 1_000_000_000 &+ UInt64(bitPattern: Int64(time.tv_nsec))
+    NIODeadline.now().uptimeNanoseconds
   }
 
   static func seconds(since start: UInt64) -> Double { Double(now - start) / 1e9 }

@@ -58,9 +58,8 @@ struct ProcessCPUMeter: Sendable {
 
   /// Return the times of this process, then of the others in order; nil for a process that does not exist.
   func sample() -> [Double?] {
-    var time = timespec()
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
-    let own = Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    // In microseconds (POSIX).
+    let own = Double(clock()) / 1e6
     return [own]
       + trees.map { tree in
         guard let root = Self.seconds(of: tree[0]) else { return nil }
@@ -78,10 +77,10 @@ struct ProcessCPUMeter: Sendable {
 
   /// CPU time of the exited children of this process.
   static var endedChildren: Double {
-    var usage = rusage()
-    getrusage(RUSAGE_CHILDREN.rawValue, &usage)
-    func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    guard let fields = statFields(of: getpid()), let user = Double(fields[13]), let system = Double(fields[14]) else {
+      return 0
+    }
+    return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
   }
 
   /// Process and its descendants.
