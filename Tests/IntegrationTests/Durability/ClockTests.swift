@@ -257,7 +257,7 @@ extension RealProcesses {
         try await services.expect(201, "POST", "/v1/channels/delivered", token: bob, json: delivered)
       }
       let push =
-        #"{"cid":"messaging:a","message_id":"m20","users":[{"user_id":"dora","devices":[{"provider":"p","token":"t"}]}]}"#
+        #"{"cid":"messaging:a","message_id":"m20","users":[{"user_id":"bob","devices":[{"provider":"p","token":"t"}]}]}"#
       let calls: [(Int, String, String, String?)] = [
         (202, "POST", "/v1/push/jobs", push),
         (201, "POST", channel + "/messages", #"{"id":"r1","user_id":"bob","parent_id":"m1"}"#),
