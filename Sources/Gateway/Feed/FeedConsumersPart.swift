@@ -4,8 +4,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// A request about consumers, which several shards answer.
-final class ConsumerRequest {
+/// A request about consumers.
+final class ConsumerRequest: ShardRequest {
   enum Kind {
     case put(FeedFilters)
     case delete
@@ -15,12 +15,8 @@ final class ConsumerRequest {
     case lease(FeedLeases.Request)
   }
 
-  let context: RequestContext
   let kind: Kind
   let name: String
-  /// Shards that have not answered, plus one for the sending itself.
-  var waiting = 1
-  var problem: Problem?
   /// Whether a shard has made the consumer.
   var isCreated = false
   /// The shards' consumers.
@@ -28,9 +24,9 @@ final class ConsumerRequest {
   var lease: LeasePartitionsReply?
 
   init(_ context: RequestContext, _ kind: Kind, name: String) {
-    self.context = context
     self.kind = kind
     self.name = name
+    super.init(context)
   }
 }
 
@@ -86,7 +82,7 @@ final class FeedConsumersPart: GatewayPart {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try loop.object(request, .commitConsumer)
-    let shardCount = try knownShardCount()
+    let shardCount = try loop.knownShardCount()
     let partition = try Self.partition(try body.required("partition"), shardCount)
     let shards = FeedCursor.shards(of: partition, shardCount: shardCount)
     var cursor: FeedCursor?
@@ -125,7 +121,7 @@ final class FeedConsumersPart: GatewayPart {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let body = try loop.object(request, .leaseConsumer)
-    let shardCount = try knownShardCount()
+    let shardCount = try loop.knownShardCount()
     guard let count = try body.optionalInteger("partitions", in: 1...Int64(shardCount)) else {
       throw body.missing("partitions")
     }
@@ -151,13 +147,8 @@ final class FeedConsumersPart: GatewayPart {
 
   // MARK: Sending
 
-  private func knownShardCount() throws(Problem) -> Int {
-    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    return loop.store.shardCount
-  }
-
   private func allShards() throws(Problem) -> [ShardID] {
-    (0..<(try knownShardCount())).map { ShardID(UInt16($0)) }
+    (0..<(try loop.knownShardCount())).map { ShardID(UInt16($0)) }
   }
 
   private func send(
@@ -181,43 +172,26 @@ final class FeedConsumersPart: GatewayPart {
     to shard: ShardID,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    job.waiting += 1
-    let request = PendingRequest(
-      .consumer(index, shard: shard.rawValue),
-      route: job.context.route,
-      isServer: true,
-      isPageQuery: false
-    )
     let name = Array(job.name.utf8)
-    if !loop.trySend(frame, to: .shard(shard, name: name.span.bytes), request, fields) {
-      job.problem = job.problem ?? Problem(.storeBusy)
-      job.waiting -= 1
-    }
+    let target = ReplyTarget.consumer(index, shard: shard.rawValue)
+    job.send(frame, to: .shard(shard, name: name.span.bytes), target, on: loop, fields)
   }
 
   /// Answer when the last shard has answered.
   private func close(_ job: ConsumerRequest, _ index: SlotIndex) {
-    job.waiting -= 1
-    guard job.waiting == 0 else { return }
+    guard job.endsWaiting() else { return }
     requests.remove(index)
     answer(job)
   }
 
   func completed(_ index: SlotIndex, _ shard: UInt16, with result: StoreResult) {
     guard let job = requests[index] else { return }
-    switch result {
-    case .failure(let failure): job.problem = job.problem ?? failure.problem
-    case .reply(let kind, let payload):
-      do throws(WireError) {
-        switch kind {
-        case .putConsumer: if try FlagReply(payload).isSet { job.isCreated = true }
-        case .listConsumers: job.replies.append((shard, try ConsumersReply(payload)))
-        case .leasePartitions: job.lease = try LeasePartitionsReply(payload)
-        default: break
-        }
-      } catch {
-        loop.logMalformedReply(error, kind)
-        job.problem = Problem(.internalError)
+    job.take(result, on: loop) { kind, payload throws(WireError) in
+      switch kind {
+      case .putConsumer: if try FlagReply(payload).isSet { job.isCreated = true }
+      case .listConsumers: job.replies.append((shard, try ConsumersReply(payload)))
+      case .leasePartitions: job.lease = try LeasePartitionsReply(payload)
+      default: break
       }
     }
     close(job, index)

@@ -268,13 +268,19 @@ extension GatewayLoop {
     }
   }
 
+  /// Return the number of shards, which is unknown before the first connection to the store.
+  ///
+  /// - Throws: `store_unavailable`.
+  func knownShardCount() throws(Problem) -> Int {
+    guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    return store.shardCount
+  }
+
   /// Return the home shard of a channel type or a user.
   ///
   /// - Throws: `store_unavailable`.
   func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
-    // The number of shards is unknown before the first connection to the store.
-    guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    return ShardID.owning(name, count: store.shardCount)
+    ShardID.owning(name, count: try knownShardCount())
   }
 
   /// Return the request's id in answers and logs.

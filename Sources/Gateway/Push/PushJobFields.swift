@@ -25,7 +25,7 @@ struct PushJobFields {
     let message = try body.requiredString("message_id")
     guard Identifier.isMessage(message) else { throw Problem(.invalidMessageID) }
     let seconds = PushJobTable.lifetimeMax / 1_000
-    let ttl = try body.optionalInteger("ttl", in: 0...seconds) ?? Self.ttlDefault
+    let ttl = try body.optionalInteger("ttl", in: 0...seconds) ?? GatewayLimits.ticketSeconds
     try Self.checkContent(body)
     let users = try Self.users(body)
     var content = ByteBuffer()
@@ -48,8 +48,6 @@ struct PushJobFields {
     )
   }
 
-  /// Default of `ttl`: 7 days, as that of tickets.
-  private static let ttlDefault: Int64 = 604_800
   /// Least time for which a job is kept, in seconds.
   private static let ttlLeast: Int64 = 60
 

@@ -36,21 +36,17 @@ struct PushJobID: Hashable {
   }
 }
 
-/// A request about push jobs, which one or several shards answer.
-final class PushJobRequest {
+/// A request about push jobs.
+final class PushJobRequest: ShardRequest {
   enum Kind {
     case put(PushJobID)
     case claim
     case settle
   }
 
-  let context: RequestContext
   let kind: Kind
-  /// Shards that have not answered, plus one for the sending itself.
-  var waiting = 1
   /// Shards that have answered with a reply.
   var replyCount = 0
-  var problem: Problem?
   /// Users of a job that were accepted.
   var accepted: UInt64 = 0
   var jobs: [(id: PushJobID, job: PushJob)] = []
@@ -62,14 +58,14 @@ final class PushJobRequest {
   var unknown: [PushJobID] = []
 
   init(_ context: RequestContext, _ kind: Kind) {
-    self.context = context
     self.kind = kind
+    super.init(context)
   }
 }
 
-/// Push jobs: durable in their messages' shards until a worker has reported them (docs/push-send.md).
+/// Push jobs: durable in their messages' shards until a worker has finished them (docs/push-send.md).
 final class PushJobsPart: GatewayPart {
-  /// Maximum number of jobs that one request claims or reports.
+  /// Maximum number of jobs that one request claims or finishes.
   static let jobsMax: Int64 = 1_000
   private static let jobsDefault: Int64 = 100
   static let leaseSecondsMax: Int64 = 600
@@ -109,7 +105,7 @@ final class PushJobsPart: GatewayPart {
     let job = PushJobRequest(context, .claim)
     job.limit = Int(try body.optionalInteger("limit", in: 1...Self.jobsMax) ?? Self.jobsDefault)
     job.leaseMilliseconds = UInt64(lease * 1_000)
-    let shardCount = try knownShardCount()
+    let shardCount = try loop.knownShardCount()
     job.shardsToAsk = (0..<shardCount).map { ShardID(UInt16((nextShard + $0) % shardCount)) }[...]
     nextShard = (nextShard + 1) % shardCount
     let index = requests.insert(job)
@@ -156,7 +152,7 @@ final class PushJobsPart: GatewayPart {
   }
 
   private func ids(_ body: JSONValue) throws(Problem) -> [PushJobID] {
-    let shardCount = try knownShardCount()
+    let shardCount = try loop.knownShardCount()
     let list = try body.requiredArray("ids", countMax: Int(Self.jobsMax))
     var ids: [PushJobID] = []
     var elements = list.elements
@@ -190,11 +186,6 @@ final class PushJobsPart: GatewayPart {
 
   // MARK: Shards
 
-  private func knownShardCount() throws(Problem) -> Int {
-    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    return loop.store.shardCount
-  }
-
   private func send(
     _ frame: FrameKind,
     _ job: PushJobRequest,
@@ -203,31 +194,14 @@ final class PushJobsPart: GatewayPart {
     _ shard: ShardID,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    job.waiting += 1
-    let request = PendingRequest(
-      .pushJob(index, shard: shard.rawValue),
-      route: job.context.route,
-      isServer: true,
-      isPageQuery: false
-    )
-    if !loop.trySend(frame, to: destination, request, fields) {
-      job.problem = job.problem ?? Problem(.storeBusy)
-      job.waiting -= 1
-    }
+    job.send(frame, to: destination, .pushJob(index, shard: shard.rawValue), on: loop, fields)
   }
 
   func completed(_ index: SlotIndex, _ shard: UInt16, with result: StoreResult) {
     guard let job = requests[index] else { return }
-    switch result {
-    case .failure(let failure): job.problem = job.problem ?? failure.problem
-    case .reply(let kind, let payload):
-      do throws(WireError) {
-        try take(kind, payload, ShardID(shard), of: job)
-        job.replyCount += 1
-      } catch {
-        loop.logMalformedReply(error, kind)
-        job.problem = Problem(.internalError)
-      }
+    job.take(result, on: loop) { kind, payload throws(WireError) in
+      try take(kind, payload, ShardID(shard), of: job)
+      job.replyCount += 1
     }
     close(job, index)
   }
@@ -253,13 +227,12 @@ final class PushJobsPart: GatewayPart {
 
   /// Answer when the last shard has answered.
   private func close(_ job: PushJobRequest, _ index: SlotIndex) {
-    job.waiting -= 1
-    guard job.waiting == 0 else { return }
+    guard job.endsWaiting() else { return }
     if case .claim = job.kind {
       // Whoever has jobs gets them now: their leases are running. So does nobody who has gone.
       if job.jobs.isEmpty, job.replyCount > 0, isAwaited(job) {
         askForJobs(job, index)
-        guard job.waiting == 0 else { return }
+        guard !job.isWaiting else { return }
       }
       // Jobs that were claimed are passed on, even if other shards do not answer.
       if job.replyCount > 0 { job.problem = nil }
