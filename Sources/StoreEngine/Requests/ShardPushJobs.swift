@@ -3,12 +3,12 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Push jobs (Proto/frames.md, 0x67 to 0x69): durable until a worker has reported them. Claims are kept in memory only.
+/// Push jobs (Proto/frames.md, 0x67 to 0x69): durable until a worker has finished them. Claims are kept in memory only.
 /// After a restart, workers have 5 s to renew theirs before jobs are given out again.
 final class ShardPushJobs: ShardPart {
   /// Maximum time for which a job is claimed, in milliseconds.
   private static let claimMillisecondsMax: UInt64 = 600_000
-  /// Maximum number of jobs of one claim or report.
+  /// Maximum number of jobs of one claim or settlement.
   private static let jobsMax = 1_000
   /// Maximum size of the jobs of one reply, in bytes: a frame has at most 1 MiB.
   private static let replyBytesMax: UInt64 = 512 << 10
@@ -52,20 +52,6 @@ final class ShardPushJobs: ShardPart {
     nextExpiry = Timestamp.none
   }
 
-  /// Take note of a job that was just added or removed.
-  func changed(_ effect: PushJobEffect) {
-    guard !shard.loop.isFollowing else { return }
-    switch effect {
-    case .assigned(let number, let job):
-      if let expiry = nextExpiry { nextExpiry = min(expiry, job.expiresAt) } else { nextExpiry = job.expiresAt }
-      // A user of a job may have been erased: it stays claimed.
-      if entries[number]?.key != job.key, job.createdAt == shard.state.time || hasEntries {
-        schedule(number, job, at: job.createdAt)
-      }
-    case .removed(let number): entries[number] = nil
-    }
-  }
-
   /// Remove the jobs that have expired.
   func tick() {
     guard let expiry = nextExpiry, expiry <= shard.state.time, !shard.isBatchFull else { return }
@@ -101,11 +87,15 @@ final class ShardPushJobs: ShardPart {
       jobs.decideAdd(job, into: &request.effects)
     }
     shard.applyCommand(slot, request)
+    if !request.isDuplicate, let number = jobs.number(of: job.key) {
+      schedule(number, job, at: time)
+      nextExpiry = min(nextExpiry ?? job.expiresAt, job.expiresAt)
+    }
     let timing = shard.replyTiming(max(shard.lastEffect(slot), shard.dirty.pushJobsLast))
     return shard.reply(request, timing) { PutPushJobReply(accepted: UInt64(users.count)).write(into: &$0) }
   }
 
-  /// Give jobs to a worker. They are durable, also when the store is restarted before the worker reports them.
+  /// Give jobs to a worker. They are durable, also when the store is restarted before the worker finishes them.
   func claim(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try ClaimPushJobsRequest(&request.fields)
     if let fault = Self.fault(milliseconds: fields.milliseconds) { return .refused(.invalidField, fault) }
@@ -120,7 +110,7 @@ final class ShardPushJobs: ShardPart {
     var answer = PushJobsReply(jobs: [], hasMore: false)
     var byteCount = 0
     while let next = order.min, next.availableAt <= time {
-      guard entries[next.number] == next, let job = jobs[next.number], job.expiresAt > time else {
+      guard entries[next.number] == next, let job = jobs[next.number], job.key == next.key, job.expiresAt > time else {
         order.removeMin()
         continue
       }

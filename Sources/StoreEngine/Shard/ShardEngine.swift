@@ -138,7 +138,6 @@ final class ShardEngine {
     }
     state.assign(effect)
     if case .timerAssigned(let number, let timer) = effect { timers.added(number, timer) }
-    if case .pushJob(let effect) = effect { pushJobs.changed(effect) }
     touchShardPage(effect.page, index)
   }
 
