@@ -38,12 +38,12 @@ final class JobQueue: Sendable {
     defer { renewals.cancel() }
     try await withThrowingDiscardingTaskGroup { group in
       while !context.stop.isStopped {
-        var pause = Self.idleMilliseconds
-        await trying(&pause) { try await self.report() }
+        var pause = await report() ? Self.idleMilliseconds : Self.failureMilliseconds
         do {
           if try await claim(&group) { pause = 0 }
         } catch let error as GatewayError {
-          failed(error, &pause)
+          log("Push jobs cannot be claimed", error)
+          pause = Self.failureMilliseconds
         }
         if hasJobs { pause = min(pause, Self.busyMilliseconds) }
         if pause > 0 { _ = await context.stop.wait(milliseconds: pause) }
@@ -56,24 +56,16 @@ final class JobQueue: Sendable {
 
   private var hasJobs: Bool { state.withLock { !$0.inFlight.isEmpty || !$0.toReport.isEmpty } }
 
-  /// Call the gateway; if that fails, log it and lengthen the pause.
-  private func trying(_ pause: inout Int64, _ call: () async throws -> Void) async {
-    do { try await call() } catch { failed(error, &pause) }
-  }
-
-  private func failed(_ error: any Error, _ pause: inout Int64) {
-    context.log(.warning, "The queue of push jobs cannot be reached", ["reason": "\(error)"])
-    pause = Self.failureMilliseconds
+  private func log(_ message: Logger.Message, _ error: any Error) {
+    context.log(.warning, message, ["reason": "\(error)"])
   }
 
   /// Report the jobs that have ended since the last report, when the process stops. Jobs that cannot be reported are
   /// sent again by another worker when their lease ends.
   private func reportLast() async {
     for _ in 0..<Self.lastReportsMax {
-      var pause: Int64 = 0
-      await trying(&pause) { try await self.report() }
-      guard hasJobs else { return }
-      try? await Task.sleep(for: .milliseconds(pause))
+      if await report() { return }
+      try? await Task.sleep(for: .milliseconds(Self.failureMilliseconds))
     }
   }
 
@@ -156,9 +148,11 @@ final class JobQueue: Sendable {
   // MARK: Reports
 
   /// Report the jobs that are done, and give those back that the worker has stopped.
-  private func report() async throws {
+  ///
+  /// - Returns: whether all of them are reported.
+  private func report() async -> Bool {
     let ended = state.withLock { $0.toReport }
-    var failure: (any Error)?
+    var areReported = true
     // A shard that does not answer keeps its own jobs only.
     for (_, ids) in Dictionary(grouping: ended.keys, by: { $0.prefix { $0 != "-" } }) {
       let done = ids.filter { ended[$0] == true }
@@ -170,10 +164,11 @@ final class JobQueue: Sendable {
           for id in ids { state.toReport[id] = nil }
         }
       } catch {
-        failure = error
+        log("Push jobs cannot be reported", error)
+        areReported = false
       }
     }
-    if let failure { throw failure }
+    return areReported
   }
 
   /// Renew the claims on the jobs in flight, and end jobs that no longer exist or that another worker has.
@@ -188,7 +183,7 @@ final class JobQueue: Sendable {
           lost?.stop()
         }
       } catch {
-        context.log(.warning, "The claims on push jobs cannot be renewed", ["reason": "\(error)"])
+        log("The claims on push jobs cannot be renewed", error)
       }
     }
   }
