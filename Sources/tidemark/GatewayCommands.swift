@@ -12,24 +12,33 @@ struct GatewayOptions: ParsableArguments {
     transform: parsing("https://HOST:PORT or http://HOST:PORT", GatewayURL.init)
   )
   var gateway: GatewayURL
+  @OptionGroup var verification: VerificationOptions
+
+  func validate() throws { try verification.check(gateway) }
+
+  /// Return the TLS context; nil for a gateway without TLS.
+  func makeTLS() throws -> TLSContext? { try verification.makeTLS(gateway) }
+}
+
+/// Verification of a gateway's certificate.
+struct VerificationOptions: ParsableArguments {
   @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
   var ca: String?
   @Flag(help: "Do not verify the gateway's certificate.")
   var insecure = false
 
-  func validate() throws { try Self.check(gateway, ca: ca, insecure: insecure) }
+  var isEmpty: Bool { ca == nil && !insecure }
 
-  /// Return the TLS context; nil for a gateway without TLS.
-  func makeTLS() throws -> TLSContext? { try Self.makeTLS(gateway, ca: ca, insecure: insecure) }
-
-  static func check(_ gateway: GatewayURL, ca: String?, insecure: Bool) throws {
+  /// - Throws: if the options contradict each other or the URL.
+  func check(_ gateway: GatewayURL) throws {
     guard ca == nil || !insecure else { throw ValidationError("give either --ca or --insecure") }
-    guard gateway.isTLS || ca == nil && !insecure else {
+    guard gateway.isTLS || isEmpty else {
       throw ValidationError("--ca and --insecure are for https://")
     }
   }
 
-  static func makeTLS(_ gateway: GatewayURL, ca: String?, insecure: Bool) throws -> TLSContext? {
+  /// Return the TLS context; nil for a gateway without TLS.
+  func makeTLS(_ gateway: GatewayURL) throws -> TLSContext? {
     guard gateway.isTLS else { return nil }
     var configuration = TLSClientConfiguration(authorityFile: ca)
     configuration.verifiesServer = !insecure
@@ -39,6 +48,18 @@ struct GatewayOptions: ParsableArguments {
 
 /// The token of a command that is a gateway's client: a given one, or one that it creates.
 struct TokenOptions: ParsableArguments {
+  @OptionGroup var source: TokenSource
+
+  func validate() throws { try source.check() }
+
+  var token: String? { source.token }
+
+  /// Return what creates tokens; nil if one is given.
+  func makeIssuer() async throws -> TokenIssuer? { try await source.makeIssuer() }
+}
+
+/// Where the token comes from.
+struct TokenSource: ParsableArguments {
   @Option(help: ArgumentHelp("The token to send; other users of this machine see it in ps.", valueName: "jwt"))
   var token: String?
   @Option(
@@ -46,7 +67,10 @@ struct TokenOptions: ParsableArguments {
   )
   var jwtSecretFile: String?
 
-  func validate() throws {
+  var isEmpty: Bool { token == nil && jwtSecretFile == nil }
+
+  /// - Throws: unless there is exactly one source.
+  func check() throws {
     guard (token == nil) != (jwtSecretFile == nil) else {
       throw ValidationError("give either --token or --jwt-secret-file")
     }

@@ -161,36 +161,22 @@ struct ImportTarget: ParsableArguments {
     transform: parsing("https://HOST:PORT or http://HOST:PORT", GatewayURL.init)
   )
   var gateway: GatewayURL?
-  @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
-  var ca: String?
-  @Flag(help: "Do not verify the gateway's certificate.")
-  var insecure = false
-  @Option(help: ArgumentHelp("The token to send; other users of this machine see it in ps.", valueName: "jwt"))
-  var token: String?
-  @Option(
-    help: ArgumentHelp("File whose first line is the gateway's secret, to create a token with.", valueName: "file")
-  )
-  var jwtSecretFile: String?
+  @OptionGroup var verification: VerificationOptions
+  @OptionGroup var tokens: TokenSource
 
-  var isEmpty: Bool { gateway == nil && ca == nil && !insecure && token == nil && jwtSecretFile == nil }
+  var isEmpty: Bool { gateway == nil && verification.isEmpty && tokens.isEmpty }
 
   /// - Throws: if a gateway or its token is missing.
   func check() throws {
     guard let gateway else { throw ValidationError("give --gateway") }
-    try GatewayOptions.check(gateway, ca: ca, insecure: insecure)
-    guard (token == nil) != (jwtSecretFile == nil) else {
-      throw ValidationError("give either --token or --jwt-secret-file")
-    }
+    try verification.check(gateway)
+    try tokens.check()
   }
 
   /// Return how to reach the gateway; nil if there is none.
   func resolve() async throws -> Gateway? {
     guard let gateway else { return nil }
-    return Gateway(
-      url: gateway,
-      tls: try GatewayOptions.makeTLS(gateway, ca: ca, insecure: insecure),
-      tokens: try await ServerTokens(token: token, jwtSecretFile: jwtSecretFile)
-    )
+    return Gateway(url: gateway, tls: try verification.makeTLS(gateway), tokens: try await ServerTokens(tokens))
   }
 }
 
@@ -224,7 +210,7 @@ struct ExportCommand: AsyncParsableCommand {
         user: user,
         channelType: channelType
       )
-      let tokens = try await ServerTokens(token: tokenOptions.token, jwtSecretFile: tokenOptions.jwtSecretFile)
+      let tokens = try await ServerTokens(tokenOptions.source)
       let output = output
       let lines = try await withProgress { show in
         try await export.run(to: output, token: try await tokens.next()) { show("\($0) lines") }
@@ -239,14 +225,9 @@ private struct ServerTokens: Sendable {
   private let given: String
   private let issuer: TokenIssuer?
 
-  /// - Parameters: one of them is given.
-  init(token: String?, jwtSecretFile: String?) async throws {
-    given = token ?? ""
-    if let jwtSecretFile {
-      issuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
-    } else {
-      issuer = nil
-    }
+  init(_ source: TokenSource) async throws {
+    given = source.token ?? ""
+    issuer = try await source.makeIssuer()
   }
 
   func next() async throws -> String {
