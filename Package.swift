@@ -208,7 +208,7 @@ let package = Package(
       swiftSettings: strict
     ),
     // Converts dumps of other products to lines of an import.
-    .target(name: "DumpReaders", swiftSettings: strict),
+    .target(name: "DumpReaders", dependencies: ["ReceiptModel"], swiftSettings: strict),
     .target(
       name: "TicketPost",
       dependencies: ["LocalStack", "HTTP2Session", "TLSSession", "Operations"],

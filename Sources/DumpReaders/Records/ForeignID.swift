@@ -1,3 +1,5 @@
+internal import ReceiptModel
+
 /// A record that is left out and named, because it is malformed or Tidemark cannot take it.
 struct RecordRefusal: Error, Hashable {
   var detail: String
@@ -5,16 +7,11 @@ struct RecordRefusal: Error, Hashable {
   init(_ detail: String) { self.detail = detail }
 }
 
-/// Checks and maps the ids of other products (Proto/openapi.yaml: `CID`, `ID`, `Role`).
+/// Checks and maps the ids of other products. ``Identifier`` has the rules.
 ///
 /// Ids of users, messages and channels stay as they are: Tidemark allows 1 to 255 bytes of UTF-8 without control
 /// characters. Others are refused by name, since a shortened id could be that of somebody else.
 enum ForeignID {
-  /// Maximum length of an id in bytes.
-  private static let bytesMax = 255
-  private static let typeBytesMax = 64
-  private static let roleBytesMax = 64
-
   /// Return the user's id.
   ///
   /// - Throws: ``RecordRefusal``.
@@ -29,14 +26,14 @@ enum ForeignID {
   ///
   /// - Throws: ``RecordRefusal``.
   static func channel(type: String, id: String) throws -> String {
-    guard isName(type, bytesMax: typeBytesMax, and: "_-") else {
+    guard Identifier.isType(Array(type.utf8).span.bytes) else {
       throw RecordRefusal("channel type \(quoted(type)): Tidemark takes 1 to 64 of A-Z a-z 0-9 _ -")
     }
     return type + ":" + (try checked(id, "channel id"))
   }
 
   /// Whether a role may stand in a line.
-  static func isRole(_ role: String) -> Bool { isName(role, bytesMax: roleBytesMax, and: "_.-") }
+  static func isRole(_ role: String) -> Bool { Identifier.isRole(Array(role.utf8).span.bytes) }
 
   /// Escape a part of an id that is made of several: `%`, `/`, `,` and `:` as `%25`, `%2F`, `%2C` and `%3A`. Different
   /// parts then never make the same id.
@@ -54,27 +51,17 @@ enum ForeignID {
   }
 
   /// Return a name of the dump for a message to a person: itself if it is a plain one.
-  static func shown(_ name: String) -> String { isName(name, bytesMax: 64, and: "_.-") ? name : quoted(name) }
+  static func shown(_ name: String) -> String { isRole(name) ? name : quoted(name) }
 
   private static func checked(_ id: String, _ kind: String) throws -> String {
     guard !id.isEmpty else { throw RecordRefusal("\(kind) is empty: Tidemark takes 1 to 255 bytes") }
-    guard id.utf8.count <= bytesMax else {
+    guard id.utf8.count <= Identifier.idLengthMax else {
       throw RecordRefusal("\(kind) \(quoted(id)) has \(id.utf8.count) bytes: Tidemark takes 1 to 255")
     }
-    guard !id.unicodeScalars.contains(where: isControl) else {
+    guard Identifier.isID(Array(id.utf8).span.bytes) else {
       throw RecordRefusal("\(kind) \(quoted(id)) has control characters, which Tidemark does not take")
     }
     return id
-  }
-
-  private static func isName(_ text: String, bytesMax: Int, and others: String) -> Bool {
-    (1...bytesMax).contains(text.utf8.count)
-      && text.unicodeScalars.allSatisfy { scalar in
-        switch scalar {
-        case "A"..."Z", "a"..."z", "0"..."9": true
-        default: others.unicodeScalars.contains(scalar)
-        }
-      }
   }
 
   private static func isControl(_ scalar: Unicode.Scalar) -> Bool {
