@@ -162,7 +162,7 @@ struct StoreService: Service {
     )
     samples.gauge(
       "tidemark_store_push_jobs",
-      help: "Push jobs that no worker has reported.",
+      help: "Push jobs that no worker has finished.",
       Double(now.now.pushJobs)
     )
     samples.gauge(

@@ -38,7 +38,7 @@ struct PostgresServer: Sendable {
 
   /// Create a data directory, start a server, and return when it answers.
   ///
-  /// - Parameter proposed: directory that does not exist yet. Another one under /var/tmp is used if its path is too long
+  /// - Parameter proposed: directory that does not exist yet. Another one in /var/tmp is used if its path is too long
   ///   or if this process belongs to root, because the server's user might not reach it.
   static func start(version: Int, in proposed: String) async throws -> PostgresServer {
     let isRoot = geteuid() == 0

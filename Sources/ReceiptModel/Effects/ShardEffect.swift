@@ -38,7 +38,7 @@ package enum ShardEffect: Hashable, Sendable {
   /// The timer was due. What it tells is in the feed.
   case timerRemoved(UInt64)
 
-  /// A push job that no worker has reported.
+  /// A push job that no worker has finished.
   case pushJob(PushJobEffect)
 }
 

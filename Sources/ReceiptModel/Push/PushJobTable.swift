@@ -1,5 +1,5 @@
 /// A push of one message to the devices of some users, which waits for a worker. Tidemark stores devices only here, and
-/// only until the worker has reported the job.
+/// only until a worker has finished the job.
 package struct PushJob: Hashable, Sendable {
   /// A user and what the worker sends their devices to.
   package struct User: Hashable, Sendable {
@@ -16,7 +16,7 @@ package struct PushJob: Hashable, Sendable {
   /// The random number by which callers name the job.
   package var key: UInt64
   package var createdAt: Timestamp
-  /// The job is removed after this time, reported or not.
+  /// The job is removed after this time, finished or not.
   package var expiresAt: Timestamp
   /// The message and what the push says: JSON, which the store does not read.
   package var content: [UInt8]
@@ -57,7 +57,7 @@ package enum PushJobEffect: Hashable, Sendable {
   }
 }
 
-/// The push jobs of a shard that no worker has reported. Each is a page; numbers of removed jobs are used again.
+/// The push jobs of a shard that no worker has finished. Each is a page; numbers of removed jobs are used again.
 package struct PushJobTable: Sendable {
   /// Maximum size of the jobs of a shard, in bytes.
   package static let byteCountMax = 16 << 20
@@ -105,7 +105,7 @@ package struct PushJobTable: Sendable {
     effects.append(.shard(.pushJob(.assigned(free.last ?? UInt32(jobs.count), job))))
   }
 
-  /// Remove a job that was reported; do nothing if there is none.
+  /// Remove a job that was finished; do nothing if there is none.
   package func decideRemove(_ key: UInt64, into effects: inout [Effect]) {
     if let number = numbers[key] { effects.append(.shard(.pushJob(.removed(number)))) }
   }

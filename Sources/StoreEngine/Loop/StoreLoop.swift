@@ -434,7 +434,7 @@ extension StoreLoop {
     package var changesPending = 0
     /// Pending reminders and expiries of messages.
     package var timers = 0
-    /// Push jobs that no worker has reported.
+    /// Push jobs that no worker has finished.
     package var pushJobs = 0
     /// Watched channels and users, counted once per connection.
     package var subscriptions = 0

@@ -256,8 +256,8 @@ extension RealProcesses {
         let delivered = #"{"latest_delivered_messages":[{"cid":"messaging:a","id":"m\#(number)"}]}"#
         try await services.expect(201, "POST", "/v1/channels/delivered", token: bob, json: delivered)
       }
-      let push =
-        #"{"cid":"messaging:a","message_id":"m20","users":[{"user_id":"bob","devices":[{"provider":"p","token":"t"}]}]}"#
+      let devices = #"[{"provider":"p","token":"t"}]"#
+      let push = #"{"cid":"messaging:a","message_id":"m20","users":[{"user_id":"bob","devices":\#(devices)}]}"#
       let calls: [(Int, String, String, String?)] = [
         (202, "POST", "/v1/push/jobs", push),
         (201, "POST", channel + "/messages", #"{"id":"r1","user_id":"bob","parent_id":"m1"}"#),

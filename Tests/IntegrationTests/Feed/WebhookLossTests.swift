@@ -72,8 +72,8 @@ extension RealProcesses {
       }
     }
 
-    /// An outage of ten minutes: other webhooks get each change meanwhile, and nothing is lost. `TIDEMARK_OUTAGE_SECONDS`
-    /// sets the duration.
+    /// An outage of ten minutes: other webhooks get each change meanwhile, and nothing is lost.
+    /// `TIDEMARK_OUTAGE_SECONDS` sets the duration.
     @Test(.enabled(if: TestRun.isLong || TestRun.number("TIDEMARK_OUTAGE_SECONDS") != nil))
     func outageHoldsUpNobodyElse() async throws {
       let seconds = TestRun.number("TIDEMARK_OUTAGE_SECONDS") ?? 600
