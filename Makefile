@@ -29,11 +29,12 @@ RELEASE_BIN := $(BUILD)/release
 PROGRAMS := tidemark-store tidemark-gateway tidemark-worker tidemark
 DESTINATION ?= $(BUILD)/static
 
-# The number of concurrent tests. Tests over sockets have deadlines, and need CPU time beside tests that compute.
-TESTS_AT_ONCE ?= 6
+# The number of concurrent tests of a run. Tests over sockets have deadlines, and need CPU time beside tests that
+# compute.
+TESTS_AT_ONCE ?= 4
 
-.PHONY: help deps test-deps bench-deps build release static demo run test test-build test-long test-target loss-test \
-  log-soak lint bench bench-push secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
+  test-build test-long test-target loss-test log-soak lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -90,7 +91,7 @@ static:
 demo: build ## Run a sample conversation; STAY=1: then stay, with a page for the browser
 	@$(DEBUG_BIN)/tidemark demo $(if $(STAY),--stay)
 
-run: build ## Start both services, and print the demo page's address and example curl commands
+run: build ## Start a store and two gateways, and print the demo page's address and example curl commands
 	@$(DEBUG_BIN)/tidemark run
 
 lint: ## Check formatting and documentation comments
@@ -114,16 +115,33 @@ test-deps: deps
 # The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.
 TEST_MINUTES ?= 30
 
-# Runs the built tests, with their environment variables.
-RUN_TESTS := TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
+# Runs the built tests, with their environment variables. Two runs may read the build directory at the same time.
+# $(1): a command that runs them, such as `nice`.
+RUN_TESTS = env TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
-  timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build
+  timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
+  $(1) swift test --scratch-path $(BUILD) --skip-build --ignore-lock
 
 # The build leaves one of two cores idle for a sixth of its time, so lint and downloads of test tools run beside it.
+# Tests of the real programs spend much of their time waiting, and those that compute need all CPU time: so these are
+# two runs beside each other, and the second one has a lower priority.
 test: deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
-	@set +e; $(RUN_TESTS) 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
-	Tests/closing-count.sh $(BUILD)/test.log $${PIPESTATUS[0]}
+	@$(MAKE) --no-print-directory --jobs=2 run-process-tests run-computing-tests
+	@Tests/closing-count.sh $(foreach run,process computing,$(BUILD)/test-$(run).log $$(cat $(BUILD)/test-$(run).status))
+
+# The targets whose tests start the real programs, or etcd.
+PROCESS_TESTS := ^(IntegrationTests|StoreEtcdTests|ClusterControlTests|LoadGeneratorTests)[.]
+run-process-tests:
+	@$(call log_tests,process,$(call RUN_TESTS) --filter '$(PROCESS_TESTS)')
+
+run-computing-tests:
+	@$(call log_tests,computing,$(call RUN_TESTS,nice -n 5) --skip '$(PROCESS_TESTS)')
+
+# Writes the output of a run, $(2), to a file, its exit status to another one, and prints what is not of passed tests.
+log_tests = set +e; $(2) 2>&1 | tee $(BUILD)/test-$(1).log \
+  | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
+  echo $${PIPESTATUS[0]} > $(BUILD)/test-$(1).status
 
 test-build: deps
 	@$(SWIFT_DEBUG) --build-tests
