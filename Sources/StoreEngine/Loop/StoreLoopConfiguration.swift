@@ -30,6 +30,8 @@ package struct StoreLoopConfiguration: Sendable {
   package var shortRows = 8_192
   /// Maximum number of sliced queries, per shard; further ones are `busy`.
   package var slicedQueriesMax = 64
+  /// Maximum number of erasures that wait for the erasure ledger, per shard; further ones are `busy`.
+  package var erasuresMax = 64
   /// Maximum number of step reads in flight, per shard; each serves one query.
   package var stepReadsMax = 256
   /// Steps that the suspended queries of a shard may keep in total, 24 bytes each; further queries are `busy`.

@@ -66,7 +66,6 @@ final class WaitingRequests: ShardPart {
     let configuration = shard.configuration
     return switch reason {
     case .load, .deletion: others[reason]?.count ?? 0 >= limit(reason)
-    case .ledger: false
     default: count(reason.kind) >= limit(reason)
     }
 
@@ -80,7 +79,7 @@ final class WaitingRequests: ShardPart {
       case .deletion: Self.perDeletionMax
       case .unread: configuration.unreadRequestsMax
       case .scan: configuration.scanRequestsMax
-      case .ledger: .max
+      case .ledger: configuration.erasuresMax
       case .feed, .feedRead: configuration.feedReadersMax
       }
     }

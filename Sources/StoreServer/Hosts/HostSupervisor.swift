@@ -35,6 +35,7 @@ final class HostSupervisor: Sendable {
   private let eventLoops: [any EventLoop]
   private let committers: [NIOThreadPool]
   private let readers: NIOThreadPool
+  private let ledgerWriter: NIOThreadPool
   /// Opens, recovers and closes storage; one thread, so that these never overlap.
   private let opener: NIOThreadPool
   let registry: ConnectionRegistry
@@ -68,8 +69,9 @@ final class HostSupervisor: Sendable {
     self.logger = logger
     committers = eventLoops.map { _ in NIOThreadPool(numberOfThreads: 1) }
     readers = NIOThreadPool(numberOfThreads: 1 + BackgroundReads.runningMax * eventLoops.count)
+    ledgerWriter = NIOThreadPool(numberOfThreads: 1)
     opener = NIOThreadPool(numberOfThreads: 1)
-    for pool in committers + [readers, opener] { pool.start() }
+    for pool in committers + [readers, ledgerWriter, opener] { pool.start() }
   }
 
   /// All hosts of now, whether they own their shards or follow.
@@ -106,7 +108,7 @@ final class HostSupervisor: Sendable {
 
   /// End the threads, after ``stopLoops()`` and when no event loop runs.
   func stopThreads() async {
-    for pool in committers + [readers, opener] { try? await pool.shutdownGracefully() }
+    for pool in committers + [readers, ledgerWriter, opener] { try? await pool.shutdownGracefully() }
   }
 
   // MARK: Opening and closing storage
@@ -184,12 +186,13 @@ final class HostSupervisor: Sendable {
     let group = try await membership(ofLoop: position, eventLoop, storage, generation: generation)
     let committer = committers[position]
     let host = try await eventLoop.submit {
-      [readers, configuration, clock, directory, shardCount = source.shardCount] in
+      [readers, ledgerWriter, configuration, clock, directory, shardCount = source.shardCount] in
       try LoopHost(
         eventLoop: eventLoop,
         storage: storage,
         committer: committer,
         readers: readers,
+        ledgerWriter: ledgerWriter,
         configuration: configuration.engine,
         totalShardCount: shardCount,
         stored: stored,

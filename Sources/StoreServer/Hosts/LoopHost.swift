@@ -14,6 +14,8 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// One thread, so that commits of a loop run in order, one at a time.
   let committer: NIOThreadPool
   let readers: NIOThreadPool
+  /// The thread that writes the erasure ledger: on a slow disk it must not hold up reads.
+  private let ledgerWriter: NIOThreadPool
   private var backgroundReads = BackgroundReads()
   let events: HostEvents
   private let erasures: ErasureLedger?
@@ -50,6 +52,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     storage: any StorageEngine,
     committer: NIOThreadPool,
     readers: NIOThreadPool,
+    ledgerWriter: NIOThreadPool,
     configuration: StoreLoopConfiguration,
     totalShardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
@@ -64,6 +67,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.storage = storage
     self.committer = committer
     self.readers = readers
+    self.ledgerWriter = ledgerWriter
     self.erasures = erasures
     self.clock = clock
     self.directory = directory
@@ -347,7 +351,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   var keepsErasureLedger: Bool { erasures != nil }
 
   func recordErasure(_ request: ErasureRequest) {
-    offload(to: readers) { [erasures, clock, events] () -> String? in
+    offload(to: ledgerWriter) { [erasures, clock, events] () -> String? in
       do {
         try erasures?.record(request.user, at: clock.now().milliseconds)
         return nil

@@ -12,8 +12,10 @@ struct ErasureLedgerTests {
     try harness.persistAll()
   }
 
-  private func harnessWithLedger() throws -> (harness: EngineHarness, gateway: Gateway) {
-    let (harness, gateway) = try harnessWithChannel()
+  private func harnessWithLedger(
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws -> (harness: EngineHarness, gateway: Gateway) {
+    let (harness, gateway) = try harnessWithChannel(configure: configure)
     harness.erasures = []
     return (harness, gateway)
   }
@@ -73,6 +75,27 @@ struct ErasureLedgerTests {
     harness.completeErasure()
     try harness.runUntilIdle()
     let reply = next.take()
+    #expect(reply.count == 1 && reply[0].contains("eras"), "\(reply)")
+  }
+
+  @Test("erasures that wait for the ledger are limited; a refused one is applied when it is resent")
+  func waitingErasuresAreLimited() throws {
+    let (harness, gateway) = try harnessWithLedger { $0.erasuresMax = 1 }
+    gateway.patchErasing("bob", counter: 50)
+    gateway.patchErasing("alice", counter: 51)
+    try turn(harness)
+    #expect(harness.erasures?.map(\.user) == [Array("bob".utf8)])
+    let refusal = gateway.take()
+    #expect(refusal.count == 1 && refusal[0].contains("busy"), "\(refusal)")
+    harness.completeErasure()
+    try harness.runUntilIdle()
+    _ = gateway.take()
+    gateway.patchErasing("alice", counter: 52)
+    try turn(harness)
+    #expect(harness.erasures?.map(\.user) == [Array("alice".utf8)])
+    harness.completeErasure()
+    try harness.runUntilIdle()
+    let reply = gateway.take()
     #expect(reply.count == 1 && reply[0].contains("eras"), "\(reply)")
   }
 }

@@ -29,6 +29,7 @@ import Testing
         // Pools that were not started run their work at once, on the caller's thread.
         committer: NIOThreadPool(numberOfThreads: 1),
         readers: NIOThreadPool(numberOfThreads: 1),
+        ledgerWriter: NIOThreadPool(numberOfThreads: 1),
         configuration: StoreLoopConfiguration(),
         totalShardCount: storage.shardCount,
         stored: try (0..<storage.shardCount).map { shard in

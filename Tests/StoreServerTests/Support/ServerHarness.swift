@@ -101,6 +101,7 @@ final class ServerHarness {
       // Pools that were not started run their work at once, on the caller's thread.
       committer: NIOThreadPool(numberOfThreads: 1),
       readers: NIOThreadPool(numberOfThreads: 1),
+      ledgerWriter: NIOThreadPool(numberOfThreads: 1),
       configuration: StoreLoopConfiguration(),
       totalShardCount: storage.shardCount,
       stored: owned.map { shard in
