@@ -1,3 +1,4 @@
+internal import Glibc
 internal import LinkSecurity
 package import Logging
 internal import NIOConcurrencyHelpers
@@ -96,8 +97,12 @@ package final class StoreServer: Sendable {
       .serverChannelInitializer { [gate] channel in
         channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
       }
-      .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)  // The kernel detects a gateway whose machine is gone.
+      .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
+      // Detects a gateway whose machine is gone within two minutes, also where its connection is idle.
       .childChannelOption(.socketOption(.so_keepalive), value: 1)
+      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: 60)
+      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: 15)
+      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
       // At most some 400 marks in one turn, so that replies leave and the next marks arrive while these are processed.
       .childChannelOption(
         .recvAllocator,
