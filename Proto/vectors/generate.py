@@ -223,7 +223,7 @@ KINDS = {
     "commit_consumer": 0x4A, "lease_partitions": 0x4B,
     "import_channel": 0x60, "import_messages": 0x61, "import_members": 0x62, "import_acknowledgements": 0x63,
     "list_stored_channels": 0x64, "export_channel": 0x65, "list_users": 0x66,
-    "put_push_job": 0x67, "claim_push_jobs": 0x68, "settle_push_jobs": 0x69,
+    "put_push_job": 0x67, "claim_push_jobs": 0x68, "update_push_jobs": 0x69,
 }
 KINDS |= {name + "_reply": kind | 0x80 for name, kind in KINDS.items()
           if 0x10 <= kind < 0x50 or kind in (0x52, 0x53, 0x54) or 0x60 <= kind <= 0x69}
@@ -577,7 +577,7 @@ def named_jobs(name, *pairs):
     return many(name, [[number("key", key), number("claim", claim)] for key, claim in pairs])
 
 
-def settle_jobs(counter, done, milliseconds, *jobs):
+def update_jobs(counter, done, milliseconds, *jobs):
     return [number("counter", counter), byte("done", done), number("milliseconds", milliseconds),
             named_jobs("jobs", *jobs)]
 
@@ -1326,9 +1326,9 @@ FRAMES = [
     frame("claim_push_jobs_reply", [many("jobs", [
         claimed_job(T0, 2**64 - 1, T0, T0 + 604_800_000, "{}", ("bob", '[{"token":"t"}]'), ("u" * 255, "")),
         claimed_job(2**64 - 1, 1, 2**63 - 1, 2**63 - 1, "c" * 40_000, ("alice", "d" * 1_000))]), byte("more", 1)], correlation=68),
-    frame("settle_push_jobs", settle_jobs(63, 1, 0, (1, 0), (2**64 - 1, 2**64 - 1)), shard=3, correlation=69),
-    frame("settle_push_jobs", settle_jobs(64, 0, 600_000), shard=3, correlation=69, name="settle_push_jobs: none"),
-    frame("settle_push_jobs_reply", [named_jobs("unknown", (2**64 - 1, T0))], correlation=69),
+    frame("update_push_jobs", update_jobs(63, 1, 0, (1, 0), (2**64 - 1, 2**64 - 1)), shard=3, correlation=69),
+    frame("update_push_jobs", update_jobs(64, 0, 600_000), shard=3, correlation=69, name="update_push_jobs: none"),
+    frame("update_push_jobs_reply", [named_jobs("unknown", (2**64 - 1, T0))], correlation=69),
 ]
 
 # ---------------------------------------------------------------------------------------------- malformed frames
@@ -1436,7 +1436,7 @@ BAD_FRAMES = [
     bad("kind 0xbe, its reply", "unknownKind", header(8, 0xBE).hex()),
     bad("kind 0x55, the one after record_keys", "unknownKind", header(8, 0x55).hex()),
     bad("kind 0x5f, the one before import_channel", "unknownKind", header(8, 0x5F).hex()),
-    bad("kind 0x6a, the one after settle_push_jobs", "unknownKind", header(8, 0x6A).hex()),
+    bad("kind 0x6a, the one after update_push_jobs", "unknownKind", header(8, 0x6A).hex()),
     bad("kind 0xea, its reply", "unknownKind", header(8, 0xEA).hex()),
     bad("put_push_job without users", "truncated", altered("put_push_job", b"\x01a\x01\x01m\x01\x01\x00")),
     bad("put_push_job of more users than there can be", "badValue:count",
@@ -1450,10 +1450,10 @@ BAD_FRAMES = [
     bad("claim_push_jobs_reply of more jobs than there can be", "badValue:count",
         altered("claim_push_jobs_reply", b"\x02\x01\x01\x01\x01\x00\x00\x00")),
     bad("claim_push_jobs_reply: more 2", "badValue:flags", altered("claim_push_jobs_reply", b"\x00\x02")),
-    bad("settle_push_jobs: done 2", "badValue:flags", altered("settle_push_jobs", b"\x01\x02\x00\x00")),
-    bad("settle_push_jobs of more jobs than there can be", "badValue:count",
-        altered("settle_push_jobs", b"\x01\x01\x00\x02\x01\x01")),
-    bad("settle_push_jobs_reply with more behind it", "trailingBytes", altered("settle_push_jobs_reply", b"\x00\x00")),
+    bad("update_push_jobs: done 2", "badValue:flags", altered("update_push_jobs", b"\x01\x02\x00\x00")),
+    bad("update_push_jobs of more jobs than there can be", "badValue:count",
+        altered("update_push_jobs", b"\x01\x01\x00\x02\x01\x01")),
+    bad("update_push_jobs_reply with more behind it", "trailingBytes", altered("update_push_jobs_reply", b"\x00\x00")),
     bad("import_channel without options", "truncated", altered("import_channel", b"\x01a\x01\x00")),
     bad("import_messages of more messages than there can be", "badValue:count",
         altered("import_messages", b"\x01a\x01\x02" + encode_all(moved_message("m")))),

@@ -145,7 +145,7 @@ func parse(_ type: FrameType, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
   case .exportChannel: _ = try ExportChannelRequest(&reader)
   case .putPushJob: _ = try PutPushJobRequest(&reader)
   case .claimPushJobs: _ = try ClaimPushJobsRequest(&reader)
-  case .settlePushJobs: _ = try SettlePushJobsRequest(&reader)
+  case .updatePushJobs: _ = try UpdatePushJobsRequest(&reader)
   case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
     .listUnsettled, .backupBegin, .backupEnd, .listConsumers, .removeConsumer:
     break
@@ -194,7 +194,7 @@ private func parseReply(_ kind: FrameKind, _ payload: RawSpan) throws(WireError)
   case .listUsers: return _ = try ListUsersReply(payload)
   case .putPushJob: return _ = try PutPushJobReply(payload)
   case .claimPushJobs: return _ = try PushJobsReply(payload)
-  case .settlePushJobs: return _ = try SettlePushJobsReply(payload)
+  case .updatePushJobs: return _ = try UpdatePushJobsReply(payload)
   case .webhookKnown, .noteWebhook, .settle, .deleteChannel, .eraseMember, .putConsumer, .importChannel:
     return _ = try FlagReply(payload)
   case .acknowledgePush, .redeemTicket, .presentTicket: return _ = try DeliveryReply(payload)

@@ -657,16 +657,16 @@ struct FrameRoundTripTests {
       }
       reply.write(into: &buffer)
     },
-    .request(.settlePushJobs) { reader, vector, buffer in
-      let request = try SettlePushJobsRequest(&reader)
+    .request(.updatePushJobs) { reader, vector, buffer in
+      let request = try UpdatePushJobsRequest(&reader)
       #expect(request.isDone == (vector.fields.number("done") == 1))
       #expect(request.milliseconds == vector.fields.number("milliseconds"))
       #expect(request.jobs.map(\.key) == vector.fields.list("jobs").map { $0.number("key") })
       #expect(request.jobs.map(\.claim) == vector.fields.list("jobs").map { $0.number("claim") })
       request.write(into: &buffer)
     },
-    .reply(.settlePushJobs) { payload, vector, buffer in
-      let reply = try SettlePushJobsReply(payload)
+    .reply(.updatePushJobs) { payload, vector, buffer in
+      let reply = try UpdatePushJobsReply(payload)
       #expect(reply.unknown.map(\.key) == vector.fields.list("unknown").map { $0.number("key") })
       #expect(reply.unknown.map(\.claim) == vector.fields.list("unknown").map { $0.number("claim") })
       reply.write(into: &buffer)

@@ -81,7 +81,7 @@ struct FrameRule {
       .noteWebhook, .listRoster, .listMessages, .revokeToken, .backupBegin, .backupRead, .backupDigest,
       .backupEnd, .listConsumers, .readFeed, .putConsumer, .removeConsumer, .openPartition, .commitConsumer,
       .leasePartitions, .importChannel, .importMessages, .importMembers, .importAcknowledgements,
-      .listStoredChannels, .exportChannel, .listUsers, .putPushJob, .claimPushJobs, .settlePushJobs:
+      .listStoredChannels, .exportChannel, .listUsers, .putPushJob, .claimPushJobs, .updatePushJobs:
       nil
     case .hello, .challenge, .proof, .ready, .ping, .pong, .drain, .events, .shardMap, .error, .deliverChanges,
       .confirmChanges, .snapshotBegin, .snapshotRead, .recordKeys:

@@ -41,7 +41,7 @@ final class PushJobRequest: ShardRequest {
   enum Kind {
     case put(PushJobID)
     case claim
-    case settle
+    case update
   }
 
   let kind: Kind
@@ -139,7 +139,7 @@ final class PushJobsPart: GatewayPart {
     guard let lease = try body.optionalInteger("lease_seconds", in: 0...Self.leaseSecondsMax) else {
       throw body.missing("lease_seconds")
     }
-    try settle(try ids(body), isDone: false, milliseconds: UInt64(lease * 1_000), context)
+    try update(try ids(body), isDone: false, milliseconds: UInt64(lease * 1_000), context)
   }
 
   /// Handle `POST /v1/push/jobs/done`.
@@ -148,7 +148,7 @@ final class PushJobsPart: GatewayPart {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try settle(try ids(try loop.object(request, .finishPushJobs)), isDone: true, milliseconds: 0, context)
+    try update(try ids(try loop.object(request, .finishPushJobs)), isDone: true, milliseconds: 0, context)
   }
 
   private func ids(_ body: JSONValue) throws(Problem) -> [PushJobID] {
@@ -165,21 +165,21 @@ final class PushJobsPart: GatewayPart {
     return ids
   }
 
-  private func settle(
+  private func update(
     _ ids: [PushJobID],
     isDone: Bool,
     milliseconds: UInt64,
     _ context: RequestContext
   ) throws(Problem) {
-    let job = PushJobRequest(context, .settle)
+    let job = PushJobRequest(context, .update)
     let index = requests.insert(job)
     for (shard, ids) in Dictionary(grouping: ids, by: \.shard) {
-      let fields = SettlePushJobsRequest(
+      let fields = UpdatePushJobsRequest(
         isDone: isDone,
         milliseconds: milliseconds,
-        jobs: ids.map { SettlePushJobsRequest.Job(key: $0.key, claim: $0.claim) }
+        jobs: ids.map { UpdatePushJobsRequest.Job(key: $0.key, claim: $0.claim) }
       )
-      send(.settlePushJobs, job, index, to: .shard(shard, name: nil), shard) { fields.write(into: &$0) }
+      send(.updatePushJobs, job, index, to: .shard(shard, name: nil), shard) { fields.write(into: &$0) }
     }
     close(job, index)
   }
@@ -219,7 +219,7 @@ final class PushJobsPart: GatewayPart {
       job.jobs += reply.jobs.map { (PushJobID(shard: shard, key: $0.job.key, claim: $0.claim), $0.job) }
       if reply.hasMore { job.hasMore = true }
     default:
-      job.unknown += try SettlePushJobsReply(payload).unknown.map {
+      job.unknown += try UpdatePushJobsReply(payload).unknown.map {
         PushJobID(shard: shard, key: $0.key, claim: $0.claim)
       }
     }
@@ -260,7 +260,7 @@ final class PushJobsPart: GatewayPart {
       switch job.kind {
       case .put(let id): buffer.writeString(#"{"id":"\#(id.text)","users":\#(job.accepted)}"#)
       case .claim: Self.write(job.jobs, hasMore: job.hasMore, into: &buffer)
-      case .settle:
+      case .update:
         let ids = job.unknown.map { #""\#($0.text)""# }.joined(separator: ",")
         buffer.writeString(#"{"unknown":[\#(ids)]}"#)
       }

@@ -87,7 +87,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case listUsers = 0x66
   case putPushJob = 0x67
   case claimPushJobs = 0x68
-  case settlePushJobs = 0x69
+  case updatePushJobs = 0x69
 
   /// Whether this is a command, which carries the session's counter and may change state.
   package var isCommand: Bool { traits.contains(.command) }
@@ -121,7 +121,7 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
       .putConsumer, .removeConsumer, .openPartition, .commitConsumer, .leasePartitions:
       [.command, .named]
     case .redeemTicket: [.command, .orderedByChannel]
-    case .presentTicket, .settlePushJobs: [.command]
+    case .presentTicket, .updatePushJobs: [.command]
     case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
       .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow, .exportChannel:
       [.idempotent, .named, .orderedByChannel]

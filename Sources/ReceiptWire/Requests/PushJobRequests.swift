@@ -21,8 +21,8 @@ extension RequestSpec {
       reply: "jobs:[key:varint claim created expires_at content:string \(users)] more:byte"
     ),
     RequestSpec(
-      .settlePushJobs,
-      "settle_push_jobs",
+      .updatePushJobs,
+      "update_push_jobs",
       "counter done:byte milliseconds jobs:[key:varint claim]",
       reply: "unknown:[key:varint claim]"
     ),
@@ -143,8 +143,8 @@ package struct PushJobsReply: Sendable {
   }
 }
 
-/// The fields of settle_push_jobs, after the counter.
-package struct SettlePushJobsRequest: Sendable {
+/// The fields of update_push_jobs, after the counter.
+package struct UpdatePushJobsRequest: Sendable {
   /// Whether the jobs are done, and removed.
   package var isDone: Bool
   /// For how long nobody else gets jobs that are not done; 0: the caller gives them back.
@@ -182,13 +182,13 @@ package struct SettlePushJobsRequest: Sendable {
   }
 }
 
-/// The reply to settle_push_jobs.
-package struct SettlePushJobsReply: Sendable {
+/// The reply to update_push_jobs.
+package struct UpdatePushJobsReply: Sendable {
   /// The jobs that the shard does not have (they were done before, have expired, or their users were erased), and those
   /// that somebody else has claimed since.
-  package var unknown: [SettlePushJobsRequest.Job]
+  package var unknown: [UpdatePushJobsRequest.Job]
 
-  package init(unknown: [SettlePushJobsRequest.Job]) { self.unknown = unknown }
+  package init(unknown: [UpdatePushJobsRequest.Job]) { self.unknown = unknown }
 
   package init(_ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
@@ -233,11 +233,11 @@ extension FieldReader {
   }
 
   @_lifetime(self: copy self)
-  fileprivate mutating func namedJobs() throws(WireError) -> [SettlePushJobsRequest.Job] {
-    var jobs: [SettlePushJobsRequest.Job] = []
+  fileprivate mutating func namedJobs() throws(WireError) -> [UpdatePushJobsRequest.Job] {
+    var jobs: [UpdatePushJobsRequest.Job] = []
     for _ in 0..<(try count(elementBytesMin: 2)) {
       let key = try varint()
-      jobs.append(SettlePushJobsRequest.Job(key: key, claim: try varint()))
+      jobs.append(UpdatePushJobsRequest.Job(key: key, claim: try varint()))
     }
     return jobs
   }
@@ -265,7 +265,7 @@ extension ByteBuffer {
     }
   }
 
-  fileprivate mutating func writeNamedJobs(_ jobs: [SettlePushJobsRequest.Job]) {
+  fileprivate mutating func writeNamedJobs(_ jobs: [UpdatePushJobsRequest.Job]) {
     writeVarint(jobs.count)
     for job in jobs {
       writeVarint(job.key)

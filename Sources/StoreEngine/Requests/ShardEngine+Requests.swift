@@ -155,7 +155,7 @@ extension ShardEngine {
     case .noteWebhook: return try push.noteWebhook(&request)
     case .presentTicket: return try push.presentTicket(&request)
     case .claimPushJobs: return try pushJobs.claim(&request)
-    case .settlePushJobs: return try pushJobs.settle(&request)
+    case .updatePushJobs: return try pushJobs.update(&request)
     case .putPushJob: kind = .putPushJob
     case .getToken: return try tokens.getToken(&request)
     case .listRevokedTokens: return try tokens.listRevokedTokens(&request)

@@ -8,7 +8,7 @@ internal import ReceiptWire
 final class ShardPushJobs: ShardPart {
   /// Maximum time for which a job is claimed, in milliseconds.
   private static let claimMillisecondsMax: UInt64 = 600_000
-  /// Maximum number of jobs of one claim or settlement.
+  /// Maximum number of jobs of one claim or update.
   private static let jobsMax = 1_000
   /// Maximum size of the jobs of one reply, in bytes: a frame has at most 1 MiB.
   private static let replyBytesMax: UInt64 = 512 << 10
@@ -128,16 +128,16 @@ final class ShardPushJobs: ShardPart {
   }
 
   /// Remove jobs that are done, or renew or end the claims of a worker.
-  func settle(_ request: inout Request) throws(WireError) -> Outcome {
+  func update(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
-    let fields = try SettlePushJobsRequest(&request.fields)
+    let fields = try UpdatePushJobsRequest(&request.fields)
     guard fields.jobs.count <= Self.jobsMax else { return .refused(.invalidField, "jobs: at most \(Self.jobsMax)") }
     if !fields.isDone, fields.milliseconds > 0, let fault = Self.fault(milliseconds: fields.milliseconds) {
       return .refused(.invalidField, fault)
     }
     let time = shard.advanceTime()
     let until = Timestamp(milliseconds: time.milliseconds + Int64(fields.milliseconds))
-    var answer = SettlePushJobsReply(unknown: [])
+    var answer = UpdatePushJobsReply(unknown: [])
     for named in fields.jobs {
       guard let number = jobs.number(of: named.key), let job = jobs[number],
         fields.isDone || mayRenew(number, named)
@@ -158,7 +158,7 @@ final class ShardPushJobs: ShardPart {
   // MARK: Claims
 
   /// Return whether nobody else has claimed a job since the caller did.
-  private func mayRenew(_ number: UInt32, _ named: SettlePushJobsRequest.Job) -> Bool {
+  private func mayRenew(_ number: UInt32, _ named: UpdatePushJobsRequest.Job) -> Bool {
     guard let entry = entries[number], entry.key == named.key else { return true }
     return entry.claim == 0 || entry.claim == named.claim
   }

@@ -218,11 +218,11 @@ struct RandomRequests {
   private mutating func pushJob(_ cid: String) -> RecordedRequest {
     let key = UInt64(random.below(60))
     if random.oneIn(3) {
-      var request = RecordedRequest(kind: .settlePushJobs, counter: 0, shard: UInt16(random.below(shardCount)))
+      var request = RecordedRequest(kind: .updatePushJobs, counter: 0, shard: UInt16(random.below(shardCount)))
       counter += 1
       request.counter = counter
-      let jobs = [key, key + 1].map { SettlePushJobsRequest.Job(key: $0, claim: 0) }
-      SettlePushJobsRequest(isDone: true, milliseconds: 0, jobs: jobs).write(into: &request.fields)
+      let jobs = [key, key + 1].map { UpdatePushJobsRequest.Job(key: $0, claim: 0) }
+      UpdatePushJobsRequest(isDone: true, milliseconds: 0, jobs: jobs).write(into: &request.fields)
       return request
     }
     let put = PutPushJobRequest(

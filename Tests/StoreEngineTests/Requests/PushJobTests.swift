@@ -30,13 +30,13 @@ struct PushJobTests {
     gateway.claimJobs()
     let first = ["job for 1", "job for 2", #"jobs ["7 for [\"bob\"]", "8 for [\"ann\", \"bob\"]"]"#, "jobs []"]
     #expect(try FeedTests.replies(harness, gateway) == first)
-    gateway.settleJobs([7, 9], done: true)
-    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown [9]"])
+    gateway.updateJobs([7, 9], done: true)
+    #expect(try FeedTests.replies(harness, gateway) == ["updated, unknown [9]"])
     harness.advance(10_000)
     gateway.claimJobs()
     #expect(try FeedTests.replies(harness, gateway) == [#"jobs ["8 for [\"ann\", \"bob\"]"]"#])
-    gateway.settleJobs([7, 8], done: true)
-    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown [7]"])
+    gateway.updateJobs([7, 8], done: true)
+    #expect(try FeedTests.replies(harness, gateway) == ["updated, unknown [7]"])
     #expect(harness.loop.gauges.pushJobs == 0)
   }
 
@@ -58,13 +58,13 @@ struct PushJobTests {
     gateway.claimJobs(milliseconds: 10_000)
     _ = try FeedTests.replies(harness, gateway)
     harness.advance(8_000)
-    gateway.settleJobs([7], milliseconds: 10_000)
+    gateway.updateJobs([7], milliseconds: 10_000)
     harness.advance(8_000)
     gateway.claimJobs()
     #expect(try FeedTests.replies(harness, gateway).last == "jobs []")
-    gateway.settleJobs([7], milliseconds: 0)
+    gateway.updateJobs([7], milliseconds: 0)
     gateway.claimJobs()
-    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []", #"jobs ["7 for [\"bob\"]"]"#])
+    #expect(try FeedTests.replies(harness, gateway) == ["updated, unknown []", #"jobs ["7 for [\"bob\"]"]"#])
   }
 
   @Test("a worker whose lease has ended neither renews nor gives back the job of another one")
@@ -77,16 +77,16 @@ struct PushJobTests {
     harness.advance(10_000)
     other.claimJobs(milliseconds: 10_000)
     #expect(try FeedTests.replies(harness, other) == [#"jobs ["7 for [\"bob\"]"]"#])
-    gateway.settleJobs([7], milliseconds: 10_000)
-    gateway.settleJobs([7], milliseconds: 0)
+    gateway.updateJobs([7], milliseconds: 10_000)
+    gateway.updateJobs([7], milliseconds: 0)
     gateway.claimJobs()
-    let replies = ["settled, unknown [7]", "settled, unknown [7]", "jobs []"]
+    let replies = ["updated, unknown [7]", "updated, unknown [7]", "jobs []"]
     #expect(try FeedTests.replies(harness, gateway) == replies)
-    other.settleJobs([7], milliseconds: 10_000)
-    #expect(try FeedTests.replies(harness, other) == ["settled, unknown []"])
+    other.updateJobs([7], milliseconds: 10_000)
+    #expect(try FeedTests.replies(harness, other) == ["updated, unknown []"])
     // Who has sent a job may say so.
-    gateway.settleJobs([7], done: true)
-    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []"])
+    gateway.updateJobs([7], done: true)
+    #expect(try FeedTests.replies(harness, gateway) == ["updated, unknown []"])
   }
 
   @Test("an assignment that is older than a user's settings removes no devices")
@@ -124,7 +124,7 @@ struct PushJobTests {
     let storage = MemoryStorage()
     var (harness, gateway) = try Self.start(storage)
     for key in 1...3 { gateway.putJob("team:a", "m1", key: UInt64(key), users: ["bob"]) }
-    gateway.settleJobs([2], done: true)
+    gateway.updateJobs([2], done: true)
     _ = try FeedTests.replies(harness, gateway)
     try harness.writePages()
     harness.advance(1)
@@ -134,13 +134,13 @@ struct PushJobTests {
     gateway = harness.connect(session: 2)
     #expect(harness.loop.gauges.pushJobs == 3)
     gateway.claimJobs()
-    gateway.settleJobs([1], milliseconds: 600_000)
+    gateway.updateJobs([1], milliseconds: 600_000)
     gateway.putJob("team:a", "m1", key: 5, users: ["bob"])
     gateway.claimJobs(milliseconds: 600_000)
     try harness.completeLoads()
     gateway.claimJobs(milliseconds: 600_000)
     let replies = try FeedTests.replies(harness, gateway)
-    #expect(replies.filter { $0 != "jobs []" } == ["settled, unknown []", "job for 1", #"jobs ["5 for [\"bob\"]"]"#])
+    #expect(replies.filter { $0 != "jobs []" } == ["updated, unknown []", "job for 1", #"jobs ["5 for [\"bob\"]"]"#])
     // The pages were written some time after the clock's start.
     harness.advance(300_000)
     gateway.claimJobs()
@@ -155,7 +155,7 @@ struct PushJobTests {
     gateway.putJob("team:a", "m1", key: 7, users: ["bob"], counter: 100)
     #expect(try FeedTests.replies(harness, gateway) == ["job for 1", "job for 1"])
     gateway.counter = 100
-    gateway.settleJobs([7], done: true)
+    gateway.updateJobs([7], done: true)
     gateway.putJob("team:a", "m1", key: 7, users: ["bob"], counter: 100)
     #expect(try FeedTests.replies(harness, gateway).last == "job for 1")
     #expect(harness.loop.gauges.pushJobs == 0)
@@ -176,7 +176,7 @@ struct PushJobTests {
     gateway.putJob("team:a", "m1", key: 1, users: ["bob"], milliseconds: 2_419_200_001)
     gateway.claimJobs(milliseconds: 600_001)
     gateway.claimJobs(limit: 0)
-    gateway.settleJobs([], milliseconds: 600_001)
+    gateway.updateJobs([], milliseconds: 600_001)
     let fields = Array(repeating: "invalid_field", count: 7)
     try harness.completeLoads()
     let replies = try FeedTests.replies(harness, gateway).filter { $0 != "message 2 new" && $0 != "deleted 2" }
@@ -194,9 +194,9 @@ struct PushJobTests {
     }
     #expect(answers.count { $0 == "job for 1" } == 16 << 20 / (48_000 + 128 + 3 + 12 + 80))
     #expect(answers.last == "busy")
-    gateway.settleJobs([1], done: true)
+    gateway.updateJobs([1], done: true)
     gateway.putJob("team:a", "m1", key: 500, users: ["bob"])
-    #expect(try FeedTests.replies(harness, gateway) == ["settled, unknown []", "job for 1"])
+    #expect(try FeedTests.replies(harness, gateway) == ["updated, unknown []", "job for 1"])
   }
 
   @Test("members who have left, and others who are none, are left out of a job")
@@ -248,9 +248,9 @@ struct PushJobTests {
     harness.advance(1)
     gateway.putJob("team:a", "m1", key: 3, users: ["bob"])
     gateway.putJob("team:a", "m1", key: 4, users: ["bob", "carl"])
-    gateway.settleJobs([1, 2], milliseconds: 10_000)
+    gateway.updateJobs([1, 2], milliseconds: 10_000)
     #expect(
-      try FeedTests.replies(harness, gateway).suffix(3) == ["user_erased", "job for 1", "settled, unknown [1]"]
+      try FeedTests.replies(harness, gateway).suffix(3) == ["user_erased", "job for 1", "updated, unknown [1]"]
     )
     gateway.claimJobs()
     #expect(try FeedTests.replies(harness, gateway) == [#"jobs ["4 for [\"carl\"]"]"#])
@@ -275,7 +275,7 @@ struct PushJobTests {
       for key in 1...50 { gateway.putJob("team:a", "m1", key: UInt64(round * 50 + key), users: ["bob"]) }
       _ = try FeedTests.replies(harness, gateway)
       try harness.writePages()
-      gateway.settleJobs((1...50).map { UInt64(round * 50 + $0) }, done: true)
+      gateway.updateJobs((1...50).map { UInt64(round * 50 + $0) }, done: true)
       _ = try FeedTests.replies(harness, gateway)
     }
     try harness.writePages()
@@ -310,12 +310,12 @@ extension Gateway {
     send(.claimPushJobs, nil) { request.write(into: &$0) }
   }
 
-  func settleJobs(_ keys: [UInt64], done: Bool = false, milliseconds: UInt64 = 0) {
-    let request = SettlePushJobsRequest(
+  func updateJobs(_ keys: [UInt64], done: Bool = false, milliseconds: UInt64 = 0) {
+    let request = UpdatePushJobsRequest(
       isDone: done,
       milliseconds: milliseconds,
-      jobs: keys.map { SettlePushJobsRequest.Job(key: $0, claim: claims[$0] ?? 0) }
+      jobs: keys.map { UpdatePushJobsRequest.Job(key: $0, claim: claims[$0] ?? 0) }
     )
-    send(.settlePushJobs, nil) { request.write(into: &$0) }
+    send(.updatePushJobs, nil) { request.write(into: &$0) }
   }
 }

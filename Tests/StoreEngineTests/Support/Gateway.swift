@@ -201,8 +201,8 @@ final class Gateway {
           "\(entry.job.key) for \(entry.job.users.map { String(decoding: $0.id, as: UTF8.self) })"
         }
         return "jobs \(jobs)\(reply.hasMore ? " and more" : "")"
-      case .settlePushJobs:
-        return "settled, unknown \(try SettlePushJobsReply(payload).unknown.map(\.key))"
+      case .updatePushJobs:
+        return "updated, unknown \(try UpdatePushJobsReply(payload).unknown.map(\.key))"
       case .importChannel:
         return try FlagReply(payload).isSet ? "imported new" : "imported"
       case .importMessages, .importMembers, .importAcknowledgements:
