@@ -328,10 +328,12 @@ export class Device {
         done()
       },
     }, note, make('button', { type: 'submit', class: 'primary' }, words.acknowledge))
-    // Perhaps it was done in another window.
-    this.tidemark.listMembers({ cid, id }, 'acknowledged').then(
-      ({ members }) => members.some(({ user }) => user.id === this.user) && done(), () => {},
+    // Perhaps it was done in another window. A failed query is repeated while the row is shown.
+    const ask = () => this.tidemark.listMembers({ cid, id }, 'acknowledged').then(
+      ({ members }) => members.some(({ user }) => user.id === this.user) && done(),
+      () => setTimeout(() => form.isConnected && ask(), 2_000),
     )
+    ask()
     return form
   }
 }
