@@ -88,7 +88,7 @@ final class ShardEngine {
   /// - Parameters:
   ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
   ///   - session: session of the command that was decided; nil if it was none.
-  ///   - isTold: whether subscribers and the feed are told. Nothing of an import is.
+  ///   - isTold: whether subscribers and the feed receive the change; false for an import.
   /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
   @discardableResult
   func applyEffects(
