@@ -11,10 +11,19 @@ final class UserIndexes: ShardPart {
     let source: ShardID
     /// Changes that are not in the index yet, in rising order.
     var changes: Deque<Outbox.QueuedChange> = []
+    /// The index that is being loaded for the first change.
+    var loading: ChannelReference?
+    /// Number of leading changes whose indexes were looked up by ``UserIndexes/readAhead(_:_:)``.
+    var readAhead = 0
     /// Number of the last accepted change.
     var accepted: UInt64
     /// Changes up to here are in the index, durably.
     var durable: UInt64
+
+    mutating func removeFirst() {
+      changes.removeFirst()
+      readAhead = max(0, readAhead - 1)
+    }
   }
 
   /// In the order of each shard's first delivery.
@@ -89,10 +98,18 @@ final class UserIndexes: ShardPart {
   func applyChanges() {
     var scanBudget = Self.scanMax
     var effects: [Effect] = []
-    for position in inboxes.indices {
+    for position in inboxes.indices where !inboxes[position].changes.isEmpty {
+      if let reference = inboxes[position].loading {
+        guard !shard.loads.isInFlight(reference) else {
+          // Nothing can be applied; this is asked after each load.
+          if shard.loop.budget.changes > 0 { readAhead(position, &scanBudget) }
+          continue
+        }
+        inboxes[position].loading = nil
+      }
       var through: UInt64?
       while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change, &effects) {
-        inboxes[position].changes.removeFirst()
+        inboxes[position].removeFirst()
         through = next.number
         shard.loop.budget.useChanges(1)
       }
@@ -139,21 +156,34 @@ final class UserIndexes: ShardPart {
     return (absent.contains(name) || shard.deletions.index(absent: name) != nil) && !shard.loads.isInFlight(.cid(name))
   }
 
-  /// - Parameter scanBudget: changes that may be scanned. The first change is always scanned, because it blocks the
-  ///   others.
+  /// Load the indexes of the next changes. The first change is looked up whenever its index is not being loaded, since
+  /// it blocks the others; these are looked up once.
+  ///
+  /// - Parameter scanBudget: number of changes behind the first one that may be looked up.
   private func readAhead(_ position: Int, _ scanBudget: inout Int) {
     guard shard.loop.elapsedMilliseconds >= retryAt else { return }
-    for (offset, queued) in inboxes[position].changes.prefix(shard.configuration.indexLoadsMax).enumerated() {
-      guard shard.loads.countForChanges < shard.configuration.indexLoadsMax else { return }
-      guard offset == 0 || scanBudget > 0 else { return }
-      scanBudget -= 1
-      let user = queued.change.user
-      if indexSlot(of: user) != nil { continue }
-      let name = Array(IndexName.text(of: user).utf8)
-      if absent.contains(name) || shard.deletions.index(absent: name) != nil { continue }
-      let reference = ChannelReference.cid(name)
-      shard.loads.loadForChanges(reference)
+    let loadsMax = shard.configuration.indexLoadsMax
+    if inboxes[position].loading == nil, let first = inboxes[position].changes.first {
+      guard shard.loads.countForChanges < loadsMax else { return }
+      inboxes[position].loading = load(first.change.user)
+      inboxes[position].readAhead = max(1, inboxes[position].readAhead)
     }
+    let end = min(inboxes[position].changes.count, loadsMax)
+    while inboxes[position].readAhead < end, scanBudget > 0, shard.loads.countForChanges < loadsMax {
+      scanBudget -= 1
+      _ = load(inboxes[position].changes[inboxes[position].readAhead].change.user)
+      inboxes[position].readAhead += 1
+    }
+  }
+
+  /// Load a user's index, unless it is in memory or known to be absent.
+  private func load(_ user: String) -> ChannelReference? {
+    guard indexSlot(of: user) == nil else { return nil }
+    let name = Array(IndexName.text(of: user).utf8)
+    guard !absent.contains(name), shard.deletions.index(absent: name) == nil else { return nil }
+    let reference = ChannelReference.cid(name)
+    shard.loads.loadForChanges(reference)
+    return reference
   }
 
   // MARK: Reading
