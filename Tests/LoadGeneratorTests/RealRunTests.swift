@@ -86,8 +86,10 @@ import Testing
     #expect(report.measurements.map(\.row) == rows)
     #expect(report.measurements.map(\.isCluster) == [false, true, false, true, false, true])
     #expect(report.measurements.allSatisfy { $0.figures.requests > 0 && $0.figures.rate > 0 })
-    #expect(Set(report.measurements[1].figures.cpu.map(\.process)) == ["generator", "gateway", "store", "etcd"])
-    #expect(Set(report.measurements[5].figures.cpu.map(\.process)) == ["generator", "store", "etcd"])
+    // On a busy machine a node can lose its groups meanwhile, and is then a standby.
+    let processes = report.measurements.map { Set($0.figures.cpu.map(\.process)).subtracting(["standby"]) }
+    #expect(processes[1] == ["generator", "gateway", "store", "etcd"])
+    #expect(processes[5] == ["generator", "store", "etcd"])
     #expect(report.measurements[1].followAge.map { $0.p50 <= $0.p99 } == true)
     #expect(report.measurements[0].followAge == nil)
     #expect(report.pauses.killed.count == 1 && report.pauses.stopped.count == 1 && report.pauses.returned.count == 2)

@@ -107,7 +107,7 @@ extension RealProcesses {
           "--config-file", TestServices.client("API/schemathesis.toml"), "run", url + "/v1/openapi.yaml",
           "--no-color",
           "--header", "authorization: Bearer \(token)", "--seed", "\(seed)", "--max-examples",
-          "\(TestRun.count(10, long: 200))",
+          "\(TestRun.count(5, long: 200))",
           "--phases", "examples,coverage,fuzzing", "--checks", checks.joined(separator: ","),
           "--continue-on-failure",
           "--no-shrink", "--generation-database", "none", "--request-timeout", "20", "--warnings", "off",

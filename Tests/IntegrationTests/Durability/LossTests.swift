@@ -12,7 +12,7 @@ extension RealProcesses {
   /// choices. `TIDEMARK_LOSS_SECONDS` sets the shortest duration; `make loss-test` runs five minutes. A run lasts until
   /// it has reached its counts, and fails if it does not reach them within ``extraSeconds`` more.
   @Suite struct Losses {
-    static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
+    static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(10, long: 300)
 
     /// A run ends only after it has reached these counts, so that it cannot pass on quiet streams.
     static func leastCounts(_ seconds: Int) -> [String: Int] {

@@ -10,7 +10,7 @@ extension RealProcesses {
   /// store are killed. The clients (`Clients/Feed/feed_account.py`) share no code with the project. `TIDEMARK_SEED`
   /// repeats their random choices; `TIDEMARK_LOSS_SECONDS` sets the duration.
   @Suite struct FeedLosses {
-    static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
+    static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(10, long: 300)
 
     @Test func everyAcknowledgedChangeIsToldInOrder() async throws {
       let seed = TestRun.printedSeed(of: "losses of the feed")

@@ -15,7 +15,7 @@ extension RealProcesses {
     private static let workers = 3
 
     @Test func everyChangeIsDeliveredInOrder() async throws {
-      let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
+      let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(10, long: 300)
       let seed = TestRun.printedSeed(of: "losses of webhooks")
       try await TestServices.with(storeFlags: ["--feed-retention", "24h,64MiB"]) { services in
         let port = try LoopbackPorts.free(1)[0].port

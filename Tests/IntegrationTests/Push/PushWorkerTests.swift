@@ -119,7 +119,7 @@ extension RealProcesses {
     /// - Parameter usesQueue: whether the jobs go through the gateway's queue, and two workers share them.
     @Test(arguments: [false, true])
     func everybodyWhoLacksAMessageIsSentIt(usesQueue: Bool) async throws {
-      let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
+      let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(10, long: 300)
       let seed = TestRun.printedSeed(of: "push jobs")
       try await TestServices.with(storeFlags: ["--feed-retention", "24h,64MiB"]) { services in
         try await Self.withSandbox(services) { url, directory in
