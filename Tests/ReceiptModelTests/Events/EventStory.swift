@@ -32,7 +32,22 @@ struct EventStory {
     shard.pending = [:]
   }
 
+  /// Run one row; return the failure, or nil. A refused command is a failure.
   mutating func run(_ row: String) -> String? {
+    do {
+      return try step(row)
+    } catch {
+      return "refused: \((error as? Refused)?.code ?? "\(error)")"
+    }
+  }
+
+  private struct Refused: Error { var code: String }
+
+  private func perform(_ command: Command) throws {
+    if case .refused(let code) = shard.perform(command, clock: clock) { throw Refused(code: code) }
+  }
+
+  private mutating func step(_ row: String) throws -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, let verb = command.first else { return "an empty row" }
     let cid = "team:room"
@@ -41,7 +56,7 @@ struct EventStory {
       clock = Int(command[1])!
       return story.run(row)
     case "ask":
-      _ = shard.perform(
+      try perform(
         .post(
           cid: cid,
           id: command[1],
@@ -49,33 +64,28 @@ struct EventStory {
           created: 0,
           isSilent: false,
           requestsAcknowledgement: true
-        ),
-        clock: clock
+        )
       )
     case "ack":
-      _ = shard.perform(
-        .acknowledge(cid: cid, user: command[1], messages: [command[2]], note: ""),
-        clock: clock
-      )
+      try perform(.acknowledge(cid: cid, user: command[1], messages: [command[2]], note: ""))
     case "read", "delivered", "unread":
       if command.contains("in") { return story.run(row) }
       let message = command.count > 2 ? command[2] : ""
-      _ = shard.perform(
+      try perform(
         verb == "read"
           ? .read(cid: cid, user: command[1], message: message, epoch: nil)
           : verb == "delivered"
             ? .delivered(cid: cid, user: command[1], message: message)
-            : .unread(cid: cid, user: command[1], message: message, epoch: nil),
-        clock: clock
+            : .unread(cid: cid, user: command[1], message: message, epoch: nil)
       )
     case "push":
       let acked = Self.number(after: "acked", command) ?? 0
-      _ = shard.perform(.push(cid: cid, user: command[1], message: command[2], acked: acked), clock: clock)
-    case "truncate": _ = shard.perform(.truncate(cid: cid, before: command[1]), clock: clock)
-    case "erase": _ = shard.perform(.eraseMember(cid: cid, user: command[1]), clock: clock)
+      try perform(.push(cid: cid, user: command[1], message: command[2], acked: acked))
+    case "truncate": try perform(.truncate(cid: cid, before: command[1]))
+    case "erase": try perform(.eraseMember(cid: cid, user: command[1]))
     case "type":
       let parts = command[1].split(separator: "=").map(String.init)
-      _ = shard.perform(.patchType(name: "team", settings: [parts[0]: parts[1]]), clock: clock)
+      try perform(.patchType(name: "team", settings: [parts[0]: parts[1]]))
     case "expire":
       let slot = shard.slot(cid)!
       let now = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))

@@ -49,6 +49,7 @@ struct Story {
   private struct Answer {
     var word: String
     var facts: [String: String] = [:]
+    var isRefusal = false
   }
 
   /// A failure of a row, as text.
@@ -58,7 +59,7 @@ struct Story {
 
   // MARK: Rows
 
-  /// Run one row; return the failure, or nil.
+  /// Run one row; return the failure, or nil. A row without an expectation fails if its command is refused.
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
@@ -66,7 +67,11 @@ struct Story {
     do {
       let answer = try self.answer(command)
       for fault in shard.faults { throw Fault(text: fault) }
-      if halves.count == 2 { try compare(answer, halves[1]) }
+      if halves.count == 2 {
+        try compare(answer, halves[1])
+      } else if answer.isRefusal {
+        throw Fault(text: "refused: \(answer.word)")
+      }
       return nil
     } catch {
       return (error as? Fault)?.text ?? "\(error)"
@@ -261,7 +266,7 @@ struct Story {
     if real != expected { throw Fault(text: "the model says \(expected), the shard \(real)") }
     let moved = shard.lastEffectCount > 0 ? "moved" : "same"
     switch real {
-    case .refused(let name): return Answer(word: name)
+    case .refused(let name): return Answer(word: name, isRefusal: true)
     case .row(let row): return rowAnswer(moved, row)
     case .message(let sequence, let isNew, let refusal):
       return Answer(
@@ -330,7 +335,7 @@ struct Story {
 
   private static func statusAnswer(_ result: StatusResult) -> Answer {
     switch result {
-    case .refused(let name): return Answer(word: name)
+    case .refused(let name): return Answer(word: name, isRefusal: true)
     case .status(let status):
       return Answer(
         word: status.word,

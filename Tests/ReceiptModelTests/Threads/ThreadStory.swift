@@ -33,6 +33,7 @@ struct ThreadStory {
   private struct Answer {
     var word: String
     var facts: [String: String] = [:]
+    var isRefusal = false
   }
 
   private struct Fault: Error { var text: String }
@@ -45,7 +46,11 @@ struct ThreadStory {
       let answer = try self.answer(unrolled(command)[...])
       shard.seal()
       for fault in shard.faults { throw Fault(text: fault) }
-      if halves.count == 2 { try compare(answer, halves[1]) }
+      if halves.count == 2 {
+        try compare(answer, halves[1])
+      } else if answer.isRefusal {
+        throw Fault(text: "refused: \(answer.word)")
+      }
       return nil
     } catch {
       return (error as? Fault)?.text ?? "\(error)"
@@ -208,7 +213,7 @@ struct ThreadStory {
     case "member":
       let message = Self.take("of", from: &words)!
       switch shard.replyStatus(cid, message, viewer, of: words.first!) {
-      case .refused(let name): return Answer(word: name)
+      case .refused(let name): return Answer(word: name, isRefusal: true)
       case .status(let status): return Answer(word: status.word)
       }
     case "flag": return outcome(perform(.unread(cid: cid, user: words.first!, message: "", epoch: nil)))
@@ -227,7 +232,7 @@ struct ThreadStory {
   private func outcome(_ outcome: Outcome) -> Answer {
     let moved = shard.lastEffectCount > 0 ? "moved" : "same"
     switch outcome {
-    case .refused(let name): return Answer(word: name)
+    case .refused(let name): return Answer(word: name, isRefusal: true)
     case .row(let row): return rowAnswer(moved, row)
     case .message(let sequence, let isNew, let refusal):
       return Answer(
