@@ -30,7 +30,7 @@ import Testing
     do {
       try await body(server, address)
     } catch {
-      await server.stop()
+      try await within("the server to stop") { await server.stop() }
       throw error
     }
     try await within("the server to stop") { await server.stop() }

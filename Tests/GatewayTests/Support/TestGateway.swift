@@ -111,12 +111,15 @@ struct TestGateway: Sendable {
       clock: clock
     )
     do { try await body(gateway) } catch { Issue.record(error) }
-    try await client.close()
-    try await listener.close()
-    try await eventLoop.flatSubmit { loop.value.drain() }.get()
-    try await eventLoop.flatSubmit { loop.value.close() }.get()
-    if other == nil { try? await store.close() }
-    try await group.shutdownGracefully()
+    let ownsStore = other == nil
+    try await within("the gateway to end") {
+      try await client.close()
+      try await listener.close()
+      try await eventLoop.flatSubmit { loop.value.drain() }.get()
+      try await eventLoop.flatSubmit { loop.value.close() }.get()
+      if ownsStore { try? await store.close() }
+      try await group.shutdownGracefully()
+    }
   }
 
   /// Create a channel with these members and messages.
