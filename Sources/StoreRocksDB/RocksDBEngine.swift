@@ -100,7 +100,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     self.identity = identity
     try removeUnfinishedSnapshots()
     if compactsTables { triggerOldCompaction() }
-    presyncLog()
+    try presyncLog()
     if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }
 
@@ -245,8 +245,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_write(database, handles!.write.pointer, batch, &failure)
     let logged = failure == nil ? logBytes : nil
     let needsPresync = commits.withLockedValue { $0.writeEnded(logged) }
-    if needsPresync { presyncLog() }
-    guard let text = Self.consumeError(&failure) else { return }
+    guard let text = Self.consumeError(&failure) else {
+      if needsPresync { try presyncLog() }
+      return
+    }
     guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
     foundDamage.withLockedValue { $0 = true }
     throw .corrupt("\(directory): \(text); compaction is off until the store is restarted; restore from a backup")
@@ -279,10 +281,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// assertions (Debian's 7.8) aborts the process if an operation follows a failed one, except in a log that this call
   /// synced once. Logs change every 64 MiB or so. A failure soon after a change still aborts, which does no harm to
   /// stored data: all of it is synced.
-  private func presyncLog() {
+  ///
+  /// A failure counts as that of a commit: after a failed fsync(2) the next one may succeed, although the data of before
+  /// it was not written.
+  private func presyncLog() throws(StorageError) {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
-    _ = Self.consumeError(&failure)
+    if let text = Self.consumeError(&failure) { throw recordFailure(text) }
   }
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {

@@ -162,8 +162,8 @@ struct MemberStoryTests {
       page as u5 limit 100                 -> u5 u7 u9 u6 u2
       page server limit 2                  -> u7 u9 +
       leave u7 u9 u6 u5 u2
-      more                                 -> 
-      page server limit 2                  -> 
+      more                                 ->
+      page server limit 2                  ->
       """
     )
   }

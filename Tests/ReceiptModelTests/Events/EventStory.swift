@@ -48,7 +48,7 @@ struct EventStory {
   }
 
   private mutating func step(_ row: String) throws -> String? {
-    let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
+    let halves = storyRow(row)
     guard let command = halves.first, let verb = command.first else { return "an empty row" }
     let cid = "team:room"
     switch verb {

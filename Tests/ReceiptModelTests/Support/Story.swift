@@ -61,7 +61,7 @@ struct Story {
 
   /// Run one row; return the failure, or nil. A row without an expectation fails if its command is refused.
   mutating func run(_ row: String) -> String? {
-    let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
+    let halves = storyRow(row)
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
     guard !command.contains(">") else { return "an arrow that is not written ->" }
     do {
@@ -79,6 +79,7 @@ struct Story {
   }
 
   private func compare(_ answer: Answer, _ expected: [String]) throws {
+    guard !expected.isEmpty || answer.facts.isEmpty else { throw Fault(text: "an arrow without an expectation") }
     if answer.facts.isEmpty {
       let text = expected.joined(separator: " ")
       if text != answer.word { throw Fault(text: "answered \(answer.word)") }
@@ -402,6 +403,12 @@ func tell(_ table: String, _ sourceLocation: SourceLocation, _ run: (String) -> 
 }
 
 /// The interpreter itself: it must be able to fail.
+/// Return the words of a story's row, and those of its expectation if it has an arrow. An expectation may be empty.
+func storyRow(_ row: String) -> [[String]] {
+  row.split(separator: "->", maxSplits: 1, omittingEmptySubsequences: false)
+    .map { $0.split(separator: " ").map(String.init) }
+}
+
 @Suite("The story interpreter")
 struct StoryTests {
   @Test(

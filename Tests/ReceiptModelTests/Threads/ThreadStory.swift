@@ -40,7 +40,7 @@ struct ThreadStory {
 
   /// Run one row; return the failure, or nil.
   mutating func run(_ row: String) -> String? {
-    let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
+    let halves = storyRow(row)
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
     do {
       let answer = try self.answer(unrolled(command)[...])
