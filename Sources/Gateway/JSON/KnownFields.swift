@@ -3,10 +3,10 @@
 ///
 /// A table is written as an array of names:
 ///
-///     static let message: KnownFields = ["id", "user_id", .notImplemented("mentions")]
+///     static let message: KnownFields = ["id", "user_id", .object("options", ["enabled"])]
 ///
 /// A route's table stands beside its handler and in its ``RouteSpec``, by which APIDocumentTests compare it with
-/// Proto/openapi.yaml. Implementing a field changes `.notImplemented("name")` to `"name"`.
+/// Proto/openapi.yaml.
 package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
   /// The content of a field's value.
   package enum Content: Sendable {
@@ -16,8 +16,6 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
     indirect case object(KnownFields)
     /// An array; its elements that are objects have these fields.
     indirect case objects(KnownFields)
-    /// A field of the public API that is not implemented yet: 501.
-    case notImplemented
   }
 
   package struct Field: Sendable, ExpressibleByStringLiteral {
@@ -38,8 +36,6 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
     package static func objects(_ name: StaticString, _ fields: KnownFields) -> Field {
       Field(name, .objects(fields))
     }
-
-    package static func notImplemented(_ name: StaticString) -> Field { Field(name, .notImplemented) }
   }
 
   /// Stored apart from ``contents``, so that a search for a name counts no references.
@@ -73,16 +69,8 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
 extension JSONValue {
   /// Check the field names of this object, and of nested objects that the table describes. Values are not checked.
   ///
-  /// - Throws: `unknown_field`; else `not_implemented` for a field that is not implemented yet.
+  /// - Throws: `unknown_field`.
   package func check(_ known: KnownFields) throws(Problem) {
-    var notImplemented: StaticString?
-    try check(known, &notImplemented)
-    if let notImplemented {
-      throw Problem(.notImplemented, "field \"\(notImplemented)\" is not implemented yet")
-    }
-  }
-
-  private func check(_ known: KnownFields, _ notImplemented: inout StaticString?) throws(Problem) {
     var members = self.members
     while let member = members.next() {
       guard let index = known.index(of: member.name) else {
@@ -90,11 +78,10 @@ extension JSONValue {
       }
       switch known.contents[index] {
       case .value: continue
-      case .notImplemented: notImplemented = known.names[index]
-      case .object(let fields): try member.value.check(fields, &notImplemented)
+      case .object(let fields): try member.value.check(fields)
       case .objects(let fields):
         var elements = member.value.elements
-        while let element = elements.next() { try element.check(fields, &notImplemented) }
+        while let element = elements.next() { try element.check(fields) }
       }
     }
   }

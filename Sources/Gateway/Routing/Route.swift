@@ -318,8 +318,9 @@ extension Route {
 package struct RouteSpec: Sendable {
   /// The name in metrics and logs.
   package let name: StaticString
-  /// The route's method and path. Pieces in braces are parameters. Only routes that are not implemented have several.
-  let endpoints: [(method: HTTP2Method, path: StaticString)]
+  let method: HTTP2Method
+  /// Pieces in braces are parameters.
+  let path: StaticString
   package let callers: AdmittedCallers
   let response: ResponseSize
   /// The content type of bodies that the route streams; nil: none.
@@ -387,34 +388,9 @@ package struct RouteSpec: Sendable {
     checksOwnQuery: Bool = false,
     body: KnownFields? = nil
   ) {
-    self.init(
-      name,
-      [(method, path)],
-      callers,
-      response: response,
-      streams: streamedType,
-      members: members,
-      cost: cost,
-      query: query,
-      checksOwnQuery: checksOwnQuery,
-      body: body
-    )
-  }
-
-  init(
-    _ name: StaticString,
-    _ endpoints: [(method: HTTP2Method, path: StaticString)],
-    _ callers: AdmittedCallers,
-    response: ResponseSize = .small,
-    streams streamedType: HTTP2ContentType? = nil,
-    members: Members? = nil,
-    cost: Int = 1,
-    query: [StaticString]? = [],
-    checksOwnQuery: Bool = false,
-    body: KnownFields? = nil
-  ) {
     self.name = name
-    self.endpoints = endpoints
+    self.method = method
+    self.path = path
     self.callers = callers
     self.response = response
     self.streamedType = streamedType

@@ -1,7 +1,7 @@
 package import HTTP2Session
 internal import ReceiptModel
 
-/// Finds the route for a method and a path, among the endpoints of ``RouteSpec`` in the order of ``Route``.
+/// Finds the route for a method and a path, among those of ``RouteSpec`` in the order of ``Route``.
 package struct Router {
   private enum PathPiece: Equatable {
     case literal(LiteralPiece)
@@ -46,13 +46,12 @@ package struct Router {
   package init() {
     var patterns: [[Pattern]] = Array(repeating: [], count: Self.pieceCountMax + 1)
     for route in Route.allCases {
-      for (method, path) in route.spec.endpoints {
-        let pieces = Self.pieces(of: path)
-        if let known = patterns[pieces.count].firstIndex(where: { $0.pieces == pieces }) {
-          patterns[pieces.count][known].routes.append((method, route))
-        } else {
-          patterns[pieces.count].append(Pattern(pieces: pieces, routes: [(method, route)]))
-        }
+      let method = route.spec.method
+      let pieces = Self.pieces(of: route.spec.path)
+      if let known = patterns[pieces.count].firstIndex(where: { $0.pieces == pieces }) {
+        patterns[pieces.count][known].routes.append((method, route))
+      } else {
+        patterns[pieces.count].append(Pattern(pieces: pieces, routes: [(method, route)]))
       }
     }
     for count in patterns.indices {

@@ -5,14 +5,14 @@ import Testing
 
 @testable import Gateway
 
-/// Unknown names in requests: misspelt fields and query parameters, and those that are not implemented yet.
+/// Unknown names in requests: misspelt fields and query parameters.
 @Suite struct UnknownNameTests {
   private let bob = TestTokens.user("bob")
 
   // MARK: Tables
 
   private static let fields: KnownFields = [
-    "message_id", .notImplemented("mentions"), .object("options", ["enabled"]),
+    "message_id", .object("options", ["enabled"]),
     .objects("entries", ["cid", .object("user", ["id"])]), "read_by_channel",
   ]
 
@@ -35,9 +35,6 @@ import Testing
       #"{"entries":[{"cid":1},{"user":{"id":1,"ids":2}}]}"#,
       #"unknown_field there is no field "entries[1].user.ids"; did you mean "id"?"#
     ),
-    (#"{"mentions":[]}"#, #"not_implemented field "mentions" is not implemented yet"#),
-    (#"{"mentions":null}"#, #"not_implemented field "mentions" is not implemented yet"#),
-    (#"{"mentions":[],"colour":1}"#, #"unknown_field there is no field "colour""#),
     (#"{"message_id":1,"message_id":2}"#, nil),
   ])
   func unknownFieldsAreRefused(text: String, expected: String?) throws {

@@ -62,7 +62,7 @@ import Testing
     (.get, "/v1/channels/messaging:c1/messages/m1/unacknowledged", "list_unacknowledged messaging:c1 m1"),
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),
     (.get, "/v1/users/bob/threads", "threads_of_user bob"),
-    // Routes that are not built yet.
+    // Import and export.
     (.post, "/v1/import", "import"), (.get, "/v1/export", "export"),
     // The feed.
     (.get, "/v1/feed?consumer=x&partition=0/4", "read_feed ?consumer=x&partition=0/4"),
