@@ -10,10 +10,10 @@ import Testing
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(40, long: 3_000)
-  static let awaySeeds = TestRun.seeds(8, long: 1_000)
+  static let awaySeeds = TestRun.seeds(4, long: 1_000)
   static let storeSeeds = TestRun.seeds(2, long: 200)
   static let gatewaySeeds = TestRun.seeds(22, long: 600)
-  static let purgeSeeds = TestRun.seeds(6, long: 400)
+  static let purgeSeeds = TestRun.seeds(3, long: 400)
 
   /// Counts over the finished simulations of a test.
   private struct Totals {
@@ -164,7 +164,7 @@ struct ClusterSimulationTests {
   }
 
   /// The same with the node's code.
-  @Test("sets of store loops change, and the cluster loses nothing", arguments: TestRun.seeds(4, long: 300))
+  @Test("sets of store loops change, and the cluster loses nothing", arguments: TestRun.seeds(2, long: 300))
   func changedSetsOfStoreLoopsLoseNothing(seed: UInt64) {
     TestRun.printSeed(seed, of: "changed sets of store loops")
     var settings = Self.awaySettings
@@ -219,7 +219,7 @@ struct ClusterSimulationTests {
   /// Nodes get newer programs, and older ones again, and the level is raised while some of them run.
   @Test(
     "no node applies a record of a level that it does not support, and upgrades lose nothing",
-    arguments: TestRun.seeds(4, long: 400),
+    arguments: TestRun.seeds(2, long: 400),
     [ClusterSimulation.Shards.registers, .storeLoops]
   )
   func upgradesLoseNothing(seed: UInt64, shards: ClusterSimulation.Shards) {
@@ -385,7 +385,7 @@ struct ClusterSimulationTests {
 
   @Test(
     "an owner that sends ahead is harmless while the log compares the owner",
-    arguments: TestRun.seeds(4, long: 100)
+    arguments: TestRun.seeds(2, long: 100)
   )
   func ownerThatSendsAheadIsHarmless(seed: UInt64) {
     TestRun.printSeed(seed, of: "owner that sends ahead")
@@ -394,7 +394,7 @@ struct ClusterSimulationTests {
     _ = Self.run(ClusterSimulation(seed: seed, settings: settings), "owner that sends ahead", seed)
   }
 
-  @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(4, long: 100))
+  @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(2, long: 100))
   func electionDeposesNoOwner(seed: UInt64) {
     TestRun.printSeed(seed, of: "elections")
     var settings = ClusterSimulation.Settings()
@@ -407,7 +407,7 @@ struct ClusterSimulationTests {
     #expect(simulation.tally.promotions == simulation.groupCount)
   }
 
-  @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(8, long: 200))
+  @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(4, long: 200))
   func groupOfCrashedOwnerIsTakenOver(seed: UInt64) {
     TestRun.printSeed(seed, of: "take-over")
     let simulation = Self.calmCluster(seed, steadyMilliseconds: Self.noMoves)
@@ -419,7 +419,7 @@ struct ClusterSimulationTests {
     #expect(simulation.oracle.faults == [])
   }
 
-  @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(8, long: 200))
+  @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(4, long: 200))
   func plannedMoveTakesLessThan100Milliseconds(seed: UInt64) throws {
     TestRun.printSeed(seed, of: "planned move")
     let simulation = Self.calmCluster(seed, steadyMilliseconds: 2_000)

@@ -10,7 +10,7 @@ import Testing
 /// reproduces at the same step.
 @Suite("Simulation", .computing)
 struct SimulationTests {
-  static let seeds = TestRun.seeds(20, long: 400)
+  static let seeds = TestRun.seeds(12, long: 400)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 15_000
 
   /// Counts over the simulations that have ended.
@@ -67,7 +67,7 @@ struct SimulationTests {
   /// `TIDEMARK_SEED`, `TIDEMARK_SEEDS` and `TIDEMARK_STEPS` as above.
   @Test(
     "followers that take over lose nothing, apply no command twice, and answer like the naive model",
-    arguments: TestRun.seeds(4, long: 400)
+    arguments: TestRun.seeds(2, long: 400)
   )
   func followersThatTakeOverLoseNothing(seed: UInt64) {
     TestRun.printSeed(seed, steps: Self.steps, of: "simulation with followers")

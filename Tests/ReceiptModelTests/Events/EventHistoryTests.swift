@@ -8,7 +8,7 @@ import Testing
 /// variables see ``RandomHistoryTests``.
 @Suite("Random watched histories", .computing)
 struct EventHistoryTests {
-  static let seeds = TestRun.seeds(14, long: 140)
+  static let seeds = TestRun.seeds(8, long: 140)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
 
   private func expect(_ seed: UInt64, _ delivery: EventHistory.Delivery) {

@@ -11,7 +11,7 @@ import Testing
 /// number of commands in each history.
 @Suite("Leaks of hidden history", .computing)
 struct HistoryLeakTests {
-  static let seeds = TestRun.seeds(25, long: 250)
+  static let seeds = TestRun.seeds(12, long: 250)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 120
 
   @Test("no answer shows a newcomer anything from before their join", arguments: seeds)

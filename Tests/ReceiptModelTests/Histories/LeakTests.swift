@@ -11,7 +11,7 @@ import Testing
 /// number of commands in each history.
 @Suite("Leaks of hidden activity", .computing)
 struct LeakTests {
-  static let seeds = TestRun.seeds(25, long: 250)
+  static let seeds = TestRun.seeds(12, long: 250)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 160
 
   @Test("no answer shows other users a hidden member's activity", arguments: seeds)

@@ -12,7 +12,7 @@ import Testing
 @Suite("Random histories", .computing)
 struct RandomHistoryTests {
   /// 50 histories of 2,000 commands: 100,000 in all. They are short, because the oracle scans each history many times.
-  static let seeds = TestRun.seeds(50, long: 500)
+  static let seeds = TestRun.seeds(25, long: 500)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 2000
 
   /// Counts over the finished histories.

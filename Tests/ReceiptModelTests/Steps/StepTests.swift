@@ -420,7 +420,7 @@ struct StepTests {
 
   // MARK: Random moves
 
-  @Test("random moves agree with a plain list of them", arguments: TestRun.seeds(12, long: 120))
+  @Test("random moves agree with a plain list of them", arguments: TestRun.seeds(6, long: 120))
   func randomMovesAgreeWithPlainListOfThem(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "random steps compared with a list")
     let rows = [1, 3, 40, 300][random.below(4)]
@@ -458,7 +458,7 @@ struct StepTests {
 
   @Test(
     "an exact time is never wrong, while the option changes again and again",
-    arguments: TestRun.seeds(8, long: 80)
+    arguments: TestRun.seeds(4, long: 80)
   )
   func exactTimeIsNeverWrong(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "exact times while the option changes")

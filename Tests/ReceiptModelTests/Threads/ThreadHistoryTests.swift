@@ -11,7 +11,7 @@ struct ThreadHistoryTests {
   private static let cid = "team:room"
   private static let users = (0..<6).map { "u\($0)" }
 
-  @Test("log and pages rebuild the same threads", arguments: TestRun.seeds(12, long: 120))
+  @Test("log and pages rebuild the same threads", arguments: TestRun.seeds(8, long: 120))
   func threadsRoundTrip(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "threads rebuilt from log and pages")
     let shard = TestShard()
@@ -84,7 +84,7 @@ struct ThreadHistoryTests {
 
   @Test(
     "a thread gives the same answers as a channel with the same history",
-    arguments: TestRun.seeds(8, long: 80)
+    arguments: TestRun.seeds(4, long: 80)
   )
   func threadAnswersLikeChannel(seed: UInt64) {
     var random = SplitMix64(printing: seed, of: "threads compared with channels")

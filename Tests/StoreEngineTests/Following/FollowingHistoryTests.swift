@@ -11,7 +11,7 @@ import Testing
 /// to n. `TIDEMARK_STEPS=n` sets the number of steps in each.
 @Suite("Following, random histories", .computing)
 struct FollowingHistoryTests {
-  static let seeds = TestRun.seeds(8, long: 2_000)
+  static let seeds = TestRun.seeds(5, long: 2_000)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 1_200
 
   private static let all = Mutex<[String: Int]>([:])

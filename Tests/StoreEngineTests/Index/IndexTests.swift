@@ -179,7 +179,7 @@ struct IndexTests {
 
   @Test(
     "after random changes, losses and crashes the index agrees with the channels",
-    arguments: TestRun.seeds(12, long: 120)
+    arguments: TestRun.seeds(6, long: 120)
   )
   func indexAgreesWithChannelsAfterRandomChanges(_ seed: UInt64) throws {
     var random = SplitMix64(printing: seed, of: "index after random changes")
