@@ -10,7 +10,7 @@ import Testing
 /// reproduces at the same step.
 @Suite("Simulation", .computing)
 struct SimulationTests {
-  static let seeds = TestRun.seeds(12, long: 400)
+  static let seeds = TestRun.seeds(20, long: 400)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 15_000
 
   /// Counts over the simulations that have ended.
