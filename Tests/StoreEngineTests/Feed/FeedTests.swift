@@ -125,6 +125,18 @@ struct FeedTests {
         "status team:a ann m1 1 from 1 status 2",
       ]
     )
+    // A send clears the sender's marker, which its own record tells.
+    gateway.send(.markUnread, "team:a") { payload in
+      payload.writeField("bob")
+      payload.writeField("m1")
+      payload.writeVarint(0)
+    }
+    gateway.post("team:a", "m2", by: "bob")
+    #expect(
+      try Self.records(harness, gateway, from: 11) == [
+        "marked_unread team:a bob epoch 2", "message.registered team:a bob m2 2 moves 3",
+      ]
+    )
   }
 
   @Test("who hides a kind gives no record of it; hiding and showing change the row")
@@ -479,6 +491,15 @@ struct FeedTests {
     harness.advance(9_000)
     gateway.lease("crm", "two")
     #expect(try Self.replies(harness, gateway) == ["partitions [0] of 1"])
+  }
+
+  @Test("a consumer has a limited number of workers")
+  func workersAreLimited() throws {
+    let (harness, gateway) = try Self.harness()
+    gateway.consumer("crm")
+    for number in 0...FeedLeases.workersMax { gateway.lease("crm", "w\(number)") }
+    let replies = try Self.replies(harness, gateway)
+    #expect(replies.filter { $0 == "limit_reached" }.count == 1 && replies.last == "limit_reached")
   }
 }
 
