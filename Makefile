@@ -26,6 +26,8 @@ SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD) -Xswiftc $(DEBUG_INFO)
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
+# The programs that tests start.
+TESTED_BIN := $(DEBUG_BIN)
 PROGRAMS := tidemark-store tidemark-gateway tidemark-worker tidemark
 DESTINATION ?= $(BUILD)/static
 
@@ -34,7 +36,7 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-target loss-test log-soak lint bench bench-push secrets deploy-check clean
+  test-build test-long test-release test-target loss-test log-soak lint perf-check bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -115,12 +117,12 @@ test-deps: deps
 # The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.
 TEST_MINUTES ?= 30
 
-# Runs the built tests, with their environment variables. Two runs may read the build directory at the same time.
-# $(1): a command that runs them, such as `nice`.
-RUN_TESTS = env TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
+# Runs the built tests, with their environment variables. Without `swift test`, of which only one at a time can use a
+# build directory. $(1): a command that runs them, such as `nice`.
+RUN_TESTS = env TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(TESTED_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
   timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
-  $(1) swift test --scratch-path $(BUILD) --skip-build --ignore-lock
+  $(1) $(DEBUG_BIN)/tidemarkPackageTests.xctest --testing-library swift-testing
 
 # The build leaves one of two cores idle for a sixth of its time, so lint and downloads of test tools run beside it.
 # Tests of the real programs spend much of their time waiting, and those that compute need all CPU time: so these are
@@ -149,6 +151,17 @@ test-build: deps
 test-long: TEST_MINUTES := 240
 test-long: export TIDEMARK_TEST_LONG := 1
 test-long: test ## The same with more seeds, longer histories and no sampling (takes hours)
+
+# Durability, faults, memory, hostile callers, random histories, the scripts of the API, and the demo.
+RELEASE_TESTS := RealProcesses[.](Durability|ClusterFaults|Losses|Recovery|IntervalDurability|Overload|Memory|Restarts$\
+  |RandomHistories|RouteScripts|HTTP|Hostile.*|FramesAndHooks|Pushes|FeedLosses|Result|ProbeScripts|DemoProgram)/
+test-release: TESTED_BIN := $(RELEASE_BIN)
+test-release: release test-deps test-build ## Test the release programs, whose compiler flags differ (after `make test`)
+	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
+
+perf-check: release ## Compare the instructions of fixed work with the committed figures (minutes); UPDATE=1 writes them
+	@$(call install,valgrind)
+	@/usr/bin/python3 Tests/Performance/perf_check.py $(RELEASE_BIN) $(if $(UPDATE),--update) $(if $(ROWS),--rows $(ROWS))
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Reads logs of `swift test` and prints one line, `N passed, N failed`. Fails unless each run ended with status 0, ran
+# Reads logs of test runs and prints one line, `N passed, N failed`. Fails unless each run ended with status 0, ran
 # tests, and all of them passed.
 # usage: closing-count.sh LOG STATUS [LOG STATUS]...
 set -euo pipefail
