@@ -119,7 +119,7 @@ TEST_MINUTES ?= 30
 
 # Runs the built tests, with their environment variables. Without `swift test`, of which only one at a time can use a
 # build directory. $(1): a command that runs them, such as `nice`.
-RUN_TESTS = env TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(TESTED_BIN)) \
+RUN_TESTS = env NO_COLOR=1 TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(TESTED_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
   timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m \
   $(1) $(DEBUG_BIN)/tidemarkPackageTests.xctest --testing-library swift-testing
