@@ -437,7 +437,6 @@ struct ThreadStoryTests {
       post m1…m30 by alice
       reply r1…r3 to m1 by bob
       reply x1 to m2 by alice
-      read bob m1
       clock 2000
       read alice in m1
       status r9 m1 r1                      -> read seq 1 readers 1 members 1
