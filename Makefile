@@ -138,7 +138,7 @@ run-process-tests:
 	@$(call log_tests,process,$(call RUN_TESTS) --filter '$(PROCESS_TESTS)')
 
 run-computing-tests:
-	@$(call log_tests,computing,$(call RUN_TESTS,nice -n 5) --skip '$(PROCESS_TESTS)')
+	@$(call log_tests,computing,$(call RUN_TESTS,nice -n 10) --skip '$(PROCESS_TESTS)')
 
 # Writes the output of a run, $(2), to a file, its exit status to another one, and prints what is not of passed tests.
 log_tests = set +e; $(2) 2>&1 | tee $(BUILD)/test-$(1).log \
