@@ -36,7 +36,7 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target loss-test log-soak lint perf-check bench bench-push secrets deploy-check clean
+  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -159,9 +159,9 @@ test-release: TESTED_BIN := $(RELEASE_BIN)
 test-release: release test-deps test-build ## Test the release programs, whose compiler flags differ (after `make test`)
 	@$(RUN_TESTS) --filter '$(RELEASE_TESTS)'
 
-perf-check: release ## Compare the instructions of fixed work with the committed figures (minutes); UPDATE=1 writes them
+profile: release ## Count the instructions of fixed work, and keep callgrind's profiles; ROWS='mark-read-100 …'
 	@$(call install,valgrind)
-	@/usr/bin/python3 Tests/Performance/perf_check.py $(RELEASE_BIN) $(if $(UPDATE),--update) $(if $(ROWS),--rows $(ROWS))
+	@/usr/bin/python3 Tests/Performance/profile.py $(RELEASE_BIN) $(BUILD)/profiles $(if $(ROWS),--rows $(ROWS))
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }

@@ -28,7 +28,9 @@ class Connection:
             headers.append(("content-type", "application/json"))
         self.h2.send_headers(stream, headers, end_stream=body is None)
         if body is not None:
-            self.h2.send_data(stream, body, end_stream=True)
+            piece = self.h2.max_outbound_frame_size
+            for start in range(0, max(len(body), 1), piece):
+                self.h2.send_data(stream, body[start:start + piece], end_stream=start + piece >= len(body))
         self.waiting[stream] = [tag, {}, b""]
 
     def receive(self):
