@@ -148,7 +148,7 @@ log_tests = set +e; $(2) 2>&1 | tee $(BUILD)/test-$(1).log \
 test-build: deps
 	@$(SWIFT_DEBUG) --build-tests
 
-test-long: TEST_MINUTES := 240
+test-long: export TEST_MINUTES := 240
 test-long: export TIDEMARK_TEST_LONG := 1
 test-long: test ## The same with more seeds, longer histories and no sampling (takes hours)
 
