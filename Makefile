@@ -153,7 +153,7 @@ test-long: export TIDEMARK_TEST_LONG := 1
 test-long: test ## The same with more seeds, longer histories and no sampling (takes hours)
 
 # Durability, faults, memory, hostile callers, random histories, the scripts of the API, and the demo.
-RELEASE_TESTS := RealProcesses[.](Durability|ClusterFaults|Losses|Recovery|IntervalDurability|Overload|Memory|Restarts$\
+RELEASE_TESTS := RealProcesses/(Durability|ClusterFaults|Losses|Recovery|IntervalDurability|Overload|Memory|Restarts$\
   |RandomHistories|RouteScripts|HTTP|Hostile.*|FramesAndHooks|Pushes|FeedLosses|Result|ProbeScripts|DemoProgram)/
 test-release: TESTED_BIN := $(RELEASE_BIN)
 test-release: release test-deps test-build ## Test the release programs, whose compiler flags differ (after `make test`)
