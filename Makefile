@@ -36,7 +36,8 @@ DESTINATION ?= $(BUILD)/static
 TESTS_AT_ONCE ?= 4
 
 .PHONY: help deps test-deps bench-deps build release static demo run test run-process-tests run-computing-tests \
-  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets deploy-check clean
+  test-build test-long test-release test-target loss-test log-soak lint profile bench bench-push secrets \
+  deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'

@@ -282,8 +282,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// synced once. Logs change every 64 MiB or so. A failure soon after a change still aborts, which does no harm to
   /// stored data: all of it is synced.
   ///
-  /// A failure counts as that of a commit: after a failed fsync(2) the next one may succeed, although the data of before
-  /// it was not written.
+  /// A failure counts as that of a commit: after a failed fsync(2) the next one may succeed, although earlier data was
+  /// not written.
   private func presyncLog() throws(StorageError) {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)

@@ -402,13 +402,13 @@ func tell(_ table: String, _ sourceLocation: SourceLocation, _ run: (String) -> 
   }
 }
 
-/// The interpreter itself: it must be able to fail.
 /// Return the words of a story's row, and those of its expectation if it has an arrow. An expectation may be empty.
 func storyRow(_ row: String) -> [[String]] {
   row.split(separator: "->", maxSplits: 1, omittingEmptySubsequences: false)
     .map { $0.split(separator: " ").map(String.init) }
 }
 
+/// The interpreter itself: it must be able to fail.
 @Suite("The story interpreter")
 struct StoryTests {
   @Test(
