@@ -229,8 +229,6 @@ import TidemarkClient
     repeat {
       actual = try await state(name, arguments)
       if actual == arguments["is"] { return }
-      // On a busy machine requests may be joined that are else sent apart.
-      if let most = arguments["atMost"].int, let count = actual.int, count <= most { return }
       try await Task.sleep(for: .milliseconds(20))
     } while ContinuousClock.now < end
     throw Failure("expected \(arguments["is"]), and it is \(actual)")
