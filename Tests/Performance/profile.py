@@ -140,10 +140,6 @@ def members(count):
     return [f"user-{number:05}" for number in range(count)]
 
 
-def messages(cid, count, first=1, user="user-00000"):
-    return [{"cid": cid, "id": f"m{number}", "user_id": user} for number in range(first, first + count)]
-
-
 class Row:
     """One kind of fixed work: `prepare` is not counted, `work` is. Both take a connection with a server's token."""
 
@@ -153,21 +149,27 @@ class Row:
         self.services = services
         self.server = services.connect()
 
+    def create_channels(self, name):
+        """Creates 100 channels of ten members."""
+        self.cids = [f"messaging:{name}-{number}" for number in range(100)]
+        channels = [{"cid": cid, "members": members(10)} for cid in self.cids]
+        exchange(self.server, [("POST", "/v1/channels", {"channels": channels})])
+
+    def register(self, numbers):
+        """Registers a message of each of these numbers in each channel, in one request for a number."""
+        for number in numbers:
+            messages = [{"cid": cid, "id": f"m{number}", "user_id": "user-00000"} for cid in self.cids]
+            exchange(self.server, [("POST", "/v1/messages", {"messages": messages})])
+
 
 class MarkRead(Row):
     """Marks of one user in 100 channels of ten members, in batches of `streams`."""
 
-    streams, count, channels, history = 100, 4000, 100, 200
+    streams, count, history = 100, 4000, 200
 
     def prepare(self):
-        people = members(10)
-        name = type(self).__name__.lower()
-        self.cids = [f"messaging:{name}-{number}" for number in range(self.channels)]
-        exchange(self.server, [("POST", "/v1/channels", {"channels": [
-            {"cid": cid, "members": people} for cid in self.cids]})])
-        for number in range(self.history):
-            exchange(self.server, [("POST", "/v1/messages", {"messages": [
-                {"cid": cid, "id": f"m{number}", "user_id": people[0]} for cid in self.cids]})])
+        self.create_channels(type(self).__name__.lower())
+        self.register(range(self.history))
         self.reader = self.services.connect("user-00001")
         self.next = 0
         self.send(self.streams * 5)
@@ -176,7 +178,7 @@ class MarkRead(Row):
         for _ in range(count // self.streams):
             batch = []
             for _ in range(self.streams):
-                cid, message = self.cids[self.next % self.channels], self.next // self.channels
+                cid, message = self.cids[self.next % len(self.cids)], self.next // len(self.cids)
                 batch.append(("POST", f"/v1/channels/{cid}/read?message_id=m{message}", None))
                 self.next += 1
             exchange(self.reader, batch)
@@ -198,8 +200,9 @@ class ReadState(Row):
     def prepare(self):
         people = members(100)
         self.cid = "messaging:read-state"
+        self.cids = [self.cid]
         exchange(self.server, [("PUT", f"/v1/channels/{self.cid}", {"members": people})])
-        exchange(self.server, [("POST", "/v1/messages", {"messages": messages(self.cid, 100)})])
+        self.register(range(1, 101))
         for number, user in enumerate(people[1:]):
             body = {"message_id": f"m{number + 1}", "user_id": user}
             exchange(self.server, [("POST", f"/v1/channels/{self.cid}/read", body)])
@@ -244,34 +247,22 @@ class Messages(Row):
     unit = "message"
 
     def prepare(self):
-        self.cids = [f"messaging:messages-{number}" for number in range(100)]
-        exchange(self.server, [("POST", "/v1/channels", {"channels": [
-            {"cid": cid, "members": members(10)} for cid in self.cids]})])
-        self.next = 0
-        self.send(10)
-
-    def send(self, requests):
-        for _ in range(requests):
-            exchange(self.server, [("POST", "/v1/messages", {"messages": [
-                {"cid": cid, "id": f"m{self.next}", "user_id": "user-00000"} for cid in self.cids]})])
-            self.next += 1
+        self.create_channels("messages")
+        self.register(range(10))
 
     def work(self):
-        self.send(40)
+        self.register(range(10, 50))
         return 4000
 
 
-class Acks(Messages):
+class Acks(Row):
     """Push acknowledgements by name, 500 a request."""
 
     unit = "ack"
 
     def prepare(self):
-        self.cids = [f"messaging:acks-{number}" for number in range(100)]
-        exchange(self.server, [("POST", "/v1/channels", {"channels": [
-            {"cid": cid, "members": members(10)} for cid in self.cids]})])
-        self.next = 0
-        self.send(60)
+        self.create_channels("acks")
+        self.register(range(60))
         self.acknowledged = 0
         self.acknowledge(1)
 
