@@ -1,4 +1,3 @@
-internal import Glibc
 internal import LinkSecurity
 package import Logging
 internal import NIOConcurrencyHelpers
@@ -98,11 +97,7 @@ package final class StoreServer: Sendable {
         channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
       }
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-      // Detects a gateway whose machine is gone within two minutes, also where its connection is idle.
-      .childChannelOption(.socketOption(.so_keepalive), value: 1)
-      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: 60)
-      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: 15)
-      .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
+      .childKeepAlive()
       // At most some 400 marks in one turn, so that replies leave and the next marks arrive while these are processed.
       .childChannelOption(
         .recvAllocator,

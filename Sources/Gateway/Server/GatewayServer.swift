@@ -8,12 +8,6 @@ internal import StoreClient
 internal import Synchronization
 internal import TLSSession
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#endif
-
 /// A running gateway: a listener, and a ``GatewayLoop`` on each event loop.
 package final class GatewayServer: Service {
   private let listener: any Channel
@@ -188,11 +182,7 @@ package final class GatewayServer: Service {
           channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
         }
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-        // Detects a dead peer within two minutes, also where its streams are idle.
-        .childChannelOption(.socketOption(.so_keepalive), value: 1)
-        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: 60)
-        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: 15)
-        .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
+        .childKeepAlive()
         // Kept by each connection: a busy one grows within a few reads, an idle one takes 2 KiB.
         .childChannelOption(
           .recvAllocator,
