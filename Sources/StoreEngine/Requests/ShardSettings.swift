@@ -265,11 +265,10 @@ final class ShardSettings: ShardPart {
   /// Record a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
   /// first.
   private func recordErasure(_ request: borrowing Request, _ user: String) -> Outcome {
-    let id = lastErasureID &+ 1
-    if let refusal = shard.waiting.refusal(for: .ledger(id)) { return refusal }
-    lastErasureID = id
-    let erasure = ErasureRequest(shard: shard.state.id, requestID: id, user: Array(user.utf8))
-    let outcome = shard.waiting.add(request, for: .ledger(id))
+    lastErasureID &+= 1
+    let outcome = shard.waiting.add(request, for: .ledger(lastErasureID))
+    guard case .waits = outcome else { return outcome }
+    let erasure = ErasureRequest(shard: shard.state.id, requestID: lastErasureID, user: Array(user.utf8))
     shard.loop.driver.recordErasure(erasure)
     return outcome
   }
