@@ -3,8 +3,8 @@ package import Testing
 
 /// Limits how many tests of a suite run at the same time.
 ///
-/// Tests that start processes spend most of their time waiting: two of them at a time left two cores idle for half of
-/// it. More than three would take CPU time from one another's deadlines.
+/// Two of the tests that start processes leave two cores idle for half of the time, which `make test` gives to tests
+/// that compute. Three would take CPU time from one another's deadlines on a slow machine.
 package struct Lanes: TestTrait, SuiteTrait, TestScoping {
   fileprivate let semaphore: AsyncSemaphore
   package var isRecursive: Bool { true }
@@ -34,7 +34,7 @@ extension Trait where Self == Lanes {
   /// At most `count` tests of the suite run at the same time.
   package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
 
-  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default three.
+  /// The lanes of all suites whose tests start the real programs: `TIDEMARK_TEST_LANES`, by default two.
   package static var processLanes: Self { realProcesses }
 
   /// One more of these lanes, for a test of ``processLanes`` that promises latencies and starts many processes. At most
@@ -42,7 +42,7 @@ extension Trait where Self == Lanes {
   package static var secondProcessLane: Self { laneCount > 1 ? realProcesses : .lanes(1) }
 }
 
-private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 3
+private let laneCount = TestRun.number("TIDEMARK_TEST_LANES") ?? 2
 private let realProcesses = Lanes.lanes(laneCount)
 
 /// A counting semaphore that suspends its callers, in FIFO order.
