@@ -183,7 +183,15 @@ def rates():
     check(count >= 9 and headers["ratelimit"].startswith('"user";r=0;'), f"{count} {headers}")
     # Another token of the same user uses the same bucket, from any address. Another user does not, nor does a
     # server.
-    check(Connection("127.0.0.3").ask(READ_STATE, token("bob"))[0] == 429, "another connection has another bucket")
+    other = Connection("127.0.0.3")
+    # A bucket of its own would take ten requests.
+    for attempt in range(5):
+        status = other.ask(READ_STATE, token("bob"))[0]
+        if status == 429:
+            break
+        # On a busy machine the user has room again by now.
+        until_refused(own, READ_STATE, bob)
+    check(status == 429, "another connection has another bucket")
     check(own.ask(READ_STATE, alice)[0] == 200, "alice's bucket is used for bob")
     # Making the channel has used two.
     count, headers = until_refused(own, READ_STATE + "?user_id=bob", server)
